@@ -9,8 +9,8 @@ var LatencyBounds = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 type Distribution struct {
 	bounds []float64 // upper bounds of the buckets, ascending
 	counts []uint64  // observations of each bucket alone
-	count  uint64
-	sum    float64
+	count  uint64    // number of all observations
+	sum    float64   // sum of all observations
 }
 
 // NewDistribution returns an empty distribution with buckets of these upper bounds, which ascend.
@@ -27,7 +27,7 @@ func (d *Distribution) Observe(v float64) {
 	}
 }
 
-// Metric returns the histogram of all observations until now.
+// Metric returns the histogram of all observations until now. Its buckets are cumulative.
 func (d *Distribution) Metric(labels ...string) Metric {
 	m := Metric{Labels: labels, Value: d.sum, Count: d.count}
 	below := uint64(0)

@@ -23,19 +23,19 @@ type Type string
 
 // Types.
 const (
-	Counter   Type = "counter"
-	Gauge     Type = "gauge"
-	Histogram Type = "histogram"
-	Summary   Type = "summary"
+	Counter   Type = "counter"   // value that only increases while the process runs
+	Gauge     Type = "gauge"     // value that increases and decreases
+	Histogram Type = "histogram" // observations by upper bounds
+	Summary   Type = "summary"   // quantiles of observations
 )
 
 // Family is all metrics of one name.
 type Family struct {
-	Name    string // letters, digits and underscores
-	Help    string
-	Type    Type
+	Name    string   // letters, digits and underscores
+	Help    string   // description, one or more lines
+	Type    Type     // type of all Metrics
 	Labels  []string // names of the labels of each metric
-	Metrics []Metric
+	Metrics []Metric // metrics with different label values
 }
 
 // Metric is the value of one metric.
@@ -58,7 +58,7 @@ func (f *Family) Add(value float64, labels ...string) {
 }
 
 // Text returns the families as text, sorted by name and their metrics by labels. Families without
-// metrics are left out. Names must be unique. It sorts the slices that it is given.
+// metrics are left out. Names must be unique. Text sorts the slices in place.
 func Text(families []Family) []byte {
 	slices.SortFunc(families, func(a, b Family) int { return cmp.Compare(a.Name, b.Name) })
 	var w writer
@@ -66,11 +66,11 @@ func Text(families []Family) []byte {
 		if len(f.Metrics) == 0 {
 			continue
 		}
-		w.text("# HELP ", f.Name, " ", escapeHelp.Replace(f.Help), "\n# TYPE ", f.Name, " ", string(f.Type), "\n")
+		w.writeText("# HELP ", f.Name, " ", escapeHelp.Replace(f.Help), "\n# TYPE ", f.Name, " ", string(f.Type), "\n")
 		order := labelOrder(f.Labels)
 		slices.SortStableFunc(f.Metrics, func(a, b Metric) int { return compareLabels(order, a, b) })
 		for _, m := range f.Metrics {
-			w.metric(f, order, m)
+			w.writeMetric(f, order, m)
 		}
 	}
 	return w.Bytes()
@@ -86,6 +86,7 @@ func labelOrder(labels []string) []int {
 	return order
 }
 
+// compareLabels compares two metrics by their label values. order are indexes into Labels.
 func compareLabels(order []int, a, b Metric) int {
 	for _, i := range order {
 		if c := cmp.Compare(a.Labels[i], b.Labels[i]); c != 0 {
@@ -96,21 +97,24 @@ func compareLabels(order []int, a, b Metric) int {
 }
 
 var (
-	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)            // escapes a help text, in which quotes are allowed
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`) // escapes a label value
 )
 
+// A writer collects the text of the format.
 type writer struct{ bytes.Buffer }
 
-func (w *writer) text(parts ...string) {
+// writeText appends parts unchanged.
+func (w *writer) writeText(parts ...string) {
 	for _, p := range parts {
 		w.WriteString(p)
 	}
 }
 
-func (w *writer) metric(f Family, order []int, m Metric) {
+// writeMetric writes the lines of one metric. Histograms get the bucket with the infinite bound.
+func (w *writer) writeMetric(f Family, order []int, m Metric) {
 	point := func(suffix, name string, p Point) {
-		w.sample(f, order, m, suffix, p.Value, name, formatFloat(p.At))
+		w.writeSample(f, order, m, suffix, p.Value, name, formatFloat(p.At))
 	}
 	switch f.Type {
 	case Histogram:
@@ -123,19 +127,20 @@ func (w *writer) metric(f Family, order []int, m Metric) {
 			point("", "quantile", p)
 		}
 	default:
-		w.sample(f, order, m, "", m.Value)
+		w.writeSample(f, order, m, "", m.Value)
 		return
 	}
-	w.sample(f, order, m, "_sum", m.Value)
-	w.sample(f, order, m, "_count", float64(m.Count))
+	w.writeSample(f, order, m, "_sum", m.Value)
+	w.writeSample(f, order, m, "_count", float64(m.Count))
 }
 
-// sample writes one line. further are names and values of labels that follow those of the metric.
-func (w *writer) sample(f Family, order []int, m Metric, suffix string, value float64, further ...string) {
-	w.text(f.Name, suffix)
+// writeSample writes one line. further are names and values of labels that follow the labels of the
+// metric. Invalid UTF-8 in label values is replaced.
+func (w *writer) writeSample(f Family, order []int, m Metric, suffix string, value float64, further ...string) {
+	w.writeText(f.Name, suffix)
 	before := "{"
 	label := func(name, value string) {
-		w.text(before, name, `="`, escapeLabel.Replace(strings.ToValidUTF8(value, "\uFFFD")), `"`)
+		w.writeText(before, name, `="`, escapeLabel.Replace(strings.ToValidUTF8(value, "\uFFFD")), `"`)
 		before = ","
 	}
 	for _, i := range order {
@@ -145,11 +150,12 @@ func (w *writer) sample(f Family, order []int, m Metric, suffix string, value fl
 		label(further[i], further[i+1])
 	}
 	if before == "," {
-		w.text("}")
+		w.writeText("}")
 	}
-	w.text(" ", formatFloat(value), "\n")
+	w.writeText(" ", formatFloat(value), "\n")
 }
 
+// formatFloat formats a value as the format requires.
 func formatFloat(v float64) string {
 	if math.IsInf(v, 1) {
 		return "+Inf"

@@ -182,7 +182,7 @@ func TestRuntimeAndProcessAreThoseOfPrometheus(t *testing.T) {
 // The help of each metric of memory names what it is the sum of.
 func TestMemoryIsTheSumOfWhatItsHelpNames(t *testing.T) {
 	names := regexp.MustCompile(`/[a-z/-]+:[a-z]+`)
-	for _, m := range memory {
+	for _, m := range runtimeMetrics {
 		help := strings.ReplaceAll(m.help, "/memory/classes/total:byte.", "/memory/classes/total:bytes.")
 		if got := names.FindAllString(help, -1); !slices.Equal(got, m.of) {
 			t.Errorf("%s is the sum of %v, and its help names %v", m.name, m.of, got)

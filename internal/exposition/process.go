@@ -8,27 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is the unit of times in /proc. Linux has it fixed for programs, on all architectures of Go.
+// ticksPerSecond is the unit of times in /proc (USER_HZ). Linux fixes it for programs, on all
+// architectures of Go.
 const ticksPerSecond = 100
 
-// Process returns the metrics of this process as they are now, by proc(5). What the kernel does not show
-// is left out.
+// Process returns the current metrics of this process, from proc(5). Values that the kernel does not
+// show are left out.
 func Process() []Family {
 	families := append(processStat(), processNetwork()...)
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
 		// one of them is the folder itself, which is closed again
-		families = append(families, gauge("process_open_fds", "Number of open file descriptors.", float64(len(fds))))
+		families = append(families, newGauge("process_open_fds", "Number of open file descriptors.", float64(len(fds))))
 	}
 	var files, space unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && unix.Getrlimit(unix.RLIMIT_AS, &space) == nil {
 		families = append(families,
-			gauge("process_max_fds", "Maximum number of open file descriptors.", float64(files.Cur)),
-			gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", float64(space.Cur)))
+			newGauge("process_max_fds", "Maximum number of open file descriptors.", float64(files.Cur)),
+			newGauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", float64(space.Cur)))
 	}
 	return families
 }
 
-// processStat reads /proc/self/stat. Its fields are counted from 1; the second is a name in parentheses.
+// processStat reads /proc/self/stat. Its fields are counted from 1, as in proc(5); the second is a name
+// in parentheses that may contain spaces.
 func processStat() []Family {
 	text, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -44,18 +46,18 @@ func processStat() []Family {
 		return float64(v)
 	}
 	families := []Family{
-		counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", (field(userTime)+field(systemTime))/ticksPerSecond),
-		gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", field(virtualSize)),
-		gauge("process_resident_memory_bytes", "Resident memory size in bytes.", field(residentPages)*float64(os.Getpagesize())),
+		newCounter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", (field(userTime)+field(systemTime))/ticksPerSecond),
+		newGauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", field(virtualSize)),
+		newGauge("process_resident_memory_bytes", "Resident memory size in bytes.", field(residentPages)*float64(os.Getpagesize())),
 	}
-	if boot, ok := number("/proc/stat", "btime "); ok {
-		families = append(families, gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", boot+field(startTime)/ticksPerSecond))
+	if boot, ok := readNumber("/proc/stat", "btime "); ok {
+		families = append(families, newGauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", boot+field(startTime)/ticksPerSecond))
 	}
 	return families
 }
 
-// number returns the number behind prefix in the line of a file that begins with it.
-func number(path, prefix string) (float64, bool) {
+// readNumber returns the number after prefix in the first line of a file that begins with prefix.
+func readNumber(path, prefix string) (float64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false
@@ -69,7 +71,8 @@ func number(path, prefix string) (float64, bool) {
 	return 0, false
 }
 
-// processNetwork reads the counters of the network namespace: two lines, of names and of values.
+// processNetwork reads the counters of the network namespace from the lines IpExt of
+// /proc/self/net/netstat: the first has names, the second values.
 func processNetwork() []Family {
 	text, err := os.ReadFile("/proc/self/net/netstat")
 	if err != nil {
@@ -97,7 +100,7 @@ func processNetwork() []Family {
 		}
 	}
 	return []Family{
-		counter("process_network_receive_bytes_total", "Number of bytes received by the process over the network.", octets.in),
-		counter("process_network_transmit_bytes_total", "Number of bytes sent by the process over the network.", octets.out),
+		newCounter("process_network_receive_bytes_total", "Number of bytes received by the process over the network.", octets.in),
+		newCounter("process_network_transmit_bytes_total", "Number of bytes sent by the process over the network.", octets.out),
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// memory are the metrics that are the sum of metrics of the package runtime/metrics.
-var memory = []struct {
+// runtimeMetrics are the metrics whose value is the sum of metrics of the package runtime/metrics.
+var runtimeMetrics = []struct {
 	name string
 	kind Type
 	help string
@@ -41,10 +41,10 @@ var memory = []struct {
 	{"go_sched_gomaxprocs_threads", Gauge, "The current runtime.GOMAXPROCS setting, or the number of operating system threads that can execute user-level Go code simultaneously. Sourced from /sched/gomaxprocs:threads.", []string{"/sched/gomaxprocs:threads"}},
 }
 
-// Runtime returns the metrics of the Go runtime as they are now.
+// Runtime returns the current metrics of the Go runtime.
 func Runtime() []Family {
 	var samples []metrics.Sample
-	for _, m := range memory {
+	for _, m := range runtimeMetrics {
 		for _, name := range m.of {
 			samples = append(samples, metrics.Sample{Name: name})
 		}
@@ -52,12 +52,12 @@ func Runtime() []Family {
 	metrics.Read(samples)
 	threads, _ := runtime.ThreadCreateProfile(nil)
 	families := []Family{
-		collections(),
-		gauge("go_goroutines", "Number of goroutines that currently exist.", float64(runtime.NumGoroutine())),
+		gcPauses(),
+		newGauge("go_goroutines", "Number of goroutines that currently exist.", float64(runtime.NumGoroutine())),
 		{Name: "go_info", Help: "Information about the Go environment.", Type: Gauge, Labels: []string{"version"}, Metrics: []Metric{{Labels: []string{runtime.Version()}, Value: 1}}},
-		gauge("go_threads", "Number of OS threads created.", float64(threads)),
+		newGauge("go_threads", "Number of OS threads created.", float64(threads)),
 	}
-	for _, m := range memory {
+	for _, m := range runtimeMetrics {
 		sum := uint64(0)
 		for range m.of {
 			if samples[0].Value.Kind() == metrics.KindUint64 { // a later Go may not have it
@@ -67,18 +67,21 @@ func Runtime() []Family {
 		}
 		families = append(families, Family{Name: m.name, Help: m.help, Type: m.kind, Metrics: []Metric{{Value: float64(sum)}}})
 	}
-	return append(families, gauge("go_memstats_last_gc_time_seconds", "Number of seconds since 1970 of last garbage collection.", lastCollection()))
+	return append(families, newGauge("go_memstats_last_gc_time_seconds", "Number of seconds since 1970 of last garbage collection.", lastGCTime()))
 }
 
-func gauge(name, help string, value float64) Family {
+// newGauge returns a family with one gauge without labels.
+func newGauge(name, help string, value float64) Family {
 	return Family{Name: name, Help: help, Type: Gauge, Metrics: []Metric{{Value: value}}}
 }
 
-func counter(name, help string, value float64) Family {
+// newCounter returns a family with one counter without labels.
+func newCounter(name, help string, value float64) Family {
 	return Family{Name: name, Help: help, Type: Counter, Metrics: []Metric{{Value: value}}}
 }
 
-func collections() Family {
+// gcPauses returns the quantiles of garbage collection pauses: 0, 0.25, 0.5, 0.75 and 1.
+func gcPauses() Family {
 	stats := debug.GCStats{PauseQuantiles: make([]time.Duration, 5)}
 	debug.ReadGCStats(&stats)
 	m := Metric{Value: stats.PauseTotal.Seconds(), Count: uint64(stats.NumGC)}
@@ -88,7 +91,8 @@ func collections() Family {
 	return Family{Name: "go_gc_duration_seconds", Help: "A summary of the wall-time pause (stop-the-world) duration in garbage collection cycles.", Type: Summary, Metrics: []Metric{m}}
 }
 
-func lastCollection() float64 {
+// lastGCTime returns the end of the last garbage collection, in seconds since 1970.
+func lastGCTime() float64 {
 	var stats debug.GCStats
 	debug.ReadGCStats(&stats)
 	return float64(stats.LastGC.UnixNano()) / float64(time.Second)

@@ -38,7 +38,7 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 || p.Failure != nil {
 		t.Errorf("ended with %v, %+v", p.Counts, p.Failure)
 	}
-	if want := []string{pre, post}; !slices.Equal(m.hooks, want) {
+	if want := []string{preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }
@@ -47,7 +47,7 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 // had ended well, is not run again when it is admitted later.
 func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 	r := newRig(t, nil)
-	c := Control{Roster: r.roster}
+	c := Control{Roster: r.db}
 	r.submit("wave")
 	p := r.plan("wave")
 	for name, run := range map[string]string{
@@ -55,16 +55,16 @@ func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 		"failed":     `{"began":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:01Z","failure":{"kind":"conflict","text":"x"}}`,
 		"cut off":    `{"began":"2026-01-01T00:00:00Z"}`,
 	} {
-		if err := r.roster.Records.Put(r.Context(), hooks, hookID(p, pre), []byte(run)); err != nil {
+		if err := r.db.Records.Put(r.Context(), planHookKind, hookID(p, preHook), []byte(run)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.roster.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
+		if err := r.db.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.OrderPlan(r.Context(), "wave", fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := r.roster.Records.Get(r.Context(), hooks, hookID(p, pre))
+		doc, err := r.db.Records.Get(r.Context(), planHookKind, hookID(p, preHook))
 		if err != nil || (doc != nil) != (name == "ended well") {
 			t.Errorf("a hook that %s: on record %q, %v", name, doc, err)
 		}

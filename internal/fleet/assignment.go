@@ -8,29 +8,32 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// An assignment is one VM in this worker, from its grant until it is over or another worker's. The goroutine of run
-// makes one attempt after the other; the worker's follow passes it what changes.
+// An assignment is one VM in this worker, from its grant until the VM has ended or belongs to another
+// worker. The goroutine of run makes one attempt after the other; the worker passes changes to it.
 type assignment struct {
-	w *worker
+	w *worker // worker that executes the VM
 
-	mu        sync.Mutex
-	row       fleetdb.VM
-	planOrder fleetdb.Order
+	mu        sync.Mutex    // guards the fields below. worker.mu is locked before it
+	row       fleetdb.VM    // newest row of the VM
+	planOrder fleetdb.Order // command for all VMs of the plan
 	news      chan struct{} // closed and replaced when row or planOrder changes
-	stop      context.CancelCauseFunc
-	epoch     int64 // epoch of the attempt under way
+	// stop ends the context of the attempt with a cause; it does nothing before the first attempt
+	stop  context.CancelCauseFunc
+	epoch int64 // epoch of the current attempt; 0 before the first one
 }
 
 // Why an attempt is stopped.
 var (
-	errTaken = errors.New("another worker has the VM")
-	errUndo  = errors.New("the VM must be undone")
+	errTaken = errors.New("another worker has the VM") // another worker has the VM, or the claim has ended
+	errUndo  = errors.New("the VM must be undone")     // a command removes the results of the VM
 )
 
+// newAssignment returns the assignment of v before its first attempt. plan is the command for its plan.
 func newAssignment(w *worker, v fleetdb.VM, plan fleetdb.Order) *assignment {
 	return &assignment{w: w, row: v, planOrder: plan, news: make(chan struct{}), stop: func(error) {}}
 }
 
+// setPlanOrder sets the command for all VMs of the plan.
 func (a *assignment) setPlanOrder(o fleetdb.Order) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,6 +41,7 @@ func (a *assignment) setPlanOrder(o fleetdb.Order) {
 	a.notify()
 }
 
+// setRow sets the row of the VM, unless it is older than the current one.
 func (a *assignment) setRow(v fleetdb.VM) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,54 +52,56 @@ func (a *assignment) setRow(v fleetdb.VM) {
 	a.notify()
 }
 
-// notify wakes those that wait for news, and stops the attempt if it is not to continue. a.mu must be held.
+// notify wakes the goroutines that wait for news, and stops the attempt if it must not continue. a.mu
+// must be held.
 func (a *assignment) notify() {
 	close(a.news)
 	a.news = make(chan struct{})
 	switch {
-	case !a.owned():
+	case !a.isOwned():
 		a.stop(errTaken)
-	case a.order().Undoes():
+	case a.effectiveOrder().Undoes():
 		a.stop(errUndo)
 	}
 }
 
-// owned reports whether the row still belongs to the attempt. a.mu must be held.
-func (a *assignment) owned() bool {
+// isOwned reports whether the row still has the claim of the attempt. a.mu must be held.
+func (a *assignment) isOwned() bool {
 	v := a.row
 	return v.Worker == a.w.Worker.Name && v.Epoch == a.epoch && (v.State == fleetdb.Assigned || v.State == fleetdb.Running)
 }
 
-// order returns the order that counts for the VM. a.mu must be held.
-func (a *assignment) order() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
+// effectiveOrder returns the command for the VM, by its row and its plan. a.mu must be held.
+func (a *assignment) effectiveOrder() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
 
-// current returns the row and the order as they are now, and a channel that is closed when they change.
-func (a *assignment) current() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
+// currentState returns the row, the effective command, and a channel that is closed when one of them
+// changes.
+func (a *assignment) currentState() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.row, a.order(), a.news
+	return a.row, a.effectiveOrder(), a.news
 }
 
-// run drives the VM until it is not this worker's any more: usually with one attempt, with another one if the VM was granted
-// to the same worker again in the meantime.
+// run executes the VM until it does not belong to this worker any more. That usually takes one attempt;
+// more if the VM was granted to the same worker again in the meantime.
 func (a *assignment) run(ctx context.Context) {
-	for a.next(ctx) {
-		one, try := a.begin(ctx)
+	for a.needsAttempt(ctx) {
+		one, try := a.startAttempt(ctx)
 		over := one.run(ctx, try)
 		one.stop(nil)
 		if over {
-			a.ended(one.claim.Epoch)
+			a.recordEnd(one.claim.Epoch)
 		} else if a.w.Sleep(ctx, a.w.TTL) != nil {
 			return
 		}
 	}
 }
 
-// next reports whether another attempt is required. If not, the worker forgets the assignment.
-func (a *assignment) next(ctx context.Context) bool {
+// needsAttempt reports whether another attempt is required. If not, the worker forgets the assignment.
+func (a *assignment) needsAttempt(ctx context.Context) bool {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	row, _, _ := a.current()
+	row, _, _ := a.currentState()
 	if ctx.Err() == nil && a.w.isNew(row) {
 		return true
 	}
@@ -103,8 +109,9 @@ func (a *assignment) next(ctx context.Context) bool {
 	return false
 }
 
-// begin returns an attempt of the row as it is now, and a context that ends when the attempt has to stop.
-func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
+// startAttempt returns an attempt for the current row, and a context that ends when the attempt must
+// stop.
+func (a *assignment) startAttempt(ctx context.Context) (*attempt, context.Context) {
 	try, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +119,9 @@ func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
 	return &attempt{assignment: a, claim: fleetdb.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
 }
 
-func (a *assignment) ended(epoch int64) {
+// recordEnd records that the claim with this epoch has ended in this worker, so that no row with it
+// begins another attempt.
+func (a *assignment) recordEnd(epoch int64) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	key := a.row.Key

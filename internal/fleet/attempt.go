@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// maxAttempts is how often a VM is tried that fails for passing reasons without progress, before it counts as
+	// maxAttempts is how often a VM may fail for passing reasons without progress before it counts as
 	// failed.
 	maxAttempts = 8
 
-	firstPause   = 10 * time.Second // before the second attempt; it doubles
-	longestPause = 10 * time.Minute
+	firstPause   = 10 * time.Second // pause before the second attempt; each further pause is twice as long
+	longestPause = 10 * time.Minute // limit of the pause between two attempts
 )
 
-// pauseAfter returns the pause after so many failures in a row.
+// pauseAfter returns the pause after that many consecutive failures.
 func pauseAfter(failures int) time.Duration {
 	return min(longestPause, firstPause<<min(max(failures-1, 0), 10))
 }
 
-// An attempt drives a VM with one claim.
+// An attempt executes a VM with one claim.
 type attempt struct {
 	*assignment
-	claim fleetdb.Claim
+	claim fleetdb.Claim // right to write about the VM; later claims invalidate it
 }
 
-// run drives the VM to the end of this attempt and records the result. Try ends when the attempt has to stop, ctx
-// when nothing may be done any more. It reports whether the claim is used up.
+// run executes the VM to the end of this attempt and records the result. try ends when the attempt must
+// stop, ctx when nothing may be done any more. It reports whether the claim has ended.
 func (a *attempt) run(ctx, try context.Context) bool {
 	vm, err := a.readVM(ctx)
 	if err != nil {
 		return errors.Is(err, fleetdb.ErrFenced) || fault.Is(err, fault.NotFound)
 	}
-	end, ok := a.drive(ctx, try, vm)
+	end, ok := a.moveOrUndo(ctx, try, vm)
 	if !ok {
 		return errors.Is(context.Cause(try), errTaken)
 	}
-	return a.finish(ctx, end)
+	return a.finishClaim(ctx, end)
 }
 
-// readVM returns the VM with its Spec; ErrFenced if it is another worker's by now.
+// readVM returns the VM with its Spec. It returns ErrFenced if another worker has the VM.
 func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		vm, err = a.w.Roster.VMs.Get(ctx, a.claim.Key)
@@ -59,14 +59,15 @@ func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	return vm, err
 }
 
-// drive moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
-func (a *attempt) drive(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
-	if _, order, _ := a.current(); order.Undoes() {
-		return a.undo(ctx, vm)
+// moveOrUndo migrates or undoes the VM and returns the result. It returns false if the claim is lost,
+// so that the result does not count.
+func (a *attempt) moveOrUndo(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
+	if _, order, _ := a.currentState(); order.Undoes() {
+		return a.undoVM(ctx, vm)
 	}
 	d := a.newDriver(ctx, try, vm)
-	err := d.move(vm)
-	_, order, _ := a.current()
+	err := d.moveVM(vm)
+	_, order, _ := a.currentState()
 	switch cause := context.Cause(ctx); {
 	case cause != nil && !errors.Is(cause, errLeaving), errors.Is(context.Cause(try), errTaken):
 		return fleetdb.End{}, false
@@ -75,13 +76,14 @@ func (a *attempt) drive(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, b
 	case cause != nil:
 		return fleetdb.End{State: fleetdb.Queued}, true
 	case order.Undoes():
-		return a.undo(ctx, vm)
+		return a.undoVM(ctx, vm)
 	}
-	return a.failed(ctx, vm, err, d.gained())
+	return a.failureEnd(ctx, vm, err, d.hasProgressed())
 }
 
-// failed returns the result of an attempt that failed with err.
-func (a *attempt) failed(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
+// failureEnd returns the result of an attempt that failed with err: queued again after a pause, or
+// failed. gained reports that the attempt made progress, so that earlier failures do not count.
+func (a *attempt) failureEnd(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
 	end := fleetdb.End{State: fleetdb.Failed, Failure: failureOf(err), Further: gained}
 	tries := vm.Attempts + 1
 	if end.Further {
@@ -97,13 +99,13 @@ func (a *attempt) failed(ctx context.Context, vm fleetdb.VM, err error, gained b
 		return end, true
 	}
 	end.State = fleetdb.Queued
-	now, nowErr := a.now(ctx)
+	now, nowErr := a.databaseNow(ctx)
 	end.NotBefore = now.Add(pauseAfter(tries))
 	return end, nowErr == nil
 }
 
-// now returns the database's time.
-func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
+// databaseNow returns the time by the database's clock. It retries while the database is away.
+func (a *attempt) databaseNow(ctx context.Context) (now time.Time, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		now, err = a.w.Roster.Now(ctx)
 		return err
@@ -111,9 +113,9 @@ func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// undo removes unpublished results. Temporary failures are repeated here: until the undo is done, the
-// VM is neither canceled nor started again.
-func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
+// undoVM removes unpublished results. Temporary failures are retried here: until the undo is complete,
+// the VM is neither canceled nor started again. It returns false if the claim is lost.
+func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	for tries := 1; ; tries++ {
 		err := a.undoOnce(ctx)
 		switch {
@@ -128,22 +130,23 @@ func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 		case errors.Is(err, fault.ErrNoRoom):
 			tries = 1
 		case !isTransient(err) || tries >= maxAttempts:
-			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
+			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoVerb(), err))}, true
 		}
 		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next check of ctx ends the loop
 	}
 }
 
-// undoing names the order in a failure of it. The VM of a withdrawal that failed may still be published.
-func (a *attempt) undoing() string {
-	if _, order, _ := a.current(); order == fleetdb.Withdraw {
+// undoVerb describes the command in the text of a failure. After a failed withdrawal the VM may still
+// be published.
+func (a *attempt) undoVerb() string {
+	if _, order, _ := a.currentState(); order == fleetdb.Withdraw {
 		return "withdraw the published VM"
 	}
 	return "undo"
 }
 
-// undoOnce does nothing if nothing was written.
+// undoOnce undoes the VM once. If no image was written, there is nothing to undo.
 func (a *attempt) undoOnce(ctx context.Context) error {
 	vm, err := a.readVM(ctx)
 	if err != nil || len(vm.Storage) == 0 {
@@ -152,10 +155,11 @@ func (a *attempt) undoOnce(ctx context.Context) error {
 	return a.w.Mover.Undo(ctx, vm)
 }
 
-// finish records the end of the attempt, also while the worker leaves.
-func (a *attempt) finish(ctx context.Context, end fleetdb.End) bool {
+// finishClaim records the end of the attempt, also while the worker leaves. It reports whether the
+// claim has ended.
+func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	if ctx.Err() != nil {
-		last, stop := afterwards(ctx)
+		last, stop := lastWritesContext(ctx)
 		defer stop()
 		ctx = last
 	}
@@ -172,11 +176,14 @@ func (a *attempt) finish(ctx context.Context, end fleetdb.End) bool {
 	return true
 }
 
+// failureOf returns err as the failure of a VM or a plan. A lack of room and an image lock of another
+// process are Ours: they do not count against the host.
 func failureOf(err error) *fleetdb.Failure {
 	f := journal.FailureOf(err)
 	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
 }
 
+// failureText returns the text of f; "" for nil.
 func failureText(f *fleetdb.Failure) string {
 	if f == nil {
 		return ""

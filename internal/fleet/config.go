@@ -10,25 +10,27 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// DefaultTTL is the length of leases: a worker that dies is noticed that long after its last renewal, and a
-// database that does not answer for that long stops all transfers.
+// DefaultTTL is the default length of leases. A dead worker is noticed that long after its last
+// renewal, and a database that does not respond for that long stops all transfers.
 const DefaultTTL = 5 * time.Second
 
 // Config configures a Node.
 type Config struct {
-	Roster *fleetdb.Roster
-	Mover  Mover
-	Worker fleetdb.Worker // Name, Version, Offers and VMs of this process
+	Roster *fleetdb.Roster // fleet database
+	Mover  Mover           // carries out plans and VMs
+	Worker fleetdb.Worker  // Name, Version, Offers and VMs of this process
 
-	Schedule bool // run for scheduler
+	Schedule bool // be a candidate for scheduler
 	Drive    bool // be a worker
 
-	TTL   time.Duration // default DefaultTTL
-	Log   *slog.Logger  // default discards
-	Now   func() time.Time
+	TTL time.Duration    // length of leases; DefaultTTL if zero
+	Log *slog.Logger     // receives the log; nil discards it
+	Now func() time.Time // clock of this process; default time.Now
+	// waits for a duration, or returns ctx's error; default sleep.For
 	Sleep func(context.Context, time.Duration) error
 }
 
+// withDefaults returns c with defaults for TTL, Log, Now and Sleep.
 func (c Config) withDefaults() Config {
 	if c.TTL <= 0 {
 		c.TTL = DefaultTTL
@@ -48,13 +50,14 @@ func (c Config) withDefaults() Config {
 // lastWrites bounds the writes after a node has been stopped.
 const lastWrites = 10 * time.Second
 
-// afterwards returns a context for writes that are required after ctx has ended.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+// lastWritesContext returns a context for writes that are required after ctx has ended. It ends after
+// lastWrites.
+func lastWritesContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 }
 
-// until returns a context that ends at t by the node's clock.
-func (c Config) until(ctx context.Context, t time.Time) (context.Context, func()) {
+// withDeadline returns a context that ends at t by the node's clock, and a function that releases it.
+func (c Config) withDeadline(ctx context.Context, t time.Time) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done, left := make(chan struct{}), t.Sub(c.Now())
 	go func() {
@@ -66,7 +69,8 @@ func (c Config) until(ctx context.Context, t time.Time) (context.Context, func()
 	return ctx, func() { cancel(); <-done }
 }
 
-// retryWhileAway calls f until the fleet database is not away. It returns ctx's error when ctx ends.
+// retryWhileAway calls f until it returns nil or an error that does not mean that the fleet database is
+// away. It returns an error if ctx ends.
 func (c Config) retryWhileAway(ctx context.Context, f func() error) error {
 	for tries := 1; ; tries++ {
 		err := f()
@@ -80,7 +84,7 @@ func (c Config) retryWhileAway(ctx context.Context, f func() error) error {
 	}
 }
 
-// isAway reports whether the fleet database cannot work for now, also because its disk is full.
+// isAway reports whether the fleet database cannot be used for now, or its disk is full.
 func isAway(err error) bool { return isTransient(err) || fault.Is(err, fault.Full) }
 
 // isTransient reports whether err can pass without a change by an operator.

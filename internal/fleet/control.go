@@ -10,13 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A Control gives orders to plans and VMs. It requires the fleet database and no Node.
+// A Control gives commands to plans and VMs. It requires the fleet database and no Node.
 type Control struct{ Roster *fleetdb.Roster }
 
-// OrderPlan gives an order to a plan. Resume and retry also permit logins to its source again, run a hook that failed
-// again, and search for VMs that could not be listed.
+// OrderPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
+// failed hook again, and list VMs that could not be listed.
 func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) error {
-	unblocked, err := c.unblock(ctx, plan, o)
+	unblocked, err := c.clearFailure(ctx, plan, o)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) er
 	return err
 }
 
-// OrderVM gives an order to a VM. Resume and retry also permit logins to its source again.
+// OrderVM gives a command to a VM. Resume and retry also permit logins to its source again.
 func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	v, err := c.Roster.VMs.Get(ctx, k)
 	if err != nil {
@@ -36,9 +36,9 @@ func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) er
 	return errors.Join(c.Roster.VMs.Order(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
-// unblock removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
-// failure. It reports whether it removed the failure.
-func (c Control) unblock(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
+// clearFailure removes what makes a plan wait for resume or retry: refused logins, failed hooks and the
+// plan's failure. It reports whether it removed the failure of a plan that has not ended.
+func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
 	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
@@ -62,25 +62,25 @@ func (c Control) unblock(ctx context.Context, plan string, o fleetdb.Order) (boo
 	return true, c.Roster.Plans.SetState(ctx, plan, p.State, nil)
 }
 
-// forgetHooks drops the records of hooks that failed or were cut off, so that they run again.
+// forgetHooks removes the records of hooks that failed or were interrupted, so that they run again.
 func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
-	for _, id := range []string{hookID(p, pre), hookID(p, post)} {
-		text, err := c.Roster.Records.Get(ctx, hooks, id)
+	for _, id := range []string{hookID(p, preHook), hookID(p, postHook)} {
+		text, err := c.Roster.Records.Get(ctx, planHookKind, id)
 		if err != nil {
 			return err
 		}
 		var run hookRun
-		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.succeeded() {
+		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.hasSucceeded() {
 			continue
 		}
-		if err := c.Roster.Records.Drop(ctx, hooks, id); err != nil {
+		if err := c.Roster.Records.Drop(ctx, planHookKind, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forgiveLogins permits logins to a source and its hosts again if the order resumes or retries.
+// forgiveLogins permits logins to a source and its hosts again if the command is resume or retry.
 func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Order, source string) error {
 	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil

@@ -17,8 +17,8 @@ func crashRig(t *testing.T, url string, vms int) (*rig, *children) {
 	r := newRig(t, nil)
 	if url != "" {
 		r.url = url
-		r.roster = r.open()
-		r.ctl = Control{r.roster}
+		r.db = r.open()
+		r.ctl = Control{r.db}
 	}
 	c := &children{t: t, of: childConfig{URL: r.url, Folder: t.TempDir(), VMs: vms, TTL: short}, alive: map[string]*exec.Cmd{}}
 	t.Cleanup(c.killAll)

@@ -3,12 +3,12 @@
 //
 // # Terms
 //
-// A Node is the part of a process in the fleet: a candidate for scheduler, a worker, or both. Nodes know each other
-// only through the fleet database (package roster).
+// A Node is the part of a process in the fleet: a candidate for scheduler, a worker, or both. Nodes communicate
+// only through the fleet database (package fleetdb).
 //
 // The scheduler is the node that holds the lease "scheduler", for one term. It passes the rows of the database to
 // package admission, records the grants that admission decides, and moves plans through their states (planRunner).
-// All it knows besides the database is read again at the beginning of each term.
+// At the beginning of each term it reads all other data again.
 //
 // A worker has an assignment for each VM that it was granted. An assignment makes attempts, each with one claim; an
 // attempt calls the Mover, which moves the VM and reports through a Driver.

@@ -18,29 +18,30 @@ const (
 )
 
 // A driver is the Driver of one Move. A separate goroutine exchanges steps, commands and rehearsals
-// with the fleet database (exchange), so that the Move waits for the database only where necessary.
+// with the fleet database (exchangeLoop), so that the Move waits for the database only if necessary.
 type driver struct {
 	*attempt
 	ctx context.Context // context of the worker
 	try context.Context // context of the attempt
-	vm  fleetdb.VM
+	vm  fleetdb.VM      // row of the VM when the attempt began
 
 	slotToken chan struct{} // holds one token; the caller that took it may use granted and slots
-	granted   bool          // the slot of the grant is not taken yet
-	slots     int           // slots that are taken and not given back
+	granted   bool          // the slot of the grant is not used yet
+	slots     int           // slots that are in use
 
-	mu           sync.Mutex // guards the fields below
-	step         string
-	waits        string
-	orderPassed  fleetdb.Order // last order that was passed to the Mover
-	rehearsal    string        // id of the rehearsal that was passed to the Mover; "" for none
-	rehearsed    []fleetdb.Rehearsed
-	first, last  fleetdb.Progress
-	progressed   bool          // first is set
-	wake         chan struct{} // wakes exchange
-	exchangeDone chan struct{} // closed when exchange has returned
+	mu           sync.Mutex          // guards the fields below
+	step         string              // current step, from Step; "" before the first one
+	waits        string              // why the VM waits in that step; "" if it does not wait
+	orderPassed  fleetdb.Order       // last order that was passed to the Mover
+	rehearsal    string              // id of the rehearsal that was passed to the Mover; "" for none
+	rehearsed    []fleetdb.Rehearsed // results of rehearsals that are not written yet
+	first, last  fleetdb.Progress    // first and last reported progress
+	progressed   bool                // first is set
+	wake         chan struct{}       // holds one token if exchangeLoop has work
+	exchangeDone chan struct{}       // closed when exchangeLoop has returned
 }
 
+// newDriver returns the driver of an attempt. A VM that holds slots by its row has a granted slot.
 func (a *attempt) newDriver(ctx, try context.Context, vm fleetdb.VM) *driver {
 	d := &driver{
 		attempt: a, ctx: ctx, try: try, vm: vm, granted: vm.Holds,
@@ -50,13 +51,13 @@ func (a *attempt) newDriver(ctx, try context.Context, vm fleetdb.VM) *driver {
 	return d
 }
 
-// move has the Mover move the VM, and runs what belongs to that.
-func (d *driver) move(vm fleetdb.VM) error {
+// moveVM calls the Mover, and exchanges data with the database until it returns.
+func (d *driver) moveVM(vm fleetdb.VM) error {
 	try, end := context.WithCancel(d.try)
-	go d.exchange(try)
-	idle, stop := d.w.until(try, d.w.Now().Add(unusedTime))
+	go d.exchangeLoop(try)
+	idle, stop := d.w.withDeadline(try, d.w.Now().Add(unusedTime))
 	unused := context.AfterFunc(idle, d.releaseUnused)
-	_, vm.Order, _ = d.current()
+	_, vm.Order, _ = d.currentState()
 	err := d.w.Mover.Move(try, vm, d)
 	unused()
 	stop()
@@ -65,15 +66,17 @@ func (d *driver) move(vm fleetdb.VM) error {
 	return err
 }
 
-// gained reports whether the attempt has made progress.
-func (d *driver) gained() bool {
+// hasProgressed reports whether the attempt has done more bytes or rounds than at its first report.
+func (d *driver) hasProgressed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last.Done > d.first.Done || d.last.Round > d.first.Round
 }
 
+// Epoch implements Driver.
 func (d *driver) Epoch() int64 { return d.claim.Epoch }
 
+// Progress implements Driver. It keeps the last report for reportLoop.
 func (d *driver) Progress(p fleetdb.Progress) {
 	p.Key = d.claim.Key
 	d.mu.Lock()
@@ -87,6 +90,7 @@ func (d *driver) Progress(p fleetdb.Progress) {
 	d.w.unreported[p.Key] = p
 }
 
+// Rehearsed implements Driver. The result is written by exchangeLoop.
 func (d *driver) Rehearsed(done fleetdb.Rehearsed) {
 	d.mu.Lock()
 	d.rehearsed = append(d.rehearsed, done)
@@ -94,10 +98,12 @@ func (d *driver) Rehearsed(done fleetdb.Rehearsed) {
 	d.wakeExchange()
 }
 
+// Storage implements Driver. It returns when the storages are recorded.
 func (d *driver) Storage(ids []string) error {
 	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Claims.Begin(d.try, d.claim, ids) })
 }
 
+// Step implements Driver. The step is written by exchangeLoop.
 func (d *driver) Step(name, waits string) {
 	d.mu.Lock()
 	d.step, d.waits = name, waits

@@ -23,7 +23,7 @@ func TestPlanRunsToItsEnd(t *testing.T) {
 			t.Errorf("%d transfers at a time on %s, of %d", got, host, most)
 		}
 	}
-	if want := []string{pre, post}; !reflect.DeepEqual(m.hooks, want) {
+	if want := []string{preHook, postHook}; !reflect.DeepEqual(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 	for key, n := range m.moves {

@@ -146,7 +146,7 @@ func TestLimitsAreLive(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	next(t, held)
 	next(t, held)
-	if err := r.roster.Limits.Set(t.Context(), "host:esx1/vms", 4); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", 4); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -157,11 +157,11 @@ func TestLimitsAreLive(t *testing.T) {
 		t.Errorf("at a time: %v", m.most)
 	}
 	m.mu.Unlock()
-	if err := r.roster.Limits.Set(t.Context(), "host:*/vms", 2); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:*/vms", 2); err != nil {
 		t.Fatal(err)
 	}
 	next(t, held)
-	if err := r.roster.Limits.Set(t.Context(), "host:esx1/vms", -1); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", -1); err != nil {
 		t.Fatal(err)
 	}
 	close(letGo)
@@ -203,7 +203,7 @@ func TestStatusCountsAndEstimates(t *testing.T) {
 		{Key: fleetdb.Key{VM: "d"}, Bytes: 100, State: fleetdb.Canceled},
 		{Key: fleetdb.Key{VM: "e"}, Bytes: 100, State: fleetdb.Failed, Failure: &fleetdb.Failure{Text: "damaged"}},
 	}
-	s.fill(vms, []fleetdb.Progress{{Key: fleetdb.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
+	s.fillVMs(vms, []fleetdb.Progress{{Key: fleetdb.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
 	if s.Total != 500 || s.Done != 150 || s.Rate != 25 || s.Moved != 20 || s.Left != 7*time.Second {
 		t.Errorf("total %d, done %d, moved %d, rate %d, left %v", s.Total, s.Done, s.Moved, s.Rate, s.Left)
 	}

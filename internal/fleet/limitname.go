@@ -7,19 +7,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// limitable lists the kinds of limits with their units.
-var limitable = map[string][]string{
+// limitUnits contains the valid units for each kind of limit.
+var limitUnits = map[string][]string{
 	"fleet": {"rate"}, "plan": {"rate"},
 	"host": {"vms", "disks", "nfc", "rate"}, "datastore": {"vms"},
 	"source": {"vms", "rate"}, "target": {"vms", "rate"}, "worker": {"vms", "rate"},
 }
 
-// CheckLimit refuses the name of a limit that nothing would keep, such as one with a typing
-// mistake. A name is KIND:WHAT/UNIT: host:esx1/vms, target:dir:/srv/vm/rate, fleet:all/rate.
+// CheckLimit returns fault.Invalid for the name of a limit that would have no effect, such as one with
+// a typing error. A name is KIND:NAME/UNIT: host:esx1/vms, target:dir:/srv/vm/rate, fleet:all/rate.
 func CheckLimit(name string) error {
 	at := strings.LastIndexByte(name, '/')
 	kind, what, ok := strings.Cut(name[:max(at, 0)], ":")
-	units, known := limitable[kind]
+	units, known := limitUnits[kind]
 	if ok && known && what != "" && slices.Contains(units, name[at+1:]) {
 		return nil
 	}

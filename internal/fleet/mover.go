@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A Mover carries out one plan or VM. It knows sources, transports and targets; a Node decides when and where. Its
+// A Mover executes plans and VMs. It uses sources, transports and targets; a Node decides when and where. Its
 // methods may be called concurrently.
 type Mover interface {
 	// Admit returns an error if the plan may not be carried out, or its hooks may not be run here. Nothing of the

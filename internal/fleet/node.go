@@ -23,8 +23,9 @@ func New(c Config) *Node {
 	return &Node{Config: c.withDefaults(), id: fmt.Sprintf("%s/%d/%08x", c.Worker.Name, os.Getpid(), rand.Uint32())}
 }
 
-// Run takes part until ctx ends: then the VMs that it drives stop where they are and are queued, and the leases are
-// freed. It returns nil then, and fault.Conflict if another process joined with this worker's name.
+// Run takes part in the fleet until ctx ends. Then the VMs that it executes stop and are queued, the
+// leases are freed, and Run returns nil. It returns fault.Conflict if another process joined with this
+// worker's name.
 func (n *Node) Run(ctx context.Context) error {
 	if n.Drive && (n.Worker.Name == "" || n.Worker.VMs <= 0) {
 		return fault.New(fault.Invalid, "worker %q for %d VMs at a time", n.Worker.Name, n.Worker.VMs).WithHint("it needs a name, and a number above 0")
@@ -34,7 +35,7 @@ func (n *Node) Run(ctx context.Context) error {
 		g.Go(func() error { return runWorker(ctx, n.Config) })
 	}
 	if n.Schedule {
-		g.Go(func() error { return n.campaign(ctx) })
+		g.Go(func() error { return n.runForScheduler(ctx) })
 	}
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) || fault.Is(err, fault.Canceled) {

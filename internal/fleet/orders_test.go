@@ -263,7 +263,7 @@ func TestHooksAreBegunOnce(t *testing.T) {
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 {
 		t.Errorf("ended with %v", p.Counts)
 	}
-	if want := []string{pre, pre, pre, post}; !slices.Equal(m.hooks, want) {
+	if want := []string{preHook, preHook, preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }
@@ -315,7 +315,7 @@ func TestPlanThatCannotBeListedEnds(t *testing.T) {
 
 // each ranges over the VMs of a plan.
 func (r *rig) each(plan string) func(func(fleetdb.VM) bool) {
-	all, err := r.roster.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
+	all, err := r.db.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
 	if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded {
 		t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 	}
-	if want := []string{pre, pre, post}; !slices.Equal(m.hooks, want) {
+	if want := []string{preHook, preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }

@@ -10,64 +10,65 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// hooks is the kind of the records of plans' hooks.
-const hooks = "plan-hook"
+// planHookKind is the kind of the records of plan hooks.
+const planHookKind = "plan-hook"
 
-// hookID returns the id of such a record. A plan that was dropped and submitted again has another one.
+// hookID returns the id of the record of a hook. It contains the time of submission, so a plan that was
+// dropped and submitted again has another one.
 func hookID(p fleetdb.Plan, when string) string {
 	return fmt.Sprintf("%s/%s/%d", when, p.Name, p.Created.UnixMicro())
 }
 
 // The hooks of a plan.
 const (
-	pre  = "pre"
-	post = "post"
+	preHook  = "pre"  // runs before the first VM
+	postHook = "post" // runs after the last VM
 )
 
 // A hookRun is the record of a hook. It is written before the hook begins and when it has ended.
 type hookRun struct {
-	Began   time.Time        `json:"began"`
-	Ended   time.Time        `json:"ended,omitzero"`
-	Failure *fleetdb.Failure `json:"failure,omitempty"`
+	Began   time.Time        `json:"began"`             // when the hook began, by the clock of the scheduler's process
+	Ended   time.Time        `json:"ended,omitzero"`    // when it ended; zero if it is running or was interrupted
+	Failure *fleetdb.Failure `json:"failure,omitempty"` // why it failed; nil if it succeeded or has not ended
 }
 
-// succeeded reports whether the hook ended, and without a failure.
-func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
+// hasSucceeded reports whether the hook ended without a failure.
+func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
-// prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
+// preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
 // begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
-func (r *planRunner) prepare(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
+func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
 	if row.Order.Undoes() {
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.ready, p.failed = true, false
-			r.submit(p)
+			r.submitPlan(p)
 		})
 		return nil
 	}
-	failure, err := r.admit(ctx, row)
+	failure, err := r.admitPlan(ctx, row)
 	if failure == nil && err == nil {
-		failure, err = r.runHook(ctx, row, pre)
+		failure, err = r.runHook(ctx, row, preHook)
 	}
 	if err != nil {
 		return err
 	}
 	if failure != nil {
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.failed = true
 			p.Failure = failure // an operator may resume the plan before this process reads its row
-			r.submit(p)
+			r.submitPlan(p)
 		})
 		return r.Roster.Plans.SetState(ctx, row.Name, row.State, failure)
 	}
-	r.call(ctx, func() {
+	r.callOwner(ctx, func() {
 		p.ready = true
-		r.submit(p)
+		r.submitPlan(p)
 	})
 	return nil
 }
 
-// admit returns why the plan may not be carried out; nil if it may.
-func (r *planRunner) admit(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
+// admitPlan returns why the plan may not be executed; nil if it may. The error is ctx's.
+func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
 	err := r.retryWhileAway(ctx, func() error { return r.Mover.Admit(ctx, row) })
 	switch {
 	case ctx.Err() != nil:
@@ -78,16 +79,16 @@ func (r *planRunner) admit(ctx context.Context, row fleetdb.Plan) (*fleetdb.Fail
 	return nil, nil
 }
 
-// end runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
-// before the first VM did not succeed.
-func (r *planRunner) end(ctx context.Context, row fleetdb.Plan) error {
-	first, began, err := r.readHook(ctx, hookID(row, pre))
+// endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not
+// run if the hook before the first VM did not succeed.
+func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
+	first, began, err := r.readHook(ctx, hookID(row, preHook))
 	if err != nil {
 		return err
 	}
 	var failure *fleetdb.Failure
-	if began && first.succeeded() {
-		if failure, err = r.runHook(ctx, row, post); err != nil {
+	if began && first.hasSucceeded() {
+		if failure, err = r.runHook(ctx, row, postHook); err != nil {
 			return err
 		}
 	}
@@ -97,8 +98,9 @@ func (r *planRunner) end(ctx context.Context, row fleetdb.Plan) error {
 	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanEnded, failure)
 }
 
-// runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began and has no end
-// was cut off with its process: it may have done anything, so it does not run again without an order.
+// runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began
+// and has no end was interrupted with its process: it may have had any effect, so it does not run again
+// without a command.
 func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string) (*fleetdb.Failure, error) {
 	id := hookID(row, when)
 	run, began, err := r.readHook(ctx, id)
@@ -128,8 +130,9 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 	return run.Failure, r.recordHook(ctx, id, run)
 }
 
+// readHook returns the record of a hook. It returns false if none exists.
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
-	records, err := r.Roster.Records.List(ctx, hooks)
+	records, err := r.Roster.Records.List(ctx, planHookKind)
 	if err != nil {
 		return run, false, err
 	}
@@ -144,10 +147,11 @@ func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, bega
 	return run, false, nil
 }
 
+// recordHook writes the record of a hook. It retries while the database is away.
 func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) error {
 	text, err := json.Marshal(run)
 	if err != nil {
 		return err
 	}
-	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, hooks, id, text) })
+	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, planHookKind, id, text) })
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// A planRunner moves plans through their states: it admits them, runs their hooks, finds their VMs and ends them.
-// The goroutine of the scheduler owns it. What takes long runs in goroutines of group, one for each plan; they
-// change nothing of the planRunner but through call.
+// A planRunner moves plans through their states: it admits them, runs their hooks, lists their VMs and
+// ends them. The goroutine of the scheduler owns it. Slow work runs in goroutines of group, one for
+// each plan; they change the planRunner only through callOwner.
 type planRunner struct {
 	Config
-	now         func() time.Time // the time of the database
-	admission   *admission.Controller
-	group       *errgroup.Group
-	calls       chan<- func()
-	loginDenied func() // called by the owner when the refused logins may have changed
+	now         func() time.Time      // time by the database's clock
+	admission   *admission.Controller // receives the plans; owned by the scheduler
+	group       *errgroup.Group       // goroutines of the scheduler's term
+	calls       chan<- func()         // functions for the owner to call
+	loginDenied func()                // called by the owner when the refused logins may have changed
 
 	plans map[string]*activePlan // plans that have not ended
 }
@@ -33,24 +33,24 @@ type planRunner struct {
 // An activePlan is a plan that has not ended.
 type activePlan struct {
 	fleetdb.Plan
-	source     string           // address of its source, host:port
-	weight     int              // its weight
-	capacities map[string]int64 // its limits
+	source     string           // endpoint of its source, host:port; "" if its text is invalid
+	weight     int              // share of resources relative to other plans
+	capacities map[string]int64 // limits that the plan sets, by resource
 
-	opened bool // the fields above are read from its text
+	opened bool // the fields above are set
 	ready  bool // the plan is admitted, and its hook before the first VM has succeeded
-	failed bool // one of them failed: no VM begins until an operator resumes the plan
+	failed bool // admission or hook failed: no VM begins until an operator resumes the plan
 	busy   bool // a goroutine runs for it
 
-	stopListing context.CancelFunc // stops the search for its VMs; nil: that has not begun
-	listings    int                // searches that failed in a row
-	listAfter   time.Time          // when the next search may begin
+	stopListing context.CancelFunc // stops the listing of its VMs; nil if that has not begun
+	listings    int                // consecutive listings that failed
+	listAfter   time.Time          // earliest time of the next listing
 }
 
-// set sets the row of a plan.
-func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
+// setPlan sets the row of a plan. A plan that has ended is dropped.
+func (r *planRunner) setPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.State.Over() {
-		r.drop(row.Name)
+		r.dropPlan(row.Name)
 		return nil
 	}
 	p := r.plans[row.Name]
@@ -62,7 +62,7 @@ func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
 	row.Text = old.Text
 	p.Plan = row
 	if !p.opened {
-		if err := r.open(ctx, p); err != nil {
+		if err := r.readPlanText(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -73,18 +73,19 @@ func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
 	if row.Order.Undoes() && !old.Order.Undoes() && p.stopListing != nil {
 		p.stopListing()
 	}
-	r.submit(p)
+	r.submitPlan(p)
 	return nil
 }
 
-// drop removes a plan that has ended.
-func (r *planRunner) drop(name string) {
+// dropPlan removes a plan that has ended.
+func (r *planRunner) dropPlan(name string) {
 	delete(r.plans, name)
 	r.admission.DropPlan(name)
 }
 
-// open reads the text of a plan.
-func (r *planRunner) open(ctx context.Context, p *activePlan) error {
+// readPlanText reads the text of a plan and the settings in it. A plan that was dropped meanwhile is
+// left unopened.
+func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 	full, err := r.Roster.Plans.Get(ctx, p.Name)
 	if fault.Is(err, fault.NotFound) { // dropped in the meantime
 		return nil
@@ -100,8 +101,8 @@ func (r *planRunner) open(ctx context.Context, p *activePlan) error {
 	return nil
 }
 
-// submit passes a plan to the admission of VMs.
-func (r *planRunner) submit(p *activePlan) {
+// submitPlan passes a plan to the admission of VMs.
+func (r *planRunner) submitPlan(p *activePlan) {
 	failure := ""
 	if p.failed && p.Failure != nil {
 		failure = p.Failure.Text
@@ -109,7 +110,8 @@ func (r *planRunner) submit(p *activePlan) {
 	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
 }
 
-// sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is no plan.
+// sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is not a
+// valid plan.
 func sourceAndWeight(text string) (source string, weight int) {
 	file, found := planfile.Parse([]byte(text))
 	if file == nil || found.Blocking() > 0 {
@@ -122,30 +124,31 @@ func sourceAndWeight(text string) (source string, weight int) {
 	return Endpoint(u), file.Weight
 }
 
-// advance begins the next phase of each plan whose last one is over: first hook, search for VMs, last hook and end.
-func (r *planRunner) advance(ctx context.Context) {
+// advanceAll starts the next phase of each plan whose last one has ended: first hook, listing of VMs,
+// last hook and end.
+func (r *planRunner) advanceAll(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
 		case row.State == fleetdb.PlanListing && row.Order.Undoes():
-			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlisted(row)) })
+			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
 		case !p.ready:
-			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })
+			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)
 			p.stopListing = stop
-			r.begin(ctx, p, func() error {
+			r.startTask(ctx, p, func() error {
 				defer stop()
-				return r.list(ctx, listing, p, row)
+				return r.listVMs(ctx, listing, p, row)
 			})
 		case row.State == fleetdb.PlanRunning && r.admission.VMs(p.Name) == 0:
-			r.begin(ctx, p, func() error { return r.end(ctx, row) })
+			r.startTask(ctx, p, func() error { return r.endPlan(ctx, row) })
 		}
 	}
 }
 
-// unlisted returns why not all VMs of a canceled plan were found.
-func unlisted(p fleetdb.Plan) *fleetdb.Failure {
+// unlistedFailure returns why the list of VMs of a canceled plan is incomplete.
+func unlistedFailure(p fleetdb.Plan) *fleetdb.Failure {
 	if p.Failure != nil {
 		return p.Failure
 	}
@@ -153,20 +156,21 @@ func unlisted(p fleetdb.Plan) *fleetdb.Failure {
 		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
 }
 
-// mayList reports whether the VMs of a plan may be searched for now.
+// mayList reports whether the VMs of a plan may be listed now.
 func (r *planRunner) mayList(p *activePlan) bool {
 	_, refused := r.admission.Refusal(p.source)
 	return !refused && !r.now().Before(p.listAfter)
 }
 
-// begin calls f in a goroutine. No other one begins for the plan before it ends. An error ends the scheduler's term.
-func (r *planRunner) begin(ctx context.Context, p *activePlan, f func() error) {
+// startTask calls f in a goroutine. No other task starts for the plan before f returns. An error ends
+// the scheduler's term.
+func (r *planRunner) startTask(ctx context.Context, p *activePlan, f func() error) {
 	p.busy = true
 	r.group.Go(func() error {
 		if err := f(); err != nil {
 			return err
 		}
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.busy = false
 			if r.admission.Refused() {
 				r.loginDenied() // shows the refused logins, now that no goroutine writes to the plan
@@ -176,16 +180,17 @@ func (r *planRunner) begin(ctx context.Context, p *activePlan, f func() error) {
 	})
 }
 
-// call has the owner call f, from another goroutine.
-func (r *planRunner) call(ctx context.Context, f func()) {
+// callOwner makes the owner call f, from another goroutine. f is not called if ctx ends first.
+func (r *planRunner) callOwner(ctx context.Context, f func()) {
 	select {
 	case r.calls <- f:
 	case <-ctx.Done():
 	}
 }
 
-// list finds the VMs of a plan. VMs that are found can begin at once.
-func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleetdb.Plan) error {
+// listVMs lists the VMs of a plan until ctx or listing ends. VMs can begin as soon as they are found.
+// Failures that pass are retried after a pause.
+func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fleetdb.Plan) error {
 	err := r.listOnce(listing, row)
 	switch {
 	case ctx.Err() != nil:
@@ -195,10 +200,10 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleet
 	case err == nil:
 		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
 	case login.IsRefusal(err):
-		r.call(ctx, r.loginDenied)
+		r.callOwner(ctx, r.loginDenied)
 		return nil
 	case isTransient(err):
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
@@ -207,6 +212,7 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleet
 	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
 }
 
+// listOnce adds the VMs of a plan to the database as the Mover finds them.
 func (r *planRunner) listOnce(ctx context.Context, p fleetdb.Plan) error {
 	return r.Mover.List(ctx, p, func(vms []fleetdb.VM) error {
 		for i := range vms {
@@ -216,7 +222,7 @@ func (r *planRunner) listOnce(ctx context.Context, p fleetdb.Plan) error {
 	})
 }
 
-// showRefusals sets or clears the failure of the plans that wait for a login.
+// showRefusals sets or clears the failure of plans that wait for a login.
 func (r *planRunner) showRefusals(ctx context.Context) error {
 	for name, p := range r.plans {
 		f := r.refusalOf(p)
@@ -228,7 +234,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 			return err
 		}
 		p.Failure = f
-		r.submit(p)
+		r.submitPlan(p)
 	}
 	return nil
 }
@@ -243,7 +249,7 @@ func (r *planRunner) refusalOf(p *activePlan) *fleetdb.Failure {
 	return &fleetdb.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
 }
 
-// eachDeadline calls f with each time at which a search for VMs may begin.
+// eachDeadline calls f with each time at which a listing may begin.
 func (r *planRunner) eachDeadline(f func(time.Time)) {
 	for _, p := range r.plans {
 		f(p.listAfter)

@@ -16,29 +16,29 @@ const reapTTL = 9 * time.Second
 func (r *rig) dead() fleetdb.Lease {
 	r.Helper()
 	ctx := r.Context()
-	worker, err := r.roster.Workers.Join(ctx, fleetdb.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
+	worker, err := r.db.Workers.Join(ctx, fleetdb.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
 	if err != nil {
 		r.Fatal(err)
 	}
-	scheduler, err := r.roster.Leases.Acquire(ctx, schedulerLease, "dead", reapTTL)
+	scheduler, err := r.db.Leases.Acquire(ctx, schedulerLease, "dead", reapTTL)
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.submit("wave")
 	v := vmsOn(1, 1)[0]
 	v.Plan, v.Seq, v.State, v.Asks, v.Runs = "wave", 1, fleetdb.Queued, fleetdb.First, []string{"run"}
-	if err := r.roster.VMs.Add(ctx, []fleetdb.VM{v}); err != nil {
+	if err := r.db.VMs.Add(ctx, []fleetdb.VM{v}); err != nil {
 		r.Fatal(err)
 	}
-	if err := r.roster.Plans.SetState(ctx, "wave", fleetdb.PlanRunning, nil); err != nil {
+	if err := r.db.Plans.SetState(ctx, "wave", fleetdb.PlanRunning, nil); err != nil {
 		r.Fatal(err)
 	}
-	granted, err := r.roster.Scheduling.Grant(ctx, scheduler, []fleetdb.Granted{{Key: v.Key, Worker: "dead"}})
+	granted, err := r.db.Scheduling.Grant(ctx, scheduler, []fleetdb.Granted{{Key: v.Key, Worker: "dead"}})
 	if err != nil || len(granted) != 1 {
 		r.Fatal(granted, err)
 	}
 	claim := fleetdb.Claim{Key: v.Key, Worker: "dead", Epoch: granted[0].Epoch}
-	if err := r.roster.Claims.Begin(ctx, claim, []string{"disk-dir:/srv/vm"}); err != nil {
+	if err := r.db.Claims.Begin(ctx, claim, []string{"disk-dir:/srv/vm"}); err != nil {
 		r.Fatal(err)
 	}
 	return worker
@@ -55,7 +55,7 @@ func (r *rig) candidate(pauses ...time.Duration) {
 		}
 		r.clock.add(pauses[0])
 		pauses = pauses[1:]
-		return r.roster.Board.Request(ctx)
+		return r.db.Board.Request(ctx)
 	}
 	r.start(c)
 }
@@ -64,7 +64,7 @@ func (r *rig) candidate(pauses ...time.Duration) {
 func (r *rig) looked() {
 	r.Helper()
 	r.wait("the board", func() bool {
-		_, at, err := r.roster.Board.Read(r.Context())
+		_, at, err := r.db.Board.Read(r.Context())
 		return err == nil && at.Equal(r.clock.Now())
 	})
 }
@@ -90,7 +90,7 @@ func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
 	if v := r.vm("wave", "vm-1"); v.State != fleetdb.Running || v.Worker != "dead" {
 		t.Errorf("its VM is %s at %s", v.State, v.Worker)
 	}
-	if err := r.roster.Leases.Renew(t.Context(), &lease, reapTTL); err != nil {
+	if err := r.db.Leases.Renew(t.Context(), &lease, reapTTL); err != nil {
 		t.Errorf("it cannot come back: %v", err)
 	}
 }
@@ -134,14 +134,14 @@ func TestContact(t *testing.T) {
 		{"a gap that they may not", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second, ttl/2 + 1}, ttl},
 		{"a clock that was put back", []time.Duration{4 * time.Second, -time.Hour}, ttl},
 	} {
-		var k contact
+		var k databaseContact
 		now := at
-		k.answered(now, ttl)
+		k.noteAnswer(now, ttl)
 		for _, gap := range c.gaps {
 			now = now.Add(gap)
-			k.answered(now, ttl)
+			k.noteAnswer(now, ttl)
 		}
-		if got := k.grace(now, ttl); got != c.grace {
+		if got := k.graceLeft(now, ttl); got != c.grace {
 			t.Errorf("%s: %v, want %v", c.name, got, c.grace)
 		}
 	}

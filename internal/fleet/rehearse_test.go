@@ -38,7 +38,7 @@ var vm1 = fleetdb.Key{Plan: "wave", VM: "vm-1"}
 
 func (r *rig) rehearse(id string) {
 	r.Helper()
-	if err := r.roster.Rehearsals.Request(r.Context(), vm1, fleetdb.Rehearsal{ID: id, Expect: "up"}); err != nil {
+	if err := r.db.Rehearsals.Request(r.Context(), vm1, fleetdb.Rehearsal{ID: id, Expect: "up"}); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -47,7 +47,7 @@ func (r *rig) rehearse(id string) {
 func (r *rig) answered(id string) (done fleetdb.Rehearsed) {
 	r.Helper()
 	r.wait("the answer to "+id, func() bool {
-		all, err := r.roster.Rehearsals.List(r.Context(), vm1)
+		all, err := r.db.Rehearsals.List(r.Context(), vm1)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestRehearsalIsTheWorkers(t *testing.T) {
 	}
 	r.rehearse("2")
 	r.told(m, &m.asked, "1", "2")
-	if err := r.roster.Rehearsals.TakeBack(t.Context(), vm1, "2"); err != nil {
+	if err := r.db.Rehearsals.TakeBack(t.Context(), vm1, "2"); err != nil {
 		t.Fatal(err)
 	}
 	r.told(m, &m.taken, "1", "2") // the first had ended
@@ -100,7 +100,7 @@ func TestRehearsalIsTheWorkers(t *testing.T) {
 	}
 	close(cut)
 	r.waitEnded("wave")
-	if all, err := r.roster.Rehearsals.List(t.Context(), vm1); err != nil || len(all) != 1 || all[0].ID != "3" {
+	if all, err := r.db.Rehearsals.List(t.Context(), vm1); err != nil || len(all) != 1 || all[0].ID != "3" {
 		t.Errorf("on record: %+v, %v", all, err)
 	}
 }

@@ -141,7 +141,7 @@ func TestRefusedLoginIsTheLastUntilSomebodySaysResume(t *testing.T) {
 	r := newRig(t, nil)
 	var logins, right atomic.Int32
 	worker := func(name string) {
-		m, at := newMover(t, vmsOn(60, 4)...), login.NewLimiter(r.roster, "vc1:443", "")
+		m, at := newMover(t, vmsOn(60, 4)...), login.NewLimiter(r.db, "vc1:443", "")
 		m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 			err := tryLogin(ctx, at, func() error {
 				logins.Add(1)
@@ -184,7 +184,7 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 	m := newMover(t, vmsOn(2, 1)...)
 	var logins atomic.Int32
 	var right atomic.Bool
-	at := login.NewLimiter(r.roster, "vc1:443", "")
+	at := login.NewLimiter(r.db, "vc1:443", "")
 	m.list = func(ctx context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 		err := tryLogin(ctx, at, func() error {
 			logins.Add(1)
@@ -220,7 +220,7 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	m := newMover(t, vmsOn(30, 3)...)
 	var logins atomic.Int32
 	var right atomic.Bool
-	at := login.NewLimiter(r.roster, "vc1:443", "esx1")
+	at := login.NewLimiter(r.db, "vc1:443", "esx1")
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if vm.Host == "esx1" {
 			err := tryLogin(ctx, at, func() error {
@@ -283,7 +283,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	first := r.start(r.config(m, "w1"))
 	r.waitFor("wave", fleetdb.Done, 40)
 	rests := func() bool {
-		records, err := r.roster.Records.List(t.Context(), hostHealth)
+		records, err := r.db.Records.List(t.Context(), hostHealth)
 		return err == nil && len(records) == 1 && strings.Contains(string(records[0].Doc), `"until"`)
 	}
 	r.wait("esx1 to fail", func() bool {
@@ -317,7 +317,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	if n := r.plan("wave").Counts[fleetdb.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)
 	}
-	if left, err := r.roster.Records.List(t.Context(), hostHealth); err != nil || len(left) > 0 {
+	if left, err := r.db.Records.List(t.Context(), hostHealth); err != nil || len(left) > 0 {
 		t.Errorf("on record: %s, %v", left, err)
 	}
 }

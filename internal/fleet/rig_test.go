@@ -254,17 +254,17 @@ func (c *clock) add(d time.Duration) {
 // A rig is a roster and nodes over it.
 type rig struct {
 	testing.TB
-	url    string
-	clock  *clock // nil: the real time
-	roster *fleetdb.Roster
-	ctl    Control
+	url   string
+	clock *clock // nil: the real time
+	db    *fleetdb.Roster
+	ctl   Control
 }
 
 func newRig(t testing.TB, c *clock) *rig {
 	t.Helper()
 	r := &rig{TB: t, clock: c, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
-	r.roster = r.open()
-	r.ctl = Control{r.roster}
+	r.db = r.open()
+	r.ctl = Control{r.db}
 	return r
 }
 
@@ -293,7 +293,7 @@ type node struct {
 
 func (r *rig) config(m Mover, name string) Config {
 	c := Config{
-		Roster: r.roster, Mover: m, Schedule: true, Drive: true, TTL: steady,
+		Roster: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
 		Worker: fleetdb.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
 	}
 	if testing.Verbose() {
@@ -333,14 +333,14 @@ func (r *rig) submit(name string) {
 
 func (r *rig) submitText(name, text string) {
 	r.Helper()
-	if _, err := r.roster.Plans.Add(r.Context(), fleetdb.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
+	if _, err := r.db.Plans.Add(r.Context(), fleetdb.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
 		r.Fatal(err)
 	}
 }
 
 func (r *rig) vm(plan, ref string) fleetdb.VM {
 	r.Helper()
-	v, err := r.roster.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
+	v, err := r.db.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
 	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
 		r.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func (r *rig) vm(plan, ref string) fleetdb.VM {
 
 func (r *rig) plan(name string) fleetdb.Plan {
 	r.Helper()
-	p, err := r.roster.Plans.Get(r.Context(), name)
+	p, err := r.db.Plans.Get(r.Context(), name)
 	if err != nil && !isTransient(err) {
 		r.Fatal(err)
 	}
@@ -374,8 +374,8 @@ func (r *rig) order(what string, o fleetdb.Order) {
 // snapshot returns the state of the scheduler, which it writes once a client reads it.
 func (r *rig) snapshot() (s admission.Snapshot) {
 	r.Helper()
-	err := r.roster.Board.Request(r.Context())
-	text, _, berr := r.roster.Board.Read(r.Context())
+	err := r.db.Board.Request(r.Context())
+	text, _, berr := r.db.Board.Read(r.Context())
 	if err == nil && berr == nil && len(text) > 0 {
 		berr = json.Unmarshal(text, &s)
 	}
@@ -387,8 +387,8 @@ func (r *rig) snapshot() (s admission.Snapshot) {
 
 func (r *rig) status(plan string) Status {
 	r.Helper()
-	vms, err := r.roster.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
-	progress, perr := r.roster.Progress.List(r.Context(), plan)
+	vms, err := r.db.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
+	progress, perr := r.db.Progress.List(r.Context(), plan)
 	if err := errors.Join(err, perr); err != nil {
 		r.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// hostHealth is the kind of the records of hosts that failed lately, by the hosts' names.
+	// hostHealth is the kind of the records of hosts that failed recently. Their ids are the names of the
+	// hosts.
 	hostHealth = "host-health"
 
 	// snapshotEvery is how often the scheduler writes its state while a client reads it.
@@ -34,14 +35,14 @@ const (
 // return their results through calls.
 type scheduler struct {
 	Config
-	lease     fleetdb.Lease
-	admission *admission.Controller
-	plans     *planRunner
-	calls     chan func() // functions for the owner to call
+	lease     fleetdb.Lease         // lease of the term, for fenced writes
+	admission *admission.Controller // decides which VM may begin
+	plans     *planRunner           // plans that have not ended
+	calls     chan func()           // functions for the owner to call
 
-	throttle  throttle
+	throttle  throttle      // limits the reads of changes
 	rev       int64         // revision up to which the database was read
-	skew      time.Duration // the database's clock minus ours
+	skew      time.Duration // the database's clock minus the clock of this process
 	ticked    time.Time     // time of the last tick
 	denied    bool          // the refused logins may have changed
 	grace     time.Duration // how long workers may take to return when the term begins
@@ -49,57 +50,58 @@ type scheduler struct {
 	writtenAt time.Time     // when the state may be written again
 }
 
+// newScheduler returns the scheduler of a term. g runs its listings and hooks.
 func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
 	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
 	s.admission = admission.New(admission.Options{
 		Needs: func(v fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
-		Now:   s.now, Log: c.Log,
+		Now:   s.databaseNow, Log: c.Log,
 	})
 	s.plans = &planRunner{
-		Config: c, now: s.now, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
+		Config: c, now: s.databaseNow, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
 		loginDenied: func() { s.denied = true },
 	}
 	return s
 }
 
-// run schedules until an error occurs or ctx ends.
+// run schedules until an error occurs or ctx ends. It returns the error.
 func (s *scheduler) run(ctx context.Context) error {
-	if err := s.load(ctx); err != nil {
+	if err := s.loadAll(ctx); err != nil {
 		return err
 	}
 	for {
 		if err := s.readChanges(ctx); err != nil {
 			return err
 		}
-		if now := s.now(); now.Before(s.ticked) || !now.Before(s.nextTick()) { // before: our clock was set back
-			if err := s.tick(ctx); err != nil {
+		if now := s.databaseNow(); now.Before(s.ticked) || !now.Before(s.nextTick()) { // before: our clock was set back
+			if err := s.runTick(ctx); err != nil {
 				return err
 			}
 		}
-		if err := s.grant(ctx); err != nil {
+		if err := s.recordGrants(ctx); err != nil {
 			return err
 		}
 		if err := s.saveHosts(ctx); err != nil {
 			return err
 		}
-		s.plans.advance(ctx)
-		if err := s.wait(ctx, s.wake()); err != nil {
+		s.plans.advanceAll(ctx)
+		if err := s.waitForChange(ctx, s.nextWake()); err != nil {
 			return err
 		}
 	}
 }
 
-// now returns the time of the database, as far as our clock has kept pace since it was read. It has no monotonic
-// reading, which does not include that difference.
-func (s *scheduler) now() time.Time { return s.Now().Round(0).Add(s.skew) }
+// databaseNow returns the time by the database's clock, as far as our clock has kept pace since it was
+// read. It has no monotonic reading, which does not include that difference.
+func (s *scheduler) databaseNow() time.Time { return s.Now().Round(0).Add(s.skew) }
 
-// load reads the whole database. Nothing is decided before all holders are counted and the others have submitted
-// their requests.
-func (s *scheduler) load(ctx context.Context) error {
+// loadAll reads the whole database. All holders are counted, and all requests submitted, before the
+// first decision.
+func (s *scheduler) loadAll(ctx context.Context) error {
 	if err := errors.Join(s.readOthers(ctx), s.readHosts(ctx)); err != nil {
 		return err
 	}
-	s.lostAfter = s.now().Add(s.grace) // the database may have been away for all workers: let them return
+	s.lostAfter = s.databaseNow().Add(s.grace) // the database may have been away for all workers
 	if err := s.readChanges(ctx); err != nil {
 		return err
 	}
@@ -107,7 +109,8 @@ func (s *scheduler) load(ctx context.Context) error {
 	return nil
 }
 
-// readOthers reads the other inputs of decisions: live workers, the time, and refused logins.
+// readOthers reads the inputs of decisions that have no revision: live workers, the time, and refused
+// logins.
 func (s *scheduler) readOthers(ctx context.Context) error {
 	workers, err := s.Roster.Workers.List(ctx)
 	if err != nil {
@@ -122,7 +125,7 @@ func (s *scheduler) readOthers(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
-// readRefusals reads the refused logins and shows them with the plans that wait for them.
+// readRefusals reads the refused logins, and shows them as failures of the plans that wait for them.
 func (s *scheduler) readRefusals(ctx context.Context) error {
 	s.denied = false
 	refusals, err := login.Refusals(ctx, s.Roster)
@@ -135,14 +138,14 @@ func (s *scheduler) readRefusals(ctx context.Context) error {
 	return s.plans.showRefusals(ctx)
 }
 
-// readChanges reads all that has changed.
+// readChanges reads and applies all changes since the last call.
 func (s *scheduler) readChanges(ctx context.Context) error {
 	for {
 		c, err := s.Roster.Feed.Changes(ctx, s.rev)
 		if err != nil {
 			return err
 		}
-		if err := s.apply(ctx, c); err != nil {
+		if err := s.applyChanges(ctx, c); err != nil {
 			return err
 		}
 		if c.Rev <= s.rev {
@@ -156,16 +159,18 @@ func (s *scheduler) readChanges(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
-func (s *scheduler) apply(ctx context.Context, c fleetdb.Changes) error {
+// applyChanges passes changes to the admission and the plans. Dropped plans are first: a plan may exist
+// again under its name.
+func (s *scheduler) applyChanges(ctx context.Context, c fleetdb.Changes) error {
 	for _, name := range c.Dropped {
-		s.plans.drop(name)
+		s.plans.dropPlan(name)
 	}
 	for _, l := range c.Limits {
 		s.admission.SetLimit(l)
 	}
 	s.admission.SetWorkers(c.Workers)
 	for _, p := range c.Plans {
-		if err := s.plans.set(ctx, p); err != nil {
+		if err := s.plans.setPlan(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -177,12 +182,12 @@ func (s *scheduler) apply(ctx context.Context, c fleetdb.Changes) error {
 	return nil
 }
 
-// tick does what depends on the time and not on changes.
-func (s *scheduler) tick(ctx context.Context) error {
+// runTick does the work that depends on the time and not on changes.
+func (s *scheduler) runTick(ctx context.Context) error {
 	if err := s.readOthers(ctx); err != nil {
 		return err
 	}
-	s.ticked = s.now()
+	s.ticked = s.databaseNow()
 	if err := s.takeFromLostWorkers(ctx); err != nil {
 		return err
 	}
@@ -193,11 +198,12 @@ func (s *scheduler) tick(ctx context.Context) error {
 	return s.writeSnapshot(ctx)
 }
 
-// takeFromLostWorkers takes VMs from workers whose lease is over: those that another worker can continue are
-// queued, the others wait for their worker. No VM is taken before the scheduler was in contact with the database for the
-// length of a lease: while the database was away no worker could renew.
+// takeFromLostWorkers takes VMs from workers with an expired lease. VMs that another worker can
+// continue are queued; the others wait for their worker. No VM is taken before the scheduler was in
+// contact with the database for the length of a lease: while the database was away, no worker could
+// renew.
 func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
-	if s.now().Before(s.lostAfter) {
+	if s.databaseNow().Before(s.lostAfter) {
 		return nil
 	}
 	queue, strand := s.admission.Lost()
@@ -225,8 +231,8 @@ func lostReason(w fleetdb.Worker) string {
 	return fmt.Sprintf("worker %s is gone%s, and has its images: start it again", w.Name, since)
 }
 
-// updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a warm VM
-// keeps its estimate: its progress counts the whole disks.
+// updateEstimates sets the expected end of active transfers by their progress. A round of a warm VM
+// keeps its estimate, because its progress counts the whole disks.
 func (s *scheduler) updateEstimates(ctx context.Context) error {
 	all, err := s.Roster.Progress.List(ctx, "")
 	if err != nil {
@@ -245,14 +251,14 @@ func (s *scheduler) updateEstimates(ctx context.Context) error {
 
 // writeSnapshot writes the state of the scheduler if a client reads it.
 func (s *scheduler) writeSnapshot(ctx context.Context) error {
-	if s.now().Before(s.writtenAt) {
+	if s.databaseNow().Before(s.writtenAt) {
 		return nil
 	}
 	ago, err := s.Roster.Board.Requested(ctx)
 	if err != nil || ago > readerTime {
 		return err
 	}
-	s.writtenAt = s.now().Add(snapshotEvery)
+	s.writtenAt = s.databaseNow().Add(snapshotEvery)
 	text, err := json.Marshal(s.admission.Snapshot())
 	if err != nil {
 		return err
@@ -260,8 +266,8 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	return s.Roster.Board.Put(ctx, s.lease, text)
 }
 
-// grant records the possible grants.
-func (s *scheduler) grant(ctx context.Context) error {
+// recordGrants records the possible grants, in transactions of maxGrants.
+func (s *scheduler) recordGrants(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))
 		rows, err := s.Roster.Scheduling.Grant(ctx, s.lease, all[:n])
@@ -298,9 +304,9 @@ func (s *scheduler) saveHosts(ctx context.Context) error {
 	})
 }
 
-// nextTick returns when the next tick is due: three times in the length of a lease, when a worker's lease that was
-// not renewed ends or when VMs may be taken from it, so that a lost worker is noticed at once, and whenever a rest
-// or a pause ends.
+// nextTick returns when the next tick is due: three times in the length of a lease, and earlier if a
+// worker's lease, the grace, a host's rest or the pause of a listing ends. So a lost worker is noticed
+// at once.
 func (s *scheduler) nextTick() time.Time {
 	next := s.ticked.Add(s.TTL / renewals)
 	sooner := func(t time.Time) {
@@ -314,8 +320,8 @@ func (s *scheduler) nextTick() time.Time {
 	return next
 }
 
-// wake returns when to continue although nothing has changed.
-func (s *scheduler) wake() time.Time {
+// nextWake returns when to continue although nothing has changed.
+func (s *scheduler) nextWake() time.Time {
 	next := s.nextTick()
 	if at, ok := s.admission.Wake(); ok && at.Before(next) {
 		return at
@@ -323,12 +329,12 @@ func (s *scheduler) wake() time.Time {
 	return next
 }
 
-// wait returns when the database has changed, at t, or after a call.
-func (s *scheduler) wait(ctx context.Context, t time.Time) error {
+// waitForChange returns when the database has changed, at t, or after a call.
+func (s *scheduler) waitForChange(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
 	go func() { changed <- s.Roster.Feed.Await(ctx, s.rev) }()
-	go func() { slept <- s.Sleep(ctx, t.Sub(s.now())) }()
+	go func() { slept <- s.Sleep(ctx, t.Sub(s.databaseNow())) }()
 	var err error
 	select {
 	case err = <-changed:

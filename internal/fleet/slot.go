@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is released with the
-// last of them: the runs of a VM that has several destinations are one transfer.
+// Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
+// released after the last of them: the runs of a VM with several destinations are one transfer.
 func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
 	select {
 	case <-d.slotToken:
@@ -18,18 +18,18 @@ func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Du
 	}
 	defer func() { d.slotToken <- struct{}{} }()
 	if d.slots == 0 && !d.granted {
-		if err := d.request(ctx, stage, expected); err != nil {
+		if err := d.requestSlot(ctx, stage, expected); err != nil {
 			return nil, err
 		}
 	}
 	d.granted = false
 	d.slots++
-	return sync.OnceFunc(d.giveBack), nil
+	return sync.OnceFunc(d.endTurn), nil
 }
 
-// request requests a slot and waits for it. A row that holds may be older than the request, so the row that is waited
-// for is not older than one that was read after the request.
-func (d *driver) request(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
+// requestSlot requests a slot and waits for it. A row with a slot may be older than the request, so
+// requestSlot waits for a row that is not older than one that was read after the request.
+func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
 	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Claims.Ask(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (d *driver) request(ctx context.Context, stage fleetdb.Stage, expected time
 	}
 	for row := asked; !row.Holds || row.Rev < asked.Rev; {
 		var news <-chan struct{}
-		if row, _, news = d.current(); row.Rev >= asked.Rev && row.Holds {
+		if row, _, news = d.currentState(); row.Rev >= asked.Rev && row.Holds {
 			return nil
 		}
 		select {
@@ -52,34 +52,35 @@ func (d *driver) request(ctx context.Context, stage fleetdb.Stage, expected time
 	return nil
 }
 
-// giveBack ends one Turn.
-func (d *driver) giveBack() {
+// endTurn ends one Turn, and releases the slot after the last one.
+func (d *driver) endTurn() {
 	<-d.slotToken
 	defer func() { d.slotToken <- struct{}{} }()
 	if d.slots--; d.slots == 0 {
-		d.release()
+		d.releaseSlot()
 	}
 }
 
-// releaseUnused releases the slot of the grant if it is not taken yet.
+// releaseUnused releases the slot of the grant if no Turn has used it yet.
 func (d *driver) releaseUnused() {
 	if d.try.Err() != nil {
 		return
 	}
 	select {
 	case <-d.slotToken:
-	default: // a Turn takes it
+	default: // a Turn is using it
 		return
 	}
 	defer func() { d.slotToken <- struct{}{} }()
 	if d.granted {
 		d.granted = false
-		d.release()
+		d.releaseSlot()
 	}
 }
 
-// release releases the slot. If the claim is lost, there is nothing to release: the next worker gets a new grant.
-func (d *driver) release() {
+// releaseSlot releases the slot in the database. If the claim is lost there is nothing to release: the
+// next worker gets a new grant.
+func (d *driver) releaseSlot() {
 	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
 		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
 	}

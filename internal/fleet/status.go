@@ -9,43 +9,43 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Status is how a plan goes.
+// Status is the progress of a plan.
 type Status struct {
-	Plan  fleetdb.Plan  `json:"plan"` // without Text
-	Total int64         `json:"total"`
+	Plan  fleetdb.Plan  `json:"plan"`          // without Text
+	Total int64         `json:"total"`         // bytes of the disks of all VMs that are not canceled
 	Done  int64         `json:"done"`          // bytes of disks, zeros included
-	Moved int64         `json:"moved"`         // bytes that VMs under way were read
-	Rate  int64         `json:"rate"`          // bytes a second that are read from the source, of all that is under way
-	Left  time.Duration `json:"left,omitzero"` // until all is read at this rate; 0: unknown
+	Moved int64         `json:"moved"`         // bytes read from the source
+	Rate  int64         `json:"rate"`          // bytes per second that running transfers read from the source
+	Left  time.Duration `json:"left,omitzero"` // estimated time until all is read at this rate; 0 if unknown
 
 	toMove int64 // bytes still to read, as far as the allocation is known
 
 	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // load of the running copies
 	Limit bottleneck.Limit `json:"limit,omitzero"` // limit of the running copies
 
-	VMs      []VMStatus          `json:"vms"` // VMs in the order of the plan
-	Breakers []admission.Breaker `json:"breakers,omitempty"`
+	VMs      []VMStatus          `json:"vms"`                // VMs in the order of the plan
+	Breakers []admission.Breaker `json:"breakers,omitempty"` // sources and hosts where no VM begins
 }
 
-// VMStatus is how a VM goes.
+// VMStatus is the state and the progress of a VM.
 type VMStatus struct {
 	fleetdb.VM
-	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"why,omitempty"` // reason of a wait or a failure
+	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if none exists
+	Why      string            `json:"why,omitempty"`      // reason of a wait or a failure
 }
 
-// StatusOf returns the status of a plan, by its rows in the fleet database and the state of the scheduler, which is empty
-// if there is no scheduler.
+// StatusOf returns the status of a plan from its rows in the fleet database and the state of the
+// scheduler. The latter is empty without a scheduler.
 func StatusOf(p fleetdb.Plan, vms []fleetdb.VM, progress []fleetdb.Progress, scheduler admission.Snapshot) Status {
 	p.Text = ""
 	s := Status{Plan: p, Breakers: scheduler.Breakers, VMs: []VMStatus{}}
-	s.fill(vms, progress, waitReasons(scheduler, p.Name))
+	s.fillVMs(vms, progress, waitReasons(scheduler, p.Name))
 	s.Busy = fleetdb.BusyOf(progress)
 	s.Limit = s.Busy.Limit()
 	return s
 }
 
-// waitReasons returns why the VMs of a plan wait, by their references.
+// waitReasons returns why the VMs of a plan wait, by VM reference.
 func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	why := map[string]string{}
 	for _, w := range s.Waiting {
@@ -56,7 +56,8 @@ func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	return why
 }
 
-func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[string]string) {
+// fillVMs adds the VMs with their progress. why contains the reasons of the scheduler.
+func (s *Status) fillVMs(vms []fleetdb.VM, progress []fleetdb.Progress, why map[string]string) {
 	far := map[string]fleetdb.Progress{}
 	for _, p := range progress {
 		far[p.VM] = p
@@ -67,9 +68,9 @@ func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[str
 			vs.Progress = &p
 		}
 		if vs.Why == "" || v.State.Over() {
-			vs.Why = cmp.Or(reason(v), Silence(v, vs.Progress))
+			vs.Why = cmp.Or(rowReason(v), Silence(v, vs.Progress))
 		}
-		s.add(vs)
+		s.addVM(vs)
 		s.VMs = append(s.VMs, vs)
 	}
 	if s.Rate > 0 {
@@ -77,14 +78,13 @@ func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[str
 	}
 }
 
-// leftToMove returns the bytes still to read from the source, as far as the inventory has the
-// allocation.
+// leftToMove returns the bytes still to read from the source, as far as the allocation is known.
 func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
-// add counts a VM. A VM that has not started counts with its allocated bytes.
-func (s *Status) add(v VMStatus) {
+// addVM adds a VM to the sums. A VM that has not started counts with its allocated bytes.
+func (s *Status) addVM(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
 		total, done, toMove = p.Total, p.Done, leftToMove(v.VM, *p)
@@ -115,8 +115,8 @@ func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
 	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
 }
 
-// reason returns why a VM waits or ended, as far as its row contains that.
-func reason(v fleetdb.VM) string {
+// rowReason returns why a VM waits or ended, by its row; "" if the row does not contain the reason.
+func rowReason(v fleetdb.VM) string {
 	switch {
 	case v.Waits != "":
 		return v.Waits

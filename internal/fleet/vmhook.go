@@ -14,32 +14,33 @@ import (
 // must be safe to run twice. Both run again for a VM that is started again after its post hook ran with
 // a failure. They never run again for a published VM.
 type VMHooks struct {
-	Records *fleetdb.Records
-	VM      fleetdb.Key
+	Records *fleetdb.Records // records of the fleet database
+	VM      fleetdb.Key      // VM of the hooks
 }
 
-// hooked is the record of a VM's hooks.
-type hooked struct {
-	Pre       time.Time `json:"pre,omitzero"`  // when it had succeeded
-	Post      time.Time `json:"post,omitzero"` // the same, later than Pre
-	Published bool      `json:"published,omitempty"`
+// vmHookRecord is the record of a VM's hooks.
+type vmHookRecord struct {
+	Pre       time.Time `json:"pre,omitzero"`        // when the hook before the VM succeeded; zero if it did not
+	Post      time.Time `json:"post,omitzero"`       // when the hook after the VM succeeded, later than Pre
+	Published bool      `json:"published,omitempty"` // the VM was published; no hook runs again
 }
 
 // Pre runs the hook before the VM, unless it ran for the current execution.
 func (h VMHooks) Pre(ctx context.Context, run func() error) error {
-	on, err := h.read(ctx)
+	on, err := h.readRecord(ctx)
 	if err != nil || on.Published || !on.Pre.IsZero() && on.Post.IsZero() {
 		return err
 	}
 	if err := run(); err != nil {
 		return err
 	}
-	return h.write(ctx, hooked{Pre: time.Now()})
+	return h.writeRecord(ctx, vmHookRecord{Pre: time.Now()})
 }
 
-// Post runs the hook after the VM, once it is published or has failed.
+// Post runs the hook after the VM, when it is published or has failed. An error of run is returned, and
+// the hook runs again with the next call.
 func (h VMHooks) Post(ctx context.Context, published bool, run func() error) error {
-	on, err := h.read(ctx)
+	on, err := h.readRecord(ctx)
 	if err != nil || on.Published {
 		return err
 	}
@@ -47,15 +48,16 @@ func (h VMHooks) Post(ctx context.Context, published bool, run func() error) err
 		return err
 	}
 	on.Post, on.Published = time.Now(), published
-	return h.write(ctx, on)
+	return h.writeRecord(ctx, on)
 }
 
-// Forget makes both run again: the VM was undone.
+// Forget makes both hooks run again, after the VM was undone.
 func (h VMHooks) Forget(ctx context.Context) error {
 	return h.Records.Drop(ctx, fleetdb.HooksOfVM, h.VM.String())
 }
 
-func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
+// readRecord returns the record; the zero value if none exists.
+func (h VMHooks) readRecord(ctx context.Context) (on vmHookRecord, err error) {
 	doc, err := h.Records.Get(ctx, fleetdb.HooksOfVM, h.VM.String())
 	if err != nil || doc == nil {
 		return on, err
@@ -66,10 +68,10 @@ func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
 	return on, nil
 }
 
-// write is done also when the attempt is being stopped: the hook has ended.
-func (h VMHooks) write(ctx context.Context, on hooked) error {
+// writeRecord writes the record, also while the attempt is being stopped: the hook has ended.
+func (h VMHooks) writeRecord(ctx context.Context, on vmHookRecord) error {
 	text, _ := json.Marshal(on) // times and a flag
-	last, end := afterwards(ctx)
+	last, end := lastWritesContext(ctx)
 	defer end()
 	return h.Records.Put(last, fleetdb.HooksOfVM, h.VM.String(), text)
 }

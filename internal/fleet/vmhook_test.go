@@ -13,7 +13,7 @@ import (
 func TestHooksOfAVMRunOnce(t *testing.T) {
 	r := newRig(t, nil)
 	r.submit("wave")
-	h := VMHooks{r.roster.Records, fleetdb.Key{Plan: "wave", VM: "vm-1"}}
+	h := VMHooks{r.db.Records, fleetdb.Key{Plan: "wave", VM: "vm-1"}}
 	var ran []string
 	run := func(when string, err error) func() error {
 		return func() error { ran = append(ran, when); return err }
@@ -55,7 +55,7 @@ func TestHookOfAnAttemptThatIsStoppedIsRemembered(t *testing.T) {
 	r.submit("wave")
 	r.submit("wave-2")
 	for _, plan := range []string{"wave", "wave-2"} {
-		h := VMHooks{r.roster.Records, fleetdb.Key{Plan: plan, VM: "vm-1"}}
+		h := VMHooks{r.db.Records, fleetdb.Key{Plan: plan, VM: "vm-1"}}
 		ctx, stop := context.WithCancel(t.Context())
 		if err := h.Pre(ctx, func() error { stop(); return nil }); err != nil {
 			t.Fatal(err)
@@ -64,13 +64,13 @@ func TestHookOfAnAttemptThatIsStoppedIsRemembered(t *testing.T) {
 			t.Errorf("it was run again: %v", err)
 		}
 	}
-	if err := r.roster.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
+	if err := r.db.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.roster.Plans.Drop(t.Context(), "wave"); err != nil {
+	if err := r.db.Plans.Drop(t.Context(), "wave"); err != nil {
 		t.Fatal(err)
 	}
-	left, err := r.roster.Records.List(t.Context(), fleetdb.HooksOfVM)
+	left, err := r.db.Records.List(t.Context(), fleetdb.HooksOfVM)
 	if err != nil || len(left) != 1 || left[0].ID != "wave-2/vm-1" {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -14,27 +14,28 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// errLeaving stops the attempts when the node ends: their VMs are queued.
+// errLeaving is the cause that stops the attempts when the node ends: their VMs are queued.
 var errLeaving = errors.New("this worker leaves")
 
-// A worker drives the VMs that are granted to it. Its follow passes changes to the assignments, one for each VM.
+// A worker executes the VMs that are granted to it. followChanges passes changes to the assignments,
+// one for each VM.
 type worker struct {
 	Config
-	held  heldLease
-	lease fleetdb.Lease // a copy for serve: that of held is being renewed
+	held  heldLease     // lease of the worker; only keepHeldLease uses it while VMs are executed
+	lease fleetdb.Lease // copy of held's lease for fenced writes, because held is renewed concurrently
 
-	full atomic.Bool // the database's disk is full, and that was logged
+	full atomic.Bool // the database's disk is full, and that is logged
 
-	mu          sync.Mutex // guards the fields below
-	assignments map[fleetdb.Key]*assignment
-	planOrders  map[string]fleetdb.Order
-	over        map[fleetdb.Key]int64            // last epoch of each VM that was driven to its end here
+	mu          sync.Mutex                       // guards the fields below
+	assignments map[fleetdb.Key]*assignment      // VMs that this worker executes
+	planOrders  map[string]fleetdb.Order         // commands for plans, by plan
+	over        map[fleetdb.Key]int64            // last epoch of each VM whose claim has ended here
 	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
 	group       *errgroup.Group                  // goroutines of the assignments
 	ctx         context.Context                  // context of the assignments: ends when the lease expires
 }
 
-// logFull logs, once, that the database's disk is full: an operator can make room.
+// logFull logs, once, that the database's disk is full: an operator can free space.
 func (w *worker) logFull(err error) {
 	full := fault.Is(err, fault.Full)
 	if was := w.full.Swap(full); full && !was {
@@ -42,7 +43,7 @@ func (w *worker) logFull(err error) {
 	}
 }
 
-// runWorker joins the fleet as a worker and drives VMs until ctx ends.
+// runWorker joins the fleet as a worker and executes VMs until ctx ends.
 func runWorker(ctx context.Context, c Config) error {
 	w := &worker{Config: c, over: map[fleetdb.Key]int64{}}
 	name := c.Worker.Name
@@ -62,22 +63,23 @@ func runWorker(ctx context.Context, c Config) error {
 	}
 	w.Log.Info("worker joined", "worker", name)
 	for {
-		err := w.serve(ctx)
+		err := w.driveVMs(ctx)
 		if ctx.Err() != nil {
-			return w.leave(ctx)
+			return w.freeLease(ctx)
 		}
 		if !errors.Is(err, errOverdue) && !isTransient(err) {
 			return explainFenced(name, err)
 		}
 		w.Log.Warn("worker stopped its VMs: its lease was not renewed in time", "worker", name)
-		if err := w.rejoin(ctx); err != nil {
+		if err := w.renewOverdueLease(ctx); err != nil {
 			return explainFenced(name, err)
 		}
-		w.Log.Info("worker goes on", "worker", name)
+		w.Log.Info("worker continues", "worker", name)
 	}
 }
 
-// explainFenced returns the error of a worker whose name another process took, with a remedy; other errors unchanged.
+// explainFenced returns fault.Conflict with a remedy if another process joined with this worker's name;
+// other errors unchanged.
 func explainFenced(name string, err error) error {
 	if !errors.Is(err, fleetdb.ErrFenced) {
 		return err
@@ -86,20 +88,22 @@ func explainFenced(name string, err error) error {
 		WithHint("give each worker a unique name")
 }
 
-// rejoin renews the lease that was overdue. It is still ours unless another process joined with this name.
-func (w *worker) rejoin(ctx context.Context) error {
+// renewOverdueLease renews the lease that was overdue. It is still ours unless another process joined
+// with this name.
+func (w *worker) renewOverdueLease(ctx context.Context) error {
 	err := w.retryWhileAway(ctx, func() error {
 		return w.acquireLease(&w.held, func() error { return w.Roster.Leases.Renew(ctx, &w.held.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
-		return w.leave(ctx)
+		return w.freeLease(ctx)
 	}
 	return err
 }
 
-// leave frees the lease, so that other workers can take over its VMs at once.
-func (w *worker) leave(ctx context.Context) error {
-	last, end := afterwards(ctx)
+// freeLease frees the lease, so that other workers can take over its VMs at once. It returns ctx's
+// error.
+func (w *worker) freeLease(ctx context.Context) error {
+	last, end := lastWritesContext(ctx)
 	defer end()
 	if err := w.Roster.Workers.Leave(last, w.held.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
@@ -107,15 +111,15 @@ func (w *worker) leave(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// serve drives VMs while the lease is kept. When it returns, no VM is driven.
-func (w *worker) serve(ctx context.Context) error {
+// driveVMs executes VMs while the lease is valid. When it returns, no VM is executed.
+func (w *worker) driveVMs(ctx context.Context) error {
 	permit, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(errLeaving) })
 	defer stop()
 	w.lease = w.held.lease
-	w.reset(permit)
+	w.resetState(permit)
 	var g errgroup.Group
-	for _, part := range []func(context.Context) error{w.keepHeldLease, w.follow, w.report} {
+	for _, part := range []func(context.Context) error{w.keepHeldLease, w.followChanges, w.reportLoop} {
 		g.Go(func() error {
 			err := part(permit)
 			end(err)
@@ -124,11 +128,12 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	err := g.Wait()
 	_ = w.group.Wait() // assignments return no errors: the result is in the VM's row
-	w.flush(ctx)
+	w.flushProgress(ctx)
 	return err
 }
 
-func (w *worker) reset(ctx context.Context) {
+// resetState forgets all assignments and plans. ctx is the context of the assignments to come.
+func (w *worker) resetState(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Order{}
@@ -136,11 +141,12 @@ func (w *worker) reset(ctx context.Context) {
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
 
+// keepHeldLease renews the worker's lease until it is lost or ctx ends.
 func (w *worker) keepHeldLease(ctx context.Context) error { return w.keepLease(ctx, &w.held) }
 
-// follow reads changes and passes them to the assignments. While the database is unreachable it tries
-// again until the lease ends.
-func (w *worker) follow(ctx context.Context) error {
+// followChanges reads changes and passes them to the assignments. While the database is unreachable it
+// retries until the lease ends.
+func (w *worker) followChanges(ctx context.Context) error {
 	var t throttle
 	for rev := int64(0); ; {
 		var c fleetdb.Changes
@@ -151,10 +157,10 @@ func (w *worker) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.replaced(c.Workers) {
+		if w.isReplaced(c.Workers) {
 			return fleetdb.ErrFenced
 		}
-		w.apply(c)
+		w.applyChanges(c)
 		if c.Rev > rev {
 			rev = c.Rev
 			continue
@@ -168,13 +174,14 @@ func (w *worker) follow(ctx context.Context) error {
 	}
 }
 
-// replaced reports whether another process joined with this name: all grants to the name are its own from then on.
-func (w *worker) replaced(workers []fleetdb.Worker) bool {
+// isReplaced reports whether another process joined with this name: it gets all later grants for the
+// name.
+func (w *worker) isReplaced(workers []fleetdb.Worker) bool {
 	return slices.ContainsFunc(workers, func(o fleetdb.Worker) bool { return o.Name == w.Worker.Name && o.Epoch > w.lease.Epoch })
 }
 
-// apply passes changes to the assignments that they concern, and begins new ones.
-func (w *worker) apply(c fleetdb.Changes) {
+// applyChanges passes changes to the assignments that they concern, and starts new ones.
+func (w *worker) applyChanges(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
@@ -190,7 +197,8 @@ func (w *worker) apply(c fleetdb.Changes) {
 	}
 }
 
-// applyVM passes on the row of one VM. w.mu must be held.
+// applyVM passes the row of one VM to its assignment. It starts an assignment for a VM that is new.
+// w.mu must be held.
 func (w *worker) applyVM(v fleetdb.VM) {
 	if a := w.assignments[v.Key]; a != nil {
 		a.setRow(v)
@@ -207,24 +215,25 @@ func (w *worker) applyVM(v fleetdb.VM) {
 	})
 }
 
-// isNew reports whether v is granted to this worker and was not driven here yet. w.mu must be held.
+// isNew reports whether v is granted to this worker and has not been executed with this epoch. w.mu
+// must be held.
 func (w *worker) isNew(v fleetdb.VM) bool {
 	return v.Worker == w.Worker.Name && (v.State == fleetdb.Assigned || v.State == fleetdb.Running) && v.Epoch > w.over[v.Key]
 }
 
-// report writes the progress of all assignments once a second, in one transaction.
-func (w *worker) report(ctx context.Context) error {
+// reportLoop writes the progress of all assignments once per second, in one transaction.
+func (w *worker) reportLoop(ctx context.Context) error {
 	for {
 		if err := w.Sleep(ctx, reportEvery); err != nil {
 			return err
 		}
-		w.flush(ctx)
+		w.flushProgress(ctx)
 	}
 }
 
-// flush writes the progress since the last report. What cannot be written is written with the next report, unless
-// there is newer progress.
-func (w *worker) flush(ctx context.Context) {
+// flushProgress writes the progress since the last report. Progress that cannot be written is written
+// with the next report, unless there is newer progress.
+func (w *worker) flushProgress(ctx context.Context) {
 	w.mu.Lock()
 	unreported := w.unreported
 	w.unreported = map[fleetdb.Key]fleetdb.Progress{}

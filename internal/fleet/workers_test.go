@@ -140,7 +140,7 @@ func TestNameIsTheNewestProcess(t *testing.T) {
 
 func (r *rig) workers() []fleetdb.Worker {
 	r.Helper()
-	all, err := r.roster.Workers.List(r.Context())
+	all, err := r.db.Workers.List(r.Context())
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestDrainedWorkerIsGivenNothingMore(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	next(t, held)
-	if err := r.roster.Workers.Drain(t.Context(), "w1", true); err != nil {
+	if err := r.db.Workers.Drain(t.Context(), "w1", true); err != nil {
 		t.Fatal(err)
 	}
 	r.start(r.config(m, "w2"))

@@ -123,10 +123,10 @@ func BenchmarkLife(b *testing.B) {
 func BenchmarkPoll(b *testing.B) {
 	benchBoth(b, func(b *testing.B, p *place) {
 		f, _ := full(b, p)
-		_, newer := f.db.revisions.known()
+		_, newer := f.db.revisions.newestKnown()
 		for b.Loop() {
 			f.db.revisions.polled = time.Time{}
-			must(b, f.Feed.poll(b.Context(), newer))
+			must(b, f.Feed.pollRevision(b.Context(), newer))
 		}
 	})
 }

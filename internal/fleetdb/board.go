@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// Board is what the scheduler shows: one document, which it writes while a reader requests it.
+// Board is the document in which the scheduler explains its decisions. The scheduler writes it only
+// while a client requests it.
 type Board struct{ db *database }
 
-// Put replaces the board: why each VM waits. It takes no revision. l is the scheduler's lease.
+// Put replaces the board. l is the scheduler's lease: without it, Put returns ErrFenced. It uses no
+// revision.
 func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
-	return s.db.aside(ctx, "write the board", func(x *tx) error {
-		if err := x.fence(l); err != nil {
+	return s.db.writeUnordered(ctx, "write the board", func(x *tx) error {
+		if err := x.checkLease(l); err != nil {
 			return err
 		}
 		_, err := x.exec(`UPDATE board SET at = $1, doc = $2 WHERE id = 1`, x.now, string(doc))
@@ -21,19 +23,20 @@ func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 	})
 }
 
-// Read returns the last board, and when it was written by the database's clock.
+// Read returns the last board, and when it was written by the database's clock. doc is empty and at is
+// zero if it was never written.
 func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
-	err = s.db.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+	err = s.db.readTx(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT at, doc FROM board WHERE id = 1`).Scan(&micros, &text)
 	})
-	return json.RawMessage(text), moment(micros), err
+	return json.RawMessage(text), fromMicros(micros), err
 }
 
-// Request has the scheduler write the board for a while.
+// Request makes the scheduler write the board for a while.
 func (s *Board) Request(ctx context.Context) error {
-	return s.db.aside(ctx, "look at the board", func(x *tx) error {
+	return s.db.writeUnordered(ctx, "request the board", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())
 		if err == nil && n == 0 {
 			err = errSame
@@ -48,8 +51,8 @@ const requestEvery = time.Second
 // Requested returns the time since the last Request.
 func (s *Board) Requested(ctx context.Context) (time.Duration, error) {
 	var looked, now int64
-	err := s.db.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+	err := s.db.readTx(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT looked, `+s.db.kind.now+` FROM board WHERE id = 1`).Scan(&looked, &now)
 	})
-	return time.Duration(s.db.clock(now)-looked) * time.Microsecond, err
+	return time.Duration(s.db.effectiveTime(now)-looked) * time.Microsecond, err
 }

@@ -6,30 +6,33 @@ import (
 	"time"
 )
 
-// Changes are the rows that are newer than a revision.
+// Changes are the rows that changed after a revision.
 type Changes struct {
-	Rev     int64    // up to which all is here: what to ask with next
-	Dropped []string // plans to forget with their VMs before the other fields are read: a plan may exist again under its name
-	Plans   []Plan   // plans with a changed row; without Text and Counts
-	VMs     []VM     // without Spec
-	Workers []Worker
-	Limits  []Limit // also those that were taken back
+	Rev int64 // revision up to which the changes are complete; the next call of Changes starts from it
+	// plans to remove with their VMs before the other fields are applied: a plan may exist again under its
+	// name
+	Dropped []string
+	Plans   []Plan   // changed plans, without Text and Counts
+	VMs     []VM     // changed VMs, without Spec
+	Workers []Worker // changed workers; an expired lease is no change
+	Limits  []Limit  // changed limits, removed ones included
 }
 
-// Feed reports what changed in the database, and waits for more.
+// Feed returns what changed in the database, and waits for changes.
 type Feed struct {
-	db   *database
-	page int // VMs that Changes returns at most, unless more changed in one transaction
+	db   *database // connections, shared with the other parts
+	page int       // limit of the VMs that Changes returns, unless more changed in one transaction
 }
 
+// pageSize is the default of Feed.page.
 const pageSize = 2000
 
 // Changes returns the changes since a revision; since 0 returns everything. A caller that repeats the
 // call until Rev stays the same has all changes.
 func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {
 	var c Changes
-	err := s.db.see(ctx, "read changes", func(ctx context.Context, t *sql.Tx) (err error) {
-		c, err = s.changes(ctx, t, since)
+	err := s.db.readTx(ctx, "read changes", func(ctx context.Context, t *sql.Tx) (err error) {
+		c, err = s.readChanges(ctx, t, since)
 		return err
 	})
 	if err != nil {
@@ -38,7 +41,8 @@ func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {
 	return c, nil
 }
 
-func (s *Feed) changes(ctx context.Context, t *sql.Tx, since int64) (c Changes, err error) {
+// readChanges reads the changes since a revision in the transaction t.
+func (s *Feed) readChanges(ctx context.Context, t *sql.Tx, since int64) (c Changes, err error) {
 	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&c.Rev); err != nil || c.Rev <= since {
 		return c, err
 	}
@@ -46,7 +50,7 @@ func (s *Feed) changes(ctx context.Context, t *sql.Tx, since int64) (c Changes, 
 		return c, err
 	}
 	if len(c.VMs) > s.page { // one more than fits, or all of one revision
-		if c.VMs, err = whole(ctx, t, c.VMs); err != nil {
+		if c.VMs, err = cutPage(ctx, t, c.VMs); err != nil {
 			return c, err
 		}
 		c.Rev = c.VMs[len(c.VMs)-1].Rev
@@ -54,16 +58,17 @@ func (s *Feed) changes(ctx context.Context, t *sql.Tx, since int64) (c Changes, 
 	return c, s.changedRest(ctx, t, since, &c)
 }
 
+// changedVMs returns at most that many VMs with a later revision, in the order of their revisions.
 func changedVMs(ctx context.Context, t *sql.Tx, since int64, most int) ([]VM, error) {
-	return query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev > $1 ORDER BY rev LIMIT $2`, since, most)
+	return queryAll(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev > $1 ORDER BY rev LIMIT $2`, since, most)
 }
 
-// whole cuts a page behind the last revision that is complete. A revision that does not fit on
-// a page is one.
-func whole(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
+// cutPage removes the VMs of the last revision, which may be incomplete. If all VMs have the same
+// revision, it returns all VMs of that revision.
+func cutPage(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
 	last := vms[len(vms)-1].Rev
 	if vms[0].Rev == last {
-		return query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev = $1 ORDER BY plan, seq`, last)
+		return queryAll(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev = $1 ORDER BY plan, seq`, last)
 	}
 	for vms[len(vms)-1].Rev == last {
 		vms = vms[:len(vms)-1]
@@ -71,14 +76,14 @@ func whole(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
 	return vms, nil
 }
 
-// changedRest reads all that is newer, also than c.Rev: to read a row twice does no harm. VMs of a
-// plan that was dropped and exists again are not on earlier pages.
+// changedRest reads all other changes since a revision, also those after c.Rev: reading a row twice is
+// harmless. VMs of a plan that was dropped and exists again are not on earlier pages.
 func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Changes) (err error) {
 	name := func(row scanner) (s string, err error) { return s, row.Scan(&s) }
-	if c.Dropped, err = query(ctx, t, name, `SELECT name FROM dropped WHERE rev > $1`, since); err != nil {
+	if c.Dropped, err = queryAll(ctx, t, name, `SELECT name FROM dropped WHERE rev > $1`, since); err != nil {
 		return err
 	}
-	if c.Plans, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans WHERE rev > $1 ORDER BY created, name`, since); err != nil {
+	if c.Plans, err = queryAll(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans WHERE rev > $1 ORDER BY created, name`, since); err != nil {
 		return err
 	}
 	now, err := s.db.readClock(ctx, t)
@@ -88,24 +93,24 @@ func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Chang
 	if c.Workers, err = workersSince(ctx, t, now, since); err != nil {
 		return err
 	}
-	c.Limits, err = query(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE rev > $1 ORDER BY name`, since)
+	c.Limits, err = queryAll(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE rev > $1 ORDER BY name`, since)
 	return err
 }
 
 // Await returns when a revision newer than since exists. It sees the changes of this Roster at once and
-// others within pollEvery: one of all waiters queries the database.
+// other changes within pollEvery. One of all waiters queries the database for the others.
 func (s *Feed) Await(ctx context.Context, since int64) error {
 	for {
-		rev, newer := s.db.revisions.known()
+		rev, newer := s.db.revisions.newestKnown()
 		if rev > since {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return errorf("wait for changes", ctx.Err())
+			return wrapError("wait for changes", ctx.Err())
 		case <-newer:
 		case s.db.revisions.poll <- struct{}{}:
-			err := s.poll(ctx, newer)
+			err := s.pollRevision(ctx, newer)
 			<-s.db.revisions.poll
 			if err != nil {
 				return err
@@ -114,13 +119,14 @@ func (s *Feed) Await(ctx context.Context, since int64) error {
 	}
 }
 
-// poll waits for the next poll, and queries the database's revision.
-func (s *Feed) poll(ctx context.Context, newer <-chan struct{}) error {
+// pollRevision waits for the next poll, and reads the database's revision. It returns early if newer is
+// closed.
+func (s *Feed) pollRevision(ctx context.Context, newer <-chan struct{}) error {
 	wait := time.NewTimer(s.db.revisions.untilPoll())
 	defer wait.Stop()
 	select {
 	case <-ctx.Done():
-		return errorf("wait for changes", ctx.Err())
+		return wrapError("wait for changes", ctx.Err())
 	case <-newer:
 		return nil
 	case <-wait.C:
@@ -130,7 +136,7 @@ func (s *Feed) poll(ctx context.Context, newer <-chan struct{}) error {
 	limited, cancel := context.WithTimeout(ctx, s.db.patience)
 	defer cancel()
 	if err := s.db.read.QueryRowContext(limited, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
-		return s.db.told(ctx, "wait for changes", err)
+		return s.db.toFault(ctx, "wait for changes", err)
 	}
 	s.db.revisions.announce(rev)
 	return nil

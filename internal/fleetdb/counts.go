@@ -6,19 +6,20 @@ import (
 	"sync"
 )
 
-// Counts is how many VMs of a plan are in each state.
+// Counts is the number of VMs of a plan by state. States without VMs are left out.
 type Counts map[State]int
 
-// counts remembers how many VMs are in each state, as long as nothing changes: counting reads
-// the index of all VMs.
+// counts caches the counts of all plans until the next revision: counting reads the index of all VMs.
+// It is safe for concurrent use.
 type counts struct {
-	mu  sync.Mutex
-	rev int64 // revision of the counts; 0 if there are none
-	of  map[string]Counts
+	mu  sync.Mutex        // guards the fields below; not held during a query
+	rev int64             // revision of the counts; 0 if nothing is cached
+	of  map[string]Counts // counts by plan; nil if nothing is cached. The map is shared and must not be changed
 }
 
-// at returns the counts of all plans at a revision, which t sees.
-func (c *counts) at(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
+// countsAt returns the counts of all plans at a revision, which t sees. The caller must not change the
+// map.
+func (c *counts) countsAt(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
 	c.mu.Lock()
 	kept, of := c.rev, c.of
 	c.mu.Unlock()
@@ -37,6 +38,7 @@ func (c *counts) at(ctx context.Context, t *sql.Tx, rev int64) (map[string]Count
 	return of, nil
 }
 
+// countAll returns the counts of all plans. It reads one index entry for each VM.
 func countAll(ctx context.Context, t *sql.Tx) (map[string]Counts, error) {
 	type row struct {
 		plan  string
@@ -44,7 +46,7 @@ func countAll(ctx context.Context, t *sql.Tx) (map[string]Counts, error) {
 		n     int
 	}
 	scan := func(s scanner) (r row, err error) { return r, s.Scan(&r.plan, &r.state, &r.n) }
-	rows, err := query(ctx, t, scan, `SELECT plan, state, count(*) FROM vms GROUP BY state, plan`)
+	rows, err := queryAll(ctx, t, scan, `SELECT plan, state, count(*) FROM vms GROUP BY state, plan`)
 	of := map[string]Counts{}
 	for _, r := range rows {
 		if of[r.plan] == nil {
@@ -55,7 +57,7 @@ func countAll(ctx context.Context, t *sql.Tx) (map[string]Counts, error) {
 	return of, err
 }
 
-// countOne counts by the index on state and plan.
+// countOne returns the counts of one plan, by the index on state and plan.
 func countOne(ctx context.Context, t *sql.Tx, plan string) (Counts, error) {
 	of := Counts{}
 	for _, state := range states {
@@ -70,4 +72,5 @@ func countOne(ctx context.Context, t *sql.Tx, plan string) (Counts, error) {
 	return of, nil
 }
 
+// states are all states of a VM.
 var states = []State{Queued, Assigned, Running, Stranded, Done, Failed, Canceled}

@@ -11,26 +11,27 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// database is the open connections and the transactions on them. All parts of a Roster share it.
+// database contains the open connections and runs transactions on them. All parts of a Roster share it.
 // It is safe for concurrent use.
 type database struct {
-	insecure bool             // see Config
-	now      func() time.Time // see Config; nil: the database's clock
+	insecure bool             // Config.Insecure
+	now      func() time.Time // Config.Now; nil uses the database's clock
 
-	kind      *dialect
+	kind      *dialect  // differences of this database from the other kind
 	file      string    // path of the SQLite file; empty for PostgreSQL
 	durable   *sql.DB   // writes that are durable once they are committed
-	loose     *sql.DB   // writes that a power loss may undo
+	loose     *sql.DB   // writes that a power loss may undo; the same as durable for PostgreSQL
 	read      *sql.DB   // transactions that only read
-	revisions revisions // the newest that this process knows
+	revisions revisions // newest revision that this process has seen
 
-	// patience is the longest time that one transaction takes while the database answers.
+	// patience is the time limit of one transaction, its repetitions included.
 	patience time.Duration
 }
 
+// patience is the default of database.patience.
 const patience = 10 * time.Second
 
-// openDatabase opens the connections. It reads and creates no table.
+// openDatabase opens the connections for cfg.URL. It neither reads nor creates tables.
 func openDatabase(cfg Config) (*database, error) {
 	d := &database{insecure: cfg.Insecure, now: cfg.Now, revisions: newRevisions(), patience: patience}
 	scheme, _, _ := strings.Cut(cfg.URL, ":")
@@ -48,6 +49,7 @@ func openDatabase(cfg Config) (*database, error) {
 		WithHint("as in sqlite:/var/lib/decamp/fleet.db or postgres://USER@HOST/DATABASE")
 }
 
+// close closes all connections.
 func (d *database) close() error {
 	err := d.durable.Close()
 	if d.loose != d.durable {
@@ -60,15 +62,16 @@ func (d *database) close() error {
 func (d *database) readClock(ctx context.Context, t *sql.Tx) (int64, error) {
 	var now int64
 	err := t.QueryRowContext(ctx, `SELECT `+d.kind.now).Scan(&now)
-	return d.clock(now), err
+	return d.effectiveTime(now), err
 }
 
-// clock returns a time that was read from the database, in microseconds, or the time of Config.Now.
-func (d *database) clock(database int64) int64 {
+// effectiveTime returns the time by Config.Now, in microseconds, or database, which was read from the
+// database's clock.
+func (d *database) effectiveTime(database int64) int64 {
 	if d.now == nil {
 		return database
 	}
-	return micros(d.now())
+	return toMicros(d.now())
 }
 
 // Config describes the database.

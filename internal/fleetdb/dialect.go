@@ -7,41 +7,42 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// dialect has the differences between the two databases. All other SQL is common: parameters are $1,
-// and a list of rows is one JSON array.
+// dialect contains the differences between SQLite and PostgreSQL. All other SQL is common: parameters
+// are $1, and a list of rows is one JSON array.
 type dialect struct {
-	// now is the database's clock, in microseconds since 1970.
+	// now is the SQL expression for the database's clock, in microseconds since 1970.
 	now string
 
-	// each makes rows of the JSON array $1; a row's "value" is an element.
-	each string
+	// expandArray is the SQL expression for the rows of the JSON array $1; a row's "value" is an element.
+	expandArray string
 
-	// reading is how a transaction begins that only reads, and sees one moment.
+	// reading are the options of a transaction that only reads, and sees one consistent state.
 	reading *sql.TxOptions
 
-	// relax is the first statement of a transaction that may be lost in a power cut; empty if none is
-	// needed.
-	relax string
+	// relaxDurability is the first statement of a transaction that may be lost in a power cut; empty if
+	// none is needed.
+	relaxDurability string
 
-	// found locks the database against others that prepare it, and reports whether it was
-	// prepared ever. One that others made is foreign.
-	found func(context.Context, *sql.Tx) (bool, error)
+	// lockAndFind locks the database against other processes that prepare it, and reports whether it was
+	// prepared before. A database of another program is an error.
+	lockAndFind func(context.Context, *sql.Tx) (bool, error)
 
-	// fault classifies an error by the database's error code.
-	fault func(error) (failing, bool)
+	// fault classifies an error by the database's error code; false if it has none that is known.
+	fault func(error) (faultClass, bool)
 }
 
-// failing is the class of a database error.
-type failing struct {
-	kind  fault.Kind
-	hint  string
-	again bool // the transaction may be repeated at once
+// faultClass is the class of a database error.
+type faultClass struct {
+	kind  fault.Kind // kind of the fault
+	hint  string     // remedy; "" if the kind is enough. For fault.Corrupt it contains %s for the file
+	again bool       // the transaction may be repeated at once
 }
 
-const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"
+// postgresAway is the remedy if PostgreSQL cannot be reached.
+const postgresAway = "check that PostgreSQL is running and reachable; the fleet continues then"
 
-// foreign is the error for a database that others made.
-func foreign(why string) error {
+// foreignError returns the error for a database of another program.
+func foreignError(why string) error {
 	return fault.New(fault.Invalid, "this is no database of a decamp fleet: %s", why).
 		WithHint("name an empty database, or a file that is not there yet")
 }

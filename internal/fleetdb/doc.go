@@ -16,7 +16,7 @@
 //
 // References point down this list.
 //
-//	fleetdb.go                                opens the database and hands out its parts
+//	fleetdb.go                                opens the database and returns its parts
 //	changes.go                                the feed
 //	rehearsals.go claims.go scheduling.go progress.go workers.go board.go
 //	                                          writes of workers and the scheduler
@@ -30,9 +30,9 @@
 //
 //   - A VM has one driver at most: each Grant to a worker is a new epoch. A write with an older one
 //     fails with ErrFenced and changes nothing.
-//   - Leases run by the database's clock. The owner of a lease knows until when it certainly has it
-//     by its own clock, measured from before it asked.
-//   - A lost connection is fault.Unreachable: the caller may ask again. A transaction is done whole
+//   - Leases run by the database's clock. The owner of a lease computes until when it certainly has it
+//     by its own clock, from the time before the request.
+//   - A lost connection is fault.Unreachable: the caller may retry. A transaction is executed completely
 //     or not at all.
 //   - The database holds no secret: plans name credentials.
 package fleetdb

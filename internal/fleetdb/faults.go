@@ -14,50 +14,51 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// look finds out what an error is. What has a kind already keeps it.
-func (d *database) look(err error) (failing, bool) {
+// classifyError returns the class of an error. An error that is a fault already, or that a transaction
+// returned on purpose, has none.
+func (d *database) classifyError(err error) (faultClass, bool) {
 	var known *fault.Error
 	switch {
 	case errors.As(err, &known), errors.Is(err, ErrFenced), errors.Is(err, errSame):
-		return failing{}, false
+		return faultClass{}, false
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway}, true
 	}
 	if f, ok := d.kind.fault(err); ok {
 		return f, true
 	}
-	return lost(err)
+	return classifyConnection(err)
 }
 
-// lost knows the ways in which connections end.
-func lost(err error) (failing, bool) {
+// classifyConnection returns the class of an error that ended a connection; false for other errors.
+func classifyConnection(err error) (faultClass, bool) {
 	var network net.Error
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return failing{kind: fault.Unreachable, hint: postgresAway, again: true}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway, again: true}, true
 	case errors.As(err, &network):
-		return failing{kind: fault.Unreachable, hint: postgresAway, again: !network.Timeout()}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway, again: !network.Timeout()}, true
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway}, true
 	}
-	return failing{}, false
+	return faultClass{}, false
 }
 
-// told converts a database error into a fault that callers can handle. ctx is the caller's: its
-// cancellation takes precedence.
-func (d *database) told(ctx context.Context, what string, err error) error {
+// toFault returns a database error as a fault. ctx is the caller's context: if it has ended, its error
+// takes precedence. errSame is no error.
+func (d *database) toFault(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errSame) {
 		return nil
 	}
-	f, ok := d.look(err)
+	f, ok := d.classifyError(err)
 	if !ok {
-		return errorf(what, err)
+		return wrapError(what, err)
 	}
 	if ctx.Err() != nil {
-		return errorf(what, ctx.Err())
+		return wrapError(what, ctx.Err())
 	}
 	if f.kind == fault.Full && d.file != "" {
-		return errorf(what, fault.NoRoom(filepath.Dir(d.file), err))
+		return wrapError(what, fault.NoRoom(filepath.Dir(d.file), err))
 	}
 	e := fault.New(f.kind, "%s: %w", what, err)
 	if f.kind == fault.Corrupt && d.file != "" {
@@ -69,10 +70,13 @@ func (d *database) told(ctx context.Context, what string, err error) error {
 	return e
 }
 
-// ErrFenced is for those whose lease or claim is another's now. They must stop at once.
+// ErrFenced is in the tree of errors for a lease or claim that another process has now. The former
+// owner must stop at once.
 var ErrFenced = errors.New("another process took over")
 
-// errSame ends a transaction that would change nothing.
+// errSame ends a transaction that would change nothing. The transaction is rolled back, and the caller
+// gets no error.
 var errSame = errors.New("nothing changes")
 
-func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+// wrapError adds the action that failed to err.
+func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

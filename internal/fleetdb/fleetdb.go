@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// Roster is an open fleet database, divided by purpose. Pass on the part that is needed. All parts
+// Roster is an open fleet database, divided by purpose. Pass on only the part that is needed. All parts
 // share the connections, and their methods are safe for concurrent use until Close.
 type Roster struct {
 	Plans      *Plans           // submitted plans
@@ -26,8 +26,8 @@ type Roster struct {
 	Audit      *AuditTrail      // changes by users
 	Feed       *Feed            // changes since a revision
 
-	db   *database
-	keys *fleetkey.Keys
+	db   *database      // connections of all parts
+	keys *fleetkey.Keys // Config.Keys
 }
 
 // Open opens the fleet database, and creates its tables if they do not exist. Several processes
@@ -37,7 +37,7 @@ func Open(ctx context.Context, cfg Config) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.told(ctx, "open the fleet's database", d.prepare(ctx)); err != nil {
+	if err := d.toFault(ctx, "open the fleet's database", d.prepareSchema(ctx)); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	signer := signer{cfg.Keys}
@@ -58,12 +58,12 @@ func (r *Roster) Keys() *fleetkey.Keys { return r.keys }
 // Now returns the time by the database's clock.
 func (r *Roster) Now(ctx context.Context) (time.Time, error) {
 	var now int64
-	err := r.db.see(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := r.db.readTx(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) (err error) {
 		now, err = r.db.readClock(ctx, t)
 		return err
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
-	return moment(now), nil
+	return fromMicros(now), nil
 }

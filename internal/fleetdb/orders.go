@@ -8,14 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is what operators want of a VM, or of all VMs of a plan. It stands until the next one;
-// Retry and Rollback are carried out once.
+// Order is a command for a VM, or for all VMs of a plan. It is valid until the next one. Retry and
+// Rollback are executed once.
 type Order string
 
-// Orders.
+// Commands of operators.
 const (
 	GoOn     Order = ""         // also: resume
-	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
+	Pause    Order = "pause"    // begin no transfer; a running one continues
 	CutOver  Order = "cutover"  // warm VMs: switch over as soon as the round is done
 	Cancel   Order = "cancel"   // stop, and undo unpublished results
 	Retry    Order = "retry"    // failed and canceled VMs: continue
@@ -35,40 +35,41 @@ func (o Order) Under(plan Order) Order {
 // Undoes reports whether a command removes the results of a VM, unless it is published.
 func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
-// again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
-// One that was undone has nothing left.
-const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
+// requeueSQL queues VMs again without their failed attempts: $1 is the revision. A canceled VM starts
+// from the beginning.
+const requeueSQL = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
 	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
 	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
 
-// undone ends VMs that never started: $1 is the revision, $2 the time.
-const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
+// cancelUnstartedSQL cancels VMs that never started: $1 is the revision, $2 the time.
+const cancelUnstartedSQL = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
 
-// undo queues failed VMs, so that a worker removes their results.
-const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
+// requeueFailedSQL queues failed VMs, so that a worker removes their results: $1 is the revision.
+const requeueFailedSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
 
-// withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
-const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
+// requeueDoneSQL queues published VMs, so that a worker removes them from their target: $1 is the
+// revision.
+const requeueDoneSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
-// Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
-// that contradicts its state is fault.Conflict.
+// Order sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
+// at once. A command that contradicts the VM's state is fault.Conflict.
 func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		if err != nil {
 			return err
 		}
-		p, err := x.need(k.Plan)
+		p, err := x.requirePlan(k.Plan)
 		if err != nil {
 			return err
 		}
-		if err := o.fits(v, p.Order); err != nil {
+		if err := o.checkState(v, p.Order); err != nil {
 			return err
 		}
 		if err := x.orderVM(v, o); err != nil {
 			return err
 		}
-		return x.revive(p, k.VM)
+		return x.reopenIfQueued(p, k.VM)
 	})
 }
 
@@ -80,7 +81,7 @@ func (o Order) Word() string {
 	return string(o)
 }
 
-// OrderOf returns the order that a word means. It does not check that there is such an order.
+// OrderOf returns the command for a word of the user. It does not check that there is such a command.
 func OrderOf(word string) Order {
 	if word == GoOn.Word() {
 		return GoOn
@@ -88,9 +89,11 @@ func OrderOf(word string) Order {
 	return Order(word)
 }
 
+// orderVM executes or records a command for v. It returns errSame if v has the command already, or is
+// canceled.
 func (x *tx) orderVM(v VM, o Order) error {
 	if o == Retry {
-		_, err := x.exec(again+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+		_, err := x.exec(requeueSQL+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 		return err
 	}
 	if v.State == Canceled || v.Order == o && !v.State.Over() {
@@ -100,33 +103,34 @@ func (x *tx) orderVM(v VM, o Order) error {
 	if err != nil || !o.Undoes() {
 		return err
 	}
-	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
+	if _, err := x.exec(cancelUnstartedSQL+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
 		return err
 	}
 	if o == Withdraw {
-		if _, err := x.exec(withdraw+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
+		if _, err := x.exec(requeueDoneSQL+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
 			return err
 		}
 	}
-	_, err = x.exec(undo+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+	_, err = x.exec(requeueFailedSQL+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 	return err
 }
 
-// revive has an ended plan run again when one of its VMs does.
-func (x *tx) revive(p Plan, vm string) error {
+// reopenIfQueued reopens the plan p if it has ended and its VM vm is queued now.
+func (x *tx) reopenIfQueued(p Plan, vm string) error {
 	if !p.State.Over() {
 		return nil
 	}
 	var alive int
-	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
+	err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
 	if err != nil || alive == 0 {
 		return err
 	}
-	return x.reopen(p)
+	return x.reopenPlan(p)
 }
 
-// reopen has a plan go on where it stood before it ended.
-func (x *tx) reopen(p Plan) error {
+// reopenPlan continues a plan that has ended: it lists VMs again if its list is incomplete, else it
+// runs.
+func (x *tx) reopenPlan(p Plan) error {
 	state := PlanRunning
 	if p.Listed.IsZero() {
 		state = PlanListing
@@ -135,8 +139,9 @@ func (x *tx) reopen(p Plan) error {
 	return err
 }
 
-// fits returns an error if the state of a VM contradicts the command. of is the command of its plan.
-func (o Order) fits(v VM, of Order) error {
+// checkState returns fault.Conflict if the state of a VM contradicts the command. of is the command of
+// its plan.
+func (o Order) checkState(v VM, of Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
@@ -167,18 +172,18 @@ func (o Order) fits(v VM, of Order) error {
 	return nil
 }
 
-// Order gives all VMs of a plan an order. Retry, and what ends VMs that never began, is done at
-// once. An order that contradicts the state of the plan is fault.Conflict.
+// Order sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
+// at once. A command that contradicts the state of the plan is fault.Conflict.
 func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
 		if o == Retry {
 			return x.retryPlan(p)
 		}
-		if err := x.fitsPlan(p, o); err != nil {
+		if err := x.checkPlanOrder(p, o); err != nil {
 			return err
 		}
 		if p.Order == o && !p.State.Over() {
@@ -191,18 +196,19 @@ func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 	})
 }
 
-// endPlan cancels what never began, and has what failed be undone.
+// endPlan cancels the VMs that never started, and queues failed ones for their undo. A plan that has
+// ended is reopened if it has such VMs; if nothing is left to undo, endPlan returns fault.Conflict.
 func (x *tx) endPlan(p Plan) error {
-	canceled, err := x.exec(undone+`AND plan = $3`, x.rev, x.now, p.Name)
+	canceled, err := x.exec(cancelUnstartedSQL+`AND plan = $3`, x.rev, x.now, p.Name)
 	if err != nil {
 		return err
 	}
-	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
+	queued, err := x.exec(requeueFailedSQL+`AND plan = $2`, x.rev, p.Name)
 	switch {
 	case err != nil || !p.State.Over():
 		return err
 	case queued > 0:
-		return x.reopen(p)
+		return x.reopenPlan(p)
 	case canceled == 0:
 		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
 			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with all data written to it since", fault.Quote(p.Name))
@@ -210,13 +216,13 @@ func (x *tx) endPlan(p Plan) error {
 	return nil
 }
 
-// retryPlan queues all that did not come to a good end. What an order to give up has not undone
-// yet is waited for, but for VMs whose worker is gone.
+// retryPlan queues the failed and canceled VMs of a plan. While an earlier cancellation is not
+// complete, it returns fault.Conflict; VMs of a lost worker do not count.
 func (x *tx) retryPlan(p Plan) error {
-	if err := x.undoneYet(p); err != nil {
+	if err := x.checkUndone(p); err != nil {
 		return err
 	}
-	n, err := x.exec(again+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
+	n, err := x.exec(requeueSQL+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
@@ -229,17 +235,18 @@ func (x *tx) retryPlan(p Plan) error {
 		}
 	}
 	if p.State.Over() {
-		return x.reopen(p)
+		return x.reopenPlan(p)
 	}
 	return nil
 }
 
-func (x *tx) undoneYet(p Plan) error {
+// checkUndone returns fault.Conflict while VMs of a canceled plan are not undone yet.
+func (x *tx) checkUndone(p Plan) error {
 	if !p.Order.Undoes() {
 		return nil
 	}
 	var left int
-	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
+	err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
 	if err == nil && left > 0 {
 		err = fault.New(fault.Conflict, "plan %s is being canceled: %d of its VMs are not undone yet", p.Name, left).
 			WithHint("wait until they are: decamp watch %s", fault.Quote(p.Name))
@@ -247,7 +254,8 @@ func (x *tx) undoneYet(p Plan) error {
 	return err
 }
 
-func (x *tx) fitsPlan(p Plan, o Order) error {
+// checkPlanOrder returns fault.Conflict if the state of p contradicts the command.
+func (x *tx) checkPlanOrder(p Plan, o Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)
 	}
@@ -259,7 +267,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 		return nil
 	case p.State.Over():
 		var left int
-		err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
+		err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
 		if err != nil || left > 0 || p.Failure != nil {
 			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
 		}
@@ -268,7 +276,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:
 		var warm int
-		err := x.row(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
+		err := x.scanRow(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
 		if err == nil && warm == 0 && p.State != PlanListing {
 			err = no("has no VM that is moved while it runs", "nothing: each is cut over as soon as it is copied")
 		}

@@ -12,42 +12,44 @@ import (
 
 // Plan is a submitted plan file. Its text never changes.
 type Plan struct {
-	Name    string    `json:"name"`
+	Name    string    `json:"name"`             // unique name
 	Text    string    `json:"text,omitempty"`   // the file; left out of lists
 	Folder  string    `json:"folder,omitempty"` // folder for its relative paths
 	By      string    `json:"by,omitempty"`     // user who submitted it
 	Role    string    `json:"role,omitempty"`   // role of By at submission, which determines the plan's permissions
 	Created time.Time `json:"created"`          // time by the database's clock
-	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
+	Listed  time.Time `json:"listed,omitzero"`  // when the list of its VMs was complete; zero if it is not
 	Order   Order     `json:"order,omitempty"`  // command for all of its VMs
-	State   PlanState `json:"state"`
-	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed; of one that is over: why it failed
-	Ended   time.Time `json:"ended,omitzero"`
-	Counts  Counts    `json:"counts"`
-	Rev     int64     `json:"rev"`
+	State   PlanState `json:"state"`            // current state
+	// why its VMs could not be listed, or its hook failed; for an ended plan, why it failed. nil without a
+	// failure
+	Failure *Failure  `json:"failure,omitempty"`
+	Ended   time.Time `json:"ended,omitzero"` // when it ended, by the database's clock; zero while it is active
+	Counts  Counts    `json:"counts"`         // VMs by state; nil in Changes
+	Rev     int64     `json:"rev"`            // revision of the last change
 
-	signature string // signature of the row; only Plans.Get reads it
+	signature string // signature of the row; Plans.List does not set it
 }
 
-// PlanState is where a plan stands.
+// PlanState is the state of a plan.
 type PlanState string
 
 // The states of a plan.
 const (
-	PlanListing PlanState = "listing" // its VMs are being found; those that were found go on already
-	PlanRunning PlanState = "running"
-	PlanEnded   PlanState = "ended"  // every VM has ended; the counts show how
-	PlanFailed  PlanState = "failed" // the plan ended with a Failure: its list of VMs is incomplete, or a hook failed
+	PlanListing PlanState = "listing" // its VMs are being listed; VMs that are listed already can begin
+	PlanRunning PlanState = "running" // all VMs are listed, and not all have ended
+	PlanEnded   PlanState = "ended"   // every VM has ended; the counts show how
+	PlanFailed  PlanState = "failed"  // the plan ended with a Failure: its list of VMs is incomplete, or a hook failed
 )
 
 // Over reports whether nothing more happens to the plan unless it is retried.
 func (s PlanState) Over() bool { return s == PlanEnded || s == PlanFailed }
 
-// Failure is why something ended, as it is shown.
+// Failure is an error as it is stored and displayed.
 type Failure struct {
-	Kind string `json:"kind"` // fault.Kind's name
-	Text string `json:"text"`
-	Hint string `json:"hint,omitempty"`
+	Kind string `json:"kind"`           // name of the fault.Kind
+	Text string `json:"text"`           // text of the error
+	Hint string `json:"hint,omitempty"` // remedy
 
 	// Ours reports that neither the source nor its host caused the failure.
 	Ours bool `json:"ours,omitempty"`
@@ -55,13 +57,15 @@ type Failure struct {
 
 // Plans are the submitted plans.
 type Plans struct {
-	db     *database
-	signer signer
-	counts counts
+	db     *database // connections, shared with the other parts
+	signer signer    // signs plans
+	counts counts    // cached counts for List
 }
 
+// planColumns are the columns that scanPlan reads.
 const planColumns = `name, folder, author, role, created, listed, ord, state, failure, ended, rev`
 
+// scanPlan reads a plan from planColumns. A row that is ended with a failure is PlanFailed.
 func scanPlan(row scanner) (Plan, error) {
 	var p Plan
 	var created, listed, ended int64
@@ -70,8 +74,8 @@ func scanPlan(row scanner) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Created, p.Listed, p.Ended = moment(created), moment(listed), moment(ended)
-	p.Failure, err = parse[*Failure](failure)
+	p.Created, p.Listed, p.Ended = fromMicros(created), fromMicros(listed), fromMicros(ended)
+	p.Failure, err = parseJSON[*Failure](failure)
 	if p.State == PlanEnded && p.Failure != nil { // the table has one state for both
 		p.State = PlanFailed
 	}
@@ -84,14 +88,14 @@ func scanPlan(row scanner) (Plan, error) {
 // are listed again.
 func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
 	err := s.db.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
-		old, err := x.plan(p.Name)
+		old, err := x.readPlan(p.Name)
 		if err == nil {
 			return s.addAgain(x, old, p)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		p.Created = moment(x.now)
+		p.Created = fromMicros(x.now)
 		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.sign(planUse, planFields(p)...))
 		return err
@@ -102,6 +106,8 @@ func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
 	return s.Get(ctx, p.Name)
 }
 
+// addAgain handles the second submission of a plan. It returns errSame if old is verified, or if this
+// process has no keys.
 func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	if err := samePlan(old, p); err != nil {
 		return err
@@ -109,16 +115,17 @@ func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	if s.signer.keys == nil || s.Verify(old) == nil {
 		return errSame
 	}
-	p.Created = old.Created // it names the records of its hooks
+	p.Created = old.Created // the ids of the records of its hooks contain it
 	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
 		p.Folder, p.By, p.Role, s.signer.sign(planUse, planFields(p)...), PlanListing, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
-	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // they are signed when they are listed again
+	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // VMs are signed when they are listed again
 	return err
 }
 
+// samePlan returns fault.Conflict if the texts of two plans with the same name differ.
 func samePlan(old, submitted Plan) error {
 	if old.Text == submitted.Text {
 		return nil
@@ -127,9 +134,11 @@ func samePlan(old, submitted Plan) error {
 		WithHint("give this one another name; or drop that one, once it has ended")
 }
 
-// plan selects one with its text and signature, without its counts.
-func (x *tx) plan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
+// readPlan returns a plan with its text and signature, without its counts. It returns sql.ErrNoRows if
+// the plan does not exist.
+func (x *tx) readPlan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
 
+// onePlan is tx.readPlan for a transaction that only reads.
 func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
 	p, err := scanPlan(t.QueryRowContext(ctx, `SELECT `+planColumns+` FROM plans WHERE name = $1`, name))
 	if err != nil {
@@ -138,23 +147,24 @@ func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
 	return p, t.QueryRowContext(ctx, `SELECT text, signature FROM plans WHERE name = $1`, name).Scan(&p.Text, &p.signature)
 }
 
-// need is plan, whose absence is the caller's error.
-func (x *tx) need(name string) (Plan, error) {
-	p, err := x.plan(name)
+// requirePlan is readPlan, but returns fault.NotFound if the plan does not exist.
+func (x *tx) requirePlan(name string) (Plan, error) {
+	p, err := x.readPlan(name)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noPlan(name)
+		err = noPlanError(name)
 	}
 	return p, err
 }
 
-func noPlan(name string) error {
-	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists those that there are")
+// noPlanError returns the fault.NotFound for a plan.
+func noPlanError(name string) error {
+	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists the plans")
 }
 
 // Get returns a plan with its text and counts.
 func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 	var p Plan
-	err := s.db.see(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
 		if p, err = onePlan(ctx, t, name); err != nil {
 			return err
 		}
@@ -162,7 +172,7 @@ func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noPlan(name)
+		err = noPlanError(name)
 	}
 	return p, err
 }
@@ -170,22 +180,22 @@ func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 // List returns all plans, the oldest first, with counts and without texts.
 func (s *Plans) List(ctx context.Context) ([]Plan, error) {
 	var all []Plan
-	err := s.db.see(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
-		if all, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
+	err := s.db.readTx(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
+		if all, err = queryAll(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
 			return err
 		}
-		return s.count(ctx, t, all)
+		return s.fillCounts(ctx, t, all)
 	})
 	return all, err
 }
 
-// count fills in the counts of plans.
-func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
+// fillCounts sets the Counts of plans, as of the transaction t.
+func (s *Plans) fillCounts(ctx context.Context, t *sql.Tx, plans []Plan) error {
 	var rev int64
 	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
 		return err
 	}
-	of, err := s.counts.at(ctx, t, rev)
+	of, err := s.counts.countsAt(ctx, t, rev)
 	if err != nil {
 		return err
 	}
@@ -198,15 +208,15 @@ func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
 	return nil
 }
 
-// SetState sets the state of a plan. Once it runs without a failure, all its VMs were found. A plan that
-// ends with a failure is PlanFailed.
+// SetState sets the state of a plan. When a plan runs without a failure, its list of VMs is complete. A
+// plan that ends with a failure becomes PlanFailed.
 func (s *Plans) SetState(ctx context.Context, name string, state PlanState, failure *Failure) error {
 	return s.db.write(ctx, "update plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
-		listed, ended := micros(p.Listed), int64(0)
+		listed, ended := toMicros(p.Listed), int64(0)
 		if listed == 0 && failure == nil && state != PlanListing {
 			listed = x.now
 		}
@@ -214,15 +224,15 @@ func (s *Plans) SetState(ctx context.Context, name string, state PlanState, fail
 			state, ended = PlanEnded, x.now
 		}
 		_, err = x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
-			state, text(failure), listed, ended, x.rev, name)
+			state, toJSON(failure), listed, ended, x.rev, name)
 		return err
 	})
 }
 
-// Drop removes a plan that has ended, with its VMs.
+// Drop removes a plan that has ended, with its VMs and their records. An active plan is fault.Conflict.
 func (s *Plans) Drop(ctx context.Context, name string) error {
 	return s.db.write(ctx, "drop plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
@@ -245,17 +255,17 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 // planUse is the use of the fleet key for plans.
 const planUse = "plan"
 
-// planFields are what a plan's signature covers: all that steers what workers do. State and Order
-// change, and are not among them.
+// planFields are the fields that a plan's signature covers: all that determines what workers do. State
+// and Order are not included, because they change.
 func planFields(p Plan) []string {
-	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(toMicros(p.Created), 10)}
 }
 
 // Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a key of
-// this fleet and is unchanged.
+// this fleet and was not changed since.
 func (s *Plans) Verify(p Plan) error {
 	if s.signer.keys == nil {
-		return noKeys()
+		return noKeysError()
 	}
 	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
 		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
@@ -264,5 +274,5 @@ func (s *Plans) Verify(p Plan) error {
 	return nil
 }
 
-// SameSignature reports whether p and q have the same signature, and any.
+// SameSignature reports whether p and q have the same signature. Plans without a signature never do.
 func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }

@@ -10,52 +10,55 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsed is how far a Rehearsal is.
+// Rehearsed is the state or the result of a Rehearsal.
 type Rehearsed struct {
 	Rehearsal
-	Worker  string          `json:"worker,omitempty"`  // worker that will boot it, or did
-	Ended   time.Time       `json:"ended,omitzero"`    // time by the database's clock; zero while it is pending
-	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted; its files are the worker's
-	Tail    string          `json:"tail,omitempty"`    // last output of the serial port
-	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
+	Worker string    `json:"worker,omitempty"` // worker that boots the VM, or did
+	Ended  time.Time `json:"ended,omitzero"`   // time by the database's clock; zero while it is pending
+	// testboot.Report of a guest that was booted; its files are on the worker
+	Report json.RawMessage `json:"report,omitempty"`
+	Tail   string          `json:"tail,omitempty"` // last output of the serial port
+	// why there is no report, and will be none; nil if there is or may be one
+	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Rehearsals are requests to boot warm VMs, and the answers of workers.
+// Rehearsals are requests to boot warm VMs, and the results from workers.
 type Rehearsals struct{ db *database }
 
-// Request has the worker that drives a VM boot it. A second call with the same ID changes nothing. It
-// is fault.Conflict if the VM cannot be booted now, or if another rehearsal is requested.
+// Request makes the worker that executes a VM boot it. A second call with the same ID changes
+// nothing. If the VM cannot be booted now, or another rehearsal is requested, Request returns
+// fault.Conflict.
 func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
 	return s.db.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		if err != nil {
 			return err
 		}
-		last, err := answered(x.ctx, x.Tx, k)
+		last, err := lastAnswered(x.ctx, x.Tx, k)
 		switch {
 		case err != nil:
 			return err
 		case v.Rehearse != nil && v.Rehearse.ID == ask.ID, last != nil && last.ID == ask.ID:
 			return errSame
 		}
-		if err := x.rehearsable(v); err != nil {
+		if err := x.checkRehearsable(v); err != nil {
 			return err
 		}
-		_, err = x.exec(`UPDATE vms SET rehearse = $1, rev = $2 WHERE plan = $3 AND vm = $4`, text(ask), x.rev, k.Plan, k.VM)
+		_, err = x.exec(`UPDATE vms SET rehearse = $1, rev = $2 WHERE plan = $3 AND vm = $4`, toJSON(ask), x.rev, k.Plan, k.VM)
 		return err
 	})
 }
 
-// rehearsable reports what keeps a VM from being rehearsed.
-func (x *tx) rehearsable(v VM) error {
+// checkRehearsable returns fault.Conflict with the reason if v cannot be rehearsed now.
+func (x *tx) checkRehearsable(v VM) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
-	p, err := x.need(v.Plan)
+	p, err := x.requirePlan(v.Plan)
 	if err != nil {
 		return err
 	}
-	driven, err := driven(x.ctx, x.Tx, v, x.now)
+	driven, err := isDriven(x.ctx, x.Tx, v, x.now)
 	order, at := v.Order.Under(p.Order), fault.Quote(v.Key.String())
 	switch {
 	case err != nil:
@@ -80,8 +83,9 @@ func (x *tx) rehearsable(v VM) error {
 	return nil
 }
 
-// driven reports whether a live worker executes a VM.
-func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
+// isDriven reports whether a worker with a valid lease executes v. now is the database's time in
+// microseconds.
+func isDriven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	if v.State != Assigned && v.State != Running {
 		return false, nil
 	}
@@ -90,10 +94,10 @@ func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	return alive > 0, err
 }
 
-// TakeBack removes the request for a rehearsal, if it is not answered yet.
+// TakeBack removes the request for a rehearsal, if it has no result yet.
 func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) error {
 	return s.db.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		switch {
 		case err != nil:
 			return err
@@ -105,29 +109,29 @@ func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) erro
 	})
 }
 
-// Answer records the result of the rehearsal that is requested of the claim's VM, and ends the
-// request. It ignores a rehearsal that was taken back.
+// Answer records the result of the rehearsal that is requested for the claim's VM, and ends the
+// request. A result for a request that was withdrawn is ignored.
 func (s *Rehearsals) Answer(ctx context.Context, c Claim, done Rehearsed) error {
 	return s.db.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
-		v, err := x.vm(c.Key)
+		v, err := x.readVM(c.Key)
 		switch {
 		case err != nil:
 			return err
 		case v.Rehearse == nil || v.Rehearse.ID != done.ID:
 			return errSame
 		}
-		if err := x.drive(c, `rehearse = '', rev = $5`, x.rev); err != nil {
+		if err := x.updateClaimed(c, `rehearse = '', rev = $5`, x.rev); err != nil {
 			return err
 		}
-		done.Rehearsal, done.Worker, done.Ended = *v.Rehearse, c.Worker, moment(x.now)
-		return x.record(rehearsals, c.Key.String(), text(done))
+		done.Rehearsal, done.Worker, done.Ended = *v.Rehearse, c.Worker, fromMicros(x.now)
+		return x.putRecord(rehearsals, c.Key.String(), toJSON(done))
 	})
 }
 
 // List returns the requested rehearsal of a VM and the last answered one, if they exist. A request
 // that no worker will answer has a Failure.
 func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err error) {
-	err = s.db.see(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
+	err = s.db.readTx(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
 		all = []Rehearsed{}
 		now, err := s.db.readClock(ctx, t)
 		if err != nil {
@@ -137,7 +141,7 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 		if err != nil {
 			return err
 		}
-		there, err := driven(ctx, t, v, now)
+		there, err := isDriven(ctx, t, v, now)
 		if v.Rehearse != nil {
 			stands := Rehearsed{Rehearsal: *v.Rehearse, Worker: v.Worker}
 			if !there {
@@ -148,20 +152,20 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 			}
 			all = append(all, stands)
 		}
-		last, lastErr := answered(ctx, t, k)
+		last, lastErr := lastAnswered(ctx, t, k)
 		if last != nil {
 			all = append(all, *last)
 		}
 		return errors.Join(err, lastErr)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return all, err
 }
 
-// answered returns the last rehearsal of a VM that was; nil: none.
-func answered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
+// lastAnswered returns the last rehearsal of a VM that has a result; nil if none exists.
+func lastAnswered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	var doc string
 	err := t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, rehearsals, k.String()).Scan(&doc)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -170,7 +174,7 @@ func answered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := parse[*Rehearsed](doc)
+	last, err := parseJSON[*Rehearsed](doc)
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "the record of the rehearsal of %s: %w", k, err)
 	}

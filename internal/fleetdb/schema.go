@@ -8,11 +8,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// changes are the schema changes, oldest first: a database of version n has the first n of them.
-// Released entries are never edited; new ones are appended. Both databases use the same text: times are
-// microseconds since 1970 by the database's clock, 0 is never; lists and columns that are not selected
-// by are JSON.
-var changes = [][]string{{
+// schemaChanges are the schema changes, oldest first: a database of version n has the first n of them.
+// Released entries are never edited; new ones are appended. Both databases use the same text. Times are
+// microseconds since 1970 by the database's clock, and 0 is never. Lists, and columns that no query
+// selects by, are JSON.
+var schemaChanges = [][]string{{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,
 		text    TEXT   NOT NULL,
@@ -26,7 +26,7 @@ var changes = [][]string{{
 		ended   BIGINT NOT NULL DEFAULT 0,
 		rev     BIGINT NOT NULL)`,
 
-	// What followers have to forget.
+	// Plans that followers must remove.
 	`CREATE TABLE dropped (name TEXT PRIMARY KEY, rev BIGINT NOT NULL)`,
 
 	`CREATE TABLE vms (
@@ -88,23 +88,23 @@ var changes = [][]string{{
 }, {
 	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
 }, {
-	// What is there from before has no signature, and is refused until it is submitted again.
+	// Existing rows have no signature, and are refused until they are submitted again.
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 }}
 
-// meta has one row, which every transaction that writes takes first: see tx.
+// meta creates the table meta. Its one row is locked first by every transaction that writes: see tx.
 var meta = []string{
 	`CREATE TABLE meta (id BIGINT PRIMARY KEY, version BIGINT NOT NULL, rev BIGINT NOT NULL, entry BIGINT NOT NULL)`,
 	`INSERT INTO meta VALUES (1, 0, 0, 0)`,
 }
 
-// prepare brings the tables to this version. Several processes may do so at once: the first
-// does it.
-func (d *database) prepare(ctx context.Context) error {
-	return d.transact(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
-		found, err := d.kind.found(ctx, t)
+// prepareSchema brings the tables to this version. Several processes may call it at once: the first one
+// changes the tables.
+func (d *database) prepareSchema(ctx context.Context) error {
+	return d.runTx(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+		found, err := d.kind.lockAndFind(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -113,34 +113,37 @@ func (d *database) prepare(ctx context.Context) error {
 				return err
 			}
 		}
-		return upgrade(ctx, t)
+		return upgradeSchema(ctx, t)
 	})
 }
 
-func upgrade(ctx context.Context, t *sql.Tx) error {
+// upgradeSchema applies the changes that the database lacks. A database of a later version is
+// fault.Unsupported.
+func upgradeSchema(ctx context.Context, t *sql.Tx) error {
 	var version int
 	if err := t.QueryRowContext(ctx, `SELECT version FROM meta WHERE id = 1`).Scan(&version); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
-			return foreign("its table meta is empty")
+			return foreignError("its table meta is empty")
 		}
 		return err
 	}
-	if version > len(changes) {
-		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(changes)).
+	if version > len(schemaChanges) {
+		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(schemaChanges)).
 			WithHint("use the decamp that the other processes of the fleet are of, or a newer one")
 	}
-	if version == len(changes) {
+	if version == len(schemaChanges) {
 		return nil
 	}
-	for _, change := range changes[version:] {
+	for _, change := range schemaChanges[version:] {
 		if err := execAll(ctx, t, change); err != nil {
 			return err
 		}
 	}
-	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(changes))
+	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(schemaChanges))
 	return err
 }
 
+// execAll executes statements in order, until one fails.
 func execAll(ctx context.Context, t *sql.Tx, statements []string) error {
 	for _, s := range statements {
 		if _, err := t.ExecContext(ctx, s); err != nil {

@@ -5,8 +5,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// signer signs what other processes of the fleet act on. keys is nil if this process has no key of
-// the fleet: it signs nothing then, and can verify nothing.
+// signer signs rows that other processes of the fleet act on, and verifies them.
 type signer struct{ keys *fleetkey.Keys }
 
 // sign returns the signature of fields for a use; "" without keys.
@@ -17,6 +16,7 @@ func (s signer) sign(use string, fields ...string) string {
 	return s.keys.Sign(use, fields...)
 }
 
-func noKeys() error {
+// noKeysError returns the fault.Denied for a process without a fleet key.
+func noKeysError() error {
 	return fault.New(fault.Denied, "this process has no fleet key").WithHint("start it with --fleet-key FILE")
 }

@@ -19,20 +19,21 @@ import (
 	"github.com/decamp/decamp/internal/sqlitedb"
 )
 
-// sqliteID is in the header of the files that are ours: "dcmp".
+// sqliteID is the application id in the header of our files: "dcmp" in ASCII.
 const sqliteID = 0x64636d70
 
 const (
-	sqliteReaders = 4 // connections
-	sqliteWriters = 4 // writers that share one sync
+	sqliteReaders = 4 // number of connections for reads
+	sqliteWriters = 4 // number of connections for durable writes, whose commits share one sync
 )
 
+// sqliteDialect is the SQL of SQLite.
 var sqliteDialect = dialect{
-	now:     `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`,
-	each:    `json_each($1)`,
-	reading: &sql.TxOptions{ReadOnly: true},
-	found:   sqliteFound,
-	fault:   sqliteFault,
+	now:         `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`,
+	expandArray: `json_each($1)`,
+	reading:     &sql.TxOptions{ReadOnly: true},
+	lockAndFind: sqliteFound,
+	fault:       sqliteFault,
 }
 
 // openSQLite opens the file, readable by its owner only, three times: for durable writes, for writes
@@ -53,7 +54,8 @@ func (d *database) openSQLite(path string) error {
 	return errors.Join(errs[:]...)
 }
 
-// sqliteFound holds the file's write lock already: every transaction that writes begins so.
+// sqliteFound needs no lock: each write transaction locks the file. It sets the application id of an
+// empty file.
 func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 	var id, tables int64
 	if err := t.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&id); err != nil {
@@ -66,46 +68,47 @@ func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 		return false, err
 	}
 	if tables > 0 || id != 0 {
-		return false, foreign("the file has tables of something else")
+		return false, foreignError("the file has tables of something else")
 	}
 	_, err := t.ExecContext(ctx, fmt.Sprintf(`PRAGMA application_id = %d`, sqliteID))
 	return false, err
 }
 
-// sqliteFault knows SQLite's result codes, https://sqlite.org/rescode.html.
-func sqliteFault(err error) (failing, bool) {
+// sqliteFault classifies SQLite's result codes (https://sqlite.org/rescode.html).
+func sqliteFault(err error) (faultClass, bool) {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) // the file is synced outside of SQLite
-		return failing{kind: fault.Full}, full
+		return faultClass{kind: fault.Full}, full
 	}
 	const primary = 0xff
 	if e.Code() == lib.SQLITE_IOERR_SHORT_READ {
-		return failing{kind: fault.Corrupt, hint: sqliteCorrupt}, true
+		return faultClass{kind: fault.Corrupt, hint: sqliteCorrupt}, true
 	}
 	switch e.Code() & primary {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
-		return failing{kind: fault.Unreachable, hint: "another process writes to the file; try again", again: true}, true
+		return faultClass{kind: fault.Unreachable, hint: "another process writes to the file; try again", again: true}, true
 	case lib.SQLITE_FULL:
-		return failing{kind: fault.Full}, true
+		return faultClass{kind: fault.Full}, true
 	case lib.SQLITE_NOTADB:
-		return failing{kind: fault.Invalid, hint: "name a file that is not there yet, or put back the one that was"}, true
+		return faultClass{kind: fault.Invalid, hint: "name a file that is not there yet, or put back the one that was"}, true
 	case lib.SQLITE_CORRUPT:
-		return failing{kind: fault.Corrupt, hint: sqliteCorrupt}, true
+		return faultClass{kind: fault.Corrupt, hint: sqliteCorrupt}, true
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_AUTH, lib.SQLITE_CANTOPEN:
-		return failing{kind: fault.Denied, hint: "this user must be able to write to the file, and to its folder"}, true
+		return faultClass{kind: fault.Denied, hint: "this user must be able to write to the file, and to its folder"}, true
 	case lib.SQLITE_IOERR:
-		return failing{kind: fault.Unreachable, hint: "look in the kernel's log for errors of the disk"}, true
+		return faultClass{kind: fault.Unreachable, hint: "look in the kernel's log for errors of the disk"}, true
 	case lib.SQLITE_INTERRUPT:
-		return failing{kind: fault.Unreachable, hint: "try again"}, true
+		return faultClass{kind: fault.Unreachable, hint: "try again"}, true
 	}
-	return failing{}, false
+	return faultClass{}, false
 }
 
-// sqliteCorrupt is completed by told, which knows the file.
+// sqliteCorrupt is the remedy for a damaged file. toFault inserts the file's path.
 const sqliteCorrupt = "stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests"
 
-// sqlitePath takes apart "sqlite:/abs/fleet.db".
+// sqlitePath returns the path of a URL such as "sqlite:/abs/fleet.db". A relative path is
+// fault.Invalid.
 func sqlitePath(url string) (string, error) {
 	path, _ := strings.CutPrefix(url, "sqlite:")
 	if !strings.HasPrefix(path, "/") {
@@ -116,13 +119,13 @@ func sqlitePath(url string) (string, error) {
 
 // Of SQLite's header, https://sqlite.org/fileformat2.html#the_database_header.
 const (
-	headerSize = 100
+	headerSize = 100                   // bytes of the header
 	magic      = "SQLite format 3\x00" // first bytes of each SQLite file
-	pageSizeAt = 16                    // two bytes; 1 means 65536
+	pageSizeAt = 16                    // offset of the page size: two bytes, big-endian; 1 means 65536
 )
 
-// checkEnd refuses a file that ends within a page without a log that could complete it. SQLite reads
-// the missing part as zeros, and may not detect that.
+// checkEnd returns fault.Corrupt for a file that ends within a page without a log that could complete
+// it. SQLite reads the missing part as zeros, and may not detect that.
 func checkEnd(path string) error {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil
@@ -134,7 +137,7 @@ func checkEnd(path string) error {
 	defer f.Close()
 	header := make([]byte, headerSize)
 	if _, err := f.ReadAt(header, 0); errors.Is(err, io.EOF) || !bytes.HasPrefix(header, []byte(magic)) {
-		return nil // it is new, or SQLite refuses it
+		return nil // a new file, or one that SQLite refuses
 	}
 	page := int64(binary.BigEndian.Uint16(header[pageSizeAt:]))
 	if page == 1 {

@@ -13,70 +13,70 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Key names a VM of a plan.
+// Key identifies a VM of a plan.
 type Key struct {
-	Plan string `json:"plan"`
-	VM   string `json:"vm"` // its reference at the source, "vm-42": names may be there twice
+	Plan string `json:"plan"` // name of the plan
+	VM   string `json:"vm"`   // reference of the VM at its source, "vm-42": names need not be unique
 }
 
 // String returns "plan/vm-42".
 func (k Key) String() string { return k.Plan + "/" + k.VM }
 
-// VM is one VM of a plan: its tasks and its state.
+// VM is one VM of a plan: the data from its listing, and its state.
 type VM struct {
 	Key
 
-	// What is known from the listing. Only Add changes it, of VMs without a signature.
+	// name at the source, for users
 	Name      string          `json:"name"`
-	Seq       int64           `json:"seq"`       // its place in the plan
-	Source    string          `json:"source"`    // host:port that is logged in to
-	Host      string          `json:"host"`      // host of the VM when it was listed
-	Datastore string          `json:"datastore"` // datastore of its .vmx
-	To        []string        `json:"to"`        // dir:/srv/vm, …
-	Runs      []string        `json:"runs"`      // journal.ID of each To
-	Warm      bool            `json:"warm,omitempty"`
-	Priority  int             `json:"priority,omitempty"`
-	Disks     int             `json:"disks"`
-	Bytes     int64           `json:"bytes"`          // allocated, of all disks
-	Line      int             `json:"line,omitempty"` // line and position of its entry in the plan's text
-	Column    int             `json:"column,omitempty"`
-	Spec      json.RawMessage `json:"spec,omitempty"` // its planfile.Options for the worker; left out of lists
+	Seq       int64           `json:"seq"`                // position in the plan, from 1
+	Source    string          `json:"source"`             // host:port of the ESXi host or vCenter
+	Host      string          `json:"host"`               // host of the VM when it was listed
+	Datastore string          `json:"datastore"`          // datastore of its .vmx file
+	To        []string        `json:"to"`                 // destinations, such as dir:/srv/vm
+	Runs      []string        `json:"runs"`               // journal.ID of the run for each destination
+	Warm      bool            `json:"warm,omitempty"`     // migrated while it runs
+	Priority  int             `json:"priority,omitempty"` // higher values are scheduled first
+	Disks     int             `json:"disks"`              // number of disks
+	Bytes     int64           `json:"bytes"`              // allocated bytes of all disks
+	Line      int             `json:"line,omitempty"`     // line of its entry in the plan's text; 0 if unknown
+	Column    int             `json:"column,omitempty"`   // column of its entry
+	Spec      json.RawMessage `json:"spec,omitempty"`     // planfile.Options for the worker; not in lists
 
-	// Who drives it, and how far it is.
+	// current state
 	State     State         `json:"state"`
 	Step      string        `json:"step,omitempty"`     // step of package migrate's pipeline
 	Waits     string        `json:"waits,omitempty"`    // reason of a wait, unless it waits for the scheduler
 	Worker    string        `json:"worker,omitempty"`   // worker that executes it, or did last
-	Storage   []string      `json:"storage,omitempty"`  // ids of the storages that its images are on, once it began
+	Storage   []string      `json:"storage,omitempty"`  // ids of the storages that its images are on; empty before Begin
 	Epoch     int64         `json:"epoch"`              // epoch of the last claim; 0 if it was never claimed
-	Asks      Stage         `json:"asks,omitempty"`     // the transfer that it wants to begin
-	Holds     bool          `json:"holds,omitempty"`    // its transfer may go on: it has its slots
-	Since     time.Time     `json:"since,omitzero"`     // start of Holds
+	Asks      Stage         `json:"asks,omitempty"`     // requested transfer; NoStage if none
+	Holds     bool          `json:"holds,omitempty"`    // the VM has its transfer slots
+	Since     time.Time     `json:"since,omitzero"`     // start of Holds; zero without slots
 	Expected  time.Duration `json:"expected,omitempty"` // expected duration of the requested or granted transfer
-	Order     Order         `json:"order,omitempty"`
+	Order     Order         `json:"order,omitempty"`    // command for this VM; see Order.Under
 	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // pending request for a rehearsal
 	Attempts  int           `json:"attempts,omitempty"` // failed attempts since the last retry command
 	NotBefore time.Time     `json:"notBefore,omitzero"` // earliest time of the next attempt
-	Began     time.Time     `json:"began,omitzero"`
-	Ended     time.Time     `json:"ended,omitzero"`
-	Failure   *Failure      `json:"failure,omitempty"` // failure of the last attempt
-	Rev       int64         `json:"rev"`
+	Began     time.Time     `json:"began,omitzero"`     // when its first attempt began; zero if none did
+	Ended     time.Time     `json:"ended,omitzero"`     // when it ended; zero while it is active
+	Failure   *Failure      `json:"failure,omitempty"`  // failure of the last attempt; nil if it had none
+	Rev       int64         `json:"rev"`                // revision of the last change
 
-	signed signedVM // only VMs.Get reads it
+	signed signedVM // signed columns; only VMs.Get sets them
 }
 
-// State is where a VM of a plan stands.
+// State is the state of a VM of a plan.
 type State string
 
 // The states of a VM.
 const (
 	Queued   State = "queued"   // no worker executes it: it waits for a slot, or for its next attempt
-	Assigned State = "assigned" // a worker is to drive it
-	Running  State = "running"  // a worker drives it
-	Stranded State = "stranded" // its worker is gone and has its images: it waits for that worker
+	Assigned State = "assigned" // a worker will execute it
+	Running  State = "running"  // a worker executes it
+	Stranded State = "stranded" // its worker has ended and has its images: it waits for that worker
 	Done     State = "done"     // published
-	Failed   State = "failed"   // an attempt failed for a reason that does not pass, or too often
-	Canceled State = "canceled" // and undone
+	Failed   State = "failed"   // an attempt failed for a permanent reason, or too many failed
+	Canceled State = "canceled" // canceled, and its results removed
 )
 
 // Over reports whether the VM stays in this state unless a user retries it.
@@ -87,22 +87,23 @@ type Stage string
 
 // Stages.
 const (
-	NoStage Stage = ""
-	First   Stage = "first"   // nothing of it was copied yet
-	Again   Stage = "again"   // a warm round, or a copy that goes on
-	Cutover Stage = "cutover" // the VM is about to be switched off
+	NoStage Stage = ""        // no transfer is requested
+	First   Stage = "first"   // nothing of the VM was copied yet
+	Again   Stage = "again"   // a warm round, or a copy that continues
+	Cutover Stage = "cutover" // the VM is about to be powered off
 )
 
 // VMs are the VMs of all plans.
 type VMs struct {
-	db     *database
-	signer signer
+	db     *database // connections, shared with the other parts
+	signer signer    // signs listings
 }
 
+// vmColumns are the columns that scanVM reads.
 const vmColumns = `plan, vm, seq, warm, listing, state, step, waits, worker, storage, epoch, asks, holds, since, expected,
 	ord, rehearse, attempts, not_before, began, ended, failure, rev`
 
-// listing is the data of a VM that never changes and is not selected by.
+// listing is the constant data of a VM that no query selects by, as JSON. Its fields are those of VM.
 type listing struct {
 	Name      string   `json:"name"`
 	Source    string   `json:"source"`
@@ -117,15 +118,18 @@ type listing struct {
 	Column    int      `json:"column"`
 }
 
+// listingOf returns the listing of v.
 func listingOf(v VM) listing {
 	return listing{v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs, v.Priority, v.Disks, v.Bytes, v.Line, v.Column}
 }
 
-func (l listing) into(v *VM) {
+// copyTo sets the fields of v from the listing.
+func (l listing) copyTo(v *VM) {
 	v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs = l.Name, l.Source, l.Host, l.Datastore, l.To, l.Runs
 	v.Priority, v.Disks, v.Bytes, v.Line, v.Column = l.Priority, l.Disks, l.Bytes, l.Line, l.Column
 }
 
+// scanVM reads a VM from vmColumns. A document that is no valid JSON is fault.Corrupt.
 func scanVM(row scanner) (VM, error) {
 	var v VM
 	var listed, storage, rehearse, failure string
@@ -135,20 +139,20 @@ func scanVM(row scanner) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
-	v.Since, v.NotBefore, v.Began, v.Ended = moment(since), moment(notBefore), moment(began), moment(ended)
-	l, err := parse[listing](listed)
-	l.into(&v)
+	v.Since, v.NotBefore, v.Began, v.Ended = fromMicros(since), fromMicros(notBefore), fromMicros(began), fromMicros(ended)
+	l, err := parseJSON[listing](listed)
+	l.copyTo(&v)
 	var serr, rerr, ferr error
-	v.Storage, serr = parse[[]string](storage)
-	v.Rehearse, rerr = parse[*Rehearsal](rehearse)
-	v.Failure, ferr = parse[*Failure](failure)
+	v.Storage, serr = parseJSON[[]string](storage)
+	v.Rehearse, rerr = parseJSON[*Rehearsal](rehearse)
+	v.Failure, ferr = parseJSON[*Failure](failure)
 	if err := errors.Join(err, serr, rerr, ferr); err != nil {
 		return VM{}, fault.New(fault.Corrupt, "the row of %s/%s: %w", v.Plan, v.VM, err)
 	}
 	return v, nil
 }
 
-// batch is how many VMs are one statement: a megabyte or two of parameters.
+// batch is the number of VMs in one statement: one or two megabytes of parameters.
 const batch = 1000
 
 // Add queues listed VMs in one transaction. Existing rows stay unchanged; if they have no signature,
@@ -159,10 +163,10 @@ func (s *VMs) Add(ctx context.Context, vms []VM) error {
 		return nil
 	}
 	return s.db.write(ctx, "add VMs", len(vms), func(x *tx) error {
-		a := adding{tx: x, signer: s.signer, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
+		a := vmInserter{tx: x, signer: s.signer, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
 		for len(vms) > 0 {
 			n := min(batch, len(vms))
-			if err := a.add(vms[:n]); err != nil {
+			if err := a.addBatch(vms[:n]); err != nil {
 				return err
 			}
 			vms = vms[n:]
@@ -171,26 +175,28 @@ func (s *VMs) Add(ctx context.Context, vms []VM) error {
 	})
 }
 
-// adding is an Add in progress. Each VM has a separate revision, so that followers can read in parts.
-type adding struct {
+// vmInserter is a call of VMs.Add. Each VM has a separate revision, so that followers can read in
+// parts.
+type vmInserter struct {
 	*tx
-	signer signer
-	rev    int64
-	plans  map[string]*planTail
+	signer signer               // signs the listings
+	rev    int64                // revision of the last VM that was added
+	plans  map[string]*planTail // state of the plans of the VMs, by name
 }
 
-// planTail is what new VMs of a plan begin from.
+// planTail is the state of a plan that its new VMs start from.
 type planTail struct {
-	plan  Plan
-	seq   int64
-	state State
-	ended int64
+	plan  Plan  // the plan, with its signature
+	seq   int64 // highest Seq of its VMs
+	state State // state of new VMs: Queued, or Canceled in a canceled plan
+	ended int64 // end of new VMs in microseconds; 0 for queued ones
 }
 
-func (a *adding) add(vms []VM) error {
+// addBatch adds some VMs with one statement.
+func (a *vmInserter) addBatch(vms []VM) error {
 	rows := make([][]any, len(vms))
 	for i, v := range vms {
-		tail, err := a.tail(v.Plan)
+		tail, err := a.tailOf(v.Plan)
 		if err != nil {
 			return err
 		}
@@ -200,27 +206,28 @@ func (a *adding) add(vms []VM) error {
 		tail.seq = max(tail.seq, v.Seq)
 		a.rev++
 		state, ended, failure := tail.state, tail.ended, ""
-		if v.State == Failed && state == Queued { // it is in the plan, and was not found
-			state, ended, failure = Failed, a.now, text(v.Failure)
+		if v.State == Failed && state == Queued { // the plan names the VM, and the source does not have it
+			state, ended, failure = Failed, a.now, toJSON(v.Failure)
 		}
-		row := signedVM{listing: text(listingOf(v)), spec: text(v.Spec)}
+		row := signedVM{listing: toJSON(listingOf(v)), spec: toJSON(v.Spec)}
 		row.signature = a.signer.sign(vmUse, vmFields(tail.plan, v.Key, v.Warm, row)...)
 		rows[i] = []any{v.Plan, v.VM, v.Seq, v.Warm, row.listing, row.spec, state, ended, a.rev, failure, row.signature}
 	}
 	_, err := a.exec(`INSERT INTO vms (plan, vm, seq, warm, listing, spec, state, ended, rev, failure, signature, asks)
 		SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT), CAST(value->>3 AS BOOLEAN), value->>4, value->>5,
 			value->>6, CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9, value->>10, CASE WHEN value->>6 = 'queued' THEN 'first' ELSE '' END
-		FROM `+a.kind.each+` AS e WHERE true ON CONFLICT (plan, vm) DO UPDATE
+		FROM `+a.kind.expandArray+` AS e WHERE true ON CONFLICT (plan, vm) DO UPDATE
 			SET warm = excluded.warm, listing = excluded.listing, spec = excluded.spec, signature = excluded.signature, rev = excluded.rev
-			WHERE vms.signature = '' AND excluded.signature <> ''`, text(rows))
+			WHERE vms.signature = '' AND excluded.signature <> ''`, toJSON(rows))
 	return err
 }
 
-func (a *adding) tail(plan string) (*planTail, error) {
+// tailOf returns the planTail of a plan. It reads it on the first call.
+func (a *vmInserter) tailOf(plan string) (*planTail, error) {
 	if t := a.plans[plan]; t != nil {
 		return t, nil
 	}
-	p, err := a.need(plan)
+	p, err := a.requirePlan(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -229,13 +236,13 @@ func (a *adding) tail(plan string) (*planTail, error) {
 		t.state, t.ended = Canceled, a.now
 	}
 	a.plans[plan] = t
-	return t, a.row(`SELECT coalesce(max(seq), 0) FROM vms WHERE plan = $1`, []any{plan}, &t.seq)
+	return t, a.scanRow(`SELECT coalesce(max(seq), 0) FROM vms WHERE plan = $1`, []any{plan}, &t.seq)
 }
 
 // Get returns a VM with its Spec and what Verify needs.
 func (s *VMs) Get(ctx context.Context, k Key) (VM, error) {
 	var v VM
-	err := s.db.see(ctx, "read VM "+k.String(), func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "read VM "+k.String(), func(ctx context.Context, t *sql.Tx) (err error) {
 		if v, err = oneVM(ctx, t, k); err != nil {
 			return err
 		}
@@ -245,49 +252,52 @@ func (s *VMs) Get(ctx context.Context, k Key) (VM, error) {
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return v, err
 }
 
+// oneVM returns a VM without its Spec. It returns sql.ErrNoRows if the VM does not exist.
 func oneVM(ctx context.Context, t *sql.Tx, k Key) (VM, error) {
 	return scanVM(t.QueryRowContext(ctx, `SELECT `+vmColumns+` FROM vms WHERE plan = $1 AND vm = $2`, k.Plan, k.VM))
 }
 
-// vm is oneVM, or a fault.NotFound.
-func (x *tx) vm(k Key) (VM, error) {
+// readVM is oneVM, but returns fault.NotFound if the VM does not exist.
+func (x *tx) readVM(k Key) (VM, error) {
 	v, err := oneVM(x.ctx, x.Tx, k)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return v, err
 }
 
-func noVM(k Key) error {
-	return fault.New(fault.NotFound, "there is no VM %s in plan %s", k.VM, k.Plan).WithHint("decamp status %s lists those that there are", fault.Quote(k.Plan))
+// noVMError returns the fault.NotFound for a VM.
+func noVMError(k Key) error {
+	return fault.New(fault.NotFound, "there is no VM %s in plan %s", k.VM, k.Plan).WithHint("decamp status %s lists its VMs", fault.Quote(k.Plan))
 }
 
 // Query selects VMs; a zero field selects all.
 type Query struct {
-	Plan   string
-	States []State
-	Worker string
-	After  int64 // Seq of the last one of the page before; with a Plan only
-	Limit  int
+	Plan   string  // VMs of this plan; "" for all plans
+	States []State // VMs in one of these states; empty for all states
+	Worker string  // VMs that this worker executes, or did last; "" for all
+	After  int64   // Seq of the last VM of the previous page; used with Plan only
+	Limit  int     // maximum number of VMs; 0 for all
 }
 
 // List returns those that q selects, by plan and Seq, without their Specs.
 func (s *VMs) List(ctx context.Context, q Query) ([]VM, error) {
-	where, args := q.where()
+	where, args := q.whereClause()
 	var all []VM
-	err := s.db.see(ctx, "list VMs", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms`+where, args...)
+	err := s.db.readTx(ctx, "list VMs", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = queryAll(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms`+where, args...)
 		return err
 	})
 	return all, err
 }
 
-func (q Query) where() (string, []any) {
+// whereClause returns the end of the SELECT statement for q, and its parameters.
+func (q Query) whereClause() (string, []any) {
 	var terms []string
 	var args []any
 	arg := func(v any) string {
@@ -321,11 +331,11 @@ func (q Query) where() (string, []any) {
 // vmUse is the use of the fleet key for VMs.
 const vmUse = "vm"
 
-// signedVM is the part of a VM's row that is signed, as the database has it.
+// signedVM are the columns of a VM that its signature covers, as the database stores them.
 type signedVM struct {
-	listing   string
-	spec      string
-	signature string
+	listing   string // listing as JSON
+	spec      string // Spec as JSON
+	signature string // signature; "" if the VM was added without a key
 }
 
 // vmFields are the fields that a VM's signature covers: its plan, by the plan's signature, and its
@@ -338,7 +348,7 @@ func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
 // and was not changed since.
 func (s *VMs) Verify(p Plan, v VM) error {
 	if s.signer.keys == nil {
-		return noKeys()
+		return noKeysError()
 	}
 	if err := s.signer.keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
 		return fault.New(fault.Denied, "VM %s of plan %s is refused: %w", v.Name, p.Name, err).
@@ -348,10 +358,10 @@ func (s *VMs) Verify(p Plan, v VM) error {
 }
 
 // Rehearsal is a user's request to boot a warm VM from its current images. The worker that executes the
-// VM carries it out once. It is valid until it is answered or withdrawn; withdrawing it ends a running
+// VM executes it once. It is valid until it has a result or is withdrawn. Withdrawing it ends a running
 // rehearsal.
 type Rehearsal struct {
-	ID       string        `json:"id"`                 // another one for each that is asked
-	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
+	ID       string        `json:"id"`                 // unique id, chosen by the caller
+	Expect   string        `json:"expect,omitempty"`   // text that shows that the guest is up, in addition to the known signs
 	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 is the default
 }

@@ -9,21 +9,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Worker is a process that drives VMs.
+// Worker is a process that migrates VMs of plans.
 type Worker struct {
-	Name    string            `json:"name"`             // the same after a restart; by it its VMs are found again
+	Name    string            `json:"name"`             // name of the worker, the same after a restart; its VMs are assigned by it
 	Version string            `json:"version"`          // version of decamp
 	Offers  map[string]string `json:"offers"`           // folder -> id of the storage behind it. The same id on two workers is shared storage
 	VMs     int               `json:"vms"`              // maximum number of concurrent VMs
-	Drains  bool              `json:"drains,omitempty"` // is given nothing more
+	Drains  bool              `json:"drains,omitempty"` // gets no more VMs
 	Epoch   int64             `json:"epoch"`            // epoch of this process: a second one with the same name replaces the first
-	Until   time.Time         `json:"until"`            // end of its lease, by the database's clock
-	Alive   bool              `json:"alive"`            // Until is not over, by the database's clock
-	Rev     int64             `json:"rev"`
+	Until   time.Time         `json:"until"`            // end of its lease, by the database's clock; zero if it has left
+	Alive   bool              `json:"alive"`            // Until has not passed, by the database's clock
+	Rev     int64             `json:"rev"`              // revision of the last change
 }
 
-// Workers are the processes that drive VMs, those that ended too. A worker that runs has a lease,
-// which it renews with Leases.Renew.
+// Workers are the processes that migrate VMs, including those that have ended. A running worker has a
+// lease, which it renews with Leases.Renew.
 type Workers struct{ db *database }
 
 // workerLease returns the name of a worker's lease.
@@ -35,12 +35,12 @@ func workerLease(name string) string { return "worker:" + name }
 func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
-		had, _, err := x.stopLease(l.Name)
+		had, _, err := x.lockLease(l.Name)
 		if err != nil {
 			return err
 		}
 		l.Epoch = had.Epoch + 1
-		return errors.Join(x.setLease(l, ttl), x.setWorker(w), x.inherit(w.Name))
+		return errors.Join(x.setLease(l, ttl), x.setWorker(w), x.inheritVMs(w.Name))
 	})
 	if err != nil {
 		return Lease{}, err
@@ -48,14 +48,17 @@ func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease,
 	return l, nil
 }
 
+// setWorker writes the row of a worker.
 func (x *tx) setWorker(w Worker) error {
 	_, err := x.exec(`INSERT INTO workers (name, version, offers, vms, drains, rev) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (name) DO UPDATE SET version = excluded.version, offers = excluded.offers, vms = excluded.vms, drains = excluded.drains, rev = excluded.rev`,
-		w.Name, w.Version, text(w.Offers), w.VMs, w.Drains, x.rev)
+		w.Name, w.Version, toJSON(w.Offers), w.VMs, w.Drains, x.rev)
 	return err
 }
 
-func (x *tx) inherit(worker string) error {
+// inheritVMs assigns the VMs of an earlier process of the same name to the new one, with a new epoch.
+// Stranded VMs are queued.
+func (x *tx) inheritVMs(worker string) error {
 	_, err := x.exec(`UPDATE vms SET state = 'assigned', epoch = epoch + 1, asks = '', waits = '', rev = $2
 		WHERE worker = $1 AND state IN ('assigned', 'running')`, worker, x.rev)
 	if err != nil {
@@ -70,7 +73,7 @@ func (x *tx) inherit(worker string) error {
 // dead worker.
 func (s *Workers) Leave(ctx context.Context, l Lease) error {
 	return s.db.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
-		if err := x.free(l); err != nil {
+		if err := x.freeLease(l); err != nil {
 			return err
 		}
 		_, err := x.exec(`UPDATE workers SET rev = $1 WHERE name = $2`, x.rev, l.Owner)
@@ -78,9 +81,11 @@ func (s *Workers) Leave(ctx context.Context, l Lease) error {
 	})
 }
 
+// workerColumns are the columns that scanWorker reads.
 const workerColumns = `w.name, w.version, w.offers, w.vms, w.drains, w.rev, l.epoch, l.until`
 
-// scanWorker returns a function that reads a worker. It is alive if its lease lasts longer than now.
+// scanWorker returns a function that reads a worker. now is the database's time in microseconds; it
+// determines Alive.
 func scanWorker(now int64) func(scanner) (Worker, error) {
 	return func(row scanner) (Worker, error) {
 		var w Worker
@@ -90,21 +95,22 @@ func scanWorker(now int64) func(scanner) (Worker, error) {
 		if err != nil {
 			return Worker{}, err
 		}
-		w.Until, w.Alive = moment(until), until > now
-		w.Offers, err = parse[map[string]string](offers)
+		w.Until, w.Alive = fromMicros(until), until > now
+		w.Offers, err = parseJSON[map[string]string](offers)
 		return w, err
 	}
 }
 
+// workersSince returns the workers that changed after a revision, by name; all workers for -1.
 func workersSince(ctx context.Context, t *sql.Tx, now, rev int64) ([]Worker, error) {
-	return query(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
+	return queryAll(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
 		WHERE w.rev > $1 ORDER BY w.name`, rev)
 }
 
-// List returns all there ever were, by name. Those that left have no Until.
+// List returns all workers that ever joined, by name. Workers that have left have no Until.
 func (s *Workers) List(ctx context.Context) ([]Worker, error) {
 	var all []Worker
-	err := s.db.see(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
 		now, err := s.db.readClock(ctx, t)
 		if err != nil {
 			return err
@@ -120,7 +126,7 @@ func (s *Workers) Drain(ctx context.Context, name string, on bool) error {
 	return s.db.write(ctx, "drain "+name, 1, func(x *tx) error {
 		n, err := x.exec(`UPDATE workers SET drains = $1, rev = $2 WHERE name = $3`, on, x.rev, name)
 		if err == nil && n == 0 {
-			err = fault.New(fault.NotFound, "there is no worker %s", name).WithHint("decamp status lists those that there are")
+			err = fault.New(fault.NotFound, "there is no worker %s", name).WithHint("decamp status lists the workers")
 		}
 		return err
 	})

@@ -34,26 +34,30 @@ const (
 	FileName = "fleet.key"
 
 	linePrefix = "decamp-fleet-key-1:" // prefix of a line with a key
-	keyBytes   = 32
-	idBytes    = 4 // bytes of a key's hash in its ID
-	maxKeys    = 16
-	maxFile    = 64 << 10 // bytes
+	keyBytes   = 32                    // length of a secret
+	idBytes    = 4                     // bytes of a key's hash in its ID
+	maxKeys    = 16                    // limit of the keys in a file
+	maxFile    = 64 << 10              // limit of a key file, in bytes
 )
 
-// Keys are the keys of a fleet. The first one signs, all of them verify. They are immutable.
+// Keys are the keys of a fleet. The first one signs, all of them verify. They are immutable and safe
+// for concurrent use.
 type Keys struct{ keys []key }
 
+// A key is one line of a key file.
 type key struct {
-	id     string // name of the key in signatures; it reveals nothing about the key
-	secret [keyBytes]byte
+	id     string         // name of the key in signatures; it reveals nothing about the key
+	secret [keyBytes]byte // key of the HMAC
 }
 
+// newKey returns the key of a secret. Its id is the beginning of a hash of the secret.
 func newKey(secret [keyBytes]byte) key {
 	sum := sha256.Sum256(append([]byte("decamp fleet key id\x00"), secret[:]...))
 	return key{hex.EncodeToString(sum[:idBytes]), secret}
 }
 
-func (k key) line() string {
+// toLine returns the line of a key file, without its line break.
+func (k key) toLine() string {
 	return linePrefix + base64.RawURLEncoding.EncodeToString(k.secret[:])
 }
 
@@ -69,15 +73,15 @@ func (k *Keys) IDs() []string {
 	return ids
 }
 
-// Sign returns a signature of fields for use. Use keeps signatures of one kind of message from
-// being accepted for another; the boundaries of the fields are signed, too.
+// Sign returns a signature of fields for use. A signature for one use is not valid for another one, and
+// fields are signed with their boundaries.
 func (k *Keys) Sign(use string, fields ...string) string {
 	first := k.keys[0]
 	return first.id + ":" + base64.RawURLEncoding.EncodeToString(first.mac(use, fields))
 }
 
-// Verify returns nil if signature is one of fields for use under one of the keys, and a
-// fault.Denied that names the reason otherwise.
+// Verify returns nil if signature is a signature of fields for use under one of the keys, and
+// fault.Denied with the reason otherwise.
 func (k *Keys) Verify(signature, use string, fields ...string) error {
 	if signature == "" {
 		return fault.New(fault.Denied, "it has no signature")
@@ -94,6 +98,8 @@ func (k *Keys) Verify(signature, use string, fields ...string) error {
 	return nil
 }
 
+// mac returns the HMAC-SHA-256 (RFC 2104) of use and fields. Each is preceded by its length in 8 bytes,
+// so that different fields cannot have the same bytes.
 func (k key) mac(use string, fields []string) []byte {
 	h := hmac.New(sha256.New, k.secret[:])
 	var size [8]byte
@@ -105,8 +111,9 @@ func (k key) mac(use string, fields []string) []byte {
 	return h.Sum(nil)
 }
 
-// Load reads a key file. Only its owner may be able to read it; a file below $CREDENTIALS_DIRECTORY
-// may be readable by a group, because systemd grants access to it by an ACL.
+// Load reads a key file. It returns fault.NotFound if the file does not exist. The file must be
+// readable by its owner only. A file in $CREDENTIALS_DIRECTORY may be readable by a group, because
+// systemd grants access to it by an ACL.
 func Load(path string) (*Keys, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,6 +140,8 @@ func Load(path string) (*Keys, error) {
 	return keys, nil
 }
 
+// checkMode returns an error if another user than the owner of the process, or root, can read or owns
+// the key file.
 func checkMode(f *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -157,8 +166,8 @@ func checkMode(f *os.File) error {
 	return nil
 }
 
-// Parse reads the text of a key file: one key a line, empty lines and lines that begin with # are
-// skipped.
+// Parse reads the text of a key file: one key per line. Empty lines and lines that begin with # are
+// skipped. Errors do not contain the line, which may be a secret.
 func Parse(text []byte) (*Keys, error) {
 	if len(text) > maxFile {
 		return nil, fault.New(fault.Invalid, "has more than %d bytes", maxFile)
@@ -193,14 +202,15 @@ func Parse(text []byte) (*Keys, error) {
 	return k, nil
 }
 
-const header = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: whoever has it may have
-# any worker of the fleet carry out any plan. The first key signs, all keys verify.
+// fileHeader is the comment at the beginning of a new key file.
+const fileHeader = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: a process that has it can make
+# any worker of the fleet execute any plan. The first key signs, all keys verify.
 `
 
-// Create writes a file with one new key. It does not replace a file.
+// Create writes a file with one new key. An existing file is fault.Conflict.
 func Create(path string) (*Keys, error) {
-	made := random()
-	err := createFile(path, []byte(header+made.line()+"\n"))
+	made := newRandomKey()
+	err := createFile(path, []byte(fileHeader+made.toLine()+"\n"))
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fault.New(fault.Conflict, "%s exists", path).WithHint("decamp key add %s adds a key to it", fault.Quote(path))
 	}
@@ -210,8 +220,8 @@ func Create(path string) (*Keys, error) {
 	return &Keys{[]key{made}}, nil
 }
 
-// createFile writes a file that must not exist. Of several processes one succeeds, and none sees a
-// part of the file.
+// createFile writes a file that must not exist. Of several processes one succeeds, and no process can
+// read an incomplete file.
 func createFile(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*") // mode 0600
 	if err != nil {
@@ -254,15 +264,16 @@ func Add(path string) (*Keys, error) {
 	if len(keys.keys) == maxKeys {
 		return nil, fault.New(fault.Full, "%s has %d keys", path, maxKeys).WithHint("remove the lines of keys that are not used any more")
 	}
-	made := random()
-	text = append(bytes.TrimRight(text, "\n"), "\n"+made.line()+"\n"...)
+	made := newRandomKey()
+	text = append(bytes.TrimRight(text, "\n"), "\n"+made.toLine()+"\n"...)
 	if err := atomicfile.Replace(path, text, 0o600); err != nil {
 		return nil, fault.New(fault.Denied, "write fleet key: %w", err)
 	}
 	return &Keys{append(slices.Clone(keys.keys), made)}, nil
 }
 
-func random() key {
+// newRandomKey returns a key with a random secret.
+func newRandomKey() key {
 	var secret [keyBytes]byte
 	rand.Read(secret[:])
 	return newKey(secret)

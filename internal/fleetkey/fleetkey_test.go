@@ -148,7 +148,7 @@ func TestEnsureMakesOneKey(t *testing.T) {
 }
 
 func TestRefusedKeyFiles(t *testing.T) {
-	line := random().line()
+	line := newRandomKey().toLine()
 	for what, text := range map[string]string{
 		"nothing":     "",
 		"a comment":   "# " + line,
@@ -169,7 +169,7 @@ func TestRefusedKeyFiles(t *testing.T) {
 	}
 	many := ""
 	for range maxKeys + 1 {
-		many += random().line() + "\n"
+		many += newRandomKey().toLine() + "\n"
 	}
 	if _, err := Parse([]byte(many)); !fault.Is(err, fault.Invalid) {
 		t.Errorf("%d keys: %v", maxKeys+1, err)
@@ -177,7 +177,7 @@ func TestRefusedKeyFiles(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(header + random().line() + "\r\n\n" + random().line()))
+	f.Add([]byte(fileHeader + newRandomKey().toLine() + "\r\n\n" + newRandomKey().toLine()))
 	f.Add([]byte(linePrefix))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		k, err := Parse(text)

@@ -12,26 +12,30 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// commitStep publishes the VM, and starts it if that is wanted. It is the point of no return: before it
-// nothing is visible on the target, after it nothing is undone. The source VM stays as it is, off;
-// one that was powered on since it was copied is not published: there would be two.
+// commitStep publishes the VM, and starts it if that is requested. It is the point of no return: before
+// it nothing is visible on the target, and after it Discard removes nothing. The source VM stays
+// powered off. A VM that was powered on since it was copied is not published, because two instances
+// would run.
 type commitStep struct{}
 
+// Name implements Step.
 func (commitStep) Name() string { return StepCommit }
 
+// Run implements Step. It verifies damaged images again, and checks the source VM a last time before it
+// publishes.
 func (commitStep) Run(ctx context.Context, r *Run) error {
 	if damagedSince(ctx, r) {
-		if err := newOverlays(r).takeBack(); err != nil {
+		if err := newOverlays(r).dropChangedChunks(); err != nil {
 			return err
 		}
 		if err := (verifyStep{}).Run(ctx, r); err != nil {
 			return fmt.Errorf("verify again: %w", err)
 		}
 	}
-	if err := proven(r.Record); err != nil {
+	if err := checkVerified(r.Record); err != nil {
 		return err
 	}
-	if err := r.VM.unchanged(ctx); err != nil {
+	if err := r.VM.checkUnchanged(ctx); err != nil {
 		return err
 	}
 	for _, img := range r.Record.Facts.Images { // a published image is verified as a whole, or copied again
@@ -39,7 +43,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
-	if err := newOverlays(r).amend(ctx); err != nil {
+	if err := newOverlays(r).amendAll(ctx); err != nil {
 		return err
 	}
 	began := r.Options.Now()
@@ -47,31 +51,31 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	published := r.Options.Now()
-	if err := start(ctx, r); err != nil {
+	if err := startVM(ctx, r); err != nil {
 		return err
 	}
-	r.Record.Facts.Outage = outage(r, began, published)
+	r.Record.Facts.Outage = newOutage(r, began, published)
 	r.Record.Tell(journal.Event{Kind: journal.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
 	return nil
 }
 
-// Undo does nothing: what Publish made visible is not removed, and what a failed Publish
-// left goes with the images, by copy's Undo.
+// Undo does nothing: a published VM is not removed, and copyStep.Undo removes the images that a failed
+// Publish left.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
 // damagedSince reports whether a manifest exists that is not complete any more: a machine that crashed
 // between verify and commit may have left incomplete data. A missing manifest means that its image was
-// published already, or Publish reports what is missing. A manifest that commit itself has opened is
+// published already, or Publish reports the missing image. A manifest that commit itself has opened is
 // used as it is.
 func damagedSince(ctx context.Context, r *Run) bool {
 	return slices.ContainsFunc(r.Record.Facts.Images, func(img targets.Image) bool {
-		return (there(img.Manifest) || there(overlayOf(img))) && !newOverlays(r).unconverted(ctx, img) && !newOverlays(r).amending(ctx, img)
+		return (fileExists(img.Manifest) || fileExists(overlayOf(img))) && !newOverlays(r).isUnconverted(ctx, img) && !newOverlays(r).isAmending(ctx, img)
 	})
 }
 
-// proven is the last look before the point of no return: every image was verified with
-// the root that copy sealed.
-func proven(r *Record) error {
+// checkVerified is the last check before the point of no return: every image was verified with the root
+// that copy sealed. A difference is fault.Internal.
+func checkVerified(r *Record) error {
 	same := func(img targets.Image, v Verified) bool {
 		return img.Key == v.Key && img.Root != "" && img.Root == v.Root
 	}
@@ -81,10 +85,10 @@ func proven(r *Record) error {
 	return nil
 }
 
-// outage returns how long the VM was off until it is published or runs again; began and published are
-// the times of its publication. It returns nil if this run did not switch the VM off, or if the time is
-// not recorded.
-func outage(r *Run, began, published time.Time) *journal.Outage {
+// newOutage returns how long the VM was off until it is published or runs again. began and published
+// are the times of its publication. It returns nil if this run did not power the VM off, or if the time
+// is not recorded.
+func newOutage(r *Run, began, published time.Time) *journal.Outage {
 	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
 		return nil
 	}
@@ -95,10 +99,10 @@ func outage(r *Run, began, published time.Time) *journal.Outage {
 	return o
 }
 
-// start powers the published VM on, if the run requests it. It is part of commit: if the run was killed
-// before the start was recorded, it finds a running VM. A VM that does not start stays published, and
-// the run is not done.
-func start(ctx context.Context, r *Run) error {
+// startVM powers the published VM on, if the run requests it. It is part of commit: if the run was
+// killed before the start was recorded, the VM runs already. A VM that does not start stays published,
+// and the run is not done.
+func startVM(ctx context.Context, r *Run) error {
 	if !r.Permit.Start {
 		return nil
 	}
@@ -125,7 +129,7 @@ func start(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// notStarted adds the state of the VM to the error of a failed start.
+// notStarted returns the error of a failed start, with the state of the VM and the next command.
 func notStarted(err error) error {
 	return fault.New(fault.KindOf(err), "the VM is published, and does not start: %w", err).
 		WithHint("%s; the same command starts it again, and without --start ends the run with the VM off", fault.HintOf(err))

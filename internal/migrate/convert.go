@@ -16,18 +16,20 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// convertStep decides the hardware, and has the guest changed for it, beside its images: they
-// stay as they are until commit.
+// convertStep chooses the hardware, and changes the guest for it on overlays. The images stay unchanged
+// until commit.
 type convertStep struct{}
 
+// Name implements Step.
 func (convertStep) Name() string { return StepConvert }
 
+// Run implements Step. It starts from the unchanged images each time.
 func (convertStep) Run(ctx context.Context, r *Run) error {
 	r.Record.Facts.Profile, r.Record.Facts.Conversion = targets.Compat, nil
 	for _, w := range BootWarnings(r.Record.Facts.VM.Firmware, r.Record.Facts.Guest) {
 		r.Record.Warn(w)
 	}
-	if err := newOverlays(r).drop(); err != nil {
+	if err := newOverlays(r).removeAll(); err != nil {
 		return err
 	}
 	switch r.Record.Plan.Hardware {
@@ -37,18 +39,20 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// Undo: no image was changed.
-func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).drop() }
+// Undo removes the overlays. No image was changed.
+func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).removeAll() }
 
-// A converter changes the guest of a run for other hardware, on overlays: by linux-append or virt-v2v.
+// A converter changes the guest of a run for other hardware, on overlays. Its engines are linux-append
+// and virt-v2v.
 type converter struct {
-	record   *Record
-	overlays *overlays
-	rig      *Rig
-	opts     *Options
-	folder   string // folder of the engines' logs
+	record   *Record   // results, warnings and events of the run
+	overlays *overlays // stores the changes
+	rig      *Rig      // engines and encryption keys
+	opts     *Options  // options of the Migrator
+	folder   string    // folder of the engines' logs
 }
 
+// newConverter returns the converter of a run.
 func newConverter(r *Run) *converter {
 	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
 }
@@ -56,50 +60,50 @@ func newConverter(r *Run) *converter {
 // toVirtio changes the guest so that it boots from virtio, with the first engine that accepts it. A
 // guest that cannot be changed gets the compat profile, if the plan permits that.
 func (c *converter) toVirtio(ctx context.Context) error {
-	err := convertible(c.record.Facts.Guest)
+	err := checkConvertible(c.record.Facts.Guest)
 	if err == nil {
 		err = c.byEngines(ctx)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case refused(err) && c.record.Plan.Hardware == journal.AutoHardware:
+	case isRefusal(err) && c.record.Plan.Hardware == journal.AutoHardware:
 		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
-	case refused(err):
+	case isRefusal(err):
 		return cannotConvert(err, c.record.Plan.Warm)
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
 	}
 }
 
-// byEngines tries one engine after the other, until one takes the guest.
+// byEngines tries one engine after the other, until one accepts the guest.
 func (c *converter) byEngines(ctx context.Context) error {
-	appends, v2v := c.engines()
+	appends, v2v := c.permittedEngines()
 	var refusal error
 	if appends {
-		if refusal = c.byAppending(ctx); !refused(refusal) || !v2v {
+		if refusal = c.byAppending(ctx); !isRefusal(refusal) || !v2v {
 			return refusal
 		}
 	}
 	engine := &v2vEngine{record: c.record, overlays: c.overlays, rig: c.rig, opts: c.opts, folder: c.folder}
-	err := engine.convert(ctx, c.options(), c.keepConverted)
-	if refused(err) && refusal != nil {
+	err := engine.convertGuest(ctx, c.newOptions(), c.keepConverted)
+	if isRefusal(err) && refusal != nil {
 		return bothRefuse(refusal, err)
 	}
 	return err
 }
 
-// bothRefuse combines the errors of two engines. The remedy is that of the engine that supports more
-// guests.
+// bothRefuse returns the refusals of two engines as one error, with the remedy of virt-v2v, which
+// supports more guests.
 func bothRefuse(appends, v2v error) error {
 	return fault.New(fault.KindOf(v2v), "linux-append: %w; %w", appends, v2v).WithHint("%s", fault.HintOf(v2v))
 }
 
-// engines returns the engines that the plan permits. Without a choice virt-v2v is used if it is
-// installed, and a system was found or an encryption key was given: virt-v2v takes minutes to find that
-// there is no system.
-func (c *converter) engines() (appends, v2v bool) {
+// permittedEngines returns the engines that the plan permits. If the plan names none, virt-v2v is used
+// if it is installed, and a system was found or an encryption key was given: virt-v2v takes minutes to
+// find that there is no system.
+func (c *converter) permittedEngines() (appends, v2v bool) {
 	switch c.record.Plan.Engine {
 	case journal.LinuxAppend:
 		return true, false
@@ -111,9 +115,9 @@ func (c *converter) engines() (appends, v2v bool) {
 	return true, (found || opened) && c.rig.V2V != nil
 }
 
-// byAppending has linux-append change the guest, on overlays in memory.
+// byAppending changes the guest with linux-append, on overlays in memory, and stores the changes.
 func (c *converter) byAppending(ctx context.Context) (err error) {
-	disks, closeAll, err := c.overlays.open(ctx)
+	disks, closeAll, err := c.overlays.openDisks(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,16 +134,16 @@ func (c *converter) byAppending(ctx context.Context) (err error) {
 	return c.keepConverted(ctx, result, changed, targets.Virtio)
 }
 
-// appendOn has linux-append change the guest on overlays.
+// appendOn changes the guest with linux-append on the overlays of disks.
 func (c *converter) appendOn(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if c.rig.Convert == nil {
 		return convert.Result{}, fault.New(fault.Internal, "a conversion was requested, and no converter is set")
 	}
-	return c.rig.Convert(ctx, disks, c.options())
+	return c.rig.Convert(ctx, disks, c.newOptions())
 }
 
-// options are what the guest cannot tell.
-func (c *converter) options() convert.Options {
+// newOptions returns the options of the engines: data of the VM that the guest does not contain.
+func (c *converter) newOptions() convert.Options {
 	cards, _ := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	return convert.Options{
 		Cards: cards, Seats: seatsOf(c.record.Facts.VM), EFI: c.record.Facts.VM.Firmware == inventory.EFI, GuestAgent: c.record.Plan.GuestAgent,
@@ -147,21 +151,23 @@ func (c *converter) options() convert.Options {
 	}
 }
 
-// keepConverted stores the changes of an engine, and reports them.
+// keepConverted stores the changes of an engine, sets the hardware h, and reports the changes.
 func (c *converter) keepConverted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
-	if c.record.Facts.Conversion, err = c.overlays.keep(ctx, result, disks); err != nil {
+	if c.record.Facts.Conversion, err = c.overlays.saveChanges(ctx, result, disks); err != nil {
 		return err
 	}
 	c.record.Facts.Profile = h
 	_, unsure := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	if unsure = append(unsure, convert.RecountedNames(c.record.Facts.VM, c.record.Facts.Guest)...); len(unsure) > 0 {
 		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
-			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
+			Remedy: "pin the name to the card's MAC in the guest, or check its network after the first boot"})
 	}
-	c.report(result)
+	c.reportChanges(result)
 	return nil
 }
 
+// cannotConvert returns the error for a guest that must be converted and cannot be, with the next
+// command.
 func cannotConvert(err error, warm bool) error {
 	next := "Nothing is published, and the copy is kept: continue it with the same command and --hardware compat, or auto"
 	if warm {
@@ -171,13 +177,13 @@ func cannotConvert(err error, warm bool) error {
 		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)
 }
 
-// report reports the changes in the guest.
-func (r *converter) report(result convert.Result) {
+// reportChanges reports the changes in the guest, and the notes of the engine as warnings.
+func (r *converter) reportChanges(result convert.Result) {
 	for _, c := range result.Changes {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}
 	for _, n := range result.Notes {
-		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
+		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check it after the first boot"})
 	}
 	if len(result.Changes) == 0 && result.Engine == string(journal.LinuxAppend) {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})

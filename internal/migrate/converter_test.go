@@ -20,7 +20,7 @@ func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {
 		r := unitRun(journal.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Rig{}, Permit{}, Options{})
-		if got := newConverter(r).options().GuestAgent; got != want {
+		if got := newConverter(r).newOptions().GuestAgent; got != want {
 			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
 		}
 	}
@@ -28,7 +28,7 @@ func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
 
 func TestHibernatedGuestIsNotConverted(t *testing.T) {
 	t.Parallel()
-	err := convertible([]guest.Report{{}, {Warnings: []guest.Warning{{Code: "hibernated", Text: "swap"}}}})
+	err := checkConvertible([]guest.Report{{}, {Warnings: []guest.Warning{{Code: "hibernated", Text: "swap"}}}})
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
@@ -39,7 +39,7 @@ func TestHibernatedGuestIsNotConverted(t *testing.T) {
 func TestGuestThatIsNotExaminedIsNotConverted(t *testing.T) {
 	t.Parallel()
 	reports := []guest.Report{{}, {Warnings: []guest.Warning{{Code: guest.NotExamined, Text: "not examined: more than 1024 MiB would be read"}}}}
-	err := convertible(reports)
+	err := checkConvertible(reports)
 	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "not examined: more than 1024 MiB") {
 		t.Errorf("%v", err)
 	}
@@ -84,7 +84,7 @@ func TestEnginesOfAPlan(t *testing.T) {
 		{journal.VirtV2V, Rig{}, nil, false, true},
 	} {
 		r := unitRun(journal.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
-		if appends, v2v := newConverter(r).engines(); appends != c.appends || v2v != c.v2v {
+		if appends, v2v := newConverter(r).permittedEngines(); appends != c.appends || v2v != c.v2v {
 			t.Errorf("%q: %v, %v", c.engine, appends, v2v)
 		}
 	}
@@ -129,7 +129,7 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 		}
 		rig := Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
 		r := unitRun(journal.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
-		if _, v2v := newConverter(r).engines(); v2v != (len(given) > 0) {
+		if _, v2v := newConverter(r).permittedEngines(); v2v != (len(given) > 0) {
 			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
 		}
 	}

@@ -18,20 +18,22 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// copyStep fills every image, in parallel, and seals its manifest.
+// copyStep copies all disks into images, in parallel, and seals their manifests.
 type copyStep struct{}
 
+// Name implements Step.
 func (copyStep) Name() string { return stepCopy }
 
+// Run implements Step. It requires a transfer slot, and ends it when all disks are copied.
 func (copyStep) Run(ctx context.Context, r *Run) error {
 	if err := r.Turn.Take(ctx, copyStage(r.Record)); err != nil {
 		return err
 	}
 	defer r.Turn.Back()
-	if err := r.VM.unchangedLately(ctx); err != nil {
+	if err := r.VM.checkUnchangedRecent(ctx); err != nil {
 		return err
 	}
-	if err := newOverlays(r).disownAll(ctx); err != nil {
+	if err := newOverlays(r).dropUnrecorded(ctx); err != nil {
 		return err
 	}
 	stages := make([]journal.Stage, len(r.Record.Facts.Images))
@@ -52,7 +54,8 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// copyStage: what a warm run copies as a cold one does, it mends while the VM is off.
+// copyStage returns the stage of the transfer. A warm run copies in this step only to repair images,
+// while its VM is off.
 func copyStage(r *Record) Stage {
 	if r.Facts.Warm != nil {
 		return AtCutover
@@ -72,10 +75,10 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Record.Facts.VM, r.Record.Facts.Images))...)
 }
 
-// copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
-// that were copied in between count as getting further.
+// copyDisk copies one disk. It retries while the copy fails for reasons that pass; newly copied chunks
+// count as progress.
 func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, error) {
-	defer settle(r, img.Key)
+	defer notifySettled(r, img.Key)
 	var total blockcopy.Result
 	began, missing := r.Options.Now(), int64(-1)
 	err := r.Retry.Do(ctx, img.Key, func() (bool, error) {
@@ -92,18 +95,18 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, e
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
-// settle records that a disk needs no transfer for now.
-func settle(r *Run, key int32) {
+// notifySettled reports to the Rig that a disk needs no transfer for now.
+func notifySettled(r *Run, key int32) {
 	if r.Rig.Settled != nil {
 		r.Rig.Settled(key)
 	}
 }
 
-// copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
+// copyOnce makes one attempt, and returns how many chunks are missing after it; -1 if unknown.
 func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Result, missing int64, err error) {
 	var root manifest.Hash
 	root, missing, err = r.Images.Job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
-		res, err = transfer(ctx, r, *img, c)
+		res, err = transferDisk(ctx, r, *img, c)
 		return err
 	})
 	if err == nil {
@@ -112,7 +115,8 @@ func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Re
 	return res, missing, err
 }
 
-func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
+// transferDisk copies the missing chunks of a disk with the transport of the run.
+func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
 	r.Record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -125,10 +129,11 @@ func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) 
 		Progress: r.Record.Meter(img.Key).Copying,
 		Pace:     r.Rig.Pace,
 		Free:     r.Rig.Free,
-		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
+		ReadBack: imagePlace{r.Rig.Target, img, nil}.ReadUnfinished,
 	})
 }
 
+// stageOf returns the result of a copy as a stage, with the time of each part.
 func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Stage {
 	return journal.Stage{
 		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
@@ -136,7 +141,8 @@ func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Sta
 	}
 }
 
-// NextStage is that of a transfer while the VM stays as it is.
+// NextStage returns the stage of the next transfer of a VM whose power state does not change: Again if
+// an image has data, else First.
 func NextStage(r *Record) Stage {
 	if slices.ContainsFunc(r.Facts.Images, Begun) {
 		return Again

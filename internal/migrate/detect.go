@@ -15,16 +15,18 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// detectStep looks into the images: partitions, boot code, operating system. What the
-// API knows (firmware, controllers, cards, UUIDs, guest id) is in Facts.VM already. What the
-// firmware held is read from the host, while the VM is off.
+// detectStep reads the contents of the images: partitions, boot code, operating system. Facts.VM
+// contains the data of the API already (firmware, controllers, cards, UUIDs, guest id). The state of
+// the firmware is read from the host, while the VM is off.
 type detectStep struct{}
 
+// Name implements Step.
 func (detectStep) Name() string { return StepDetect }
 
+// Run implements Step.
 func (detectStep) Run(ctx context.Context, r *Run) error {
 	recorders := make([]*chunkRecorder, len(r.Record.Facts.Images))
-	reports, err := detect(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
+	reports, err := detectGuests(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
 		recorders[i] = newChunkRecorder(src)
 		return recorders[i]
 	})
@@ -35,7 +37,7 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 	for i, img := range r.Record.Facts.Images {
 		r.Record.Facts.Metadata[img.Key] = recorders[i].chunks
 	}
-	if r.Record.Facts.EFI, err = firmware(ctx, r, reports); err != nil {
+	if r.Record.Facts.EFI, err = readFirmware(ctx, r, reports); err != nil {
 		return err
 	}
 	for i, report := range reports {
@@ -49,12 +51,12 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// Undo: detect changes nothing.
+// Undo does nothing, because detect changes nothing.
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
-// detect looks into all images at once: a guest may have its volumes on several. It reads image i
-// through wrap.
-func detect(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
+// detectGuests examines all images together, because a guest may have its volumes on several. It reads
+// image i through wrap.
+func detectGuests(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {
@@ -67,13 +69,14 @@ func detect(ctx context.Context, r *Run, images []targets.Image, wrap func(i int
 // A chunkRecorder records which chunks of a disk are read, in the order of the first reads.
 type chunkRecorder struct {
 	disk.Source
-	most int // chunks that are recorded; later ones are not
+	most int // limit of the recorded chunks
 
-	mu     sync.Mutex
-	seen   map[int64]bool
-	chunks []int64
+	mu     sync.Mutex     // guards seen and chunks
+	seen   map[int64]bool // recorded chunks
+	chunks []int64        // recorded chunks in the order of their first reads
 }
 
+// newChunkRecorder returns a recorder of at most MostMetadata chunks.
 func newChunkRecorder(src disk.Source) *chunkRecorder {
 	info := manifest.Info{Size: src.Size()}
 	return &chunkRecorder{Source: src, most: MostMetadata(info.Chunks()), seen: map[int64]bool{}}
@@ -81,11 +84,12 @@ func newChunkRecorder(src disk.Source) *chunkRecorder {
 
 // ReadAt is part of disk.Source.
 func (c *chunkRecorder) ReadAt(ctx context.Context, p []byte, off int64) error {
-	c.record(off, int64(len(p)))
+	c.recordChunks(off, int64(len(p)))
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-func (c *chunkRecorder) record(off, n int64) {
+// recordChunks records the chunks of n bytes at off.
+func (c *chunkRecorder) recordChunks(off, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for chunk := off / manifest.ChunkSize; chunk*manifest.ChunkSize < off+n && len(c.chunks) < c.most; chunk++ {
@@ -96,14 +100,14 @@ func (c *chunkRecorder) record(off, n int64) {
 	}
 }
 
-// firmware returns the state of the VM's firmware that is transferred: its boot entries from its .nvram
-// file, or entries for the boot loaders that detect found. An unreadable file does not end the run: a
-// guest also starts from the fallback loader on its disks.
-func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
+// readFirmware returns the state of the VM's firmware that is transferred: its boot entries from its
+// .nvram file, or entries for the boot loaders that detect found. It returns nil without EFI. An
+// unreadable file is a warning: a guest also starts from the fallback loader on its disks.
+func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
 	if r.Record.Facts.VM.Firmware != inventory.EFI {
 		return nil, nil
 	}
-	held, err := held(ctx, r)
+	held, err := readNVRAM(ctx, r)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -115,12 +119,13 @@ func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, 
 	if state.Empty() {
 		return nil, nil
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + told(state)})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + describeEFI(state)})
 	return &state, nil
 }
 
-// held is what the VM's firmware holds, nothing where that is not asked.
-func held(ctx context.Context, r *Run) (s efi.State, err error) {
+// readNVRAM returns the state in the VM's .nvram file; the zero value if there is no file or the Rig
+// cannot read it.
+func readNVRAM(ctx context.Context, r *Run) (s efi.State, err error) {
 	vm := r.Record.Facts.VM
 	if r.Rig.NVRAM == nil || vm.NVRAM.File == "" {
 		return s, nil
@@ -141,7 +146,8 @@ func held(ctx context.Context, r *Run) (s efi.State, err error) {
 	return s, nil
 }
 
-func told(s efi.State) string {
+// describeEFI returns the boot entries and keys of s as text.
+func describeEFI(s efi.State) string {
 	var what []string
 	for _, e := range s.Entries {
 		what = append(what, fmt.Sprintf("boot entry %q starts %q", e.Label, e.File))

@@ -13,15 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Discard ends a run: every step is undone in reverse, then its record is removed. Its VM is restored:
-// without snapshots of decamp, and on if the run shut it down. A run that is done is a Conflict:
-// Rollback removes published VMs. A run that does not exist is fault.NotFound.
+// Discard ends a run: it undoes every step in reverse order, and removes the record of the run. The VM
+// at the source is restored: without snapshots of decamp, and powered on if the run shut it down. A
+// completed run is fault.Conflict: Rollback removes published VMs. An unknown run is fault.NotFound.
 func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
-	p, err := m.undoable(ctx, id)
+	p, err := m.planToUndo(ctx, id)
 	if err != nil {
 		return err
 	}
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return err
 	}
@@ -41,20 +41,20 @@ func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	if err := m.isPublished(ctx, st, facts, rig); err != nil {
 		return err
 	}
-	if err := m.halt(ctx, st); err != nil {
+	if err := m.cancelPending(ctx, st); err != nil {
 		return err
 	}
-	if err := m.undo(ctx, p, facts, rig); err != nil {
+	if err := m.undoSteps(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
-	m.events.tell(id, journal.Event{Kind: journal.RunDiscarded})
-	return m.forget(ctx, id)
+	m.events.reportEvent(id, journal.Event{Kind: journal.RunDiscarded})
+	return m.forgetRun(ctx, id)
 }
 
-// undoable returns the plan of a run. A run that neither this machine nor the record of the runs
+// planToUndo returns the plan of a run. A run that neither this machine nor the record of the runs
 // contains is fault.NotFound: it never began, or was undone. A run whose journal is on another machine
-// is a Conflict: only the journal shows whether the run shut its VM down.
-func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, error) {
+// is fault.Conflict: only the journal shows whether the run shut its VM down.
+func (m *Migrator) planToUndo(ctx context.Context, id journal.ID) (journal.Plan, error) {
 	p, err := m.store.Plan(id)
 	if !fault.Is(err, fault.NotFound) {
 		return p, err
@@ -83,8 +83,8 @@ func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, e
 		WithHint("give the order again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
 }
 
-// isPublished returns a Conflict if the VM was published, or may have been: a source that is powered on
-// again would run twice.
+// isPublished returns fault.Conflict if the VM was published, or may have been: if the source were
+// powered on again, two instances would run.
 func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts, rig Rig) error {
 	var after Facts
 	committed, err := st.Result(StepCommit, &after)
@@ -101,8 +101,10 @@ func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts,
 	return nil
 }
 
-func (m *Migrator) undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
-	r := m.pipeline.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
+// undoSteps undoes all steps in reverse order, and restores the source. An error does not stop it; it
+// returns all errors.
+func (m *Migrator) undoSteps(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
+	r := m.pipeline.newRun(p, f, m.newLocalRun(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -110,12 +112,12 @@ func (m *Migrator) undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) e
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(append(errs, m.restore(ctx, r))...)
+	return errors.Join(append(errs, m.restoreSource(ctx, r))...)
 }
 
-// restore leaves the VM at the source as it was found: without our snapshots, with change tracking as it
-// was, and on if the run shut it down.
-func (m *Migrator) restore(ctx context.Context, r *Run) error {
+// restoreSource leaves the VM at the source as it was found: without our snapshots, with change
+// tracking as it was, and powered on if the run shut it down.
+func (m *Migrator) restoreSource(ctx context.Context, r *Run) error {
 	facts := r.Record.Facts
 	off, err := switchedOff(m.store, r.Record.Plan.ID, facts)
 	if err != nil || !off && facts.Warm == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// sameDisks compares what a copy depends on. A difference is a Conflict.
+// sameDisks compares the properties that a copy depends on. A difference is fault.Conflict.
 func sameDisks(was, is *inventory.VM) error {
 	changed := func(what string, a, b any) error {
 		return fault.New(fault.Conflict, "VM %s was changed since this run began: %s was %v, is %v", is.Name, what, a, b).
@@ -30,20 +30,21 @@ func sameDisks(was, is *inventory.VM) error {
 	return nil
 }
 
-// diskIdentity is what makes a disk another disk.
+// diskIdentity contains the properties that identify the content of a disk.
 type diskIdentity struct {
-	Key      int32
-	Path     inventory.Path
-	Capacity int64
-	UUID     string
-	ChangeID inventory.ChangeID // moves with every write where change tracking is on
+	Key      int32              // device key of the disk
+	Path     inventory.Path     // file on the datastore
+	Capacity int64              // size in bytes
+	UUID     string             // UUID in the disk's descriptor
+	ChangeID inventory.ChangeID // changes with every write if change tracking is on
 }
 
+// identityOf returns the identity of d.
 func identityOf(d inventory.Disk) diskIdentity {
 	return diskIdentity{d.Key, d.Path, d.Capacity, d.UUID, d.ChangeID}
 }
 
-// SameShape is sameDisks for a VM that runs: its files and moments change with snapshots.
+// SameShape is sameDisks for a running VM, without files and change IDs: both change with snapshots.
 func SameShape(was, is *inventory.VM) error {
 	strip := func(vm *inventory.VM) *inventory.VM {
 		c := *vm
@@ -56,7 +57,7 @@ func SameShape(was, is *inventory.VM) error {
 	return sameDisks(strip(was), strip(is))
 }
 
-// Larger returns the disks that have more bytes in is than they had, by key: how many they had.
+// Larger returns the disks that are larger in is than in was, by key, with their old sizes in bytes.
 func Larger(was, is *inventory.VM) map[int32]int64 {
 	grown := map[int32]int64{}
 	for _, d := range was.Disks {
@@ -67,8 +68,8 @@ func Larger(was, is *inventory.VM) map[int32]int64 {
 	return grown
 }
 
-// GrownTo returns was with the larger disks of is. Their change IDs are those of is as well: all of
-// these disks will be compared.
+// GrownTo returns a copy of was with the larger disks of is. It includes their change IDs, because
+// these disks will be compared as a whole.
 func GrownTo(was, is *inventory.VM) *inventory.VM {
 	vm := *was
 	vm.Disks = slices.Clone(was.Disks)

@@ -8,49 +8,51 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// events are the journals of all runs, and who is notified of them. Runs do not wait for each other's
-// journals.
+// events writes the journals of all runs, and notifies the subscriber. Runs do not wait for each
+// other's journals. It is safe for concurrent use.
 type events struct {
-	opts  *Options
-	store *journal.Store
-	runs  *attendances
+	opts  *Options       // options of the Migrator
+	store *journal.Store // journals of the runs
+	runs  *localRuns     // runs of this process, with their open journals
 
-	notifying sync.Mutex // held while a subscriber is called: one event at a time
+	notifying sync.Mutex // held while the subscriber is called, which gets one event at a time
 }
 
-// tell completes an event and hands it to the journal and to the subscriber. A journal that cannot be
-// written is no reason to stop a migration: flow's record decides.
-func (e *events) tell(id journal.ID, ev journal.Event) {
-	if err := e.journal(id, ev); err != nil {
+// reportEvent journals an event and passes it to the subscriber. An error of the journal is logged and
+// does not stop the run, because the record of package workflow decides.
+func (e *events) reportEvent(id journal.ID, ev journal.Event) {
+	if err := e.appendAndNotify(id, ev); err != nil {
 		e.opts.Log.Error("event is not journaled", "run", id, "err", err)
 	}
 }
 
-// journal is tell for an event that must be there in the end.
-func (e *events) journal(id journal.ID, ev journal.Event) (err error) {
+// appendAndNotify is reportEvent for events whose loss is an error. Events of a run that this process
+// does not execute are not journaled.
+func (e *events) appendAndNotify(id journal.ID, ev journal.Event) (err error) {
 	ev.Run = id
-	a := e.runs.of(id)
+	a := e.runs.runOf(id)
 	if a == nil {
 		ev.Time = e.opts.Now()
-		e.notify(ev)
+		e.notifySubscriber(ev)
 		return nil
 	}
-	a.telling.Lock()
-	defer a.telling.Unlock()
+	a.eventMu.Lock()
+	defer a.eventMu.Unlock()
 	ev.Time = e.opts.Now()
 	err = a.journal.Append(ev)
-	e.notify(ev)
+	e.notifySubscriber(ev)
 	return err
 }
 
-func (e *events) notify(ev journal.Event) {
+// notifySubscriber calls the subscriber with ev.
+func (e *events) notifySubscriber(ev journal.Event) {
 	e.notifying.Lock()
 	defer e.notifying.Unlock()
 	e.opts.Notify(ev)
 }
 
-// record appends an event to the journal of a run that this process does not drive.
-func (e *events) record(id journal.ID, ev journal.Event) error {
+// appendEvent appends an event to the journal of a run that this process does not execute.
+func (e *events) appendEvent(id journal.ID, ev journal.Event) error {
 	j, err := e.store.Journal(id)
 	if err != nil {
 		return err
@@ -59,8 +61,8 @@ func (e *events) record(id journal.ID, ev journal.Event) error {
 	return errors.Join(j.Append(ev), j.Close())
 }
 
-// recordDone journals the end of a run that is done, unless it is there: the process that drove the run
-// may have been killed before, or had no room.
+// recordDone journals the end of a completed run, unless it is journaled: the process that executed the
+// run may have been killed before, or its disk was full.
 func (e *events) recordDone(id journal.ID) error {
 	r, err := e.store.Run(id)
 	if fault.Is(err, fault.NotFound) || r.State == journal.Done { // the run was done on another machine, which has its journal
@@ -69,5 +71,5 @@ func (e *events) recordDone(id journal.ID) error {
 	if err != nil {
 		return err
 	}
-	return e.record(id, journal.Event{Kind: journal.RunDone})
+	return e.appendEvent(id, journal.Event{Kind: journal.RunDone})
 }

@@ -9,10 +9,10 @@ import (
 // What the tests of whole runs look at inside of the package. They are outside of it, because they
 // run warm, which imports it.
 var (
-	Sealed        = sealed
-	There         = there
+	Sealed        = isSealed
+	There         = fileExists
 	RemoveOverlay = removeOverlay
-	Refused       = refused
+	Refused       = isRefusal
 )
 
 // BusyAttempts is busyAttempts.
@@ -22,9 +22,11 @@ const BusyAttempts = busyAttempts
 func (m *Migrator) Options() *Options { return &m.opts }
 
 // Facts is facts.
-func (m *Migrator) Facts(ctx context.Context, id journal.ID) (Facts, error) { return m.facts(ctx, id) }
+func (m *Migrator) Facts(ctx context.Context, id journal.ID) (Facts, error) {
+	return m.readFacts(ctx, id)
+}
 
 // Undo is undo.
 func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
-	return m.undo(ctx, p, f, rig)
+	return m.undoSteps(ctx, p, f, rig)
 }

@@ -39,7 +39,7 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 		}}
 		r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Rig{}, Permit{}, o)
 		r.Rig.NVRAM = func(context.Context, *inventory.VM) ([]byte, error) { return []byte(tt.data), tt.err }
-		state, err := firmware(t.Context(), r, reports)
+		state, err := readFirmware(t.Context(), r, reports)
 		n := 0
 		if state != nil {
 			n = len(state.Entries)

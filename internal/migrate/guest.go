@@ -13,9 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// convertible refuses a guest that was not examined in full, and one that would resume from
-// hibernation: its memory image depends on the old hardware. The conversion finds all other obstacles.
-func convertible(reports []guest.Report) error {
+// checkConvertible returns an error for a guest that was not examined completely, and for one that
+// would resume from hibernation: its memory image depends on the old hardware. The conversion finds all
+// other obstacles.
+func checkConvertible(reports []guest.Report) error {
 	if err := guest.Examined(reports); err != nil {
 		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
@@ -29,13 +30,14 @@ func convertible(reports []guest.Report) error {
 	return nil
 }
 
-// refused reports whether a conversion failed for what the guest is, and not because something
-// broke, or this machine is full.
-func refused(err error) bool {
+// isRefusal reports whether a conversion failed because of the guest, and not because of another error
+// or a full disk.
+func isRefusal(err error) bool {
 	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
 }
 
-// BootWarnings compares the firmware with what the images offer to boot.
+// BootWarnings compares the firmware with the boot code in the images. It returns nothing if an image
+// was not examined completely.
 func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
 	if guest.Examined(reports) != nil {
 		return nil // an undetected system may still exist
@@ -55,7 +57,7 @@ func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []invento
 	return nil
 }
 
-// seatsOf are the cards as the guest found them at the source.
+// seatsOf returns the network cards with the addresses that the guest knows from the source.
 func seatsOf(vm *inventory.VM) (seats []convert.Seat) {
 	for _, n := range vm.NICs {
 		seats = append(seats, convert.Seat{MAC: n.MAC, PCI: n.PCIAddress(), Driver: n.Model})
@@ -63,8 +65,8 @@ func seatsOf(vm *inventory.VM) (seats []convert.Seat) {
 	return seats
 }
 
-// TakenByV2V refuses what virt-v2v would find out after minutes, and say in other words: volumes that no
-// key opens, dynamic and dirty ones.
+// TakenByV2V returns an error for a guest that virt-v2v would refuse after minutes, with another text:
+// encrypted volumes without a key, dynamic disks and dirty file systems.
 func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
 	for _, l := range lockedIn(reports) {
 		if !l.Opened(keys) {
@@ -85,8 +87,8 @@ func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
 	return nil
 }
 
-// WindowsOf returns the Windows that drivers are required for; nil if there is none. A Windows
-// encrypted by BitLocker is unknown.
+// WindowsOf returns the Windows that needs drivers; nil if there is no Windows. The version of a
+// Windows encrypted by BitLocker is unknown.
 func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 	for _, g := range reports {
 		if w := g.Windows; w != nil {
@@ -99,19 +101,19 @@ func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 	return nil
 }
 
-// lockedIn lists the encrypted volumes of a guest, by the names that virt-v2v has for them.
+// lockedIn returns the encrypted volumes of a guest, with the names that virt-v2v gives them.
 func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 	for i, g := range reports {
-		if encrypted(g.WholeDisk) {
+		if isEncrypted(g.WholeDisk) {
 			all = append(all, virtv2v.Locked{UUID: g.WholeUUID, Device: virtv2v.Device(i, 0), Kind: string(g.WholeDisk)})
 		}
 		for _, p := range g.Partitions {
-			if encrypted(p.FileSystem) {
+			if isEncrypted(p.FileSystem) {
 				all = append(all, virtv2v.Locked{UUID: p.FSUUID, Device: virtv2v.Device(i, p.Number), Kind: string(p.FileSystem)})
 			}
 		}
 		for _, v := range g.Volumes {
-			if encrypted(v.FileSystem) {
+			if isEncrypted(v.FileSystem) {
 				all = append(all, virtv2v.Locked{UUID: v.FSUUID, Device: fmt.Sprintf("/dev/%s/%s", v.Group, v.Name), Kind: string(v.FileSystem)})
 			}
 		}
@@ -119,9 +121,10 @@ func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 	return all
 }
 
-func encrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
+// isEncrypted reports whether a file system is an encrypted container.
+func isEncrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
 
-// noKey refuses a guest with an encrypted volume that has no key: virt-v2v requires one for each such
+// noKey returns the error for an encrypted volume without a key. virt-v2v requires one for each such
 // volume, even if the system is on none of them.
 func noKey(l virtv2v.Locked) error {
 	what, undone := "LUKS, and its passphrase is wanted", ""
@@ -132,9 +135,10 @@ func noKey(l virtv2v.Locked) error {
 		WithHint("put it in a file that only you can read, and name that: --key-file PATH, or for this volume alone --key-file %s=PATH%s", l.ID(), undone)
 }
 
-// unsure reports whether a refusal may be due to the guest being up: its file systems were not
-// unmounted, so they may not be read right, and are not written without an appliance.
-func unsure(err error, reports []guest.Report) bool {
+// dependsOnShutdown reports whether a refusal may not apply after the guest was shut down. The file
+// systems of a running guest are not unmounted, so they may be unreadable, and only an appliance can
+// write them.
+func dependsOnShutdown(err error, reports []guest.Report) bool {
 	unread := func(w guest.Warning) bool { return w.Code == "file-system" }
 	return fault.Is(err, fault.Conflict) || fault.Is(err, fault.Corrupt) ||
 		slices.ContainsFunc(reports, func(g guest.Report) bool { return slices.ContainsFunc(g.Warnings, unread) })

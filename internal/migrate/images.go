@@ -15,15 +15,15 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// placed is one image of a target, as an image.Place.
-type placed struct {
-	target targets.Target
-	img    targets.Image
-	warm   WarmRun // warm part of the run; nil for a cold run
+// imagePlace is one image of a target, as an image.Place.
+type imagePlace struct {
+	target targets.Target // target that contains the image
+	img    targets.Image  // description of the image
+	warm   WarmRun        // warm part of the run; nil for a cold run
 }
 
 // Open opens the image for writing. A running rehearsal continues to read the earlier content.
-func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
+func (p imagePlace) Open(ctx context.Context) (disk.Target, bool, error) {
 	t, created, err := p.target.Open(ctx, p.img)
 	if err != nil {
 		return nil, false, err
@@ -34,46 +34,48 @@ func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
 	return t, created, nil
 }
 
-func (p placed) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
+// Read opens a finished image for reading.
+func (p imagePlace) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
 
-func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
+// ReadUnfinished opens an image for reading that may still be written.
+func (p imagePlace) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 	return p.target.ReadUnfinished(ctx, p.img)
 }
 
 // Images are the images of a run at its target.
 type Images struct {
-	record *Record
-	target targets.Target
-	warm   WarmRun // warm part of the run; nil unless this process executes a warm run
-	rig    *Rig
-	permit Permit
-	opts   *Options
+	record *Record        // results and events of the run
+	target targets.Target // target of the images
+	warm   WarmRun        // warm part of the run; nil unless this process executes a warm run
+	rig    *Rig           // connections to the source, for samples
+	permit Permit         // whether the VM must be started
+	opts   *Options       // options of the Migrator
 }
 
 // Job returns the job that creates or continues img.
 func (m *Images) Job(img targets.Image) image.Job {
 	j := image.Job{
-		Place: placed{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
-		Anew:   func(why string) { m.anew(img, why) },
+		Place: imagePlace{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
+		Anew:   func(why string) { m.reportRestart(img, why) },
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   m.opts.Seed,
 	}
 	if m.record.Facts.Warm != nil {
 		j.Grow = func(ctx context.Context, least int64) error { return m.target.Grow(ctx, img, least) }
 	}
-	if m.readable(img) {
+	if m.canReopen(img) {
 		j.Source = func(ctx context.Context) (disk.Source, error) { return m.openAgain(ctx, img) }
 	}
 	return j
 }
 
-// readable reports whether there is a second way to the source of img: a file to be read.
-func (m *Images) readable(img targets.Image) bool {
+// canReopen reports whether the source of img can be read a second time, as a flat file.
+func (m *Images) canReopen(img targets.Image) bool {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	return m.rig.Open != nil && ok && d.Backing == inventory.Flat
 }
 
-// openAgain opens the source of img for a second reading.
+// openAgain opens the source of img for a second reading. The caller closes it.
 func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source, error) {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -82,8 +84,8 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 	return m.rig.Open(ctx, transport.Disk{VM: m.record.Facts.VM, Disk: d})
 }
 
-// anew reports that an image is copied again from the start, with the reason.
-func (m *Images) anew(img targets.Image, why string) {
+// reportRestart reports that an image is copied again from the start, with the reason.
+func (m *Images) reportRestart(img targets.Image, why string) {
 	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
 	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
 }
@@ -91,7 +93,7 @@ func (m *Images) anew(img targets.Image, why string) {
 // Place requests images from the target and checks its contract: one for each disk, in order and of its
 // size. If the VM must be started, a target that cannot start VMs is refused first.
 func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
-	if err := m.startable(); err != nil {
+	if err := m.checkStarter(); err != nil {
 		return nil, err
 	}
 	images, err := m.target.Plan(ctx, vm)
@@ -110,8 +112,9 @@ func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, 
 	return images, nil
 }
 
-// startable refuses, before anything is copied, to start a VM where none can be.
-func (m *Images) startable() error {
+// checkStarter returns an error if the VM must be started and the target cannot start VMs, before
+// anything is copied.
+func (m *Images) checkStarter() error {
 	if !m.permit.Start {
 		return nil
 	}
@@ -119,7 +122,8 @@ func (m *Images) startable() error {
 	return err
 }
 
-// ReadEach opens the images, which no round writes to meanwhile.
+// ReadEach opens all images for reading. No round may write to them meanwhile. The caller closes them,
+// for example with CloseAll.
 func (m *Images) ReadEach(ctx context.Context) (srcs []disk.Source, err error) {
 	for _, img := range m.record.Facts.Images {
 		src, err := m.target.ReadUnfinished(ctx, img)
@@ -131,7 +135,7 @@ func (m *Images) ReadEach(ctx context.Context) (srcs []disk.Source, err error) {
 	return srcs, nil
 }
 
-// CloseAll closes them all.
+// CloseAll closes all sources, and returns all errors.
 func CloseAll(srcs []disk.Source) error {
 	var errs []error
 	for _, src := range srcs {
@@ -140,8 +144,8 @@ func CloseAll(srcs []disk.Source) error {
 	return errors.Join(errs...)
 }
 
-// sealed reports whether the image's manifest is complete and the one that copy sealed.
-func sealed(img targets.Image) bool {
+// isSealed reports whether the image's manifest is complete and has the root that copy sealed.
+func isSealed(img targets.Image) bool {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return false
@@ -150,7 +154,7 @@ func sealed(img targets.Image) bool {
 	return s.Root().String() == img.Root
 }
 
-// Begun reports whether something of an image may have been copied.
+// Begun reports whether data of an image may have been copied: its manifest exists.
 func Begun(img targets.Image) bool {
 	_, err := manifest.ReadInfo(img.Manifest)
 	return err == nil

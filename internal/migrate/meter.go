@@ -10,66 +10,69 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A Meter turns the progress of one disk into events, a few a second, with the rate of
-// the last seconds.
+// A Meter reports the progress of one disk as events, a few per second, with the rate of the last
+// seconds. It is safe for concurrent use.
 type Meter struct {
-	record *Record
-	key    int32
+	record *Record // receives the events
+	key    int32   // device key of the disk; 0 for all disks together
 
-	mu   sync.Mutex
-	past []reading // the last few seconds, oldest first
-	told time.Time
+	mu         sync.Mutex     // guards the fields below
+	past       []meterReading // progress in the last meterWindow, oldest first
+	reportedAt time.Time      // time of the last event
 }
 
-type reading struct {
-	at    time.Time
-	done  int64 // bytes of the disk, zeros included
-	read  int64 // bytes moved
-	times blockcopy.Times
+// A meterReading is the progress at one time.
+type meterReading struct {
+	at    time.Time       // time of the reading
+	done  int64           // bytes of the disk that are done, zeros included
+	read  int64           // bytes read from the source or the image
+	times blockcopy.Times // times of the copy's stages
 }
 
 const (
-	meterEvery  = 200 * time.Millisecond
-	meterWindow = 5 * time.Second
+	meterEvery  = 200 * time.Millisecond // minimum interval of events
+	meterWindow = 5 * time.Second        // time over which rates are computed
 
-	// shortestRate is the time that a rate is over at least: bytes that a budget lets through at once
-	// would be a rate above it else.
+	// shortestRate is the minimum time over which a rate is computed. Bytes that a budget lets through at
+	// once would otherwise show a rate above the budget.
 	shortestRate = time.Second
 )
 
-// Meter returns what turns the progress of a disk into events.
+// Meter returns a meter for the progress of a disk.
 func (r *Record) Meter(key int32) *Meter { return &Meter{record: r, key: key} }
 
-// Copying takes the progress of a copy.
+// Copying reports the progress of a copy.
 func (m *Meter) Copying(p blockcopy.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
+	m.reportProgress(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
 }
 
-// Verifying takes the progress of reading an image back.
+// Verifying reports the progress of reading an image back.
 func (m *Meter) Verifying(p manifest.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
+	m.reportProgress(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
 }
 
-// Delivering is of all disks together: key is 0. How much of it is sent is not known, so there is no rate.
+// Delivering reports the progress of a delivery of all disks together. The target does not report how
+// many of the bytes are sent, so there is no rate.
 func (m *Meter) Delivering(done, total int64) {
-	m.show(journal.Bytes{Total: total, Done: done}, blockcopy.Times{})
+	m.reportProgress(journal.Bytes{Total: total, Done: done}, blockcopy.Times{})
 }
 
-func (m *Meter) show(b journal.Bytes, t blockcopy.Times) {
+// reportProgress reports b, unless the last event is too recent. The final progress is always reported.
+func (m *Meter) reportProgress(b journal.Bytes, t blockcopy.Times) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.record.events.opts.Now()
 	last := b.Done+b.Skipped == b.Total
-	if now.Sub(m.told) < meterEvery && !last {
+	if now.Sub(m.reportedAt) < meterEvery && !last {
 		return
 	}
-	m.told = now
-	m.lately(&b, reading{now, b.Done, b.Read, t})
+	m.reportedAt = now
+	m.setRates(&b, meterReading{now, b.Done, b.Read, t})
 	m.record.Tell(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
 }
 
-// lately sets the rates of the readings within the last meterWindow.
-func (m *Meter) lately(b *journal.Bytes, now reading) {
+// setRates sets the rates of b from the readings in the last meterWindow. mu must be held.
+func (m *Meter) setRates(b *journal.Bytes, now meterReading) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
 		m.past = m.past[1:]
@@ -84,8 +87,8 @@ func (m *Meter) lately(b *journal.Bytes, now reading) {
 	b.Busy = busyOf(first.times, now.times, d)
 }
 
-// busyOf returns how busy the readers and the writers of a copy were within d. It is zero without
-// readers. For a landing the host is the reader.
+// busyOf returns the load of the readers and the writers of a copy within d. It is zero without
+// readers. In a landing the host is the reader.
 func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
 	source, budget := max(float64(is.ReadTime-was.ReadTime), 0), float64(is.PaceWait-was.PaceWait)
 	processor, target := float64(is.HashTime-was.HashTime), float64(is.WindowWait-was.WindowWait)
@@ -105,7 +108,7 @@ func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
 	}
 }
 
-// PerSecond is the rate of n bytes in d; 0 if that is unknown.
+// PerSecond returns the rate of n bytes in d, in bytes per second; 0 if d is not positive.
 func PerSecond(n int64, d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -113,7 +116,7 @@ func PerSecond(n int64, d time.Duration) int64 {
 	return int64(float64(n) / d.Seconds())
 }
 
-// TimeFor is how long n bytes take at a rate in bytes per second; 0 if that is unknown.
+// TimeFor returns how long n bytes take at a rate in bytes per second; 0 if the rate is unknown.
 func TimeFor(n, rate int64) time.Duration {
 	if rate <= 0 {
 		return 0

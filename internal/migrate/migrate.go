@@ -10,50 +10,50 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Outcome is what a finished run leaves.
+// Outcome is the result of a completed run.
 type Outcome struct {
-	Run      journal.ID `json:"run"`
-	Facts    Facts      `json:"facts"`
-	Repeated bool       `json:"repeated,omitempty"` // the run was done before, and this call changed nothing
+	Run      journal.ID `json:"run"`                // id of the run
+	Facts    Facts      `json:"facts"`              // results of all steps
+	Repeated bool       `json:"repeated,omitempty"` // the run was completed before, and this call changed nothing
 }
 
-// Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
-// done and still published is not done again. Images that another process has are
-// fault.Transient. If ctx ends, the step under way is stopped
-// and the run can be continued; the error is then fault.Canceled.
+// Migrate executes p, or continues it after the last recorded step. A plan that is completed and still
+// published is not executed again. Images that another process has locked are fault.Transient. If ctx
+// ends, the current step is stopped and the run can be continued; the error is then fault.Canceled.
 func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer release()
-	p, repeated, err := m.admit(ctx, p, rig)
+	p, repeated, err := m.admitPlan(ctx, p, rig)
 	if errors.Is(err, workflow.ErrRefused) {
-		p, err = m.anew(ctx, p, err)
+		p, err = m.restartRefused(ctx, p, err)
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
 	if repeated {
-		return m.repeat(ctx, p, rig, permit)
+		return m.repeatDone(ctx, p, rig, permit)
 	}
-	err = m.attend(ctx, p, m.newAttendance(p.ID, rig, permit))
+	err = m.driveRun(ctx, p, m.newLocalRun(p.ID, rig, permit))
 	if errors.Is(err, workflow.ErrRefused) {
-		if p, err = m.anew(ctx, p, err); err == nil {
-			err = m.attend(ctx, p, m.newAttendance(p.ID, rig, permit))
+		if p, err = m.restartRefused(ctx, p, err); err == nil {
+			err = m.driveRun(ctx, p, m.newLocalRun(p.ID, rig, permit))
 		}
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
-	facts, err := m.facts(ctx, p.ID)
+	facts, err := m.readFacts(ctx, p.ID)
 	return Outcome{Run: p.ID, Facts: facts}, err
 }
 
-// admit records the plan. Three kinds of runs begin again: a run that is done whose published VM is
-// missing, a run with another intent that got no further than preflight, and a run that gets other
-// hardware. Manifests keep their copied data. A run with an incomplete withdrawal is a Conflict.
-func (m *Migrator) admit(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
+// admitPlan records the plan. It reports whether the run was completed before and is still published.
+// Three kinds of runs start again: a completed run whose published VM is missing, a run with another
+// plan that has no images yet, and a run that gets other hardware. Manifests keep their copied data. A
+// run with an incomplete withdrawal is fault.Conflict.
+func (m *Migrator) admitPlan(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
 		return p, false, err
@@ -73,9 +73,9 @@ func (m *Migrator) admit(ctx context.Context, p journal.Plan, rig Rig) (_ journa
 	recorded, err := m.store.Create(p)
 	switch {
 	case fault.Is(err, fault.Conflict) && st.State != workflow.Done && m.otherHardware(p, facts):
-		return m.change(ctx, p, st)
+		return m.changePlan(ctx, p, st)
 	case st.State == workflow.Done || fault.Is(err, fault.Conflict) && len(facts.Images) == 0:
-		return m.replace(ctx, p, st)
+		return m.replaceRun(ctx, p, st)
 	}
 	return recorded, false, err
 }
@@ -91,10 +91,10 @@ func (m *Migrator) otherHardware(p journal.Plan, f Facts) bool {
 	return was.Same(p) == nil
 }
 
-// change starts a run again with another intent and its existing images. Its journal keeps the original
-// state of the VM.
-func (m *Migrator) change(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
-	err := m.halt(ctx, st)
+// changePlan starts a run again with another plan and its existing images. Its journal keeps the
+// original state of the VM.
+func (m *Migrator) changePlan(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
+	err := m.cancelPending(ctx, st)
 	if err == nil {
 		err = m.engine.Forget(ctx, st.Run)
 	}
@@ -104,9 +104,10 @@ func (m *Migrator) change(ctx context.Context, p journal.Plan, st workflow.Statu
 	return p, false, err
 }
 
-// anew removes a run whose record is refused, so that it starts again. Manifests keep its copied data.
-// A run that is done does not start again, because its VM is published.
-func (m *Migrator) anew(ctx context.Context, p journal.Plan, why error) (journal.Plan, error) {
+// restartRefused removes a run whose record is refused, so that it starts again. Manifests keep its
+// copied data. A completed run does not start again, because its VM is published; restartRefused then
+// returns why.
+func (m *Migrator) restartRefused(ctx context.Context, p journal.Plan, why error) (journal.Plan, error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	switch {
 	case err != nil:
@@ -115,40 +116,40 @@ func (m *Migrator) anew(ctx context.Context, p journal.Plan, why error) (journal
 		return p, why
 	}
 	m.opts.Log.Warn("run begins again", "run", p.ID, "err", why)
-	p, _, err = m.replace(ctx, p, st)
+	p, _, err = m.replaceRun(ctx, p, st)
 	return p, err
 }
 
-// replace removes a run that has only a record.
-func (m *Migrator) replace(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
-	if err := m.halt(ctx, st); err != nil {
+// replaceRun removes a run with its record, and records the plan p in its place. Manifests stay.
+func (m *Migrator) replaceRun(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
+	if err := m.cancelPending(ctx, st); err != nil {
 		return p, false, err
 	}
-	if err := m.forget(ctx, p.ID); err != nil {
+	if err := m.forgetRun(ctx, p.ID); err != nil {
 		return p, false, err
 	}
 	p, err := m.store.Create(p)
 	return p, false, err
 }
 
-// repeat handles a run that was done before: it reports that, and starts the VM if requested.
-func (m *Migrator) repeat(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
+// repeatDone handles a run that was completed before: it reports that, and starts the VM if requested.
+func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
 	if err := m.events.recordDone(p.ID); err != nil {
 		return Outcome{}, err
 	}
-	facts, err := m.facts(ctx, p.ID)
+	facts, err := m.readFacts(ctx, p.ID)
 	if err != nil {
 		return Outcome{}, err
 	}
-	facts.Started = nil // then: who knows of now?
-	r := m.pipeline.newRun(p, facts, m.newAttendance(p.ID, rig, permit), "")
-	if err := start(ctx, r); err != nil {
+	facts.Started = nil // of the earlier call: the VM may be off now
+	r := m.pipeline.newRun(p, facts, m.newLocalRun(p.ID, rig, permit), "")
+	if err := startVM(ctx, r); err != nil {
 		return Outcome{}, err
 	}
 	return Outcome{Run: p.ID, Facts: r.Record.Facts, Repeated: true}, nil
 }
 
-// notWithdrawing returns an error if the withdrawal of a run that is done began and did not end.
+// notWithdrawing returns fault.Conflict if the withdrawal of a completed run began and did not end.
 func (m *Migrator) notWithdrawing(p journal.Plan) error {
 	events, err := m.store.Events(p.ID)
 	if fault.Is(err, fault.NotFound) { // the journal is on another machine
@@ -165,6 +166,7 @@ func (m *Migrator) notWithdrawing(p journal.Plan) error {
 	return err
 }
 
+// unfinishedWithdrawal returns the error for a VM whose withdrawal did not end.
 func unfinishedWithdrawal(p journal.Plan) error {
 	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal began and did not end", p.VM.Name, p.Target).
 		WithHint("decamp rollback %s --withdraw ends it; after that the VM can be migrated again", fault.Quote(string(p.ID)))

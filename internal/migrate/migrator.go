@@ -11,38 +11,39 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A Migrator drives runs over a flow engine. Several may be under way at once.
+// A Migrator executes runs with a workflow engine. Several runs may be executed at the same time.
 type Migrator struct {
-	engine *workflow.Engine
-	store  *journal.Store
-	opts   Options
-	runs   *attendances // runs in progress in Migrate
-	events *events
-	warm   WarmRuns // package warm; nil supports cold runs only
+	engine *workflow.Engine // records and executes the steps
+	store  *journal.Store   // plans, journals and commands of the runs
+	opts   Options          // options with defaults
+	runs   *localRuns       // runs that Migrate or Visit executes now
+	events *events          // journals and notifications
+	warm   WarmRuns         // warm runs, from AddWarm; nil supports cold runs only
 
-	pipeline *pipeline
+	pipeline *pipeline // steps of the runs
 }
 
-// New registers cold runs with engine, which must not be launched yet.
+// New returns a Migrator, and registers cold runs with engine, which must not be launched yet.
 func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
-	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[journal.ID]*attendance{}}}
+	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &localRuns{runs: map[journal.ID]*localRun{}}}
 	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
 	m.pipeline = &pipeline{engine: engine, store: store, opts: &m.opts, runs: m.runs, events: m.events}
-	m.pipeline.register()
+	m.pipeline.registerCold()
 	return m
 }
 
-// Store returns where plans, journals and orders of the runs are.
+// Store returns the store with plans, journals and commands of the runs.
 func (m *Migrator) Store() *journal.Store { return m.store }
 
-// newAttendance returns what this process adds to a run while it drives it.
-func (m *Migrator) newAttendance(id journal.ID, rig Rig, permit Permit) *attendance {
-	return &attendance{rig: rig, permit: permit, turn: &Turn{run: id, ask: rig.Turn, store: m.store, opts: &m.opts}}
+// newLocalRun returns the state of a run in this process, without a journal.
+func (m *Migrator) newLocalRun(id journal.ID, rig Rig, permit Permit) *localRun {
+	return &localRun{rig: rig, permit: permit, turn: &Turn{run: id, request: rig.Turn, store: m.store, opts: &m.opts}}
 }
 
-// hold keeps other processes away from the images, from before the first look at them until the
-// run is left: also between its transfers, while they are verified and when they are published.
-func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
+// lockImages locks the images against other processes, from before their first use until release is
+// called: also between transfers, and while the images are verified and published. Images that another
+// process has locked are fault.Transient.
+func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
 	free, err := rig.Target.Hold(ctx, vm)
 	if err != nil {
@@ -55,8 +56,9 @@ func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release f
 	}, nil
 }
 
-// attend runs p to its end, or until ctx ends, with its journal open.
-func (m *Migrator) attend(ctx context.Context, p journal.Plan, a *attendance) (err error) {
+// driveRun executes p to its end, or until ctx ends, with its journal open. It journals how the attempt
+// ended.
+func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (err error) {
 	if a.journal, err = m.store.Journal(p.ID); err != nil {
 		return err
 	}
@@ -69,69 +71,70 @@ func (m *Migrator) attend(ctx context.Context, p journal.Plan, a *attendance) (e
 			return err
 		}
 	}
-	if err := m.runs.enter(p.ID, a); err != nil {
+	if err := m.runs.addRun(p.ID, a); err != nil {
 		return err
 	}
-	defer m.runs.leave(p.ID)
-	m.events.tell(p.ID, journal.Event{Kind: journal.RunBegan})
+	defer m.runs.removeRun(p.ID)
+	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunBegan})
 	if p.Warm {
-		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.drive(ctx, p) })
+		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.runFlow(ctx, p) })
 	} else {
-		err = m.drive(ctx, p)
+		err = m.runFlow(ctx, p)
 	}
-	a.turn.end()
+	a.turn.closeTurn()
 	if err != nil && p.Warm {
-		m.letGo(ctx, p, a)
+		m.releaseSource(ctx, p, a)
 	}
-	switch unsaid := m.events.journal(p.ID, ending(err)); {
+	switch unsaid := m.events.appendAndNotify(p.ID, endEvent(err)); {
 	case err == nil:
-		return unsaid // the next Migrate has nothing to do but to say it
+		return unsaid // the next Migrate journals the end
 	case unsaid != nil:
 		m.opts.Log.Error("the end of an attempt is not journaled", "run", p.ID, "err", unsaid)
 	}
 	return err
 }
 
+// errNoWarm returns the error for a warm run without AddWarm.
 func errNoWarm(id journal.ID) error {
 	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
 }
 
-// letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
-// on without us.
-const letGoWait = 2 * time.Minute
+// releaseWait is how long a stopping run waits until a snapshot is merged. The host continues without
+// us.
+const releaseWait = 2 * time.Minute
 
-// letGo makes a stopping run remove its load on the source until the run continues.
-func (m *Migrator) letGo(ctx context.Context, p journal.Plan, a *attendance) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
+// releaseSource removes the load of a stopping warm run on the source until the run continues.
+func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRun) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	facts, err := m.facts(ctx, p.ID)
+	facts, err := m.readFacts(ctx, p.ID)
 	if err != nil || facts.Warm == nil {
 		return
 	}
 	m.warm.LetGo(ctx, m.pipeline.newRun(p, facts, a, ""))
 }
 
-// Visit calls do with a run that no process drives, and keeps all others from it meanwhile. Its events are
-// those of step. st is its state in the record.
+// Visit calls do with a run that no process executes, and locks its images meanwhile. Its events have
+// the name step. st is the state of the run in the record.
 func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step string, do func(r *Run, st workflow.Status) error) (err error) {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err
 	}
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return err
 	}
 	defer release()
-	a := m.newAttendance(id, rig, Permit{})
+	a := m.newLocalRun(id, rig, Permit{})
 	if a.journal, err = m.store.Journal(id); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.journal.Close()) }()
-	if err := m.runs.enter(id, a); err != nil {
+	if err := m.runs.addRun(id, a); err != nil {
 		return err
 	}
-	defer m.runs.leave(id)
+	defer m.runs.removeRun(id)
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return err
@@ -143,23 +146,23 @@ func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step strin
 	return do(m.pipeline.newRun(p, f, a, step), st)
 }
 
-// drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
-// the step to let go of the images.
-func (m *Migrator) drive(ctx context.Context, p journal.Plan) error {
+// runFlow starts the flow and waits for it. If ctx ends, it stops the flow and waits until the step has
+// released the images.
+func (m *Migrator) runFlow(ctx context.Context, p journal.Plan) error {
 	run := string(p.ID)
-	if err := m.begin(ctx, p); err != nil {
+	if err := m.startFlow(ctx, p); err != nil {
 		return err
 	}
 	err := m.engine.Wait(ctx, run)
 	if ctx.Err() == nil {
 		return err
 	}
-	return m.stop(run)
+	return m.stopRun(run)
 }
 
-// begin starts the flow, or has it go on. Where processes share runs it goes on from what
-// another one recorded: who calls Migrate has the claim.
-func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
+// startFlow starts the flow, or continues it. If processes share runs, it continues from the record of
+// another process: the caller of Migrate has the claim.
+func (m *Migrator) startFlow(ctx context.Context, p journal.Plan) error {
 	if m.opts.Shared {
 		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
 			return err
@@ -168,9 +171,10 @@ func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
 	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
 }
 
-// stop ends the work of a run here, and waits until its step has returned. Neither a takeover by
-// another process nor an unreachable database prevents it.
-func (m *Migrator) stop(run string) error {
+// stopRun ends the work on a run here, and waits until its step has returned. Neither a takeover by
+// another process nor an unreachable database prevents it. It returns fault.Canceled unless the run was
+// completed before.
+func (m *Migrator) stopRun(run string) error {
 	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
 		return err
 	}
@@ -178,7 +182,8 @@ func (m *Migrator) stop(run string) error {
 		WithHint("run the same command again to continue it, or with --discard to give it up")
 }
 
-func ending(err error) journal.Event {
+// endEvent returns the event for the end of an attempt with err.
+func endEvent(err error) journal.Event {
 	kind := journal.RunFailed
 	switch {
 	case err == nil:
@@ -189,8 +194,8 @@ func ending(err error) journal.Event {
 	return journal.Event{Kind: kind, Failure: journal.FailureOf(err)}
 }
 
-// facts returns what the last step of a run recorded.
-func (m *Migrator) facts(ctx context.Context, id journal.ID) (Facts, error) {
+// readFacts returns the results that the last step of a run recorded.
+func (m *Migrator) readFacts(ctx context.Context, id journal.ID) (Facts, error) {
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return Facts{}, err
@@ -198,12 +203,13 @@ func (m *Migrator) facts(ctx context.Context, id journal.ID) (Facts, error) {
 	return factsOf(st)
 }
 
+// factsOf returns the facts in the record of a run; the zero value if no step is recorded.
 func factsOf(st workflow.Status) (f Facts, err error) {
 	_, err = st.Last(&f)
 	return f, err
 }
 
-// WarmRuns is what surrounds the steps of a warm run. Package warm implements it.
+// WarmRuns is the part of warm runs besides their steps. Package warm implements it.
 type WarmRuns interface {
 	// Ready is called before this process drives a run. It completes what the user permits by what
 	// is on record.
@@ -216,8 +222,8 @@ type WarmRuns interface {
 	Restore(ctx context.Context, r *Run) error
 }
 
-// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with the
-// facts so far and the names of the steps that are next, until the run is done.
+// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with
+// the facts so far and the names of the next steps, until the run is complete.
 func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
 	m.warm = w
 	for name, run := range steps {
@@ -228,8 +234,9 @@ func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *R
 	})
 }
 
-// halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st workflow.Status) error {
+// cancelPending cancels a pending run durably: if this process is killed, the run does not continue by
+// itself.
+func (m *Migrator) cancelPending(ctx context.Context, st workflow.Status) error {
 	if st.State != workflow.Pending {
 		return nil
 	}
@@ -242,7 +249,8 @@ func (m *Migrator) halt(ctx context.Context, st workflow.Status) error {
 	return ctx.Err()
 }
 
-func (m *Migrator) forget(ctx context.Context, id journal.ID) error {
+// forgetRun removes the record and the journal of a run.
+func (m *Migrator) forgetRun(ctx context.Context, id journal.ID) error {
 	if err := m.engine.Forget(ctx, string(id)); err != nil {
 		return err
 	}

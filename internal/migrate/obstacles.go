@@ -11,7 +11,7 @@ import (
 // Obstacles returns the reasons why vm cannot be migrated by t with the permissions of p. t may be nil
 // if the transport is unknown.
 func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
-	return slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
+	return slices.DeleteFunc(listBlockers(vm), func(w inventory.Warning) bool {
 		switch {
 		case transport.Lifts(t, w.Code):
 			return true
@@ -22,21 +22,21 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 	})
 }
 
-// Passing reports whether an obstacle is a state that passes, and no way in which the VM is
-// built.
-func Passing(w inventory.Warning) bool { return clearable[w.Code] }
+// Passing reports whether an obstacle is a state that the operator can change, and not a property of
+// the VM's configuration.
+func Passing(w inventory.Warning) bool { return passingCodes[w.Code] }
 
-// WarnedOf reports whether vm has a warning of that code.
+// WarnedOf reports whether vm has a warning with that code.
 func WarnedOf(vm *inventory.VM, code string) bool {
 	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
 }
 
-// clearable are the states that pass, as opposed to ways a VM is built.
-var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
+// passingCodes are the codes of states that the operator can change.
+var passingCodes = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
 
-// blockers joins the warnings that block with a check of the facts behind the most severe ones. A code
-// that has a warning is not reported twice.
-func blockers(vm *inventory.VM) []inventory.Warning {
+// listBlockers returns the blocking warnings of the inventory, and those of a second check of the most
+// severe ones. Each code is reported once.
+func listBlockers(vm *inventory.VM) []inventory.Warning {
 	var all []inventory.Warning
 	add := func(when bool, w inventory.Warning) {
 		if when && !slices.ContainsFunc(all, func(have inventory.Warning) bool { return have.Code == w.Code }) {
@@ -68,8 +68,8 @@ func blockers(vm *inventory.VM) []inventory.Warning {
 	return all
 }
 
-// diskBlocker returns a warning unless the disk is flat and no other VM writes it: only such disks can
-// be copied as files.
+// diskBlocker returns a warning unless the disk is flat and no other VM writes to it: only such disks
+// can be copied as files.
 func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
 	name := fmt.Sprintf("disk %d", d.Key)
 	switch {

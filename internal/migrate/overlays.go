@@ -22,29 +22,33 @@ import (
 )
 
 const (
-	// maxOverlay is how much of one disk a conversion may write, in bytes of memory.
+	// maxOverlay is the limit of what a conversion writes to one disk, in bytes of memory.
 	maxOverlay = 256 << 20
 
-	// maxConverted is how many chunks of one image it may change: their numbers are on record.
+	// maxConverted is the limit of chunks that a conversion changes in one image: their numbers are
+	// recorded.
 	maxConverted = 64 << 10
 )
 
-// A changedDisk is an image with what an engine changed of it.
+// A changedDisk is an image with the changes of an engine.
 type changedDisk struct {
 	disk.Source
 	chunks []int64 // chunks that may have changed, in order
 }
 
+// overlayOf returns the path of an image's overlay.
 func overlayOf(img targets.Image) string { return img.Path + ".overlay" }
 
-// overlays keep what a conversion changes, beside the images, until commit writes it into them.
+// overlays stores the changes of a conversion beside the images, until commit writes them into the
+// images.
 type overlays struct {
-	record *Record
-	images *Images
+	record *Record // conversion of the run
+	images *Images // images of the run
 }
 
-// open opens the images for a conversion. They are only read.
-func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
+// openDisks opens the images for a conversion, each with an overlay in memory. It does not write to
+// them. closeAll closes the disks.
+func (o *overlays) openDisks(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
 	closeAll = func() error {
 		var errs []error
 		for _, d := range disks {
@@ -62,8 +66,8 @@ func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll fun
 	return disks, closeAll, nil
 }
 
-// keep writes down what a conversion changed, durably.
-func (o *overlays) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
+// saveChanges stores the changes of a conversion durably. disks are in the order of Facts.Images.
+func (o *overlays) saveChanges(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
 	c := &Conversion{Result: result}
 	for i, img := range o.record.Facts.Images {
 		if len(disks[i].chunks) == 0 {
@@ -71,13 +75,14 @@ func (o *overlays) keep(ctx context.Context, result convert.Result, disks []chan
 		}
 		kept, err := keepOverlay(ctx, img, disks[i], o.record.Info(img))
 		if err != nil {
-			return nil, fmt.Errorf("keep what changes of disk %d: %w", img.Key, err)
+			return nil, fmt.Errorf("save the changes of disk %d: %w", img.Key, err)
 		}
 		c.Images = append(c.Images, kept)
 	}
 	return c, nil
 }
 
+// keepOverlay writes the changed chunks of o to the overlay of img, durably.
 func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
 	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: o.chunks}
 	if len(c.Chunks) > maxConverted {
@@ -101,7 +106,7 @@ func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info man
 	return c, errors.Join(atomicfile.Sync(c.Overlay), atomicfile.Sync(filepath.Dir(c.Overlay)))
 }
 
-// chunksOf returns the chunks that ranges touch, in order.
+// chunksOf returns the chunks that ranges overlap, in order. ranges must be in order.
 func chunksOf(ranges []disk.Range) (chunks []int64) {
 	for _, r := range ranges {
 		for c := r.Off / manifest.ChunkSize; c*manifest.ChunkSize < r.End(); c++ {
@@ -113,6 +118,7 @@ func chunksOf(ranges []disk.Range) (chunks []int64) {
 	return chunks
 }
 
+// hashesOf returns the hashes of chunks of src. A chunk of zeros has the hash of a hole.
 func hashesOf(ctx context.Context, src disk.Source, info manifest.Info, chunks []int64) ([]manifest.Hash, error) {
 	b := disk.AlignedMemory(manifest.ChunkSize)
 	hashes := make([]manifest.Hash, len(chunks))
@@ -130,7 +136,7 @@ func hashesOf(ctx context.Context, src disk.Source, info manifest.Info, chunks [
 	return hashes, nil
 }
 
-// sumOf is one hash for all.
+// sumOf returns one hash of all hashes.
 func sumOf(hashes []manifest.Hash) string {
 	var all []byte
 	for _, h := range hashes {
@@ -139,7 +145,8 @@ func sumOf(hashes []manifest.Hash) string {
 	return manifest.HashOf(all).String()
 }
 
-// rootWith returns the sum of some chunks' hashes, and the root of the image's manifest with them.
+// rootWith returns the sum of the hashes of some chunks, and the root of the image's manifest with
+// these hashes.
 func rootWith(img targets.Image, chunks []int64, hashes []manifest.Hash) (sum, root string, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
@@ -154,8 +161,8 @@ func rootWith(img targets.Image, chunks []int64, hashes []manifest.Hash) (sum, r
 	return sumOf(hashes), h.String(), err
 }
 
-// fits reports whether the overlay is there, and what was kept.
-func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
+// isIntact reports whether the overlay exists and its chunks have the recorded hashes.
+func (c *ConvertedImage) isIntact(ctx context.Context, info manifest.Info) bool {
 	src, err := qcow2.OpenAbove(c.Overlay)
 	if err != nil {
 		return false
@@ -165,22 +172,22 @@ func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
 	return err == nil && sumOf(hashes) == c.Sum
 }
 
-// unconverted reports whether an image is the copy, proven as a whole, and what is to change of
-// it is there.
-func (o *overlays) unconverted(ctx context.Context, img targets.Image) bool {
-	c := o.record.Facts.Conversion.of(img.Key)
-	return sealed(img) && (c == nil || c.fits(ctx, o.record.Info(img)))
+// isUnconverted reports whether an image is the complete copy, and the overlay with its changes is
+// intact.
+func (o *overlays) isUnconverted(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.forDisk(img.Key)
+	return isSealed(img) && (c == nil || c.isIntact(ctx, o.record.Info(img)))
 }
 
-// amending reports whether commit began to change an image: it may be done, and can go on if not.
-func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
-	c := o.record.Facts.Conversion.of(img.Key)
+// isAmending reports whether commit has begun to change an image, and is done or can continue.
+func (o *overlays) isAmending(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.forDisk(img.Key)
 	if c == nil {
 		return false
 	}
 	changed := img
 	changed.Root = c.Root
-	if sealed(changed) {
+	if isSealed(changed) {
 		return true
 	}
 	log, err := manifest.Open(img.Manifest)
@@ -194,38 +201,42 @@ func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
 			rest--
 		}
 	}
-	return rest == 0 && log.Info() == o.record.Info(img) && c.fits(ctx, o.record.Info(img))
+	return rest == 0 && log.Info() == o.record.Info(img) && c.isIntact(ctx, o.record.Info(img))
 }
 
-// amend writes what was converted into the images. They are proven as a whole before and after,
-// each with a root of its own.
-func (o *overlays) amend(ctx context.Context) error {
+// amendAll writes the converted chunks into the images. A sealed manifest covers each image before and
+// after the change, with different roots.
+func (o *overlays) amendAll(ctx context.Context) error {
 	for i := range o.record.Facts.Images {
 		img := &o.record.Facts.Images[i]
-		c := o.record.Facts.Conversion.of(img.Key)
+		c := o.record.Facts.Conversion.forDisk(img.Key)
 		if c == nil {
 			continue
 		}
 		if err := o.amendImage(ctx, *img, c); err != nil {
-			return fmt.Errorf("put what was converted into the image of disk %d: %w", img.Key, err)
+			return fmt.Errorf("write the conversion into the image of disk %d: %w", img.Key, err)
 		}
 		img.Copied, img.Root = img.Root, c.Root
 	}
-	return o.drop() // they are not published
+	return o.removeAll() // overlays are not published
 }
 
+// amendImage changes one image, unless it is changed already. A missing manifest means that the image
+// was published, or Publish reports the missing image.
 func (o *overlays) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
-	if !there(img.Manifest) { // it was published already, or Publish says what is gone
+	if !fileExists(img.Manifest) { // the image was published already, or Publish reports that it is missing
 		return nil
 	}
 	changed := img
 	changed.Root = c.Root
-	if sealed(changed) {
+	if isSealed(changed) {
 		return nil
 	}
 	return o.amendFrom(ctx, img, c)
 }
 
+// amendFrom writes the chunks of the overlay into an image, and compares the new root with the recorded
+// one.
 func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *ConvertedImage) (err error) {
 	src, err := qcow2.OpenAbove(c.Overlay)
 	if err != nil {
@@ -243,12 +254,12 @@ func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *Converte
 	return nil
 }
 
-// takeBack has the source's bytes copied again where images were changed, or are about to be.
-// What is no manifest any more is copied as a whole anyway.
-func (o *overlays) takeBack() error {
+// dropChangedChunks makes copy read the chunks from the source again that were changed in images, or
+// may have been. An image without a valid manifest is copied as a whole anyway.
+func (o *overlays) dropChangedChunks() error {
 	for _, img := range o.record.Facts.Images {
-		c := o.record.Facts.Conversion.of(img.Key)
-		if c == nil || sealed(img) {
+		c := o.record.Facts.Conversion.forDisk(img.Key)
+		if c == nil || isSealed(img) {
 			continue
 		}
 		log, err := manifest.Open(img.Manifest)
@@ -262,27 +273,29 @@ func (o *overlays) takeBack() error {
 			return err
 		}
 	}
-	return o.drop()
+	return o.removeAll()
 }
 
-// disownAll has a run that knows of no conversion not take an image for the copy that was
-// changed by one whose record is lost: what the manifest lists and the overlay has is copied again.
-func (o *overlays) disownAll(ctx context.Context) error {
+// dropUnrecorded handles overlays of a conversion whose record is lost: the image may contain its
+// changes, so the chunks that the manifest and the overlay have in common are copied again.
+func (o *overlays) dropUnrecorded(ctx context.Context) error {
 	if o.record.Facts.Conversion != nil {
 		return nil
 	}
 	for _, img := range o.record.Facts.Images {
-		if !there(overlayOf(img)) {
+		if !fileExists(overlayOf(img)) {
 			continue
 		}
-		if err := o.disown(ctx, img); err != nil {
-			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
+		if err := o.dropConvertedChunks(ctx, img); err != nil {
+			return fmt.Errorf("leftovers of an earlier run of disk %d: %w", img.Key, err)
 		}
 	}
-	return o.drop()
+	return o.removeAll()
 }
 
-func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
+// dropConvertedChunks removes the chunks from the manifest of img that are the same in its overlay. If
+// the overlay is unreadable, it removes all chunks.
+func (o *overlays) dropConvertedChunks(ctx context.Context, img targets.Image) (err error) {
 	log, err := manifest.Open(img.Manifest)
 	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
 		return nil // all of it is copied again
@@ -298,7 +311,7 @@ func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
 	defer func() { err = errors.Join(err, src.Close()) }()
 	var changed []int64
 	for c := range log.Chunks() {
-		same, err := listed(ctx, log, src, c)
+		same, err := isListed(ctx, log, src, c)
 		if err != nil {
 			return err
 		}
@@ -309,8 +322,8 @@ func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
 	return log.DropAll(changed)
 }
 
-// listed reports whether an overlay has a chunk, and the manifest lists it so.
-func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
+// isListed reports whether an overlay contains a chunk, and the manifest has the hash of that content.
+func isListed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
 	r := log.Info().Chunk(c)
 	extents, err := src.Extents(ctx, r)
 	if err != nil || !slices.ContainsFunc(extents, func(e disk.Extent) bool { return e.Kind == disk.Data }) {
@@ -324,8 +337,8 @@ func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (b
 	return ok && want == hashes[0], err
 }
 
-// drop removes what an earlier conversion left.
-func (o *overlays) drop() error {
+// removeAll removes the overlays of an earlier conversion.
+func (o *overlays) removeAll() error {
 	var errs []error
 	for _, img := range o.record.Facts.Images {
 		errs = append(errs, removeOverlay(overlayOf(img)), removeOverlay(workOf(img)))
@@ -333,6 +346,7 @@ func (o *overlays) drop() error {
 	return errors.Join(errs...)
 }
 
+// removeOverlay removes a file durably. A missing file is not an error.
 func removeOverlay(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -341,13 +355,15 @@ func removeOverlay(path string) error {
 	return errors.Join(err, atomicfile.Sync(filepath.Dir(path)))
 }
 
+// newOverlays returns the overlays of a run.
 func newOverlays(r *Run) *overlays { return &overlays{record: r.Record, images: r.Images} }
 
-func there(path string) bool {
+// fileExists reports whether path exists. An unreadable path counts as missing.
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
-// is put into the overlay that is kept.
+// workOf returns the path of the overlay that virt-v2v writes to. Its relevant changes are copied to
+// the overlay that is kept.
 func workOf(img targets.Image) string { return img.Path + ".v2v" }

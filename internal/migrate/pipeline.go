@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Steps is the pipeline. Only commit crosses the point of no return. Names and order are
-// part of the recorded state.
+// Steps returns the steps of a cold run after preflight. Only commit crosses the point of no return.
+// Names and order are part of the recorded state.
 func Steps() []Step {
 	return []Step{
 		copyStep{},
@@ -23,11 +23,11 @@ func Steps() []Step {
 
 // The flows. The names are part of the recorded state.
 const (
-	coldFlow = "migrate"
-	warmFlow = "migrate-warm"
+	coldFlow = "migrate"      // flow of cold runs
+	warmFlow = "migrate-warm" // flow of warm runs
 )
 
-// flowOf is the pipeline of a plan.
+// flowOf returns the name of the flow of a plan.
 func flowOf(p journal.Plan) string {
 	if p.Warm {
 		return warmFlow
@@ -35,23 +35,23 @@ func flowOf(p journal.Plan) string {
 	return coldFlow
 }
 
-// A pipeline carries out the steps of runs by the engine, each with a Run of the process that drives it.
+// A pipeline runs the steps of runs in the engine, each with a Run of the process that executes it.
 type pipeline struct {
-	engine *workflow.Engine
-	store  *journal.Store
-	opts   *Options
-	runs   *attendances
-	events *events
+	engine *workflow.Engine // engine of the steps
+	store  *journal.Store   // commands of the runs
+	opts   *Options         // options of the Migrator
+	runs   *localRuns       // runs of this process
+	events *events          // journals and notifications
 }
 
-// state is what crosses to a step: plain data, all of it recorded.
+// state is the input of a step: plain data, all of it recorded.
 type state struct {
-	Plan  journal.Plan `json:"plan"`
-	Facts Facts        `json:"facts"`
+	Plan  journal.Plan `json:"plan"`  // plan of the run
+	Facts Facts        `json:"facts"` // results of the previous steps
 }
 
-// register gives the engine the flow of cold runs and its steps.
-func (l *pipeline) register() {
+// registerCold registers the flow of cold runs and its steps.
+func (l *pipeline) registerCold() {
 	workflow.RegisterStep(l.engine, stepPreflight, l.stepFunc(stepPreflight, runPreflight))
 	names := []string{stepPreflight}
 	for _, s := range Steps() {
@@ -64,7 +64,7 @@ func (l *pipeline) register() {
 	})
 }
 
-// runSteps runs some steps, each with what the one before found out.
+// runSteps runs some steps, each with the facts of the previous one, and returns the facts of the last.
 func runSteps(c *workflow.Context, p journal.Plan, facts Facts, names ...string) (Facts, error) {
 	for _, name := range names {
 		var next Facts
@@ -76,14 +76,15 @@ func runSteps(c *workflow.Context, p journal.Plan, facts Facts, names ...string)
 	return facts, nil
 }
 
-// stepFunc makes a flow step of a function on Run.
+// stepFunc returns the function of a step for the engine. It returns fault.Internal if this process
+// does not execute the run.
 func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
 	return func(ctx context.Context, s state) (Facts, error) {
-		a := l.runs.of(s.Plan.ID)
+		a := l.runs.runOf(s.Plan.ID)
 		if a == nil {
 			return Facts{}, fault.New(fault.Internal, "run %s continues without a process that executes it", s.Plan.ID)
 		}
-		a.begin(name)
+		a.beginStep(name)
 		r := l.newRun(s.Plan, s.Facts, a, name)
 		r.Record.Tell(journal.Event{Kind: journal.StepBegan})
 		began := l.opts.Now()
@@ -97,6 +98,6 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 }
 
 // newRun returns a run for a step, or for work outside of steps if its name is empty.
-func (l *pipeline) newRun(p journal.Plan, f Facts, a *attendance, step string) *Run {
+func (l *pipeline) newRun(p journal.Plan, f Facts, a *localRun, step string) *Run {
 	return newRun(&Record{Plan: p, Facts: f, step: step, events: l.events}, a, l.store, l.opts)
 }

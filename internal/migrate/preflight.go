@@ -6,11 +6,11 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// runPreflight looks before anything is created or switched off: the VM is the one that
-// was planned, nothing about it stands in the way, the transport can read its disks and
-// the target has a place for them. Only then is the VM powered off.
+// runPreflight checks, before anything is created or powered off, that the VM is the planned one, that
+// it has no obstacles, that the target has a place for its disks and that the transport can read them.
+// It powers the VM off before the check of the transport.
 func runPreflight(ctx context.Context, r *Run) error {
-	vm, err := r.VM.first(ctx)
+	vm, err := r.VM.firstVM(ctx)
 	if err != nil {
 		return err
 	}

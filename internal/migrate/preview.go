@@ -17,56 +17,58 @@ import (
 // temporary conversion. The images are in the state of a VM after a power cut, so a journal that must
 // be replayed is normal.
 type Preview struct {
-	Guest    []guest.Report
-	Disks    []convert.Disk // overlays above the images; with the conversion, if there is one
-	Hardware targets.Hardware
-	Refused  error // reason not to convert a guest that the plan requires to be converted; nil if none
-	Unsure   bool  // the refusal may not apply after a shutdown
+	Guest    []guest.Report   // contents of the images, in their order
+	Disks    []convert.Disk   // overlays above the images; with the conversion, if there is one
+	Hardware targets.Hardware // hardware for the guest after the conversion
+	Refused  error            // why a guest is not converted that the plan requires to be converted; nil if it is or need not be
+	Unsure   bool             // the refusal may not apply after a shutdown
 
 	Converted *convert.Result // result of the conversion; nil if none
 }
 
-// PreviewGuest looks into images that srcs read. Closing those is left to the caller.
+// PreviewGuest examines images that srcs read, and converts the guest on overlays in memory. The caller
+// closes srcs.
 func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, err error) {
-	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return lent{srcs[i]}, nil }); err != nil {
+	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return borrowedSource{srcs[i]}, nil }); err != nil {
 		return p, fmt.Errorf("look into the images: %w", err)
 	}
 	for i, src := range srcs {
-		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(lent{src}, maxOverlay), Report: p.Guest[i]})
+		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(borrowedSource{src}, maxOverlay), Report: p.Guest[i]})
 	}
 	p.Hardware = targets.Compat
 	if r.Record.Plan.Hardware != journal.Virtio && r.Record.Plan.Hardware != journal.AutoHardware {
 		return p, nil
 	}
-	facts := r.Record.Facts.copied()
+	facts := r.Record.Facts.cloneFacts()
 	facts.Guest = p.Guest // the contents may differ at publication
 	c := newConverter(r.With(facts))
-	_, v2v := c.engines()
+	_, v2v := c.permittedEngines()
 	switch result, err := c.tryAppending(ctx, p.Disks); {
 	case err == nil:
 		p.Hardware, p.Converted = targets.Virtio, &result
-	case refused(err):
-		p.Refused, p.Unsure = err, v2v || unsure(err, p.Guest)
+	case isRefusal(err):
+		p.Refused, p.Unsure = err, v2v || dependsOnShutdown(err, p.Guest)
 	default:
 		return p, fmt.Errorf("convert the guest on overlays: %w", err)
 	}
 	return p, nil
 }
 
-// tryAppending changes the guest with linux-append, if the plan permits it. virt-v2v is not tried: it
-// takes minutes and requires a guest that was shut down.
+// tryAppending changes the guest with linux-append, if the plan permits it. It does not try virt-v2v,
+// which takes minutes and requires a guest that was shut down.
 func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
-	if err := convertible(c.record.Facts.Guest); err != nil {
+	if err := checkConvertible(c.record.Facts.Guest); err != nil {
 		return convert.Result{}, err
 	}
-	if appends, _ := c.engines(); !appends {
+	if appends, _ := c.permittedEngines(); !appends {
 		return convert.Result{}, fault.New(fault.Unsupported, "virt-v2v changes the guest, and does so when it is shut down").
 			WithHint("none is needed: should virt-v2v refuse it, nothing is published, and --discard powers the VM on again")
 	}
 	return c.appendOn(ctx, disks)
 }
 
-// lent is a source that its owner closes.
-type lent struct{ disk.Source }
+// borrowedSource is a source that its owner closes.
+type borrowedSource struct{ disk.Source }
 
-func (lent) Close() error { return nil }
+// Close does nothing.
+func (borrowedSource) Close() error { return nil }

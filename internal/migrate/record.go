@@ -15,22 +15,22 @@ import (
 // a time uses it. That step may add warnings, report events and meter disks in parallel. It adds other
 // Facts alone, or each disk to a separate element.
 type Record struct {
-	Plan  journal.Plan
-	Facts Facts
+	Plan  journal.Plan // plan of the run, as recorded
+	Facts Facts        // results of the steps so far
 
-	step   string // named by events
-	events *events
+	step   string  // name of the step in events; "" outside of steps
+	events *events // journal of the run
 
-	warning sync.Mutex // held while warnings grow
+	warning sync.Mutex // held while Facts.Warnings grows
 }
 
-// Tell journals an event of the step, and notifies those who listen.
+// Tell journals an event of the step, and passes it to the subscriber.
 func (r *Record) Tell(e journal.Event) {
 	e.Step = r.step
-	r.events.tell(r.Plan.ID, e)
+	r.events.reportEvent(r.Plan.ID, e)
 }
 
-// Warn adds a warning once: a step that runs again finds the same things.
+// Warn adds a warning once: a step that runs again finds the same problems.
 func (r *Record) Warn(w inventory.Warning) {
 	r.warning.Lock()
 	had := slices.Contains(r.Facts.Warnings, w)
@@ -50,7 +50,8 @@ func (r *Record) Foretell(code, remedy, format string, args ...any) {
 	r.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
 }
 
-// AddStage adds to where the time went. What a warm run does in every round is one stage.
+// AddStage adds the time of a stage. Stages of the same name in several rounds of a warm run are added
+// up.
 func (r *Record) AddStage(s journal.Stage) {
 	if r.Facts.Warm != nil {
 		for i := range r.Facts.Stages {
@@ -68,8 +69,8 @@ func (r *Record) AddStage(s journal.Stage) {
 	r.Facts.Stages = append(r.Facts.Stages, s)
 }
 
-// Info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
-// a cold one must not take it for the disk as it is.
+// Info returns the identity that a manifest is bound to. The identity of a warm run is different: its
+// copy belongs to a VM that continued to run, so a cold run must not use it.
 func (r *Record) Info(img targets.Image) manifest.Info {
 	i := manifest.Info{
 		Disk: fmt.Sprint(img.Key), Size: img.Size,

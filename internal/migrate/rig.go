@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Source is what a run needs of the host a VM lives on.
+// Source is the part of a host or vCenter that a run needs.
 type Source interface {
 	// VM reads a VM's current description by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
@@ -28,17 +28,17 @@ type Source interface {
 	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
 }
 
-// PowerOner is a Source that starts VMs: a run that is undone may have shut its VM down.
+// PowerOner is a Source that starts VMs, for undoing a run that shut its VM down.
 type PowerOner interface {
 	// PowerOn starts a VM. One that runs is no error.
 	PowerOn(ctx context.Context, vm inventory.MoRef) error
 }
 
-// Rig is what one run works with. The caller opens and closes its parts.
+// Rig contains the connections and tools of one run. The caller opens and closes them.
 type Rig struct {
-	Source    Source
-	Transport transport.Transport
-	Target    targets.Target
+	Source    Source              // host or vCenter of the VM
+	Transport transport.Transport // way to read the disks
+	Target    targets.Target      // destination of the VM
 
 	// Seen is the VM as the caller has just read it by Source: a cold run does not read it again
 	// to begin with. Nil: it does.
@@ -59,8 +59,8 @@ type Rig struct {
 	// NVRAM reads the file VM.NVRAM of a VM that is off. It may be nil.
 	NVRAM func(ctx context.Context, vm *inventory.VM) ([]byte, error)
 
-	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
-	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
+	// Boot starts the VM that a libvirt domain defines, observes its boot, and changes nothing
+	// in its images. static are the addresses that its guest should have. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error)
 
 	// Rehearse boots the VM of a warm run from its current images while the run continues. nil permits
@@ -90,7 +90,7 @@ type Rig struct {
 	// be nil.
 	Settled func(disk int32)
 
-	// Pace returns when so many bytes may be asked of the source (transport.Job). Nil: at once.
+	// Pace returns when so many bytes may be requested from the source (transport.Job). Nil: at once.
 	Pace func(ctx context.Context, bytes int64) error
 
 	// Free reports whether Pace need not be called now (transport.Job). nil means unknown.
@@ -100,7 +100,7 @@ type Rig struct {
 	// snapshots. 0 means that takeovers are not counted.
 	Epoch int64
 
-	// Turn returns when the run may transfer, and what gives the right back. It is asked by one
+	// Turn returns when the run may transfer, and a function that returns the slot. It is called by one
 	// step at a time, and waits as long as ctx. Nil: at once.
 	Turn func(ctx context.Context, s Stage) (giveBack func(), err error)
 }
@@ -109,7 +109,7 @@ type Rig struct {
 type Rehearsing struct {
 	journal.Rehearsal
 	Domain  string                 // libvirt domain XML
-	Static  []testboot.Static      // addresses that the guest is to have
+	Static  []testboot.Static      // addresses that the guest should have
 	Disks   map[string]disk.Source // disks by the files in the domain; the callee does not close them
 	Keep    string                 // folder for screens and logs
 	Scratch string                 // folder for what the guest writes; it is removed afterwards

@@ -15,7 +15,7 @@ import (
 // instances. Data written to the published VM is lost; a running published VM is a Conflict. A run that
 // does not exist is fault.NotFound. After an error it may be called again.
 func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
-	p, err := m.undoable(ctx, id)
+	p, err := m.planToUndo(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -26,32 +26,35 @@ func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
 	if st.State != workflow.Done {
 		return m.Discard(ctx, id, rig)
 	}
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := m.withdraw(ctx, p, st, rig); err != nil {
+	if err := m.withdrawVM(ctx, p, st, rig); err != nil {
 		return fmt.Errorf("roll back run %s: %w", id, err)
 	}
-	m.events.tell(id, journal.Event{Kind: journal.RunDiscarded})
-	return m.forget(ctx, id)
+	m.events.reportEvent(id, journal.Event{Kind: journal.RunDiscarded})
+	return m.forgetRun(ctx, id)
 }
 
-func (m *Migrator) withdraw(ctx context.Context, p journal.Plan, st workflow.Status, rig Rig) error {
+// withdrawVM removes the published VM from its target, and restores the source. It journals its
+// beginning first: a withdrawal that is interrupted must be completed. A running VM is fault.Conflict,
+// and nothing is removed.
+func (m *Migrator) withdrawVM(ctx context.Context, p journal.Plan, st workflow.Status, rig Rig) error {
 	facts, err := factsOf(st)
 	if err != nil {
 		return err
 	}
-	if err := m.events.record(p.ID, journal.Event{Kind: journal.Withdrawing, Failure: journal.FailureOf(unfinishedWithdrawal(p))}); err != nil {
+	if err := m.events.appendEvent(p.ID, journal.Event{Kind: journal.Withdrawing, Failure: journal.FailureOf(unfinishedWithdrawal(p))}); err != nil {
 		return err
 	}
 	err = rig.Target.Withdraw(ctx, facts.VM)
 	if fault.Is(err, fault.Conflict) { // the VM runs, and nothing was removed
-		return errors.Join(err, m.events.record(p.ID, journal.Event{Kind: journal.RunDone}))
+		return errors.Join(err, m.events.appendEvent(p.ID, journal.Event{Kind: journal.RunDone}))
 	}
 	if err != nil {
 		return err
 	}
-	return m.restore(ctx, m.pipeline.newRun(p, facts, m.newAttendance(p.ID, rig, Permit{}), ""))
+	return m.restoreSource(ctx, m.pipeline.newRun(p, facts, m.newLocalRun(p.ID, rig, Permit{}), ""))
 }

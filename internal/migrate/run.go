@@ -8,57 +8,58 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A Run is what a step works with: the record of the run, the VM at its source, its images, its right to
-// transfer, and what the user allowed. Each part is passed on alone where it is enough. A Run belongs to
+// A Run contains what a step needs: the record of the run, the VM at its source, its images, its
+// transfer slot, and the permissions. Steps pass on single parts if those are enough. A Run belongs to
 // one step.
 type Run struct {
-	Record *Record
-	VM     *SourceVM
-	Images *Images
-	Turn   *Turn
-	Retry  *Retrier
+	Record *Record   // plan, results and events
+	VM     *SourceVM // VM at its source
+	Images *Images   // images at the target
+	Turn   *Turn     // transfer slot of the run
+	Retry  *Retrier  // repeats work that fails for a reason that passes
 
-	Warm    WarmRun // warm part of the run; nil unless this process executes a warm run
-	Rig     *Rig
-	Permit  Permit
-	Options *Options
-	Store   *journal.Store
+	Warm    WarmRun        // warm part of the run; nil unless this process executes a warm run
+	Rig     *Rig           // open connections
+	Permit  Permit         // permissions of this call
+	Options *Options       // options of the Migrator
+	Store   *journal.Store // commands and files of the run
 
-	attendance *attendance
+	local *localRun // state of the run in this process
 }
 
-// newRun returns the parts of a run around its record.
-func newRun(rec *Record, a *attendance, store *journal.Store, o *Options) *Run {
+// newRun returns a Run with the record rec and the state a of this process.
+func newRun(rec *Record, a *localRun, store *journal.Store, o *Options) *Run {
 	retry := &Retrier{record: rec, opts: o}
 	return &Run{
 		Record: rec,
-		VM:     &SourceVM{record: rec, retry: retry, sight: &a.sight, rig: &a.rig, permit: a.permit, opts: o},
+		VM:     &SourceVM{record: rec, retry: retry, seen: &a.seen, rig: &a.rig, permit: a.permit, opts: o},
 		Images: &Images{record: rec, target: a.rig.Target, rig: &a.rig, permit: a.permit, opts: o, warm: a.warm},
 		Turn:   a.turn,
 		Retry:  retry,
 
 		Warm: a.warm, Rig: &a.rig, Permit: a.permit, Options: o, Store: store,
-		attendance: a,
+		local: a,
 	}
 }
 
 // With returns the run with other facts.
-func (r *Run) With(f Facts) *Run { return r.with(f, r.Record.step) }
+func (r *Run) With(f Facts) *Run { return r.withFacts(f, r.Record.step) }
 
 // Beside returns the run with a copy of its facts, for work beside its steps. Its events have the given
-// name.
-// of name.
-func (r *Run) Beside(name string) *Run { return r.with(r.Record.Facts.copied(), name) }
+// name in place of a step.
+func (r *Run) Beside(name string) *Run { return r.withFacts(r.Record.Facts.cloneFacts(), name) }
 
-func (r *Run) with(f Facts, step string) *Run {
+// withFacts returns the run with other facts and another step for events. The stored record is
+// unchanged.
+func (r *Run) withFacts(f Facts, step string) *Run {
 	rec := &Record{Plan: r.Record.Plan, Facts: f, step: step, events: r.Record.events}
-	return newRun(rec, r.attendance, r.Store, r.Options)
+	return newRun(rec, r.local, r.Store, r.Options)
 }
 
-// UnlessLate calls stop unless commit has begun: from there on the run is not given up.
-func (r *Run) UnlessLate(stop func()) { r.attendance.unlessLate(stop) }
+// UnlessLate calls stop unless commit has begun: after that the run is not canceled.
+func (r *Run) UnlessLate(stop func()) { r.local.unlessLate(stop) }
 
-// Definition is the VM as it is published.
+// Definition returns the VM as it is published.
 func (r *Run) Definition() targets.Definition {
 	def := targets.Definition{
 		Progress: r.Record.Meter(0).Delivering, VM: r.Record.Facts.VM, Images: slices.Clone(r.Record.Facts.Images), Guest: r.Record.Facts.Guest, EFI: r.Record.Facts.EFI, Hardware: r.Record.Facts.Profile,
@@ -70,9 +71,9 @@ func (r *Run) Definition() targets.Definition {
 	return def
 }
 
-// A Step is one stage of a migration.
+// A Step is one stage of a migration. A crash may interrupt each method at any point.
 type Step interface {
-	Name() string
+	Name() string // returns the name, which is part of the recorded state
 
 	// Run executes the step and adds its results to r.Record.Facts. It may run again after a crash at
 	// any point, and then does only the remaining work.

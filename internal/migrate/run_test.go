@@ -17,8 +17,8 @@ import (
 // unitRun is a run that no process drives, and that has no state directory.
 func unitRun(p journal.Plan, f Facts, rig Rig, permit Permit, o Options) *Run {
 	opts := o.withDefaults()
-	rec := &Record{Plan: p, Facts: f, events: &events{opts: &opts, runs: &attendances{}}}
-	return newRun(rec, &attendance{rig: rig, permit: permit, turn: &Turn{}}, journal.NewStore(""), &opts)
+	rec := &Record{Plan: p, Facts: f, events: &events{opts: &opts, runs: &localRuns{}}}
+	return newRun(rec, &localRun{rig: rig, permit: permit, turn: &Turn{}}, journal.NewStore(""), &opts)
 }
 
 func TestWarningsAreToldOnce(t *testing.T) {
@@ -77,15 +77,15 @@ func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 }
 
 func TestSightIsRecentForAMoment(t *testing.T) {
-	var s sight
+	var s seenVM
 	now := time.Now()
-	if s.recent(now) != nil {
+	if s.recentVM(now) != nil {
 		t.Error("seen before it was read")
 	}
 	vm := &inventory.VM{}
-	s.set(vm, now)
-	for age, recent := range map[time.Duration]bool{0: true, momentAgo: true, momentAgo + 1: false, -time.Hour: false} {
-		if got := s.recent(now.Add(age)); (got == vm) != recent {
+	s.setVM(vm, now)
+	for age, recent := range map[time.Duration]bool{0: true, recentAge: true, recentAge + 1: false, -time.Hour: false} {
+		if got := s.recentVM(now.Add(age)); (got == vm) != recent {
 			t.Errorf("after %v: %v", age, got)
 		}
 	}

@@ -20,17 +20,18 @@ import (
 // A sourceCheck compares the copied data with the source, which is read a second time or hashed by its
 // host.
 type sourceCheck struct {
-	record *Record
-	vm     *SourceVM
-	images *Images
-	retry  *Retrier
-	rig    *Rig
-	permit Permit
+	record *Record   // hashes of the first reading, and events
+	vm     *SourceVM // VM at its source
+	images *Images   // images of the run
+	retry  *Retrier  // repeats failed reads
+	rig    *Rig      // second connection to the source
+	permit Permit    // size of the sample
 }
 
-// reread reads a sample of the disk's chunks from the source a second time, over another connection,
-// and compares them with the hashes of the first reading.
-func (c *sourceCheck) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
+// rereadSample reads a sample of the disk's chunks from the source a second time, over another
+// connection, and compares them with the hashes of the first reading. If no second reading is possible,
+// it returns the reason in NotRead and no error.
+func (c *sourceCheck) rereadSample(ctx context.Context, img targets.Image) (manifest.Reread, error) {
 	none := manifest.Reread{Of: c.record.Info(img).Chunks()}
 	d, ok := c.record.Facts.VM.Disk(img.Key)
 	switch {
@@ -67,7 +68,8 @@ func (c *sourceCheck) reread(ctx context.Context, img targets.Image) (manifest.R
 	return report, nil
 }
 
-// RereadTime is how long the second reading of all disks takes at most, at a rate in bytes per second.
+// RereadTime returns the maximum time of the second reading of all disks, at a rate in bytes per
+// second; 0 if it is off.
 func RereadTime(r *Run, rate int64) time.Duration {
 	if r.Permit.Spot.None || r.Rig.Reread == nil {
 		return 0
@@ -80,18 +82,19 @@ func RereadTime(r *Run, rate int64) time.Duration {
 	return TimeFor(n, rate)
 }
 
-// cannotOpen reports whether a disk that was copied by another transport cannot be opened for the second
-// reading, or may not be by this account.
+// cannotOpen reports whether a disk that another transport has copied cannot be opened for the second
+// reading, by its format or by the permissions of the account.
 func cannotOpen(err error) bool {
 	return fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
 }
 
-// rereadOnce journals the choice of chunks before it reads the first of them: a run that fails has it
-// on record, too.
+// rereadOnce makes one attempt at the second reading. It journals the chosen chunks before it reads the
+// first of them, so that a failed run has them on record. began is set then, and a later attempt does
+// not journal them again.
 func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
 	source, by, err := c.rig.Reread(ctx, d)
 	if err != nil {
-		if changed := c.vm.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
+		if changed := c.vm.checkUnchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
 			return report, changed
 		}
 		return report, err
@@ -119,11 +122,13 @@ func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d trans
 // A differsError reports that the source differs from the copy.
 type differsError struct{ error }
 
+// Unwrap returns the fault.
 func (e *differsError) Unwrap() error { return e.error }
 
-// distrust makes the next attempt copy the whole disk again if found is a differsError. The sample is
-// too small to tell which other chunks are wrong, and another sample may miss the one that was found.
-func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
+// invalidateIfDiffers returns found. If it is a differsError, the next attempt copies the whole disk
+// again: the sample is too small to show which other chunks are wrong, and another sample may miss the
+// one that was found.
+func (c *sourceCheck) invalidateIfDiffers(img targets.Image, found error) (err error) {
 	if !errors.As(found, new(*differsError)) {
 		return found
 	}
@@ -135,13 +140,13 @@ func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
 	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
 		return errors.Join(found, err)
 	}
-	c.images.anew(img, "the source differs from the copy")
+	c.images.reportRestart(img, "the source differs from the copy")
 	return fault.New(fault.Corrupt, "%w", found).
 		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
 }
 
-// sum has the host hash the disk of an image; nil if that was not asked for.
-func (c *sourceCheck) sum(ctx context.Context, img targets.Image) (*SourceSum, error) {
+// hashOnHost returns the hash of an image's disk that the host computes; nil if it was not requested.
+func (c *sourceCheck) hashOnHost(ctx context.Context, img targets.Image) (*SourceSum, error) {
 	if !c.permit.SourceHash {
 		return nil, nil
 	}
@@ -160,8 +165,8 @@ func (c *sourceCheck) sum(ctx context.Context, img targets.Image) (*SourceSum, e
 	return &sum, nil
 }
 
-// compare holds the host's hash against the image's.
-func (s *SourceSum) compare(key int32, v Verified) error {
+// compareWith returns a differsError if the host's hash differs from that of the image of disk key.
+func (s *SourceSum) compareWith(key int32, v Verified) error {
 	ours := map[string]string{"sha256": v.SHA256, "md5": v.MD5}[s.Algorithm]
 	switch {
 	case ours == "":

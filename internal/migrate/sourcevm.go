@@ -13,55 +13,57 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// A SourceVM is the VM of a run at its source: it can be read, compared with the plan, and powered off.
+// A SourceVM is the VM of a run at its source. It reads the VM, compares it with the plan, and powers
+// it off.
 type SourceVM struct {
-	record *Record
-	retry  *Retrier
-	sight  *sight // shared by the steps that this process drives
-	rig    *Rig
-	permit Permit
-	opts   *Options
+	record *Record  // plan and facts of the run
+	retry  *Retrier // repeats calls that fail for a reason that passes
+	seen   *seenVM  // shared by the steps that this process drives
+	rig    *Rig     // connection to the source
+	permit Permit   // permission to power the VM off
+	opts   *Options // options of the Migrator
 }
 
 // Planned reads the VM and checks that its reference still identifies it: after a host was reinstalled,
-// reference 12 can be another VM. Tags and attributes are those of the run's first description: neither
-// a round nor an outage waits for them.
+// reference 12 can be another VM. Tags and attributes are those of the run's first description, because
+// reading them would delay rounds and the outage.
 func (s *SourceVM) Planned(ctx context.Context) (*inventory.VM, error) {
-	known, read := cmp.Or(s.record.Facts.VM, s.sight.last()), s.rig.Source.BareVM
+	known, read := cmp.Or(s.record.Facts.VM, s.seen.lastVM()), s.rig.Source.BareVM
 	if known == nil {
 		read = s.rig.Source.VM
 	}
-	vm, err := s.read(ctx, read)
+	vm, err := s.readVM(ctx, read)
 	if err != nil {
 		return nil, err
 	}
 	if known != nil {
 		vm.Adorn(known)
 	}
-	return vm, s.recognize(vm)
+	return vm, s.checkIdentity(vm)
 }
 
-// first is Planned, unless the caller has just read the VM.
-func (s *SourceVM) first(ctx context.Context) (*inventory.VM, error) {
+// firstVM is Planned, unless the caller has just read the VM (Rig.Seen).
+func (s *SourceVM) firstVM(ctx context.Context) (*inventory.VM, error) {
 	if s.rig.Seen == nil {
 		return s.Planned(ctx)
 	}
-	return s.rig.Seen, s.recognize(s.rig.Seen)
+	return s.rig.Seen, s.checkIdentity(s.rig.Seen)
 }
 
-// recognize makes sure that vm is the one that was planned.
-func (s *SourceVM) recognize(vm *inventory.VM) error {
+// checkIdentity returns fault.Conflict if vm is not the planned VM, and records vm as the last
+// description otherwise.
+func (s *SourceVM) checkIdentity(vm *inventory.VM) error {
 	if vm.UUID != s.record.Plan.VM.UUID || vm.InstanceUUID != s.record.Plan.VM.InstanceUUID {
 		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
 			vm.Ref, vm.Name, vm.UUID, s.record.Plan.VM.Name, s.record.Plan.VM.UUID).
 			WithHint("look up the VM again with decamp ls, and give this run up with --discard")
 	}
-	s.sight.set(vm, s.opts.Now())
+	s.seen.setVM(vm, s.opts.Now())
 	return nil
 }
 
-// read reads the VM, again and again while that fails for reasons that pass.
-func (s *SourceVM) read(ctx context.Context, read func(context.Context, string) (*inventory.VM, error)) (vm *inventory.VM, err error) {
+// readVM reads the VM with read, and retries if that fails for a reason that passes.
+func (s *SourceVM) readVM(ctx context.Context, read func(context.Context, string) (*inventory.VM, error)) (vm *inventory.VM, err error) {
 	err = s.retry.Do(ctx, 0, func() (bool, error) {
 		vm, err = read(ctx, string(s.record.Plan.VM.Ref))
 		return false, err
@@ -72,7 +74,8 @@ func (s *SourceVM) read(ctx context.Context, read func(context.Context, string) 
 	return vm, nil
 }
 
-// PowerOff does so if it must, and returns the VM as it is then.
+// PowerOff powers the VM off if it is on, and returns its new description. Changes of the disks are
+// fault.Conflict.
 func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, error) {
 	if vm.Power == inventory.PoweredOff {
 		return vm, nil
@@ -140,9 +143,9 @@ func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
 		WithHint("%s", strings.Join(remedies, "; "))
 }
 
-// unchanged checks that the VM is still off and the same as at the start of the run: days may pass
+// checkUnchanged checks that the VM is still off and the same as at the start of the run: days may pass
 // between two attempts, and hours between copy and commit.
-func (s *SourceVM) unchanged(ctx context.Context) error {
+func (s *SourceVM) checkUnchanged(ctx context.Context) error {
 	vm, err := s.Planned(ctx)
 	if err != nil {
 		return err
@@ -150,15 +153,15 @@ func (s *SourceVM) unchanged(ctx context.Context) error {
 	return s.UnchangedSince(s.record.Facts.VM, vm)
 }
 
-// unchangedLately is unchanged, but does not ask again where preflight was a moment ago.
-func (s *SourceVM) unchangedLately(ctx context.Context) error {
-	if vm := s.sight.recent(s.opts.Now()); vm != nil {
+// checkUnchangedRecent is checkUnchanged, but uses a description that is at most recentAge old.
+func (s *SourceVM) checkUnchangedRecent(ctx context.Context) error {
+	if vm := s.seen.recentVM(s.opts.Now()); vm != nil {
 		return s.UnchangedSince(s.record.Facts.VM, vm)
 	}
-	return s.unchanged(ctx)
+	return s.checkUnchanged(ctx)
 }
 
-// UnchangedSince checks that the VM is off and unchanged.
+// UnchangedSince checks that vm is off and has the disks of was.
 func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
 	if err := sameDisks(was, vm); err != nil {
 		return err
@@ -170,8 +173,8 @@ func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
 	return nil
 }
 
-// checkOff prevents two running instances: a user may have started the VM at its source during a
-// delivery of hours.
+// checkOff returns fault.Conflict if the VM is not off, because two instances would run: a user may
+// have started the VM at its source during a delivery of hours.
 func (s *SourceVM) checkOff(ctx context.Context) error {
 	vm, err := s.Planned(ctx)
 	if err != nil {

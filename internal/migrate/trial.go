@@ -21,7 +21,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 	if r.Rig.Boot == nil {
 		return fault.New(fault.Internal, "a trial boot was requested, and no trial is set")
 	}
-	domain, err := r.Rig.Target.Domain(tried(r))
+	domain, err := r.Rig.Target.Domain(trialDefinition(r))
 	if err != nil {
 		return err
 	}
@@ -61,17 +61,19 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	return leave, err
 }
 
-// tried returns the VM as it will be published, with the conversion that its images do not contain yet.
-func tried(r *Run) targets.Definition {
+// trialDefinition returns the VM as it will be published, with the overlays of the conversion in place
+// of the unchanged images.
+func trialDefinition(r *Run) targets.Definition {
 	def := r.Definition()
 	for i := range def.Images {
-		if c := r.Record.Facts.Conversion.of(def.Images[i].Key); c != nil {
+		if c := r.Record.Facts.Conversion.forDisk(def.Images[i].Key); c != nil {
 			def.Images[i].Path, def.Images[i].Format = c.Overlay, targets.QCOW2
 		}
 	}
 	return def
 }
 
+// didNotBoot returns the error for a failed trial boot, with its screen and the next command.
 func didNotBoot(r testboot.Report) error {
 	seen := ""
 	if r.Screen != "" {
@@ -88,6 +90,7 @@ func warnMissing(r *Record, report testboot.Report) {
 	}
 }
 
+// missingWarning returns the warning for an address that the guest does not have.
 func missingWarning(s testboot.Static) inventory.Warning {
 	return inventory.Warning{
 		Code: "address-missing", Text: "in the trial boot " + s.String(),

@@ -13,45 +13,43 @@ import (
 // Stage is the kind of transfer for which a run requests a slot. The values are those of package sched.
 type Stage string
 
-// LookEvery is how often a waiting run looks for orders and at the clock.
+// LookEvery is how often a waiting run checks for commands and the time.
 const LookEvery = time.Second
 
 // Stages.
 const (
 	First     Stage = "first"   // nothing of the VM was copied yet
-	Again     Stage = "again"   // a warm round, or a copy that goes on
-	AtCutover Stage = "cutover" // warm run: the VM is about to be switched off, or is off
+	Again     Stage = "again"   // a warm round, or a copy that continues
+	AtCutover Stage = "cutover" // warm run: the VM is about to be powered off, or is off
 )
 
 // A Turn is a run's transfer slot. A run requests it before the source waits for the transfer (with a
-// snapshot, or a VM that is off), and returns it as soon as the data is here: later work reads only
-// local images. All steps of a run in this process share one Turn.
-//
-// A step that transfers requests the slot if the run does not have it: after a crash it is the first
-// one to do so.
+// snapshot, or a VM that is off), and returns it when the data is copied: later work reads only local
+// images. All steps of a run in this process share one Turn. A step that transfers requests the slot if
+// the run does not have it: after a crash it is the first step to do so. It is safe for concurrent use.
 type Turn struct {
-	run   journal.ID
-	ask   func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
-	store *journal.Store
-	opts  *Options
+	run     journal.ID                                                      // id of the run
+	request func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn; nil grants slots at once
+	store   *journal.Store                                                  // commands of the run
+	opts    *Options                                                        // options of the Migrator
 
-	mu       sync.Mutex
-	giveBack func() // not nil while the run has its turn
-	over     bool   // the run is left: there is no other turn
+	mu       sync.Mutex // guards the fields below
+	giveBack func()     // returns the slot; nil while the run has none
+	closed   bool       // the run has ended here: it gets no other slot
 }
 
-// had reports whether the run has its turn.
-func (t *Turn) had() bool {
+// isHeld reports whether the run has its slot.
+func (t *Turn) isHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.giveBack != nil
 }
 
-// keep holds the granted slot until Back. When the run ends, the slot is returned at once, and the step
-// must end.
-func (t *Turn) keep(giveBack func()) error {
+// keepSlot keeps the granted slot until Back. If the run has ended, it returns the slot at once, and
+// fault.Canceled.
+func (t *Turn) keepSlot(giveBack func()) error {
 	t.mu.Lock()
-	over := t.over
+	over := t.closed
 	if !over {
 		t.giveBack = giveBack
 	}
@@ -63,7 +61,7 @@ func (t *Turn) keep(giveBack func()) error {
 	return fault.New(fault.Canceled, "the run was left while it waited for its turn")
 }
 
-// Back gives the turn back, if the run has it.
+// Back returns the slot, if the run has it.
 func (t *Turn) Back() {
 	t.mu.Lock()
 	giveBack := t.giveBack
@@ -74,22 +72,22 @@ func (t *Turn) Back() {
 	}
 }
 
-// end gives the turn back for good.
-func (t *Turn) end() {
+// closeTurn returns the slot, and prevents that the run gets another one.
+func (t *Turn) closeTurn() {
 	t.mu.Lock()
-	t.over = true
+	t.closed = true
 	t.mu.Unlock()
 	t.Back()
 }
 
-// Take returns when the run may transfer. A paused run requests no slot, and a run that was paused
-// during its wait returns the granted slot.
+// Take returns when the run may transfer. A paused run requests no slot. A run that was paused while it
+// waited returns the granted slot, and waits again.
 func (t *Turn) Take(ctx context.Context, s Stage) error {
-	for t.ask != nil && !t.had() {
+	for t.request != nil && !t.isHeld() {
 		if err := t.whilePaused(ctx); err != nil {
 			return err
 		}
-		giveBack, err := t.ask(ctx, s)
+		giveBack, err := t.request(ctx, s)
 		if err != nil {
 			return fmt.Errorf("wait for the turn: %w", err)
 		}
@@ -100,12 +98,12 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 			}
 			continue
 		}
-		return t.keep(giveBack)
+		return t.keepSlot(giveBack)
 	}
 	return nil
 }
 
-// whilePaused returns when the run is not paused.
+// whilePaused returns when the run is not paused, or with ctx's error.
 func (t *Turn) whilePaused(ctx context.Context) error {
 	for {
 		o, err := t.store.Order(t.run)

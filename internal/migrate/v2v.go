@@ -22,21 +22,22 @@ import (
 // v2vLog is the name of virt-v2v's log in the run's folder.
 const v2vLog = "virt-v2v.log"
 
-// A v2vEngine has virt-v2v change the guest of a run, on overlays beside the images.
+// A v2vEngine changes the guest of a run with virt-v2v, on overlays beside the images.
 type v2vEngine struct {
-	record   *Record
-	overlays *overlays
-	rig      *Rig
-	opts     *Options
-	folder   string // folder of its log
+	record   *Record   // results and events of the run
+	overlays *overlays // images of the run
+	rig      *Rig      // virt-v2v, and encryption keys
+	opts     *Options  // options of the Migrator
+	folder   string    // folder of virt-v2v's log
 }
 
-// keepFunc keeps what an engine changed on disks, for the hardware that boots it.
+// keepFunc stores the changes of an engine on disks, for the hardware that boots the result.
 type keepFunc func(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) error
 
-// convert has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
-// hang on its hardware before. Which bus it boots from then is seen in what virt-v2v left.
-func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
+// convertGuest changes the guest with virt-v2v on overlays beside the images, and stores the changes
+// with keep. Before that, a Linux gets device names that do not depend on its hardware. The bus that it
+// boots from is read from the result.
+func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
 	if e.rig.V2V == nil {
 		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
 	}
@@ -47,11 +48,11 @@ func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFun
 	if err := e.dropWork(); err != nil {
 		return err
 	}
-	result, err := e.prepare(ctx, o)
+	result, err := e.prepareOverlays(ctx, o)
 	if err != nil {
 		return err
 	}
-	report, err := e.rig.V2V(ctx, e.job())
+	report, err := e.rig.V2V(ctx, e.newJob())
 	if err != nil {
 		return err
 	}
@@ -62,13 +63,13 @@ func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFun
 	if report.SCSI {
 		unseen = targets.Virtio
 	}
-	return e.takeWork(ctx, result, unseen, keep)
+	return e.keepWork(ctx, result, unseen, keep)
 }
 
-// prepare makes the overlays that virt-v2v writes to, above the images. They have what Prepare
-// changed, if the guest is one for that.
-func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
-	disks, closeAll, err := e.overlays.open(ctx)
+// prepareOverlays creates the overlays that virt-v2v writes to, on top of the images. They contain the
+// changes of Rig.Prepare, if it accepts the guest.
+func (e *v2vEngine) prepareOverlays(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
+	disks, closeAll, err := e.overlays.openDisks(ctx)
 	if err != nil {
 		return convert.Result{}, err
 	}
@@ -77,7 +78,7 @@ func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.R
 	if e.rig.Prepare != nil && WindowsOf(e.record.Facts.Guest) == nil {
 		var refusal error
 		if result, refusal = e.rig.Prepare(ctx, disks, o); refusal != nil {
-			if !refused(refusal) {
+			if !isRefusal(refusal) {
 				return result, refusal
 			}
 			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
@@ -92,7 +93,8 @@ func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.R
 	return result, nil
 }
 
-func (e *v2vEngine) job() virtv2v.Job {
+// newJob returns the description of the VM for virt-v2v.
+func (e *v2vEngine) newJob() virtv2v.Job {
 	vm := e.record.Facts.VM
 	j := virtv2v.Job{
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
@@ -109,9 +111,9 @@ func (e *v2vEngine) job() virtv2v.Job {
 	return j
 }
 
-// takeWork keeps the changes in virt-v2v's overlays, for the hardware that boots the result; unseen is
+// keepWork stores the changes in virt-v2v's overlays, for the hardware that boots the result; unseen is
 // used if that cannot be determined.
-func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
+func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
 	began := e.opts.Now()
 	var disks []changedDisk
 	defer func() {
@@ -130,7 +132,7 @@ func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen 
 	if err != nil {
 		return err
 	}
-	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
@@ -138,8 +140,10 @@ func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen 
 	return nil
 }
 
+// busNames are the buses of the virtio profiles, for users.
 var busNames = map[targets.Hardware]linux.Bus{targets.Virtio: linux.VirtioSCSI, targets.VirtioBlk: linux.VirtioBlk}
 
+// changedMiB returns the size of the changed chunks, in MiB.
 func changedMiB(disks []changedDisk) (n int) {
 	for _, d := range disks {
 		n += len(d.chunks)
@@ -147,8 +151,8 @@ func changedMiB(disks []changedDisk) (n int) {
 	return n * (manifest.ChunkSize >> 20)
 }
 
-// hardwareOf reads from the disks which hardware they boot from. If that fails it returns unseen, the
-// hardware that virt-v2v itself defines.
+// hardwareOf reads from the disks which hardware they boot from. If that is not visible it returns
+// unseen, the hardware that virt-v2v itself defines.
 func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardware) (targets.Hardware, error) {
 	var srcs []disk.Source
 	for _, d := range disks {
@@ -170,7 +174,8 @@ func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardwar
 		WithHint("look for its warnings in %s; for a Windows, give it a virtio-win that has its drivers: --virtio-win PATH", v2vLog)
 }
 
-// openWork opens an image with what virt-v2v wrote above it, and finds the chunks that differ.
+// openWork opens an image with virt-v2v's overlay, and finds the chunks that differ from the image. The
+// caller closes the disk.
 func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
 	beneath, err := e.rig.Target.Read(ctx, img)
 	if err != nil {
@@ -192,13 +197,13 @@ func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedD
 	if err != nil {
 		return changedDisk{}, err
 	}
-	chunks, err := differing(ctx, src, e.record.Info(img), img, chunksOf(own))
+	chunks, err := differingChunks(ctx, src, e.record.Info(img), img, chunksOf(own))
 	return changedDisk{src, chunks}, err
 }
 
-// differing returns the chunks that differ from the image's manifest: a large part of the writes to a
-// file system repeats existing data.
-func differing(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
+// differingChunks returns those of chunks that differ from the image's manifest: many writes to a file
+// system repeat existing data. chunks must be in order.
+func differingChunks(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
 	sealed, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return nil, err
@@ -223,7 +228,7 @@ func differing(ctx context.Context, src disk.Source, info manifest.Info, img tar
 	return out, nil
 }
 
-// dropWork removes what virt-v2v wrote to.
+// dropWork removes the overlays that virt-v2v wrote to.
 func (e *v2vEngine) dropWork() error {
 	var errs []error
 	for _, img := range e.record.Facts.Images {

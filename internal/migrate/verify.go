@@ -16,15 +16,17 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// verifyStep reads every image back from the medium and compares all of it with its
-// manifest. Chunks that differ are no longer safe: the step fails, and the next attempt,
-// which begins here again, copies just these first.
+// verifyStep reads every image back from the medium and compares all of it with its manifest. Chunks
+// that differ are removed from the manifest, and the step fails. The next attempt starts with this step
+// and copies only these chunks first.
 type verifyStep struct{}
 
+// Name implements Step.
 func (verifyStep) Name() string { return StepVerify }
 
+// Run implements Step. The trial boot precedes the comparison, which may take hours.
 func (verifyStep) Run(ctx context.Context, r *Run) error {
-	if err := mend(ctx, r); err != nil {
+	if err := repairImages(ctx, r); err != nil {
 		return err
 	}
 	if err := tryBoot(ctx, r); err != nil { // before all of it is read: that may take hours
@@ -36,7 +38,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
 		g.Go(func() (err error) {
-			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verify(ctx, img)
+			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verifyImage(ctx, img)
 			return err
 		})
 	}
@@ -49,18 +51,19 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// Undo: the audit files go with the images.
+// Undo does nothing: copyStep.Undo removes the audit files with the images.
 func (verifyStep) Undo(context.Context, *Run) error { return nil }
 
-// mend copies what an earlier verify found bad, and looks into the images again.
-func mend(ctx context.Context, r *Run) error {
+// repairImages copies the chunks that an earlier verify removed, and examines and converts the images
+// again. Complete images are left unchanged.
+func repairImages(ctx context.Context, r *Run) error {
 	whole := true
 	for _, img := range r.Record.Facts.Images {
-		whole = whole && newOverlays(r).unconverted(ctx, img)
+		whole = whole && newOverlays(r).isUnconverted(ctx, img)
 	}
 	if whole {
 		for _, img := range r.Record.Facts.Images {
-			settle(r, img.Key) // copy may have been done by an earlier process
+			notifySettled(r, img.Key) // copy may have been done by an earlier process
 		}
 		return nil
 	}
@@ -77,31 +80,34 @@ func mend(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// A verifier proves the images of a run: against their manifests, and against the source.
+// A verifier compares the images of a run with their manifests, and with the source.
 type verifier struct {
-	record *Record
-	images *Images
-	source *sourceCheck
-	permit Permit
-	opts   *Options
+	record *Record      // results and events of the run
+	images *Images      // images to read back
+	source *sourceCheck // comparison with the source
+	permit Permit       // whether whole disks must be hashed
+	opts   *Options     // options of the Migrator
 }
 
+// newVerifier returns the verifier of a run.
 func newVerifier(r *Run) *verifier {
 	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit}
 	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
-func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
+// verifyImage compares one image with its manifest and the source, and returns the time as a stage.
+func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
-		err = r.source.distrust(img, err)
+		err = r.source.invalidateIfDiffers(img, err)
 	}
 	stage := journal.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 
-// readBack compares the image with its manifest and writes the audit files.
+// readBack compares the image with its manifest and writes the audit file. Wrong chunks are removed
+// from the manifest, and readBack returns an error.
 func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, error) {
 	p, err := r.provenBefore(img)
 	if err != nil {
@@ -125,8 +131,9 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	return v, nil
 }
 
-// provenBefore is what the rounds of a warm run read back since it was written, and need not be read
-// now: the VM is off, and waits. Nil where the sums of the whole disk are asked for.
+// provenBefore returns the chunks that the rounds of a warm run read back after they were written. They
+// are not read again, because the VM is off meanwhile. It returns nil for a cold run, and if the hashes
+// of the whole disk are requested.
 func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
 	if v.record.Facts.Warm == nil || v.permit.SourceHash {
 		return nil, nil
@@ -134,11 +141,11 @@ func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
 	return image.OpenProven(img.Manifest, v.record.Info(img))
 }
 
-// auditName returns the file name of the audit lines: the published image if it is byte-identical with
+// auditName returns the file name in the audit lines: the published image if it is byte-identical with
 // the disk, else the flat file on the host with the same sum. The sums are those of the copy, also if
 // the image is converted later.
 func (v *verifier) auditName(img targets.Image) string {
-	changes := img.Format != targets.Raw || v.record.Facts.Conversion.of(img.Key) != nil
+	changes := img.Format != targets.Raw || v.record.Facts.Conversion.forDisk(img.Key) != nil
 	if d, ok := v.record.Facts.VM.Disk(img.Key); ok && changes {
 		file := path.Base(d.Path.File)
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
@@ -147,7 +154,7 @@ func (v *verifier) auditName(img targets.Image) string {
 }
 
 // readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
-// source with the manifest, and has the host hash the whole disk if that was asked for.
+// source with the manifest, and makes the host hash the whole disk if that is requested.
 func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
 	var sum *SourceSum
 	var reread manifest.Reread
@@ -159,14 +166,14 @@ func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified,
 		return err
 	})
 	g.Go(func() (err error) {
-		reread, err = r.source.reread(ctx, img) // before sum: a disk that is read over NFC cannot be opened on its host
+		reread, err = r.source.rereadSample(ctx, img) // before sum: a disk that is read over NFC cannot be opened on its host
 		if fault.Is(err, fault.Conflict) {
 			<-readBack // a bad chunk leaves the manifest unsealed: report the chunk, not the manifest
 		}
 		if err != nil {
 			return err
 		}
-		sum, err = r.source.sum(ctx, img)
+		sum, err = r.source.hashOnHost(ctx, img)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -177,5 +184,5 @@ func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified,
 		return v, nil
 	}
 	v.Source = sum
-	return v, sum.compare(img.Key, v)
+	return v, sum.compareWith(img.Key, v)
 }

@@ -2,8 +2,8 @@
 //
 // A connection is accepted if it stays on this machine (a unix socket or a loopback address), or
 // if it uses TLS and verifies the server's certificate and host name, as sslmode=verify-full does.
-// Weaker modes let a machine in between read the password of the database and change what it
-// contains.
+// With weaker modes, a machine in between can read the password of the database and change its
+// contents.
 package postgres
 
 import (
@@ -49,6 +49,8 @@ func Check(cfg *pgconn.Config) error {
 	return nil
 }
 
+// checkOne returns fault.Denied if a connection to host with the TLS configuration conf leaves this
+// machine and does not verify the server. A nil conf is a connection without TLS.
 func checkOne(host string, conf *tls.Config) error {
 	if isLocal(host) || conf != nil && !conf.InsecureSkipVerify && conf.ServerName != "" {
 		return nil
@@ -61,8 +63,8 @@ func checkOne(host string, conf *tls.Config) error {
 		WithHint("use sslmode=verify-full in the URL, in $%s and in the service file, with sslrootcert=FILE if a private CA signed the server's certificate; --insecure-database accepts the risk", modeEnv)
 }
 
-// isLocal reports whether connections to host do not leave this machine. Other names than
-// localhost are not resolved: who answers for them is what TLS verifies.
+// isLocal reports whether connections to host do not leave this machine. Names other than localhost are
+// not resolved, because TLS verifies which server has the name.
 func isLocal(host string) bool {
 	if network, _ := pgconn.NetworkAddress(host, 0); network == "unix" {
 		return true

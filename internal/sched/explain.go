@@ -10,14 +10,15 @@ import (
 type Reason uint8
 
 const (
-	Undecided Reason = iota // asked for, or given back, since the last Decide
-	Full                    // too little of the required resource is free
-	Aside                   // the free part is reserved for a run that waited too long
+	Undecided Reason = iota // submitted or released since the last Decide
+	Full                    // too few units of a required resource are free
+	Aside                   // the free units are reserved for a run that waited too long
 	Closed                  // it requires a resource of capacity 0
 	Paused                  // the run or its plan is paused
 	Shut                    // outside its windows
 )
 
+// reasonNames are the fixed names of the reasons, by Reason.
 var reasonNames = [...]string{"undecided", "full", "aside", "closed", "paused", "shut"}
 
 // String returns the reason's fixed name.
@@ -31,35 +32,35 @@ func (r Reason) String() string {
 // MarshalText writes the fixed name, for JSON.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Waiting is why one run has not begun, as data; Sentence makes a line of it
-// for people.
+// Waiting is why one run has not begun, as data. Sentence returns it as one line of text for users.
 type Waiting struct {
-	Run      string    `json:"run"`
-	Plan     string    `json:"plan"`
-	Stage    Stage     `json:"stage"`
-	Priority int       `json:"priority,omitempty"`
-	Asked    time.Time `json:"asked"`
-	Why      Reason    `json:"why"`
+	Run      string    `json:"run"`                // run that waits
+	Plan     string    `json:"plan"`               // plan of the run
+	Stage    Stage     `json:"stage"`              // stage of the requested transfer
+	Priority int       `json:"priority,omitempty"` // Request.Priority; higher values go first
+	Asked    time.Time `json:"asked"`              // time of the first request; later requests of the run keep it
+	Why      Reason    `json:"why"`                // reason of the wait; the fields below depend on it
 
-	// Blocks are the resources that it lacks now, the one that is free last first.
+	// Blocks are the resources that the run lacks now. The resource that becomes free last is first, and
+	// unknown times precede known ones. It is empty unless Why is Full, Aside or Closed.
 	Blocks []Block `json:"blocks,omitempty"`
 
 	Paused string    `json:"paused,omitempty"` // paused object: "run r1", "plan p1"
-	Opens  time.Time `json:"opens,omitzero"`   // when its next window opens; zero when none does
+	Opens  time.Time `json:"opens,omitzero"`   // start of the next window; zero if no window follows
 }
 
 // A Block is one resource that a run lacks.
 type Block struct {
-	Resource string `json:"resource"`
-	Needs    int64  `json:"needs"`
-	Used     int64  `json:"used"`
-	Capacity int64  `json:"capacity"`
-	Closed   bool   `json:"closed,omitempty"`
-	Waiting  int    `json:"waiting"`         // runs that are in line and need it, this one among them
-	Aside    string `json:"aside,omitempty"` // the run that the rest is set aside for
+	Resource string `json:"resource"`         // name of the resource, such as "host:esx3/vms"
+	Needs    int64  `json:"needs"`            // units that the run requires
+	Used     int64  `json:"used"`             // units in use; more than Capacity after a limit was lowered
+	Capacity int64  `json:"capacity"`         // all units of the resource; Unlimited if it only counts
+	Closed   bool   `json:"closed,omitempty"` // the capacity is 0: no run may begin
+	Waiting  int    `json:"waiting"`          // runs in wait queues that need the resource, this run included
+	Aside    string `json:"aside,omitempty"`  // run that the remaining units are reserved for; "" if none
 
-	// Next is when the first holder is expected to end, Free when enough of them are for
-	// this run, were it alone in line. Zero is unknown: a holder without an expected end
+	// Next is when the first holder is expected to end. Free is when Needs units are expected to be free for
+	// this run, if no other run waits. Zero is unknown: a holder without an expected end
 	// is in the way. Both may have passed: expectations are not promises.
 	Next time.Time `json:"next,omitzero"`
 	Free time.Time `json:"free,omitzero"`
@@ -68,20 +69,21 @@ type Block struct {
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// A Holder is a run that has some of a resource.
+// A Holder is a run that holds units of a resource.
 type Holder struct {
-	Run    string    `json:"run"`
-	Plan   string    `json:"plan"`
-	Weight int64     `json:"weight"`
-	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // expected; zero is unknown
+	Run    string    `json:"run"`            // run that holds the units
+	Plan   string    `json:"plan"`           // plan of the run
+	Weight int64     `json:"weight"`         // units that the run holds
+	Since  time.Time `json:"since"`          // time of the grant
+	Until  time.Time `json:"until,omitzero"` // expected end of the transfer; zero if unknown
 }
 
-// A report holds the holders of resources that were looked up for it.
+// A report caches the sorted holders of each resource, so that a report on many runs sorts them once.
 type report map[*resource][]Holder
 
-// explain returns why x waits. Paused are the runs that are paused by themselves.
-func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
+// explainWait returns why x waits at now. paused contains the runs that were paused by themselves, and
+// not by their plan. It adds the holders that it sorted to seen.
+func explainWait(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
 	w := Waiting{Run: x.req.Run, Plan: x.plan.name, Stage: x.req.Stage, Priority: x.req.Priority, Asked: x.asked}
 	switch x.state {
 	case stopped:
@@ -90,16 +92,16 @@ func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting
 			w.Paused = "run " + x.req.Run
 		}
 	case shut:
-		w.Why, w.Opens = Shut, x.opens(now)
+		w.Why, w.Opens = Shut, x.nextOpening(now)
 	default:
-		w.Blocks = x.blocks(seen)
-		w.Why = why(w.Blocks)
+		w.Blocks = x.missingBlocks(seen)
+		w.Why = reasonOf(w.Blocks)
 	}
 	return w
 }
 
-// opens returns when the next window opens, zero for never.
-func (x *run) opens(now time.Time) time.Time {
+// nextOpening returns the start of the next window after now; zero if none follows.
+func (x *run) nextOpening(now time.Time) time.Time {
 	var next time.Time
 	for _, w := range x.req.Windows {
 		if w.From.After(now) && (next.IsZero() || w.From.Before(next)) {
@@ -109,23 +111,27 @@ func (x *run) opens(now time.Time) time.Time {
 	return next
 }
 
-func (x *run) blocks(seen report) []Block {
+// missingBlocks returns a Block for each resource that has no room for x, the one that becomes free
+// last first.
+func (x *run) missingBlocks(seen report) []Block {
 	var blocks []Block
 	for _, n := range x.needs {
-		if !n.res.fits(x, n.weight) {
-			blocks = append(blocks, n.res.block(x, n.weight, seen.holders(n.res)))
+		if !n.res.hasRoomFor(x, n.weight) {
+			blocks = append(blocks, n.res.newBlock(x, n.weight, seen.holdersOf(n.res)))
 		}
 	}
 	slices.SortStableFunc(blocks, func(a, b Block) int { return -compareEnds(a.Free, b.Free) })
 	return blocks
 }
 
-func (r *resource) block(x *run, weight int64, holders []Holder) Block {
+// newBlock describes why r has no room for weight units of x. holders are those of r in the order of
+// their ends; the Block shares the slice.
+func (r *resource) newBlock(x *run, weight int64, holders []Holder) Block {
 	b := Block{
-		Resource: r.name, Needs: weight, Used: r.used, Capacity: r.capacity, Closed: r.closed(),
+		Resource: r.name, Needs: weight, Used: r.used, Capacity: r.capacity, Closed: r.isClosed(),
 		Waiting: r.waiting, Holders: holders, Free: r.freeFor(weight, holders),
 	}
-	if y := r.aside; y != nil && y != x {
+	if y := r.reservedFor; y != nil && y != x {
 		b.Aside = y.req.Run
 	}
 	if len(holders) > 0 {
@@ -134,9 +140,9 @@ func (r *resource) block(x *run, weight int64, holders []Holder) Block {
 	return b
 }
 
-// why names the reason of a run that is in line. One that lacks nothing has yet to be
-// decided on.
-func why(blocks []Block) Reason {
+// reasonOf returns the reason of a run that waits for blocks. A run without blocks is Undecided: the
+// next decision grants it.
+func reasonOf(blocks []Block) Reason {
 	reason := Undecided
 	for _, b := range blocks {
 		switch {
@@ -151,7 +157,8 @@ func why(blocks []Block) Reason {
 	return reason
 }
 
-// freeFor returns when weight fits, from the expected ends of the holders. Zero is unknown.
+// freeFor returns when weight units fit, from the expected ends of the holders. It returns zero if a
+// holder without an expected end is reached first.
 func (r *resource) freeFor(weight int64, holders []Holder) time.Time {
 	used := r.used
 	for _, h := range holders {
@@ -165,8 +172,9 @@ func (r *resource) freeFor(weight int64, holders []Holder) time.Time {
 	return time.Time{}
 }
 
-// holders returns who has r, the first to end first, unknown ends last.
-func (seen report) holders(r *resource) []Holder {
+// holdersOf returns the holders of r: the first to end is first, and unknown ends are last. The slice
+// is shared and must not be changed.
+func (seen report) holdersOf(r *resource) []Holder {
 	if known, ok := seen[r]; ok {
 		return known
 	}

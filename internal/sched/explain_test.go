@@ -10,9 +10,9 @@ import (
 
 // waiting returns why a run waits. It is false for a run that does not.
 func (m *sim) waiting(run string) (Waiting, bool) {
-	for _, x := range m.s.registry.waiting() {
+	for _, x := range m.s.registry.waitingRuns() {
 		if x.req.Run == run {
-			return explain(x, m.s.queue.now, m.s.paused, report{}), true
+			return explainWait(x, m.s.queue.now, m.s.paused, report{}), true
 		}
 	}
 	return Waiting{}, false

@@ -44,7 +44,7 @@ func (o *oracle) submit(q Request) {
 	held, holds := o.holding[q.Run]
 	err := o.s.Submit(o.now, q)
 	if holds {
-		same := held.Plan == q.Plan && slices.Equal(sorted(held.Needs), sorted(q.Needs))
+		same := held.Plan == q.Plan && slices.Equal(sortNeeds(held.Needs), sortNeeds(q.Needs))
 		if (err == nil) != same {
 			o.t.Fatalf("submit %+v while %+v is held: %v", q, held, err)
 		}
@@ -99,7 +99,7 @@ func (o *oracle) decide() []Grant {
 
 func (o *oracle) check(g Grant) {
 	q, ok := o.waiting[g.Run]
-	if !ok || !slices.Equal(sorted(q.Needs), g.Needs) || g.Plan != q.Plan {
+	if !ok || !slices.Equal(sortNeeds(q.Needs), g.Needs) || g.Plan != q.Plan {
 		o.t.Fatalf("granted %+v; asked for %+v (%v)", g, q, ok)
 	}
 	if !o.eligible(q) || !o.fits(q) {
@@ -228,7 +228,7 @@ func (o *oracle) empty() {
 		o.t.Fatalf("left: %d runs, %d fresh", len(s.registry.runs), len(s.queue.fresh))
 	}
 	for name, r := range s.registry.resources {
-		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.aside != nil {
+		if len(r.holders)+len(r.uses)+len(r.lanes)+len(r.byKey)+r.waiting != 0 || r.used != 0 || r.backlog != 0 || r.reservedFor != nil {
 			o.t.Fatalf("left at %s: %+v", name, r)
 		}
 	}

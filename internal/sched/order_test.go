@@ -183,7 +183,7 @@ func TestNothingIsSetAsideForWhatIsClosed(t *testing.T) {
 	for m.now.Before(epoch.Add(5 * time.Hour)) {
 		m.decide()
 		if r := m.s.registry.resources["target:t/disks"]; r.used < 4 {
-			t.Fatalf("at %v: %d of 4 in use, set aside: %v", m.now, r.used, r.aside != nil)
+			t.Fatalf("at %v: %d of 4 in use, set aside: %v", m.now, r.used, r.reservedFor != nil)
 		}
 		m.step()
 	}

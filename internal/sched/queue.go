@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// A queue has the runs that wait, and decides which of them may begin. It looks only at resources where something
-// has changed.
+// A queue contains the runs that wait, and decides which of them may begin. A decision checks only the
+// resources that have changed since the last one.
 type queue struct {
-	patience time.Duration
-	now      time.Time // time of the last decision
-	fresh    []*run    // runs that came since the last decision
-	dirty    dirtyHeap // resources whose wait queues have to be looked at
-	windows  windowQueue
-	version  uint64 // counts grants: claims that were worked out before are stale
+	patience time.Duration // how long smaller requests may pass a run before its missing units are reserved
+	now      time.Time     // time of the last decision
+	fresh    []*run        // runs that were added since the last decision
+	dirty    dirtyHeap     // resources whose wait queues must be checked
+	windows  windowQueue   // waiting runs by the next change of their windows
+	version  uint64        // counts grants; a claim of an earlier version is stale
 }
 
-// enter adds x: the next decision looks at it.
-func (q *queue) enter(x *run) {
+// addRun adds x, and counts it as waiting at all resources that it needs. The next decision places it.
+func (q *queue) addRun(x *run) {
 	x.state = fresh
 	q.fresh = append(q.fresh, x)
 	for _, n := range x.needs {
 		n.res.waiting++
-		n.res.backlog += x.work()
+		n.res.backlog += x.workSeconds()
 	}
 }
 
-// leave removes x if it waits for a resource, and leaves it in state to.
-func (q *queue) leave(x *run, to state) {
+// removeRun removes x if it waits for a resource, and sets its state. The run loses its seniority and
+// its reservations.
+func (q *queue) removeRun(x *run, to state) {
 	was := x.state
 	x.state = to
 	if was != fresh && was != parked {
@@ -38,17 +39,18 @@ func (q *queue) leave(x *run, to state) {
 	}
 	for _, n := range x.needs {
 		n.res.waiting--
-		n.res.backlog -= x.work()
+		n.res.backlog -= x.workSeconds()
 		if n.res.waiting == 0 {
 			n.res.backlog = 0 // without rounding errors
 		}
 	}
-	x.due, x.elder, x.missed = time.Time{}, false, 0
+	x.passedSince, x.elder, x.missed = time.Time{}, false, 0
 	q.dropReservations(x)
 }
 
-// hold counts the resources of x as held from now on.
-func (q *queue) hold(x *run) {
+// holdResources counts the resources of x as held from the time of the decision. Each call makes all
+// claims stale.
+func (q *queue) holdResources(x *run) {
 	q.version++
 	x.since, x.until = q.now, time.Time{}
 	if x.req.Expected > 0 {
@@ -56,21 +58,22 @@ func (q *queue) hold(x *run) {
 	}
 	x.plan.holding++
 	for _, n := range x.needs {
-		n.res.take(x, n.weight)
+		n.res.addHolder(x, n.weight)
 	}
 }
 
-// giveBack ends hold.
-func (q *queue) giveBack(x *run) {
+// releaseResources ends holdResources, and marks the resources of x dirty.
+func (q *queue) releaseResources(x *run) {
 	x.plan.holding--
 	for _, n := range x.needs {
-		n.res.give(x, n.weight)
-		q.touch(n.res)
+		n.res.removeHolder(x, n.weight)
+		q.markDirty(n.res)
 	}
 }
 
-// touch makes the decision under way, or the next one, look at r's wait queue again: there may be room.
-func (q *queue) touch(r *resource) {
+// markDirty makes the current decision, or the next one, check the wait queue of r again. A resource
+// without waiting runs is left out.
+func (q *queue) markDirty(r *resource) {
 	switch {
 	case r.dirty.index == 0 && len(r.lanes) > 0:
 		r.dirty.version = 0
@@ -84,14 +87,18 @@ func (q *queue) touch(r *resource) {
 // A dirtyEntry is a resource's entry in the dirtyHeap.
 type dirtyEntry struct {
 	claim
-	version uint64 // version of the queue when claim was worked out; 0 is never
-	index   int    // position in the heap, from 1; 0 if it is not in it
+	version uint64 // queue.version when claim was computed; 0 if it was not
+	index   int    // position in the heap, from 1; 0 if the resource is not in it
 }
 
-// A dirtyHeap has the resources without a claim on top, then those with the first claim.
+// A dirtyHeap is a heap of resources. Resources without a claim are on top, followed by the one with
+// the best claim.
 type dirtyHeap []*resource
 
+// Len implements heap.Interface.
 func (h dirtyHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface: a resource whose claim must be computed precedes all computed claims.
 func (h dirtyHeap) Less(i, j int) bool {
 	a, b := &h[i].dirty, &h[j].dirty
 	if a.version == 0 || b.version == 0 {
@@ -99,14 +106,20 @@ func (h dirtyHeap) Less(i, j int) bool {
 	}
 	return a.before(b.claim)
 }
+
+// Swap implements heap.Interface, and updates the indexes of the resources.
 func (h dirtyHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].dirty.index, h[j].dirty.index = i+1, j+1
 }
+
+// Push implements heap.Interface. r is a *resource.
 func (h *dirtyHeap) Push(r any) {
 	*h = append(*h, r.(*resource))
 	r.(*resource).dirty.index = len(*h)
 }
+
+// Pop implements heap.Interface. The returned resource has index 0.
 func (h *dirtyHeap) Pop() any {
 	end := len(*h) - 1
 	r := (*h)[end]

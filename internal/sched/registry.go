@@ -8,21 +8,22 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A registry has the resources, plans and runs of a Scheduler by their names.
+// A registry contains the resources, plans and runs of a Scheduler by their names.
 type registry struct {
-	resources map[string]*resource
-	plans     map[string]*plan
-	runs      map[string]*run
-	seq       uint64     // last number that a plan or a run got
-	now       *time.Time // time of the last decision, for the resources
+	resources map[string]*resource // resources by name; they are never removed
+	plans     map[string]*plan     // plans with runs, a pause, or a weight other than 1
+	runs      map[string]*run      // runs that wait or hold resources
+	seq       uint64               // last sequence number that was given to a plan or a run
+	now       *time.Time           // time of the last decision, for the resources
 }
 
+// newRegistry returns an empty registry. Resources read the time of the current decision from now.
 func newRegistry(now *time.Time) *registry {
 	return &registry{resources: map[string]*resource{}, plans: map[string]*plan{}, runs: map[string]*run{}, now: now}
 }
 
-// resource returns the resource of that name. It makes one that is closed if there was none.
-func (g *registry) resource(name string) *resource {
+// resourceNamed returns the resource of that name. It adds a closed resource if none exists.
+func (g *registry) resourceNamed(name string) *resource {
 	r := g.resources[name]
 	if r == nil {
 		r = &resource{
@@ -37,8 +38,8 @@ func (g *registry) resource(name string) *resource {
 	return r
 }
 
-// plan returns the plan of that name. It makes one of weight 1 if there was none.
-func (g *registry) plan(name string) *plan {
+// planNamed returns the plan of that name. It adds a plan of weight 1 if none exists.
+func (g *registry) planNamed(name string) *plan {
 	p := g.plans[name]
 	if p == nil {
 		g.seq++
@@ -48,39 +49,42 @@ func (g *registry) plan(name string) *plan {
 	return p
 }
 
-// tidy forgets a plan without runs and settings: thousands come and go in the life of a server.
-func (g *registry) tidy(p *plan) {
+// dropIdlePlan removes a plan without runs and settings: a server handles thousands of plans in its
+// lifetime.
+func (g *registry) dropIdlePlan(p *plan) {
 	if p.runs == 0 && !p.paused && p.weight == 1 {
 		delete(g.plans, p.name)
 	}
 }
 
-// add adds a run in state gone. Seq is its place in the order of arrival; 0 is the next one.
-func (g *registry) add(q Request, seq uint64) *run {
+// addRun adds a run in state gone. seq is its position in the order of arrival; 0 means the next one.
+// The registry copies the slices of q.
+func (g *registry) addRun(q Request, seq uint64) *run {
 	if seq == 0 {
 		g.seq++
 		seq = g.seq
 	}
-	q.Needs, q.Windows = sorted(q.Needs), slices.Clone(q.Windows)
-	x := &run{req: q, plan: g.plan(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
+	q.Needs, q.Windows = sortNeeds(q.Needs), slices.Clone(q.Windows)
+	x := &run{req: q, plan: g.planNamed(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
 	for _, n := range q.Needs {
-		x.needs = append(x.needs, need{g.resource(n.Resource), n.Weight})
+		x.needs = append(x.needs, need{g.resourceNamed(n.Resource), n.Weight})
 	}
 	x.plan.runs++
 	g.runs[q.Run] = x
 	return x
 }
 
-// remove removes a run.
-func (g *registry) remove(x *run) {
+// removeRun removes a run, and its plan if that has no other run and no settings.
+func (g *registry) removeRun(x *run) {
 	x.state = gone
 	delete(g.runs, x.req.Run)
 	x.plan.runs--
-	g.tidy(x.plan)
+	g.dropIdlePlan(x.plan)
 }
 
-// check returns an error if a request or its resources are invalid.
-func (g *registry) check(q Request) error {
+// checkRequest returns fault.Invalid if q is malformed, needs nothing, or names a resource without
+// SetCapacity.
+func (g *registry) checkRequest(q Request) error {
 	if err := q.check(); err != nil {
 		return err
 	}
@@ -95,8 +99,8 @@ func (g *registry) check(q Request) error {
 	return nil
 }
 
-// waiting returns the runs that wait, in the order of their arrival.
-func (g *registry) waiting() []*run {
+// waitingRuns returns the runs that wait, paused ones included, in the order of their arrival.
+func (g *registry) waitingRuns() []*run {
 	var waiting []*run
 	for _, x := range g.runs {
 		if x.state != holding {

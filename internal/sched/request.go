@@ -13,7 +13,8 @@ import (
 // of weights stay within an int64.
 const MaxWeight = 1 << 40
 
-// maxPriority bounds Request.Priority on both sides. No user has so many classes.
+// maxPriority bounds Request.Priority on both sides. run.rank adds twice this number to the priority of
+// cutovers.
 const maxPriority = 1_000_000
 
 // A Need is a weighted share of one resource.
@@ -28,12 +29,13 @@ type Stage uint8
 
 const (
 	First   Stage = iota // nothing of the VM was copied yet
-	Again                // a warm round, or a copy that goes on: there is something to lose
-	Cutover              // the VM is off: its users wait
+	Again                // a warm round, or a copy that continues
+	Cutover              // the VM is off
 
-	stages
+	stages // number of stages
 )
 
+// stageNames are the fixed names of the stages, by Stage.
 var stageNames = [stages]string{"first", "again", "cutover"}
 
 // String returns the stage's fixed name.
@@ -50,32 +52,35 @@ func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // A Window is a span of time in which a run may begin: From until before To. A zero end is open. It
 // does not limit the end of the run.
 type Window struct {
-	From, To time.Time
+	From, To time.Time // beginning (inclusive) and end (exclusive); zero is open
 }
 
-func (w Window) begun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
-func (w Window) over(now time.Time) bool  { return !w.To.IsZero() && !now.Before(w.To) }
+// hasBegun reports whether now is not before the beginning of the window.
+func (w Window) hasBegun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
+
+// isOver reports whether now is at or after the end of the window.
+func (w Window) isOver(now time.Time) bool { return !w.To.IsZero() && !now.Before(w.To) }
 
 // A Request lists everything that one transfer requires, all or nothing.
 type Request struct {
 	Run  string // run of the request; one request for each run at a time
-	Plan string // plan to whose share it counts
+	Plan string // plan whose share the request counts to
 
 	// Priority goes before everything but Cutover: while a request of a higher priority
 	// fits, none of a lower one is granted.
 	Priority int
 
-	Stage Stage
+	Stage Stage // kind of the transfer; it orders runs of one plan
 
 	// Needs name each resource once. A weight above a resource's capacity is granted when
 	// no other run has any of it.
 	Needs []Need
 
-	// Expected is how long the transfer is likely to hold its needs; 0 is unknown. It
-	// orders runs and makes estimates. Nothing is taken away from a run that takes longer.
+	// Expected is how long the transfer is likely to hold its needs; 0 is unknown. It orders runs and
+	// determines estimates. A run that takes longer keeps its resources.
 	Expected time.Duration
 
-	// Windows are when the run may begin; none means at any time.
+	// Windows are the times at which the run may begin; none means at any time.
 	Windows []Window
 }
 
@@ -94,6 +99,8 @@ func (q Request) check() error {
 	return errors.Join(checkNeeds(q.Run, q.Needs), checkWindows(q.Run, q.Windows))
 }
 
+// checkNeeds returns fault.Invalid for a weight outside of 1 to MaxWeight and for a resource that is
+// named twice.
 func checkNeeds(run string, needs []Need) error {
 	for i, n := range needs {
 		if n.Resource == "" || n.Weight < 1 || n.Weight > MaxWeight {
@@ -106,17 +113,18 @@ func checkNeeds(run string, needs []Need) error {
 	return nil
 }
 
+// checkWindows returns fault.Invalid for a window that ends at or before its beginning.
 func checkWindows(run string, windows []Window) error {
 	for _, w := range windows {
-		if !w.From.IsZero() && w.over(w.From) {
+		if !w.From.IsZero() && w.isOver(w.From) {
 			return fault.New(fault.Invalid, "run %s: a window from %v to %v", run, w.From, w.To)
 		}
 	}
 	return nil
 }
 
-// sorted returns needs by the names of their resources.
-func sorted(needs []Need) []Need {
+// sortNeeds returns a copy of needs, sorted by the names of the resources.
+func sortNeeds(needs []Need) []Need {
 	needs = slices.Clone(needs)
 	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Resource, b.Resource) })
 	return needs

@@ -5,44 +5,45 @@ import (
 	"time"
 )
 
-// Unlimited is the capacity of a resource that is counted but never refuses.
+// Unlimited is the capacity of a resource that is counted and never refuses.
 const Unlimited = math.MaxInt64
 
-// A resource is one limit: how much there is, who has it, and who waits for it.
+// A resource is one limit, with its holders and the runs that wait for it.
 //
-// A waiting run is in the line of one of its resources only. While that resource is not
-// dirty it has no room for the run, so decisions do not look at it until something is
-// given back there. That is what makes a decision cost what changed, not what waits.
+// A waiting run is in the wait queue of one of its resources only. While that resource is not
+// dirty, it has no room for the run, so decisions do not check it until units are
+// released there. Therefore the cost of a decision depends on the changes, and not on the waiting runs.
 type resource struct {
-	name     string
-	capacity int64
-	used     int64 // may be above capacity: a weight alone, a restored run, a lowered limit
-	holders  map[*run]bool
-	uses     map[*plan]*use
+	name     string         // name from SetCapacity, such as "host:esx3/vms"
+	capacity int64          // units of the resource; 0 is closed
+	used     int64          // may be above capacity: a weight alone, a restored run, a lowered limit
+	holders  map[*run]bool  // runs that hold units
+	uses     map[*plan]*use // use by plan; only plans with units or lanes
 
-	waiting int     // runs that are in any line and need it
-	backlog float64 // seconds of work of those
+	waiting int     // waiting runs that need the resource, at whichever resource they wait
+	backlog float64 // work of those runs, in seconds
 
-	// aside is the elder whose missing units are reserved here: other runs of its rank and below get
-	// the remaining units. nil if there is none.
-	aside *run
+	// reservedFor is the elder whose missing units are reserved here: other runs of its rank and below get the remaining
+	// units. nil if no units are reserved.
+	reservedFor *run
 
 	waitQueue
-	dirty dirtyEntry
-	now   *time.Time // time of the decision under way, or of the last one
+	dirty dirtyEntry // entry in queue.dirty
+	now   *time.Time // time of the current decision, or of the last one; shared with the queue
 }
 
-// A use is what the runs of one plan have of one resource.
+// A use is what the runs of one plan hold of one resource.
 type use struct {
-	plan  *plan
-	used  [stages]int64
-	lanes int
+	plan  *plan         // plan of the runs
+	used  [stages]int64 // units by Stage
+	lanes int           // lanes of the plan in the wait queue
 }
 
-func (u *use) total() int64 { return u.used[First] + u.used[Again] + u.used[Cutover] }
+// totalUnits returns the units of all stages.
+func (u *use) totalUnits() int64 { return u.used[First] + u.used[Again] + u.used[Cutover] }
 
-// use returns p's count at r, made when it is not there.
-func (r *resource) use(p *plan) *use {
+// useOf returns the use of p at r. It adds an empty one if none exists.
+func (r *resource) useOf(p *plan) *use {
 	u := r.uses[p]
 	if u == nil {
 		u = &use{plan: p}
@@ -51,24 +52,24 @@ func (r *resource) use(p *plan) *use {
 	return u
 }
 
-// drop forgets p's count when there is nothing in it.
-func (r *resource) drop(u *use) {
-	if u.total() == 0 && u.lanes == 0 {
+// dropUse removes u if it has neither units nor lanes.
+func (r *resource) dropUse(u *use) {
+	if u.totalUnits() == 0 && u.lanes == 0 {
 		delete(r.uses, u.plan)
 	}
 }
 
-// closed reports whether nothing may begin here at all.
-func (r *resource) closed() bool { return r.capacity == 0 }
+// isClosed reports whether no run may begin at r.
+func (r *resource) isClosed() bool { return r.capacity == 0 }
 
-// limit is the largest weight that a run of this rank may take now: everything, if
-// no run has any and nothing is set aside. X is the run; nil is any run that is no elder.
-func (r *resource) limit(rank int64, x *run) int64 {
-	if r.closed() {
+// weightLimit returns the largest weight that a run of this rank may get now. It is Unlimited if no run
+// holds units and none are reserved. x is the run; nil is any run that is not an elder.
+func (r *resource) weightLimit(rank int64, x *run) int64 {
+	if r.isClosed() {
 		return 0
 	}
 	free := r.capacity - r.used
-	if y := r.aside; y != nil && y.binds(rank, x) {
+	if y := r.reservedFor; y != nil && y.excludesRank(rank, x) {
 		return max(0, free-min(y.weightOf(r), r.capacity))
 	}
 	if r.used == 0 {
@@ -77,30 +78,32 @@ func (r *resource) limit(rank int64, x *run) int64 {
 	return max(0, free)
 }
 
-func (r *resource) fits(x *run, weight int64) bool {
-	return weight <= r.limit(x.rank(), x) || weight <= r.loan(x.rank()) && x.brief(r.aside, *r.now)
+// hasRoomFor reports whether x may get weight units now: free units, or reserved units for a short run.
+func (r *resource) hasRoomFor(x *run, weight int64) bool {
+	return weight <= r.weightLimit(x.rank(), x) || weight <= r.loanLimit(x.rank()) && x.endsBefore(r.reservedFor, *r.now)
 }
 
-// loan returns the largest weight that a run of this rank may use of the reserved units, if it is
-// short: the elder cannot start yet.
-func (r *resource) loan(rank int64) int64 {
-	if y := r.aside; y == nil || r.closed() || !y.binds(rank, nil) {
+// loanLimit returns the largest weight of reserved units that a short run of this rank may use
+// meanwhile. It is 0 if no units are reserved against that rank.
+func (r *resource) loanLimit(rank int64) int64 {
+	if y := r.reservedFor; y == nil || r.isClosed() || !y.excludesRank(rank, nil) {
 		return 0
 	}
 	return max(0, r.capacity-r.used)
 }
 
-// take and give count what a run begins and ceases to hold.
-func (r *resource) take(x *run, weight int64) {
+// addHolder counts weight units as held by x.
+func (r *resource) addHolder(x *run, weight int64) {
 	r.used += weight
 	r.holders[x] = true
-	r.use(x.plan).used[x.req.Stage] += weight
+	r.useOf(x.plan).used[x.req.Stage] += weight
 }
 
-func (r *resource) give(x *run, weight int64) {
+// removeHolder ends addHolder with the same weight.
+func (r *resource) removeHolder(x *run, weight int64) {
 	r.used -= weight
 	delete(r.holders, x)
-	u := r.use(x.plan)
+	u := r.useOf(x.plan)
 	u.used[x.req.Stage] -= weight
-	r.drop(u)
+	r.dropUse(u)
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Holding is what a run was granted before a crash, as its journal has it.
+// A Holding is a grant from before a crash, as the caller's journal records it.
 type Holding struct {
-	Run   string    `json:"run"`
-	Plan  string    `json:"plan"`
-	Stage Stage     `json:"stage"`
-	Needs []Need    `json:"needs"`
-	Since time.Time `json:"since"`
-	Until time.Time `json:"until,omitzero"`
+	Run   string    `json:"run"`            // run that holds the resources
+	Plan  string    `json:"plan"`           // plan of the run
+	Stage Stage     `json:"stage"`          // stage of the transfer
+	Needs []Need    `json:"needs"`          // resources that the run holds
+	Since time.Time `json:"since"`          // time of the grant
+	Until time.Time `json:"until,omitzero"` // expected end of the transfer; zero if unknown
 }
 
 // Restore counts resources that were held before a crash. It is a fact and not a request: capacities,
@@ -24,24 +24,26 @@ type Holding struct {
 func (s *Scheduler) Restore(holdings ...Holding) error {
 	var errs []error
 	for _, h := range holdings {
-		errs = append(errs, s.restore(h))
+		errs = append(errs, s.restoreHolding(h))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Scheduler) restore(h Holding) error {
+// restoreHolding counts one holding. It returns fault.Conflict if the run waits, or holds other
+// resources.
+func (s *Scheduler) restoreHolding(h Holding) error {
 	q := Request{Run: h.Run, Plan: h.Plan, Stage: h.Stage, Needs: h.Needs}
 	if err := q.check(); err != nil {
 		return err
 	}
 	if x := s.registry.runs[h.Run]; x != nil {
-		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sorted(h.Needs), x.held()) {
+		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sortNeeds(h.Needs), x.heldNeeds()) {
 			return fault.New(fault.Conflict, "run %s is there already, and holds something else", h.Run)
 		}
 		return nil
 	}
-	x := s.registry.add(q, 0)
-	s.queue.hold(x)
+	x := s.registry.addRun(q, 0)
+	s.queue.holdResources(x)
 	x.state, x.since, x.until = holding, h.Since, h.Until
 	return nil
 }

@@ -16,14 +16,14 @@ const DefaultPatience = 5 * time.Minute
 // A Scheduler decides which run may use which resources. It is not safe for concurrent use: one goroutine owns it. The
 // zero value is not ready; use New.
 type Scheduler struct {
-	registry *registry
-	queue    *queue
-	paused   map[string]bool // runs
+	registry *registry       // resources, plans and runs by name
+	queue    *queue          // waiting runs
+	paused   map[string]bool // names of runs that PauseRun paused, also before their first request
 }
 
-// Options say how to decide. The zero value of each field means its default.
+// Options configure a Scheduler. The zero value of each field means its default.
 type Options struct {
-	Patience time.Duration // default DefaultPatience
+	Patience time.Duration // how long a run may be passed before its missing units are reserved; default DefaultPatience
 }
 
 // New returns a scheduler without resources.
@@ -41,16 +41,16 @@ func (s *Scheduler) SetCapacity(name string, units int64) error {
 	if name == "" || units < 0 {
 		return fault.New(fault.Invalid, "resource %q with %d units", name, units)
 	}
-	r := s.registry.resource(name)
+	r := s.registry.resourceNamed(name)
 	r.capacity = units
 	if units == 0 { // runs that wait for it keep others from nothing
 		for _, other := range s.registry.resources {
-			if x := other.aside; x != nil && x.weightOf(r) > 0 {
+			if x := other.reservedFor; x != nil && x.weightOf(r) > 0 {
 				s.queue.dropReservations(x)
 			}
 		}
 	}
-	s.queue.touch(r)
+	s.queue.markDirty(r)
 	return nil
 }
 
@@ -60,9 +60,9 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 	if name == "" || weight < 1 {
 		return fault.New(fault.Invalid, "plan %q with weight %d", name, weight).WithHint("use a weight of 1, the default, or more")
 	}
-	p := s.registry.plan(name)
+	p := s.registry.planNamed(name)
 	p.weight = float64(weight)
-	s.registry.tidy(p)
+	s.registry.dropIdlePlan(p)
 	return nil
 }
 
@@ -72,13 +72,15 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 func (s *Scheduler) Submit(now time.Time, requests ...Request) error {
 	var errs []error
 	for _, q := range requests {
-		errs = append(errs, s.submit(now, q))
+		errs = append(errs, s.submitRequest(now, q))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Scheduler) submit(now time.Time, q Request) error {
-	if err := s.registry.check(q); err != nil {
+// submitRequest handles one request of Submit. A waiting run keeps its position and the time of its
+// first request.
+func (s *Scheduler) submitRequest(now time.Time, q Request) error {
+	if err := s.registry.checkRequest(q); err != nil {
 		return err
 	}
 	asked, seq := now, uint64(0)
@@ -89,45 +91,47 @@ func (s *Scheduler) submit(now time.Time, q Request) error {
 		asked, seq = x.asked, x.seq
 		s.Release(q.Run)
 	}
-	x := s.registry.add(q, seq)
+	x := s.registry.addRun(q, seq)
 	x.asked = asked
-	s.review(x, now)
+	s.reviewState(x, now)
 	return nil
 }
 
-// review puts a run that waits where it belongs: into the queue, or out of it while it is paused or outside its windows.
-func (s *Scheduler) review(x *run, now time.Time) {
-	s.queue.windows.note(x, now)
+// reviewState moves a waiting run into the queue, or out of it while it is paused or outside its
+// windows.
+func (s *Scheduler) reviewState(x *run, now time.Time) {
+	s.queue.windows.noteChange(x, now)
 	switch {
 	case s.paused[x.req.Run] || x.plan.paused:
-		s.queue.leave(x, stopped)
-	case !x.open(now):
-		s.queue.leave(x, shut)
+		s.queue.removeRun(x, stopped)
+	case !x.mayBegin(now):
+		s.queue.removeRun(x, shut)
 	case x.state != fresh && x.state != parked:
-		s.queue.enter(x)
+		s.queue.addRun(x)
 	}
 }
 
+// sameNeeds returns nil if q is the request that x holds already, and fault.Conflict otherwise.
 func sameNeeds(x *run, q Request) error {
-	if q.Plan == x.req.Plan && slices.Equal(sorted(q.Needs), x.req.Needs) {
+	if q.Plan == x.req.Plan && slices.Equal(sortNeeds(q.Needs), x.req.Needs) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "run %s holds %v and requests %v", q.Run, x.req.Needs, q.Needs).WithHint("release its resources first")
 }
 
-// Release gives back all that the run holds, or takes it out of line where it waits. It
-// reports whether there was anything: a second release is harmless.
+// Release ends the grant of a run, or removes the run from the queue. It reports whether the run was
+// known: a second release is harmless.
 func (s *Scheduler) Release(name string) bool {
 	x := s.registry.runs[name]
 	if x == nil {
 		return false
 	}
 	if x.state == holding {
-		s.queue.giveBack(x)
+		s.queue.releaseResources(x)
 	} else {
-		s.queue.leave(x, gone)
+		s.queue.removeRun(x, gone)
 	}
-	s.registry.remove(x)
+	s.registry.removeRun(x)
 	return true
 }
 
@@ -136,17 +140,17 @@ func (s *Scheduler) Release(name string) bool {
 func (s *Scheduler) Decide(now time.Time) []Grant {
 	s.queue.now = now
 	for x := s.queue.windows.pop(now); x != nil; x = s.queue.windows.pop(now) {
-		s.review(x, now)
+		s.reviewState(x, now)
 	}
-	return s.queue.decide()
+	return s.queue.decideGrants()
 }
 
-// Wake returns when to call Decide although nothing changed: a window opens or closes.
-// It is false when no such time is known.
-func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.next() }
+// Wake returns when to call Decide although nothing changed, because a window opens or closes. It
+// returns false if no such time is known.
+func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.nextChange() }
 
-// Expect sets when a run that holds is now likely to end, for the estimates of the runs that
-// wait for it. The zero time is unknown.
+// Expect sets when a run that holds resources is now likely to end, for the estimates of the runs that
+// wait for it. The zero time is unknown. Other runs are left unchanged.
 func (s *Scheduler) Expect(name string, until time.Time) {
 	if x := s.registry.runs[name]; x != nil && x.state == holding {
 		x.until = until
@@ -159,8 +163,8 @@ func (s *Scheduler) Holds(name string) bool {
 	return x != nil && x.state == holding
 }
 
-// held returns what x needs, or still holds.
-func (x *run) held() []Need {
+// heldNeeds returns what x needs, sorted by name, in a new slice.
+func (x *run) heldNeeds() []Need {
 	needs := make([]Need, len(x.needs))
 	for i, n := range x.needs {
 		needs[i] = Need{n.res.name, n.weight}

@@ -149,7 +149,7 @@ func TestRestoredFleetGoesOn(t *testing.T) {
 		fresh := newSim(t, m.caps)
 		for _, q := range m.asked {
 			if x := m.s.registry.runs[q.Run]; x != nil && x.state == holding {
-				if err := fresh.s.Restore(Holding{Run: q.Run, Plan: q.Plan, Needs: x.held(), Since: x.since, Until: x.until}); err != nil {
+				if err := fresh.s.Restore(Holding{Run: q.Run, Plan: q.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until}); err != nil {
 					t.Fatal(err)
 				}
 			} else if x != nil {
@@ -173,7 +173,7 @@ func TestTreeFindsTheFirstThatFits(t *testing.T) {
 			x := &run{seq: uint64(n), req: Request{Expected: time.Duration(rng.IntN(30)) * time.Minute}}
 			tr.insert(x, int64(1+rng.IntN(40)))
 			at, _ := slices.BinarySearchFunc(model, x, func(a, b *run) int {
-				if a.ahead(b) {
+				if a.isAhead(b) {
 					return -1
 				}
 				return 1
@@ -185,10 +185,10 @@ func TestTreeFindsTheFirstThatFits(t *testing.T) {
 			model = slices.Delete(model, at, at+1)
 		}
 		limit, longest := int64(rng.IntN(45)), time.Duration(rng.IntN(30))*time.Minute
-		if got, want := tr.first(limit), find(model, limit, time.Hour, 0); got != want {
+		if got, want := tr.firstWithin(limit), find(model, limit, time.Hour, 0); got != want {
 			t.Fatalf("first of weight %d: %v, want %v", limit, got, want)
 		}
-		if got, want := tr.brief(longest, limit), find(model, limit, longest, 1); got != want {
+		if got, want := tr.firstShort(longest, limit), find(model, limit, longest, 1); got != want {
 			t.Fatalf("first of weight %d and length %v: %v, want %v", limit, longest, got, want)
 		}
 	}

@@ -20,11 +20,12 @@ func (w Waiting) Sentence(now time.Time) string {
 	case Undecided:
 		return "about to begin"
 	}
-	return w.worst().sentence(now)
+	return w.worstBlock().toSentence(now)
 }
 
-// worst returns the block for the line: a closed resource, else the one that is free last.
-func (w Waiting) worst() Block {
+// worstBlock returns the block for the sentence: a closed resource, else the one that becomes free
+// last. w must have a block.
+func (w Waiting) worstBlock() Block {
 	for _, b := range w.Blocks {
 		if b.Closed {
 			return b
@@ -33,26 +34,28 @@ func (w Waiting) worst() Block {
 	return w.Blocks[0]
 }
 
-func (b Block) sentence(now time.Time) string {
-	owner, unit := named(b.Resource)
+// toSentence returns the use of the resource and the estimate: "host esx3: 20 of 20 vms; next in about
+// 4 min".
+func (b Block) toSentence(now time.Time) string {
+	owner, unit := splitResource(b.Resource)
 	if b.Closed {
 		return strings.TrimSpace(owner+" "+unit) + " is closed: its capacity is 0"
 	}
-	line := fmt.Sprintf("%s: %s of %s", owner, amount(b.Used), amount(b.Capacity))
+	line := fmt.Sprintf("%s: %s of %s", owner, formatUnits(b.Used), formatUnits(b.Capacity))
 	if unit != "" {
 		line += " " + unit
 	}
 	if b.Needs > 1 {
-		line += ", needs " + amount(b.Needs)
+		line += ", needs " + formatUnits(b.Needs)
 	}
 	if b.Aside != "" {
 		line += ", the rest is set aside for " + b.Aside
 	}
-	return line + "; " + b.estimate(now)
+	return line + "; " + b.estimateText(now)
 }
 
-// estimate returns when there is room, as far as that is known.
-func (b Block) estimate(now time.Time) string {
+// estimateText returns when units become free, as far as that is known.
+func (b Block) estimateText(now time.Time) string {
 	switch {
 	case b.Next.IsZero() && b.Free.IsZero():
 		return "the end of its holders is unknown"
@@ -66,14 +69,15 @@ func (b Block) estimate(now time.Time) string {
 	return "next " + inAbout(b.Next, now)
 }
 
-// named parts "host:esx3/vms" into "host esx3" and "vms".
-func named(resource string) (owner, unit string) {
+// splitResource splits "host:esx3/vms" into "host esx3" and "vms".
+func splitResource(resource string) (owner, unit string) {
 	owner, unit, _ = strings.Cut(resource, "/")
 	return strings.Replace(owner, ":", " ", 1), unit
 }
 
-// amount writes units. There are never a million slots: from there on they are bytes.
-func amount(units int64) string {
+// formatUnits formats a number of units. Numbers from 2^20 on are bytes: no resource has a million
+// slots.
+func formatUnits(units int64) string {
 	const mebi, gibi = 1 << 20, 1 << 30
 	switch {
 	case units == Unlimited:

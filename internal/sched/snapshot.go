@@ -6,41 +6,40 @@ import (
 	"time"
 )
 
-// A Snapshot is everything at once, for a status page. It shares nothing with the
-// scheduler. Waiting is in the order of arrival, the rest by name.
+// A Snapshot is the state of the scheduler for a status page. It shares no memory with the scheduler.
 type Snapshot struct {
-	At        time.Time       `json:"at"` // time of the last decision
-	Resources []ResourceState `json:"resources"`
-	Plans     []PlanState     `json:"plans"`
-	Waiting   []Waiting       `json:"waiting"`
+	At        time.Time       `json:"at"`        // time of the last decision
+	Resources []ResourceState `json:"resources"` // all resources, by name
+	Plans     []PlanState     `json:"plans"`     // all known plans, by name
+	Waiting   []Waiting       `json:"waiting"`   // waiting runs in the order of arrival; their Blocks have no Holders
 }
 
-// ResourceState is one resource. Used may be above Capacity.
+// ResourceState is the state of one resource.
 type ResourceState struct {
-	Name     string   `json:"name"`
-	Capacity int64    `json:"capacity"`
-	Used     int64    `json:"used"`
-	Waiting  int      `json:"waiting"`         // runs in line that need it
-	Aside    string   `json:"aside,omitempty"` // the run that something is set aside for
-	Holders  []Holder `json:"holders,omitempty"`
+	Name     string   `json:"name"`              // name from SetCapacity
+	Capacity int64    `json:"capacity"`          // units of the resource; 0 is closed
+	Used     int64    `json:"used"`              // units in use; more than Capacity after a limit was lowered
+	Waiting  int      `json:"waiting"`           // waiting runs that need the resource
+	Aside    string   `json:"aside,omitempty"`   // run that units are reserved for; "" if none
+	Holders  []Holder `json:"holders,omitempty"` // runs that hold units, the first to end first
 }
 
-// PlanState is one plan.
+// PlanState is the state of one plan.
 type PlanState struct {
-	Name    string  `json:"name"`
-	Weight  float64 `json:"weight"`
-	Paused  bool    `json:"paused,omitempty"`
-	Holding int     `json:"holding"` // number of runs with a grant
-	Waiting int     `json:"waiting"`
+	Name    string  `json:"name"`             // name of the plan
+	Weight  float64 `json:"weight"`           // share relative to other plans; 1 by default
+	Paused  bool    `json:"paused,omitempty"` // PausePlan was called and ResumePlan was not
+	Holding int     `json:"holding"`          // number of runs with a grant
+	Waiting int     `json:"waiting"`          // number of runs without a grant, paused ones included
 }
 
-// Snapshot returns the state. With 10,000 runs in line it takes tens of milliseconds:
-// take one for all who ask, not one each.
+// Snapshot returns the state. With 10,000 waiting runs it takes tens of milliseconds, so one snapshot
+// should serve all readers.
 func (s *Scheduler) Snapshot() Snapshot {
 	seen := report{}
 	snap := Snapshot{At: s.queue.now, Resources: resourceStates(s.registry, seen), Plans: planStates(s.registry)}
-	for _, x := range s.registry.waiting() {
-		w := explain(x, s.queue.now, s.paused, seen)
+	for _, x := range s.registry.waitingRuns() {
+		w := explainWait(x, s.queue.now, s.paused, seen)
 		for i := range w.Blocks {
 			w.Blocks[i].Holders = nil // the resource has the list
 		}
@@ -49,15 +48,17 @@ func (s *Scheduler) Snapshot() Snapshot {
 	return snap
 }
 
+// resourceStates returns the states of all resources by name. seen keeps the holders for the
+// explanations.
 func resourceStates(g *registry, seen report) []ResourceState {
 	states := make([]ResourceState, 0, len(g.resources))
 	for _, r := range g.resources {
 		state := ResourceState{
 			Name: r.name, Capacity: r.capacity, Used: r.used,
-			Waiting: r.waiting, Holders: seen.holders(r),
+			Waiting: r.waiting, Holders: seen.holdersOf(r),
 		}
-		if r.aside != nil {
-			state.Aside = r.aside.req.Run
+		if r.reservedFor != nil {
+			state.Aside = r.reservedFor.req.Run
 		}
 		states = append(states, state)
 	}
@@ -65,6 +66,7 @@ func resourceStates(g *registry, seen report) []ResourceState {
 	return states
 }
 
+// planStates returns the states of all known plans by name.
 func planStates(g *registry) []PlanState {
 	states := make([]PlanState, 0, len(g.plans))
 	for _, p := range g.plans {

@@ -1,22 +1,24 @@
 package sched
 
-// A waitQueue has the runs that wait at one resource: lanes by rank, plan and stage, in each a bucket
-// for each home, in each a tree. A home is the resource that distinguishes a run, usually its host or
-// datastore. Therefore the first run that fits is found by checking plans and homes, which are few, and
-// not runs, which are many. Elders have one lane for each rank, regardless of plan and home, before all
-// others.
+// A waitQueue contains the runs that wait at one resource: lanes by rank, plan and stage, in each lane
+// a bucket for each home, in each bucket a tree. A home is the resource that distinguishes a run,
+// usually its host or datastore. Therefore a decision finds the first run that fits by checking plans
+// and homes, which are few, and not runs, which are many. Elders have one lane for each rank,
+// regardless of plan and home, before all others.
 type waitQueue struct {
-	lanes []*lane
-	byKey map[laneKey]*lane
+	lanes []*lane           // lanes with waiting runs, in no order
+	byKey map[laneKey]*lane // the same lanes by key
 }
 
+// A laneKey identifies a lane of a wait queue.
 type laneKey struct {
-	plan  *plan
-	stage Stage
-	rank  int64
-	elder bool
+	plan  *plan // plan of the runs; nil for elders
+	stage Stage // stage of the runs; First for elders, whose stage does not matter
+	rank  int64 // run.rank of the runs
+	elder bool  // lane of the elders of that rank
 }
 
+// laneKey returns the key of the lane that x waits in.
 func (x *run) laneKey() laneKey {
 	if x.elder {
 		return laneKey{rank: x.rank(), elder: true}
@@ -24,26 +26,28 @@ func (x *run) laneKey() laneKey {
 	return laneKey{plan: x.plan, stage: x.req.Stage, rank: x.rank()}
 }
 
+// A lane contains the waiting runs of one key at one resource.
 type lane struct {
 	laneKey
-	at      *resource
-	use     *use // use of the plan; nil for elders
-	index   int  // position in waitQueue.lanes
-	buckets []*bucket
-	byHome  map[*resource]*bucket
+	at      *resource             // resource of the wait queue
+	use     *use                  // use of the plan; nil for elders
+	index   int                   // position in waitQueue.lanes
+	buckets []*bucket             // non-empty buckets, in no order
+	byHome  map[*resource]*bucket // the same buckets by home
 }
 
+// A bucket contains the runs of one lane with the same home.
 type bucket struct {
-	lane  *lane
+	lane  *lane     // lane that contains the bucket
 	home  *resource // home of the bucket; nil for elders
 	index int       // position in lane.buckets
-	tree  tree
+	tree  tree      // runs of the bucket
 }
 
 // enqueue adds x to r's wait queue.
 func (r *resource) enqueue(x *run) {
-	l := r.lane(x.laneKey())
-	b := l.bucket(x.home)
+	l := r.laneFor(x.laneKey())
+	b := l.bucketFor(x.home)
 	b.tree.insert(x, x.weightOf(r))
 	x.at, x.state = b, parked
 }
@@ -54,18 +58,20 @@ func (x *run) dequeue() {
 	b.tree.remove(x)
 	x.at = nil
 	if b.tree.root == nil {
-		b.lane.drop(b)
+		b.lane.dropBucket(b)
 	}
 }
 
-func (r *resource) lane(key laneKey) *lane {
+// laneFor returns the lane of a key. It adds an empty lane if none exists, and counts it in the plan's
+// use.
+func (r *resource) laneFor(key laneKey) *lane {
 	l := r.byKey[key]
 	if l != nil {
 		return l
 	}
 	l = &lane{laneKey: key, at: r, index: len(r.lanes), byHome: map[*resource]*bucket{}}
 	if !key.elder {
-		l.use = r.use(key.plan)
+		l.use = r.useOf(key.plan)
 		l.use.lanes++
 	}
 	r.byKey[key] = l
@@ -73,7 +79,9 @@ func (r *resource) lane(key laneKey) *lane {
 	return l
 }
 
-func (l *lane) bucket(home *resource) *bucket {
+// bucketFor returns the bucket of a home; elders have one bucket for all homes. It adds an empty bucket
+// if none exists.
+func (l *lane) bucketFor(home *resource) *bucket {
 	if l.elder {
 		home = nil
 	}
@@ -86,19 +94,20 @@ func (l *lane) bucket(home *resource) *bucket {
 	return b
 }
 
-// drop forgets a bucket that is empty, and the lane with it if it was the last.
-func (l *lane) drop(b *bucket) {
+// dropBucket removes an empty bucket, and the lane if it has no other bucket.
+func (l *lane) dropBucket(b *bucket) {
 	end := len(l.buckets) - 1
 	l.buckets[b.index] = l.buckets[end]
 	l.buckets[b.index].index = b.index
 	l.buckets = l.buckets[:end]
 	delete(l.byHome, b.home)
 	if end == 0 {
-		l.at.remove(l)
+		l.at.removeLane(l)
 	}
 }
 
-func (r *resource) remove(l *lane) {
+// removeLane removes an empty lane, and the plan's use of r if it is empty, too.
+func (r *resource) removeLane(l *lane) {
 	end := len(r.lanes) - 1
 	r.lanes[l.index] = r.lanes[end]
 	r.lanes[l.index].index = l.index
@@ -106,27 +115,27 @@ func (r *resource) remove(l *lane) {
 	delete(r.byKey, l.laneKey)
 	if l.use != nil {
 		l.use.lanes--
-		r.drop(l.use)
+		r.dropUse(l.use)
 	}
 }
 
-// least returns the least weight that a run in the lane needs.
-func (l *lane) least() int64 {
+// leastWeight returns the least weight that a run in the lane needs.
+func (l *lane) leastWeight() int64 {
 	least := int64(Unlimited)
 	for _, b := range l.buckets {
-		least = min(least, b.tree.least())
+		least = min(least, b.tree.leastWeight())
 	}
 	return least
 }
 
-// first returns the lane's first run that is no heavier than limit, nil for none.
-func (l *lane) first(limit int64) *run {
-	return l.pick(func(t *tree) *run { return t.first(limit) })
+// firstWithin returns the lane's first run whose weight is at most limit; nil if there is no such run.
+func (l *lane) firstWithin(limit int64) *run {
+	return l.pickRun(func(t *tree) *run { return t.firstWithin(limit) })
 }
 
-// pick returns the first of the runs that find finds in the buckets: the longest, and of
-// those that are about as long the one with the highest score.
-func (l *lane) pick(find func(*tree) *run) *run {
+// pickRun returns the first of the runs that find returns for the buckets: a run of the longest class,
+// and of those the one with the highest score.
+func (l *lane) pickRun(find func(*tree) *run) *run {
 	var best *run
 	score := unknown
 	for _, b := range l.buckets {
@@ -141,37 +150,40 @@ func (l *lane) pick(find func(*tree) *run) *run {
 		if score == unknown {
 			score = best.score()
 		}
-		if s := x.score(); s > score || s == score && x.ahead(best) {
+		if s := x.score(); s > score || s == score && x.isAhead(best) {
 			best, score = x, s
 		}
 	}
 	return best
 }
 
-// unknown is a score that was not worked out: most are not needed.
+// unknown is a score that was not computed: most scores are not needed.
 const unknown = -1.0
 
-// A precedence orders lanes: rank, then elders, then the plan with the smallest share of the resource,
-// then the stage of the plan with the smaller one.
+// A precedence orders lanes by rank, elders, the plan's share of the resource, and the share of the
+// stage within the plan.
 type precedence struct {
-	rank         int64
-	elder        bool
-	share, stage float64
-	plan         uint64
+	rank         int64   // run.rank of the lane; higher ranks are first
+	elder        bool    // lane of elders
+	share, stage float64 // units in use by the plan, and by its stage, divided by capacity and weight; 0 for elders
+	plan         uint64  // plan.seq; older plans are first
 }
 
-func (l *lane) precedence() precedence {
+// currentPrecedence returns the precedence of the lane by the use at this moment. Each grant and
+// release changes it.
+func (l *lane) currentPrecedence() precedence {
 	if l.elder {
 		return precedence{rank: l.rank, elder: true}
 	}
 	return precedence{
 		rank:  l.rank,
-		share: l.plan.share(l.use.total(), l.at.capacity),
-		stage: l.plan.share(l.use.used[l.laneKey.stage], l.at.capacity),
+		share: l.plan.shareOf(l.use.totalUnits(), l.at.capacity),
+		stage: l.plan.shareOf(l.use.used[l.laneKey.stage], l.at.capacity),
 		plan:  l.plan.seq,
 	}
 }
 
+// before reports whether the lane of p precedes the lane of o.
 func (p precedence) before(o precedence) bool {
 	switch {
 	case p.rank != o.rank:
@@ -186,64 +198,67 @@ func (p precedence) before(o precedence) bool {
 	return p.plan < o.plan
 }
 
-// choose returns the run that is first, and the first of those that fit: often the same. Either may be nil.
-func (r *resource) choose() (first, fit *run) {
+// chooseRuns returns the run that is first, and the first run that fits. They are often the same.
+// Either may be nil.
+func (r *resource) chooseRuns() (first, fit *run) {
 	var lead, fits *lane
 	var leadAt, fitsAt precedence
 	for _, l := range r.lanes {
-		t := l.precedence()
+		t := l.currentPrecedence()
 		if lead == nil || t.before(leadAt) {
 			lead, leadAt = l, t
 		}
-		if (fits == nil || t.before(fitsAt)) && r.serves(l) {
+		if (fits == nil || t.before(fitsAt)) && r.canServe(l) {
 			fits, fitsAt = l, t
 		}
 	}
 	if lead != nil {
-		first = lead.first(MaxWeight)
+		first = lead.firstWithin(MaxWeight)
 	}
 	if fits != nil {
-		fit = r.serve(fits)
+		fit = r.firstFitting(fits)
 	}
-	return first, r.preferAside(fit)
+	return first, r.preferReserved(fit)
 }
 
-// serves reports whether there is room for a run of the lane.
-func (r *resource) serves(l *lane) bool {
+// canServe reports whether r has room for a run of the lane.
+func (r *resource) canServe(l *lane) bool {
 	if l.elder {
-		return r.serve(l) != nil
+		return r.firstFitting(l) != nil
 	}
-	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
+	return l.leastWeight() <= r.weightLimit(l.rank, nil) || r.firstLoan(l) != nil
 }
 
-// serve returns the first run of the lane that fits; nil if none does. The first elder may use
+// firstFitting returns the first run of the lane that fits; nil if none does. The first elder may use
 // reservations for juniors.
-func (r *resource) serve(l *lane) *run {
+func (r *resource) firstFitting(l *lane) *run {
 	if l.elder {
-		if x := l.first(MaxWeight); r.fits(x, x.node.weight) {
+		if x := l.firstWithin(MaxWeight); r.hasRoomFor(x, x.node.weight) {
 			return x
 		}
 	}
-	if x := l.first(r.limit(l.rank, nil)); x != nil {
+	if x := l.firstWithin(r.weightLimit(l.rank, nil)); x != nil {
 		return x
 	}
-	return r.lend(l)
+	return r.firstLoan(l)
 }
 
-// lend returns the first run of the lane that may use reserved units meanwhile.
-func (r *resource) lend(l *lane) *run {
-	limit := r.loan(l.rank)
-	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {
+// firstLoan returns the first run of the lane that may use reserved units meanwhile; nil if there is
+// none. Only first copies are lent units: later rounds have no known length.
+func (r *resource) firstLoan(l *lane) *run {
+	limit := r.loanLimit(l.rank)
+	if limit == 0 || l.elder || l.laneKey.stage != First || !r.reservedFor.expectedStart.After(*r.now) {
 		return nil
 	}
-	longest := r.aside.promise.Sub(*r.now)
-	return l.pick(func(t *tree) *run { return t.brief(longest, limit) })
+	longest := r.reservedFor.expectedStart.Sub(*r.now)
+	return l.pickRun(func(t *tree) *run { return t.firstShort(longest, limit) })
 }
 
-// preferAside returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
-func (r *resource) preferAside(x *run) *run {
-	y := r.aside
-	if y == nil || y.at == nil || y.at.lane.at != r || !r.fits(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
+// preferReserved returns the run that units are reserved for if it waits here and fits, unless x has a
+// higher rank; else x.
+func (r *resource) preferReserved(x *run) *run {
+	y := r.reservedFor
+	if y == nil || y.at == nil || y.at.lane.at != r || !r.hasRoomFor(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
 		return x
 	}
 	return y

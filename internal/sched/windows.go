@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// A windowQueue knows when the windows of runs next open or close. The zero value is empty.
+// A windowQueue orders runs by the next change of their windows. The zero value is empty. Stale entries
+// stay until they reach the top.
 type windowQueue struct{ changes windowHeap }
 
 // A windowChange is when a window of a run opens or closes.
 type windowChange struct {
-	at  time.Time
-	run *run
+	at  time.Time // time of the change
+	run *run      // run whose window opens or closes
 }
 
-// note notes when x's windows next open or close.
-func (q *windowQueue) note(x *run, now time.Time) {
+// noteChange records when the windows of x open or close next, after now.
+func (q *windowQueue) noteChange(x *run, now time.Time) {
 	at, ok := x.nextWindowChange(now)
 	if ok && !at.Equal(x.windowAt) {
 		heap.Push(&q.changes, windowChange{at, x})
@@ -23,24 +24,26 @@ func (q *windowQueue) note(x *run, now time.Time) {
 	x.windowAt = at
 }
 
-// stale reports whether the change does not matter any more.
-func (c windowChange) stale() bool {
+// isStale reports whether the change does not matter any more: the run began or ended, or a later
+// change replaced it.
+func (c windowChange) isStale() bool {
 	return c.run.state == gone || c.run.state == holding || !c.run.windowAt.Equal(c.at)
 }
 
-// pop removes the next change until now and returns its run, nil for none.
+// pop removes the first change that is not after now, and returns its run; nil if there is no such
+// change.
 func (q *windowQueue) pop(now time.Time) *run {
 	for len(q.changes) > 0 && !q.changes[0].at.After(now) {
-		if c := heap.Pop(&q.changes).(windowChange); !c.stale() {
+		if c := heap.Pop(&q.changes).(windowChange); !c.isStale() {
 			return c.run
 		}
 	}
 	return nil
 }
 
-// next returns the time of the next change, false for none.
-func (q *windowQueue) next() (time.Time, bool) {
-	for len(q.changes) > 0 && q.changes[0].stale() {
+// nextChange returns the time of the next change; false if none exists.
+func (q *windowQueue) nextChange() (time.Time, bool) {
+	for len(q.changes) > 0 && q.changes[0].isStale() {
 		heap.Pop(&q.changes)
 	}
 	if len(q.changes) == 0 {
@@ -49,13 +52,22 @@ func (q *windowQueue) next() (time.Time, bool) {
 	return q.changes[0].at, true
 }
 
-// windowHeap has the earliest change on top.
+// windowHeap is a heap with the earliest change on top.
 type windowHeap []windowChange
 
-func (h windowHeap) Len() int           { return len(h) }
+// Len implements heap.Interface.
+func (h windowHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
 func (h windowHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h windowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *windowHeap) Push(c any)        { *h = append(*h, c.(windowChange)) }
+
+// Swap implements heap.Interface.
+func (h windowHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface. c is a windowChange.
+func (h *windowHeap) Push(c any) { *h = append(*h, c.(windowChange)) }
+
+// Pop implements heap.Interface.
 func (h *windowHeap) Pop() any {
 	end := len(*h) - 1
 	c := (*h)[end]

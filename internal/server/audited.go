@@ -6,17 +6,19 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Audited is the fleet's database for commands on this machine: their changes are recorded in the audit
-// trail before they are made, as a server does for requests. If that fails, the change is not made.
+// Audited is the Control for commands on this machine. It records changes in the audit trail before
+// they are made, as a server does for requests. If that fails, the change is not made.
 type Audited struct {
 	Local
 	Who       string                                // user of this machine
-	LimitText func(name string, units int64) string // value of a limit as the audit trail has it
+	LimitText func(name string, units int64) string // formats the value of a limit for the audit trail
 }
 
 var _ Control = Audited{}
 
-func (c Audited) note(ctx context.Context, what, on string, do func() error) error {
+// recordChange records a change, calls do, and records its error if it fails. If the first record
+// fails, do is not called.
+func (c Audited) recordChange(ctx context.Context, what, on string, do func() error) error {
 	e := fleetdb.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
 	if err := c.Roster.Audit.Add(ctx, e); err != nil {
 		return err
@@ -31,31 +33,31 @@ func (c Audited) note(ctx context.Context, what, on string, do func() error) err
 
 // Submit is part of Control.
 func (c Audited) Submit(ctx context.Context, s Submission) (p fleetdb.Plan, err error) {
-	err = c.note(ctx, "submit plan", s.Folder, func() error { p, err = c.Local.Submit(ctx, s); return err })
+	err = c.recordChange(ctx, "submit plan", s.Folder, func() error { p, err = c.Local.Submit(ctx, s); return err })
 	return p, err
 }
 
 // OrderPlan is part of Control.
 func (c Audited) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return c.note(ctx, "order "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
+	return c.recordChange(ctx, "order "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
 }
 
 // OrderVM is part of Control.
 func (c Audited) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return c.note(ctx, "order "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
+	return c.recordChange(ctx, "order "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
 }
 
 // Rehearse is part of Control.
 func (c Audited) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
-	return c.note(ctx, "rehearse", k.String(), func() error { return c.Local.Rehearse(ctx, k, ask) })
+	return c.recordChange(ctx, "rehearse", k.String(), func() error { return c.Local.Rehearse(ctx, k, ask) })
 }
 
 // TakeBack is part of Control.
 func (c Audited) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
-	return c.note(ctx, "take back a rehearsal", k.String(), func() error { return c.Local.TakeBack(ctx, k, rehearsal) })
+	return c.recordChange(ctx, "take back a rehearsal", k.String(), func() error { return c.Local.TakeBack(ctx, k, rehearsal) })
 }
 
 // SetLimit is part of Control.
 func (c Audited) SetLimit(ctx context.Context, name string, units int64) error {
-	return c.note(ctx, "set limit", name+" "+c.LimitText(name, units), func() error { return c.Local.SetLimit(ctx, name, units) })
+	return c.recordChange(ctx, "set limit", name+" "+c.LimitText(name, units), func() error { return c.Local.SetLimit(ctx, name, units) })
 }

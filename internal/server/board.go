@@ -12,18 +12,21 @@ import (
 // boardAPI serves the board of the scheduler.
 type boardAPI struct{ control Control }
 
-func (a *boardAPI) routes(api huma.API) {
+// registerRoutes implements resource.
+func (a *boardAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/board", id: "getBoard", what: "see the scheduler's board", role: View,
-		tells: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
+		details: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
 }
 
+// boardOut is the response of getBoard.
 type boardOut struct {
 	Body struct {
 		At    time.Time       `json:"at,omitzero" doc:"time of the last write; missing if it was not written yet"`
-		Board json.RawMessage `json:"board,omitempty" doc:"resources and who waits, as the scheduler of this release writes it"`
+		Board json.RawMessage `json:"board,omitempty" doc:"resources and waiting VMs, in the format of this release's scheduler"`
 	}
 }
 
+// get returns the last board. The call also requests a new one from the scheduler.
 func (a *boardAPI) get(ctx context.Context, _ *struct{}) (*boardOut, error) {
 	out := &boardOut{}
 	var err error

@@ -23,14 +23,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// certAge is for how long a certificate that we make is valid. Clients pin it by its
-// fingerprint: what a renewal would give them is a warning.
+// certAge is the validity of a certificate that the server creates. Clients pin it by its fingerprint,
+// so a renewal would cause a warning.
 const certAge = 10 * 365 * 24 * time.Hour
 
-// tlsConfig returns what the listener speaks, and the SHA-256 fingerprint of its certificate.
-// Without files the certificate is one of our own, in the state directory.
+// tlsConfig returns the TLS configuration of the listener, and the SHA-256 fingerprint of its
+// certificate. Without configured files, the server creates a certificate in the state directory.
 func tlsConfig(c Config) (*tls.Config, string, error) {
-	cert, err := certificate(c)
+	cert, err := loadCertificate(c)
 	if err != nil {
 		return nil, "", err
 	}
@@ -44,7 +44,8 @@ func tlsConfig(c Config) (*tls.Config, string, error) {
 	return conf, Fingerprint(cert.Certificate[0]), nil
 }
 
-func certificate(c Config) (tls.Certificate, error) {
+// loadCertificate returns the configured certificate, or the one in the state directory.
+func loadCertificate(c Config) (tls.Certificate, error) {
 	if c.Cert != "" || c.Key != "" {
 		cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 		if err != nil {
@@ -55,7 +56,7 @@ func certificate(c Config) (tls.Certificate, error) {
 	return ownCertificate(filepath.Join(c.State, "tls.pem"))
 }
 
-// Fingerprint is the SHA-256 of a certificate as people compare it: AB:CD:…
+// Fingerprint returns the SHA-256 hash of a certificate in the form that users compare: AB:CD:…
 func Fingerprint(der []byte) string {
 	var parts []string
 	for _, b := range sha256.Sum256(der) {
@@ -64,6 +65,7 @@ func Fingerprint(der []byte) string {
 	return strings.Join(parts, ":")
 }
 
+// readPool reads the CA certificates of clients from a PEM file.
 func readPool(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -76,8 +78,8 @@ func readPool(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ownCertificate reads the certificate that we made, or makes it. Key and certificate are one
-// file, so that they are there both or not at all.
+// ownCertificate reads the certificate that the server created, or creates one. Key and certificate are
+// in one file, so that either both exist or none.
 func ownCertificate(path string) (tls.Certificate, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -95,6 +97,7 @@ func ownCertificate(path string) (tls.Certificate, error) {
 	return cert, nil
 }
 
+// newCertificate returns a new self-signed certificate and its ECDSA key, as PEM.
 func newCertificate() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -116,7 +119,8 @@ func newCertificate() ([]byte, error) {
 	return append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...), nil
 }
 
-// ownTemplate names this machine in the ways that clients may call it.
+// ownTemplate returns the template of a certificate with the host name and all addresses of this
+// machine.
 func ownTemplate(now time.Time) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

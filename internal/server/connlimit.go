@@ -6,39 +6,42 @@ import (
 	"sync"
 )
 
-// bounded is a listener that closes connections that are too many, of all clients together or of
-// one network. It does not let them wait: those who come after them would wait, too.
-type bounded struct {
+// limitListener is a listener that closes excess connections, of all clients together or of one
+// network. It does not make them wait, because later connections would wait as well. It is safe for
+// concurrent use.
+type limitListener struct {
 	net.Listener
-	most      int // connections at a time
-	mostOfOne int // limit of one network; this machine has none, because a proxy connects from it
+	most      int // limit of open connections
+	mostOfOne int // limit of one network; loopback addresses have none, because a proxy connects from there
 
-	mu   sync.Mutex
-	open int
+	mu   sync.Mutex           // guards open and of
+	open int                  // open connections
 	of   map[netip.Prefix]int // open connections by network; only networks with some
 }
 
-func newBounded(l net.Listener, most, mostOfOne int) *bounded {
-	return &bounded{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Prefix]int{}}
+// newLimitListener returns a listener that accepts connections from l.
+func newLimitListener(l net.Listener, most, mostOfOne int) *limitListener {
+	return &limitListener{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Prefix]int{}}
 }
 
-func (b *bounded) Accept() (net.Conn, error) {
+// Accept returns the next connection within the limits. It closes the others.
+func (b *limitListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		from, local := networkOf(conn)
-		if !b.enter(from, local) {
+		if !b.addConn(from, local) {
 			conn.Close()
 			continue
 		}
-		return &counted{Conn: conn, done: sync.OnceFunc(func() { b.leave(from) })}, nil
+		return &countedConn{Conn: conn, done: sync.OnceFunc(func() { b.removeConn(from) })}, nil
 	}
 }
 
-// enter counts a connection, and reports whether there is room for it.
-func (b *bounded) enter(from netip.Prefix, local bool) bool {
+// addConn counts a connection. It reports false, and does not count it, if a limit is reached.
+func (b *limitListener) addConn(from netip.Prefix, local bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open >= b.most || !local && b.of[from] >= b.mostOfOne {
@@ -49,7 +52,8 @@ func (b *bounded) enter(from netip.Prefix, local bool) bool {
 	return true
 }
 
-func (b *bounded) leave(from netip.Prefix) {
+// removeConn ends addConn for a connection that was closed.
+func (b *limitListener) removeConn(from netip.Prefix) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.open--
@@ -58,22 +62,23 @@ func (b *bounded) leave(from netip.Prefix) {
 	}
 }
 
-// networkOf returns the network that a connection comes from, and whether that is this machine.
+// networkOf returns the network of a connection's peer, and whether it is a loopback address.
 func networkOf(conn net.Conn) (from netip.Prefix, local bool) {
 	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return netip.Prefix{}, false
 	}
-	return network(addr.Addr().String()), addr.Addr().Unmap().IsLoopback()
+	return networkOfAddr(addr.Addr().String()), addr.Addr().Unmap().IsLoopback()
 }
 
-// counted is removed from the count when it is closed.
-type counted struct {
+// countedConn is a connection that is counted until it is closed.
+type countedConn struct {
 	net.Conn
-	done func()
+	done func() // removes the connection from the count, once
 }
 
-func (c *counted) Close() error {
+// Close closes the connection. It may be called several times.
+func (c *countedConn) Close() error {
 	c.done()
 	return c.Conn.Close()
 }

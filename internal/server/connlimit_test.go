@@ -35,7 +35,7 @@ func (c *callers) Accept() (net.Conn, error) {
 }
 
 // accepted returns the connections that a bounded listener lets in.
-func accepted(t *testing.T, b *bounded, from ...string) (in []net.Conn) {
+func accepted(t *testing.T, b *limitListener, from ...string) (in []net.Conn) {
 	t.Helper()
 	calls := make(chan string, len(from))
 	for _, f := range from {
@@ -75,7 +75,7 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 		"this machine beside somebody": {append(many("192.0.2.1:%d", 50), "127.0.0.1:1"), mostOfOne + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBounded(nil, most, mostOfOne)
+			b := newLimitListener(nil, most, mostOfOne)
 			for round := range 2 { // what is closed is given back
 				in := accepted(t, b, c.from...)
 				if len(in) != c.want {
@@ -95,7 +95,7 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 
 // Who connects when there is no room is hung up on.
 func TestConnectionsThatAreTooManyAreClosed(t *testing.T) {
-	b := newBounded(nil, 100, 1)
+	b := newLimitListener(nil, 100, 1)
 	l := &callers{from: make(chan string, 3)}
 	l.from <- "192.0.2.1:1"
 	l.from <- "192.0.2.1:2"
@@ -131,7 +131,7 @@ func TestConnectionsThatAreTooManyAreClosedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newBounded(inner, 2, 2)
+	l := newLimitListener(inner, 2, 2)
 	defer l.Close()
 	accepted := make(chan net.Conn, 3)
 	go func() {

@@ -14,33 +14,36 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// Control is what operators do with a fleet, and see of it. Its methods may be called
-// concurrently; their errors are faults with remedies.
+// Control is what operators can do with a fleet and read about it. Its methods may be called
+// concurrently. Their errors are faults with remedies.
 type Control interface {
-	// Submit checks the text of a plan file and has the fleet carry it out. The same text
-	// again changes nothing; another one under the same name is fault.Conflict.
+	// Submit checks the text of a plan file and submits it to the fleet. The same text again changes
+	// nothing; another text under the same name is fault.Conflict.
 	Submit(context.Context, Submission) (fleetdb.Plan, error)
-	Plans(context.Context) ([]fleetdb.Plan, error)
-	Plan(ctx context.Context, name string) (fleetdb.Plan, error)
-	DropPlan(ctx context.Context, name string) error // an ended one
+	Plans(context.Context) ([]fleetdb.Plan, error)               // returns all plans without their texts
+	Plan(ctx context.Context, name string) (fleetdb.Plan, error) // returns a plan with its text
+	DropPlan(ctx context.Context, name string) error             // removes a plan that has ended
 
-	VMs(context.Context, fleetdb.Query) ([]fleetdb.VM, error)
-	VM(context.Context, fleetdb.Key) (fleetdb.VM, error)
-	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) // of all plans if plan is empty
+	VMs(context.Context, fleetdb.Query) ([]fleetdb.VM, error) // returns the VMs that the query selects
+	VM(context.Context, fleetdb.Key) (fleetdb.VM, error)      // returns one VM with its Spec
+	// returns the last reports; of all plans if plan is empty
+	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error)
 
-	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error
-	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error
+	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error // gives a command to a plan
+	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error         // gives a command to a VM
 
 	// Rehearse requests a boot of a warm VM from its current images; Rehearsals returns the results.
 	Rehearse(context.Context, fleetdb.Key, fleetdb.Rehearsal) error
+	// returns the requested and the last rehearsal
 	Rehearsals(context.Context, fleetdb.Key) ([]fleetdb.Rehearsed, error)
-	TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error
+	TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error // withdraws the request for a rehearsal
 
-	Limits(context.Context) ([]fleetdb.Limit, error)
-	SetLimit(ctx context.Context, name string, units int64) error
-	Workers(context.Context) ([]fleetdb.Worker, error)
-	Drain(ctx context.Context, worker string, on bool) error
-	Board(context.Context) (board json.RawMessage, at time.Time, err error)
+	Limits(context.Context) ([]fleetdb.Limit, error)                        // returns the limits that operators set
+	SetLimit(ctx context.Context, name string, units int64) error           // sets a limit; negative units remove it
+	Workers(context.Context) ([]fleetdb.Worker, error)                      // returns all workers that ever joined
+	Drain(ctx context.Context, worker string, on bool) error                // stops or resumes assignments to a worker
+	Board(context.Context) (board json.RawMessage, at time.Time, err error) // returns the scheduler's last board
+	// returns entries before that ID, newest first
 	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
 	// Follow passes on changes newer than the revision since, and later changes, until ctx ends or tell
@@ -48,21 +51,24 @@ type Control interface {
 	Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error
 }
 
-// Submission is a plan file and where it comes from.
+// Submission is a plan file with its origin.
 type Submission struct {
-	Text   string
+	Text   string // text of the plan file
 	Folder string // base of its relative paths
 	By     string // user who submits it
 	Role   Role   // role of By, which determines the plan's permissions
 }
 
-// Mistakes is all that is wrong with the text of a plan.
+// Mistakes is the error for the text of a plan: all findings in it.
 type Mistakes struct {
-	Findings planfile.Findings
-	Err      error // errors of the findings
+	Findings planfile.Findings // findings with their lines
+	Err      error             // errors of the findings
 }
 
+// Error returns the text of Err.
 func (m *Mistakes) Error() string { return m.Err.Error() }
+
+// Unwrap returns Err, so that its kind and remedy are found.
 func (m *Mistakes) Unwrap() error { return m.Err }
 
 // Local is the Control of an open fleet database.
@@ -70,74 +76,88 @@ type Local struct{ Roster *fleetdb.Roster }
 
 var _ Control = Local{}
 
+// Plans implements Control.
 func (l Local) Plans(ctx context.Context) ([]fleetdb.Plan, error) { return l.Roster.Plans.List(ctx) }
 
+// Plan implements Control.
 func (l Local) Plan(ctx context.Context, name string) (fleetdb.Plan, error) {
 	return l.Roster.Plans.Get(ctx, name)
 }
 
+// DropPlan implements Control.
 func (l Local) DropPlan(ctx context.Context, name string) error {
 	return l.Roster.Plans.Drop(ctx, name)
 }
 
+// VMs implements Control.
 func (l Local) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
 	return l.Roster.VMs.List(ctx, q)
 }
 
+// VM implements Control.
 func (l Local) VM(ctx context.Context, k fleetdb.Key) (fleetdb.VM, error) {
 	return l.Roster.VMs.Get(ctx, k)
 }
 
+// Progress implements Control.
 func (l Local) Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) {
 	return l.Roster.Progress.List(ctx, plan)
 }
 
+// Rehearse implements Control.
 func (l Local) Rehearse(ctx context.Context, k fleetdb.Key, r fleetdb.Rehearsal) error {
 	return l.Roster.Rehearsals.Request(ctx, k, r)
 }
 
+// Rehearsals implements Control.
 func (l Local) Rehearsals(ctx context.Context, k fleetdb.Key) ([]fleetdb.Rehearsed, error) {
 	return l.Roster.Rehearsals.List(ctx, k)
 }
 
+// TakeBack implements Control.
 func (l Local) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
 	return l.Roster.Rehearsals.TakeBack(ctx, k, rehearsal)
 }
 
+// Limits implements Control.
 func (l Local) Limits(ctx context.Context) ([]fleetdb.Limit, error) { return l.Roster.Limits.List(ctx) }
 
+// Workers implements Control.
 func (l Local) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
 	return l.Roster.Workers.List(ctx)
 }
 
+// Drain implements Control.
 func (l Local) Drain(ctx context.Context, worker string, on bool) error {
 	return l.Roster.Workers.Drain(ctx, worker, on)
 }
 
+// Audit implements Control.
 func (l Local) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error) {
 	return l.Roster.Audit.List(ctx, before, limit)
 }
 
-// Submit checks the text and adds the plan. What is wrong with the text is a *Mistakes.
+// Submit checks the text and adds the plan. Errors in the text are *Mistakes.
 func (l Local) Submit(ctx context.Context, s Submission) (fleetdb.Plan, error) {
-	f, err := parse(s.Text)
+	f, err := parsePlan(s.Text)
 	if err != nil {
 		return fleetdb.Plan{}, err
 	}
 	return l.Roster.Plans.Add(ctx, fleetdb.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
 }
 
-// OrderPlan gives an order to a plan, and takes away what kept it from being carried out.
+// OrderPlan implements Control. See fleet.Control.OrderPlan.
 func (l Local) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
 	return fleet.Control{Roster: l.Roster}.OrderPlan(ctx, name, o)
 }
 
-// OrderVM gives an order to a VM, and takes away what kept it from being carried out.
+// OrderVM implements Control. See fleet.Control.OrderVM.
 func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
 }
 
-func parse(text string) (*planfile.File, error) {
+// parsePlan parses the text of a plan file. Errors in the text are *Mistakes.
+func parsePlan(text string) (*planfile.File, error) {
 	f, found := planfile.Parse([]byte(text))
 	if err := found.Err(); err != nil {
 		return nil, &Mistakes{found, fault.Wrap(fault.Invalid, err)}
@@ -158,6 +178,7 @@ func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
 	return l.Roster.Board.Read(ctx)
 }
 
+// fullBoard returns a board that shows the lack of room as a Breaker.
 func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
 	now, err := l.Roster.Now(ctx)
 	if err != nil {
@@ -168,7 +189,7 @@ func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time
 	return raw, now, err
 }
 
-// SetLimit refuses a limit that nothing would keep.
+// SetLimit implements Control. It returns fault.Invalid for a limit that would have no effect.
 func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
 	if err := checkLimit(name, units); err != nil {
 		return err
@@ -176,7 +197,8 @@ func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
 	return l.Roster.Limits.Set(ctx, name, units)
 }
 
-// checkLimit accepts the removal of any existing limit.
+// checkLimit returns fault.Invalid for the name of a limit that would have no effect. The removal of
+// any limit is accepted.
 func checkLimit(name string, units int64) error {
 	if units < 0 {
 		return nil
@@ -184,10 +206,10 @@ func checkLimit(name string, units int64) error {
 	return fleet.CheckLimit(name)
 }
 
-// gatherTime is the time in which changes become one event.
+// gatherTime is the time in which changes are combined into one event.
 const gatherTime = 100 * time.Millisecond
 
-// Follow reads the fleet database. Changes in quick succession are passed on together.
+// Follow implements Control. Changes in quick succession are passed on together.
 func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	if since < 0 {
 		head, err := newestRevision(ctx, l.Roster.Feed)
@@ -215,6 +237,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Change
 	}
 }
 
+// newestRevision returns the newest revision of the database. It reads all changes, page by page.
 func newestRevision(ctx context.Context, feed *fleetdb.Feed) (rev int64, err error) {
 	for {
 		changes, err := feed.Changes(ctx, rev)

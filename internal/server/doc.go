@@ -4,7 +4,7 @@
 // It copies no data and stores no state: responses come from the fleet database, and commands become rows
 // there. Plans therefore survive it, and several servers can share one fleet database.
 //
-//	Server     listens, and knows all handlers
+//	Server     listens, and contains all handlers
 //	router     bounds and counts requests, and passes them to the handlers
 //	gate       decides which requests are permitted: authenticator, Role and auditTrail
 //	planAPI …  the handlers of one resource of the API each

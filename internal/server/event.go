@@ -9,15 +9,16 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A frame is one event for all listeners. It is immutable; its text is made once for each plan with
-// listeners.
+// A frame is one event for all listeners. It is immutable and safe for concurrent use. Its text is
+// created once for each plan with listeners.
 type frame struct {
-	event string
-	rev   int64 // revision to resume from; 0 for an event without one
-	of    func(plan string) (data any, some bool)
+	event string // name of the event
+	rev   int64  // revision to resume from; 0 for an event without one
+	// of returns the data for listeners of a plan; false if the event does not concern them
+	of func(plan string) (data any, some bool)
 
-	mu    sync.Mutex
-	texts map[string][]byte
+	mu    sync.Mutex        // guards texts
+	texts map[string][]byte // encoded events by plan; nil texts are events without data
 }
 
 // Events of the stream.
@@ -28,14 +29,14 @@ const (
 	eventPlans    = "plans"    // all plans with their counts, after VMs changed their states
 	eventWorkers  = "workers"  // all workers, after one came, went or was drained
 	eventFleet    = "fleet"    // resources in use and limits
-	eventTrouble  = "trouble"  // {"text":…}: the database does not answer; empty: it does again
-	eventLost     = "lost"     // this client did not read; it has to come again
+	eventTrouble  = "trouble"  // {"text":…}: the database does not respond; an empty text means that it does again
+	eventLost     = "lost"     // this client did not read and must reconnect
 	eventBye      = "bye"      // the server stops
 )
 
-// text returns the event for listeners of a plan, or of everything if plan is empty. It is nil if the
+// textFor returns the event for listeners of a plan, or of all plans if plan is empty. It is nil if the
 // event does not concern them. The text is shared and must not be changed.
-func (f *frame) text(plan string) []byte {
+func (f *frame) textFor(plan string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if text, made := f.texts[plan]; made {
@@ -44,11 +45,12 @@ func (f *frame) text(plan string) []byte {
 	if f.texts == nil {
 		f.texts = map[string][]byte{}
 	}
-	f.texts[plan] = f.encode(plan)
+	f.texts[plan] = f.encodeFor(plan)
 	return f.texts[plan]
 }
 
-func (f *frame) encode(plan string) []byte {
+// encodeFor creates the text that textFor returns.
+func (f *frame) encodeFor(plan string) []byte {
 	data, some := f.of(plan)
 	if !some {
 		return nil
@@ -56,7 +58,8 @@ func (f *frame) encode(plan string) []byte {
 	return eventText(f.event, f.rev, data)
 }
 
-// eventText writes an event of the stream. JSON has no line breaks, so data is one line.
+// eventText returns an event in the format of server-sent events (WHATWG HTML). JSON has no line
+// breaks, so the data is one line.
 func eventText(event string, rev int64, data any) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "event: %s\n", event)
@@ -75,33 +78,35 @@ func eventText(event string, rev int64, data any) []byte {
 
 // Changes is the content of the event "changes": fleetdb.Changes.
 type Changes struct {
-	Rev     int64            `json:"rev"`
-	Dropped []string         `json:"dropped,omitempty"` // plans: to be forgotten before the rest is read
+	Rev     int64            `json:"rev"`               // revision up to which the changes are complete
+	Dropped []string         `json:"dropped,omitempty"` // plans to remove before the other fields are applied
 	Plans   []fleetdb.Plan   `json:"plans,omitempty"`   // without texts and counts
 	VMs     []fleetdb.VM     `json:"vms,omitempty"`     // without specs
-	Workers []fleetdb.Worker `json:"workers,omitempty"`
-	Limits  []fleetdb.Limit  `json:"limits,omitempty"` // less than 0 units: taken back
+	Workers []fleetdb.Worker `json:"workers,omitempty"` // workers with a changed row
+	Limits  []fleetdb.Limit  `json:"limits,omitempty"`  // changed limits; negative units mean that the limit was removed
 }
 
+// changesFrame returns the event "changes". Listeners of one plan get only its changes.
 func changesFrame(c fleetdb.Changes) *frame {
 	return &frame{event: eventChanges, rev: c.Rev, of: func(plan string) (any, bool) { return changesOf(Changes(c), plan) }}
 }
 
-// changesOf removes changes of other plans.
+// changesOf returns the changes of one plan, all for "". It returns false if none exists.
 func changesOf(c Changes, plan string) (Changes, bool) {
 	if plan == "" {
 		return c, true
 	}
 	of := Changes{
 		Rev:     c.Rev,
-		Dropped: only(c.Dropped, func(name string) bool { return name == plan }),
-		Plans:   only(c.Plans, func(p fleetdb.Plan) bool { return p.Name == plan }),
-		VMs:     only(c.VMs, func(vm fleetdb.VM) bool { return vm.Plan == plan }),
+		Dropped: filter(c.Dropped, func(name string) bool { return name == plan }),
+		Plans:   filter(c.Plans, func(p fleetdb.Plan) bool { return p.Name == plan }),
+		VMs:     filter(c.VMs, func(vm fleetdb.VM) bool { return vm.Plan == plan }),
 	}
 	return of, len(of.Dropped)+len(of.Plans)+len(of.VMs) > 0
 }
 
-func only[T any](all []T, is func(T) bool) (some []T) {
+// filter returns the elements for which is returns true.
+func filter[T any](all []T, is func(T) bool) (some []T) {
 	for _, x := range all {
 		if is(x) {
 			some = append(some, x)
@@ -110,6 +115,7 @@ func only[T any](all []T, is func(T) bool) (some []T) {
 	return some
 }
 
+// progressFrame returns the event "progress".
 func progressFrame(all []fleetdb.Progress) *frame {
 	return &frame{event: eventProgress, of: func(plan string) (any, bool) {
 		of := progressOf(all, plan)
@@ -117,22 +123,25 @@ func progressFrame(all []fleetdb.Progress) *frame {
 	}}
 }
 
+// progressOf returns the progress of a plan's VMs; of all for "".
 func progressOf(all []fleetdb.Progress, plan string) []fleetdb.Progress {
 	if plan == "" {
 		return all
 	}
-	return only(all, func(p fleetdb.Progress) bool { return p.Plan == plan })
+	return filter(all, func(p fleetdb.Progress) bool { return p.Plan == plan })
 }
 
-// sameFrame is an event that is the same for all.
+// sameFrame returns an event with the same data for all listeners.
 func sameFrame(event string, data any) *frame {
 	return &frame{event: event, of: func(string) (any, bool) { return data, true }}
 }
 
+// trouble is the data of the events "trouble", "lost" and "bye".
 type trouble struct {
-	Text string `json:"text"`
+	Text string `json:"text"` // description for users
 }
 
+// hello is the data of the event "hello".
 type hello struct {
-	Rev int64 `json:"rev"`
+	Rev int64 `json:"rev"` // revision from which the stream continues
 }

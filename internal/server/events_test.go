@@ -151,7 +151,7 @@ func TestEventsOfAPlanAreNoOthers(t *testing.T) {
 	}
 }
 
-// Whoever comes again misses nothing: from what the server still has, and from the roster when
+// Whoever comes again misses nothing: from what the server still has, and from the database when
 // another server is asked.
 func TestEventsGoOnWhereTheyBroke(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func TestEventsGoOnWhereTheyBroke(t *testing.T) {
 	}
 }
 
-// A revision of another roster begins from now on, and not never.
+// A revision of another database begins from now on, and not never.
 func TestEventsFromTheFuture(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -13,39 +13,40 @@ import (
 
 // Ages at which progress and board are read again. Earlier requests get the last result.
 const (
-	progressAge = 400 * time.Millisecond
-	boardAge    = time.Second
+	progressAge = 400 * time.Millisecond // maximum age of cached progress
+	boardAge    = time.Second            // maximum age of the cached board
 )
 
-// fleetCache reads progress and board once for all clients that ask at the same time. It is safe for
-// concurrent use.
+// fleetCache reads progress and board once for all clients that request them at the same time. It is
+// safe for concurrent use.
 type fleetCache struct {
-	control Control
-	now     func() time.Time
+	control Control          // source of progress and board
+	now     func() time.Time // clock of the cache
 
-	mu       sync.Mutex // held while it is read: the others wait for what the first one reads
-	progress []fleetdb.Progress
-	at       time.Time // time of progress
-	byVM     map[fleetdb.Key]int
+	mu       sync.Mutex          // guards the fields below; held during a read, so that other callers wait for its result
+	progress []fleetdb.Progress  // last progress
+	at       time.Time           // when progress was read
+	byVM     map[fleetdb.Key]int // indexes into progress by VM; nil before the first read
 
-	boardAt time.Time // when it was read
-	raw     json.RawMessage
-	board   Board
-	why     map[fleetdb.Key]string
+	boardAt time.Time              // when the board was read
+	raw     json.RawMessage        // last board as JSON
+	board   Board                  // last board
+	why     map[fleetdb.Key]string // reasons of waits in the board, by VM
 }
 
+// newFleetCache returns an empty cache.
 func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: time.Now} }
 
-// fleetState is the state of VMs beside their rows at one point in time. It is immutable.
+// fleetState is the state of VMs besides their rows at one point in time. It is immutable.
 type fleetState struct {
-	progress []fleetdb.Progress
-	byVM     map[fleetdb.Key]int
-	board    Board
-	why      map[fleetdb.Key]string
+	progress []fleetdb.Progress     // last reports of the workers
+	byVM     map[fleetdb.Key]int    // indexes into progress by VM
+	board    Board                  // last board of the scheduler
+	why      map[fleetdb.Key]string // reasons of waits, by VM
 }
 
-// read returns the state of now, or of a moment ago.
-func (c *fleetCache) read(ctx context.Context) (*fleetState, error) {
+// readState returns the current state, at most boardAge old.
+func (c *fleetCache) readState(ctx context.Context) (*fleetState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.readProgress(ctx); err != nil {
@@ -57,6 +58,7 @@ func (c *fleetCache) read(ctx context.Context) (*fleetState, error) {
 	return &fleetState{c.progress, c.byVM, c.board, c.why}, nil
 }
 
+// readProgress reads the progress if the cached one is too old. mu must be held.
 func (c *fleetCache) readProgress(ctx context.Context) error {
 	if c.byVM != nil && c.now().Sub(c.at) < progressAge {
 		return nil
@@ -73,6 +75,7 @@ func (c *fleetCache) readProgress(ctx context.Context) error {
 	return nil
 }
 
+// readBoard reads the board if the cached one is too old. mu must be held.
 func (c *fleetCache) readBoard(ctx context.Context) error {
 	if !c.boardAt.IsZero() && c.now().Sub(c.boardAt) < boardAge {
 		return nil
@@ -85,17 +88,18 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 	if at.Equal(c.board.At) && c.why != nil {
 		return nil
 	}
-	return c.decode(raw, at)
+	return c.decodeBoard(raw, at)
 }
 
-func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
+// decodeBoard decodes a board that was written at that time. mu must be held.
+func (c *fleetCache) decodeBoard(raw json.RawMessage, at time.Time) error {
 	board := Board{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &board); err != nil {
 			return err
 		}
 	}
-	board.At, board.common = at, common(board.Waiting)
+	board.At, board.common = at, commonReason(board.Waiting)
 	why := make(map[fleetdb.Key]string, len(board.Waiting))
 	for _, w := range board.Waiting {
 		why[w.Key] = w.Sentence
@@ -104,8 +108,9 @@ func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
 	return nil
 }
 
-// item returns a VM with its state.
-func (b *fleetState) item(vm fleetdb.VM) vmItem {
+// itemOf returns a VM with its state. A VM with slots or an end has no reason of a wait: the board may
+// be older than its row.
+func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 	it := vmItem{VM: vm, Why: b.why[vm.Key]}
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
 		it.Progress = &b.progress[i]
@@ -116,8 +121,9 @@ func (b *fleetState) item(vm fleetdb.VM) vmItem {
 	return it
 }
 
-// common returns the most frequent reason of waits that no resource's queue shows: no worker, a window.
-func common(waiting []Waiting) string {
+// commonReason returns the most frequent reason of waits that no resource's queue shows, such as a
+// missing worker or a window.
+func commonReason(waiting []Waiting) string {
 	counts := map[string]int{}
 	most := ""
 	for _, w := range waiting {
@@ -132,49 +138,50 @@ func common(waiting []Waiting) string {
 	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
 }
 
-// Board is the scheduler's state, written while clients read it.
+// Board is the scheduler's state. The scheduler writes it while clients read it.
 type Board struct {
-	At        time.Time  `json:"at,omitzero"` // zero if no scheduler runs, or no client has read it yet
-	Resources []Resource `json:"resources"`
-	Waiting   []Waiting  `json:"waiting"`
-	Breakers  []Breaker  `json:"breakers,omitempty"`
+	At        time.Time  `json:"at,omitzero"`        // zero if no scheduler runs, or no client has read it yet
+	Resources []Resource `json:"resources"`          // resources that VMs need to begin
+	Waiting   []Waiting  `json:"waiting"`            // waiting VMs
+	Breakers  []Breaker  `json:"breakers,omitempty"` // sources and hosts where no VM begins
 
-	common string // most frequent reason of waits, with its number; empty if there is none
+	common string // most frequent reason of waits, with its number; empty if no VM waits
 }
 
-// Breaker is a source or a host at which no VM starts for a while, or until a user resumes it.
+// Breaker is a source or a host where no VM begins for a while, or until an operator resumes a plan.
 type Breaker struct {
-	Of       string `json:"of"` // "source vc1:443"
-	Sentence string `json:"sentence"`
+	Of       string `json:"of"`       // source or host: "source vc1:443"
+	Sentence string `json:"sentence"` // why no VM begins there
 }
 
-// Resource is one that VMs need a share of to begin: "host:esx1/vms".
+// Resource is a resource that VMs need units of to begin.
 type Resource struct {
-	Name     string `json:"name"`
-	Capacity int64  `json:"capacity"`
-	Used     int64  `json:"used"`
-	Waiting  int    `json:"waiting"` // VMs
+	Name     string `json:"name"`     // name, such as "host:esx1/vms"
+	Capacity int64  `json:"capacity"` // all units; 0 is closed
+	Used     int64  `json:"used"`     // units in use
+	Waiting  int    `json:"waiting"`  // VMs that wait for it
 }
 
-// Waiting is why a VM waits, for people.
+// Waiting is why a VM waits, for users.
 type Waiting struct {
 	fleetdb.Key
-	Sentence string `json:"sentence"`
-	Position int    `json:"position,omitempty"`
+	Sentence string `json:"sentence"`           // reason of the wait
+	Position int    `json:"position,omitempty"` // position in its plan, from 1; 0 if no worker can take it
 }
 
-// vmItem is a VM with its state beside its row.
+// vmItem is a VM with its state besides its row.
 type vmItem struct {
 	fleetdb.VM
+	// last report of its worker; nil if none exists or the VM has ended
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
 	Why      string            `json:"why,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
-// Silence is fleet.Silence of the VM.
+// Silence returns fleet.Silence of the VM, for templates.
 func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
 
-// whole fills in what JSON shows as null otherwise.
-func whole(p fleetdb.Plan) fleetdb.Plan {
+// withCounts returns p with empty Counts instead of nil, which JSON shows as null.
+func withCounts(p fleetdb.Plan) fleetdb.Plan {
 	if p.Counts == nil {
 		p.Counts = fleetdb.Counts{}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readable makes words of a resource's name: host:esx1/vms.
-func readable(name string) string {
+// resourceWords returns the name of a resource as words: "host esx1 vms" for host:esx1/vms.
+func resourceWords(name string) string {
 	kind, rest, found := strings.Cut(name, ":")
 	if !found {
 		return name
@@ -15,7 +15,7 @@ func readable(name string) string {
 	return strings.TrimSpace(kind + " " + of + " " + unit)
 }
 
-// formatBytes writes a size for people, in binary units.
+// formatBytes formats a size for users, in binary units.
 func formatBytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -28,7 +28,7 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", v, units[i])
 }
 
-// formatRate writes bytes a second for people, in decimal units.
+// formatRate formats bytes per second for users, in decimal units; "" for a rate of 0.
 func formatRate(n int64) string {
 	if n <= 0 {
 		return ""
@@ -36,7 +36,8 @@ func formatRate(n int64) string {
 	return fmt.Sprintf("%.1f MB/s", float64(n)/1e6)
 }
 
-func percent(part, all int64) int64 {
+// percentOf returns part of all in percent, at most 100; 0 if all is 0.
+func percentOf(part, all int64) int64 {
 	if all <= 0 {
 		return 0
 	}

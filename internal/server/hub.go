@@ -17,46 +17,48 @@ import (
 
 // Bounds and times of the event stream.
 const (
-	pulseTime   = 500 * time.Millisecond // interval of progress reports
-	retryTime   = time.Second            // until a roster that does not answer is asked again
-	knownTime   = 10 * time.Second       // time without an answer of the fleet database after which clients are informed
-	mostClients = 4000                   // maximum number of listeners
-	mostBehind  = 32                     // events that a client may not have read yet: some seconds
-	ringFrames  = 256                    // frames that a returning client gets without a query to the fleet database
-	ringRows    = 20_000                 // VMs in them
+	stateInterval = 500 * time.Millisecond // interval of states without a revision, such as progress
+	retryTime     = time.Second            // pause before a database that does not respond is queried again
+	knownTime     = 10 * time.Second       // time without an answer of the fleet database after which clients are informed
+	maxClients    = 4000                   // maximum number of listeners
+	maxQueued     = 32                     // events that a client may have unread: some seconds
+	ringFrames    = 256                    // frames that a returning client gets without a query to the fleet database
+	ringRows      = 20_000                 // limit of the VMs in these frames
 )
 
-// hub reads the roster once for all who listen to the event stream.
+// hub reads the fleet database once for all listeners of the event stream. It is safe for concurrent
+// use.
 type hub struct {
-	feed    *fleetdb.Feed
-	plans   *fleetdb.Plans
-	workers *fleetdb.Workers
-	cache   *fleetCache
-	metrics *metrics
-	log     *slog.Logger
+	feed    *fleetdb.Feed    // changes of the database
+	plans   *fleetdb.Plans   // plans, for their counts
+	workers *fleetdb.Workers // workers, for their leases
+	cache   *fleetCache      // progress and board
+	metrics *metrics         // counts dropped clients
+	log     *slog.Logger     // receives outages of the database
 
 	closing chan struct{} // closed by close
-	known   chan struct{} // closed by follow, once the newest revision is known
+	known   chan struct{} // closed by lastSent when the newest revision is known
 
-	mu      sync.Mutex
-	clients map[*listener]struct{}
-	rev     int64    // revision of the last change that was sent; negative if none is known yet
-	from    int64    // revision after which the ring has all changes
-	ring    []*frame // frames with revisions, the newest last
-	rows    []int    // VMs in each
-	stale   bool     // the plans' counts changed since they were sent
-	closed  bool
+	mu      sync.Mutex             // guards the fields below, except broken
+	clients map[*listener]struct{} // listeners
+	rev     int64                  // revision of the last change that was sent; negative if none is known yet
+	from    int64                  // revision after which the ring has all changes
+	ring    []*frame               // frames with revisions, the newest last
+	rows    []int                  // number of VMs in each frame of ring
+	stale   bool                   // the plans' counts changed since they were sent
+	closed  bool                   // close was called; no listener is added
 
-	broken bool // the roster did not answer; of follow alone
+	broken bool // the database does not respond; used only by followChanges
 }
 
 // A listener is one client of the stream.
 type listener struct {
-	plan  string        // or everything with ""
-	queue chan []*frame // never closed
-	lost  chan struct{} // closed by the hub: it did not read
+	plan  string        // plan of the events; "" for all plans
+	queue chan []*frame // events to send; never closed
+	lost  chan struct{} // closed when the hub drops the listener, because it did not read
 }
 
+// newHub returns a hub that does not run.
 func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
 		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
@@ -64,29 +66,30 @@ func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) 
 	}
 }
 
-// run reads the roster until ctx ends.
+// run reads the fleet database until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { h.follow(ctx); return nil })
-	g.Go(func() error { h.pulse(ctx); return nil })
+	g.Go(func() error { h.followChanges(ctx); return nil })
+	g.Go(func() error { h.stateLoop(ctx); return nil })
 	return g.Wait()
 }
 
-// follow sends changes. If the fleet database does not answer, it tries again and informs clients.
-func (h *hub) follow(ctx context.Context) {
+// followChanges sends changes until ctx ends. If the fleet database does not respond, it retries and
+// informs the listeners.
+func (h *hub) followChanges(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := h.step(ctx)
+		err := h.sendNext(ctx)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		h.troubled(err)
-		_ = sleep.For(ctx, retryTime) // the loop looks at ctx
+		h.reportTrouble(err)
+		_ = sleep.For(ctx, retryTime) // the loop checks ctx
 	}
 }
 
-// step sends new changes, or waits for some.
-func (h *hub) step(ctx context.Context) error {
-	since, err := h.since(ctx)
+// sendNext sends new changes, or waits for a newer revision.
+func (h *hub) sendNext(ctx context.Context) error {
+	since, err := h.lastSent(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,16 +97,16 @@ func (h *hub) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.well()
+	h.reportRecovery()
 	if c.Rev <= since {
 		return h.feed.Await(ctx, since)
 	}
-	h.changed(c)
+	h.sendChanges(c)
 	return sleep.For(ctx, gatherTime)
 }
 
-// since returns the last revision that was sent; at first the newest one.
-func (h *hub) since(ctx context.Context) (int64, error) {
+// lastSent returns the last revision that was sent. The first call reads the newest one.
+func (h *hub) lastSent(ctx context.Context) (int64, error) {
 	h.mu.Lock()
 	rev := h.rev
 	h.mu.Unlock()
@@ -120,35 +123,38 @@ func (h *hub) since(ctx context.Context) (int64, error) {
 	return rev, err
 }
 
-func (h *hub) troubled(err error) {
+// reportTrouble informs the listeners of an error, and logs the first of several.
+func (h *hub) reportTrouble(err error) {
 	if !h.broken {
-		h.log.Warn("roster does not answer", "err", err)
+		h.log.Warn("fleet database does not respond", "err", err)
 	}
 	h.broken = true
-	h.tell(sameFrame(eventTrouble, trouble{err.Error()}))
+	h.sendFrames(sameFrame(eventTrouble, trouble{err.Error()}))
 }
 
-func (h *hub) well() {
+// reportRecovery informs the listeners that the database responds again, if it did not before.
+func (h *hub) reportRecovery() {
 	if h.broken {
-		h.log.Info("roster answers again")
-		h.tell(sameFrame(eventTrouble, trouble{}))
+		h.log.Info("fleet database responds again")
+		h.sendFrames(sameFrame(eventTrouble, trouble{}))
 	}
 	h.broken = false
 }
 
-// changed sends changes, and keeps them for returning clients.
-func (h *hub) changed(c fleetdb.Changes) {
+// sendChanges sends changes, and keeps them for returning clients.
+func (h *hub) sendChanges(c fleetdb.Changes) {
 	f := changesFrame(c)
 	h.mu.Lock()
 	h.rev = c.Rev
 	h.stale = h.stale || len(c.VMs)+len(c.Plans)+len(c.Dropped) > 0
-	h.keep(f, len(c.VMs))
+	h.addToRing(f, len(c.VMs))
 	h.mu.Unlock()
-	h.tell(f)
+	h.sendFrames(f)
 }
 
-// keep puts a frame into the ring, and drops the oldest that are too many. h.mu is held.
-func (h *hub) keep(f *frame, rows int) {
+// addToRing adds a frame with so many VMs to the ring, and removes the oldest frames beyond its limits.
+// h.mu must be held.
+func (h *hub) addToRing(f *frame, rows int) {
 	h.ring, h.rows = append(h.ring, f), append(h.rows, rows)
 	total := 0
 	for _, n := range h.rows {
@@ -161,9 +167,9 @@ func (h *hub) keep(f *frame, rows int) {
 	}
 }
 
-// tell sends frames to all listeners. A listener that does not read is dropped, so that the others do
-// not wait for it.
-func (h *hub) tell(frames ...*frame) {
+// sendFrames sends frames to all listeners. A listener that does not read is dropped, so that the
+// others do not wait for it.
+func (h *hub) sendFrames(frames ...*frame) {
 	if len(frames) == 0 {
 		return
 	}
@@ -173,51 +179,54 @@ func (h *hub) tell(frames ...*frame) {
 		select {
 		case l.queue <- frames:
 		default:
-			h.lose(l)
+			h.dropListener(l)
 		}
 	}
 }
 
-func (h *hub) lose(l *listener) {
+// dropListener removes a listener and closes its lost. h.mu must be held.
+func (h *hub) dropListener(l *listener) {
 	delete(h.clients, l)
 	close(l.lost)
 	h.metrics.lost.Add(1)
-	h.log.Info("event client dropped: it does not read", "behind", mostBehind)
+	h.log.Info("event client dropped: it does not read", "behind", maxQueued)
 }
 
-// pulse sends states that have no revision: progress, counts, and resources in use.
-func (h *hub) pulse(ctx context.Context) {
-	var told beat
-	for sleep.For(ctx, pulseTime) == nil {
-		if h.listening() == 0 {
-			told = beat{}
+// stateLoop sends states without a revision while there are listeners: progress, counts, and resources
+// in use.
+func (h *hub) stateLoop(ctx context.Context) {
+	var told sentState
+	for sleep.For(ctx, stateInterval) == nil {
+		if h.clientCount() == 0 {
+			told = sentState{}
 			continue
 		}
-		b, err := h.cache.read(ctx)
+		b, err := h.cache.readState(ctx)
 		if err != nil {
 			continue // follow reports an unreachable fleet database
 		}
-		frames := append(told.news(b), h.counts(ctx)...)
-		h.tell(append(frames, told.workersNews(ctx, h.workers)...)...)
+		frames := append(told.changedFrames(b), h.changedCounts(ctx)...)
+		h.sendFrames(append(frames, told.changedWorkers(ctx, h.workers)...)...)
 	}
 }
 
-// A beat is the last state that pulse sent.
-type beat struct {
-	progress *fleetState
-	fleet    any
-	beats    int
-	workers  []fleetdb.Worker
+// A sentState is the last state that stateLoop sent. The zero value makes it send everything.
+type sentState struct {
+	progress *fleetState      // progress of the last round; nil before the first one
+	fleet    any              // last fleetSummary; nil before the first one
+	rounds   int              // number of rounds
+	workers  []fleetdb.Worker // workers that were sent last
 }
 
-// workerBeats is how many beats there are between looks at the workers: that one is gone is
-// no change in the roster, but a lease that is not renewed.
-const workerBeats = 4
+// workerRounds is the number of rounds between two reads of the workers. An expired lease changes no
+// row, so the feed does not show it.
+const workerRounds = 4
 
-// workersNews returns the workers if they differ from the last ones sent.
-func (t *beat) workersNews(ctx context.Context, store *fleetdb.Workers) []*frame {
-	t.beats++
-	if t.beats%workerBeats != 1 {
+// changedWorkers returns the event "workers" if they differ from the last ones sent. store is read in
+// every fourth round.
+func (t *sentState) changedWorkers(ctx context.Context, store *fleetdb.Workers) []*frame {
+	t.rounds++
+	if t.rounds%workerRounds != 1 {
 		return nil
 	}
 	workers, err := store.List(ctx)
@@ -228,17 +237,17 @@ func (t *beat) workersNews(ctx context.Context, store *fleetdb.Workers) []*frame
 	return []*frame{sameFrame(eventWorkers, workers)}
 }
 
-// sameWorker does not look at the lease, which is another one all the time.
+// sameWorker compares workers without their leases, which change all the time.
 func sameWorker(a, b fleetdb.Worker) bool {
 	return a.Name == b.Name && a.Alive == b.Alive && a.Drains == b.Drains && a.Epoch == b.Epoch
 }
 
-// news returns the changes since the last beat.
-func (t *beat) news(b *fleetState) (frames []*frame) {
-	if changed := t.changed(b); len(changed) > 0 {
+// changedFrames returns the events for what changed since the last round.
+func (t *sentState) changedFrames(b *fleetState) (frames []*frame) {
+	if changed := t.changedProgress(b); len(changed) > 0 {
 		frames = append(frames, progressFrame(changed))
 	}
-	if now := summarize(b); !reflect.DeepEqual(now, t.fleet) {
+	if now := newSummary(b); !reflect.DeepEqual(now, t.fleet) {
 		frames = append(frames, sameFrame(eventFleet, now))
 		t.fleet = now
 	}
@@ -246,8 +255,8 @@ func (t *beat) news(b *fleetState) (frames []*frame) {
 	return frames
 }
 
-// changed returns the progress that differs from the last one sent.
-func (t *beat) changed(b *fleetState) []fleetdb.Progress {
+// changedProgress returns the progress that differs from the last one sent.
+func (t *sentState) changedProgress(b *fleetState) []fleetdb.Progress {
 	if t.progress == nil {
 		return b.progress
 	}
@@ -261,8 +270,8 @@ func (t *beat) changed(b *fleetState) []fleetdb.Progress {
 	return changed
 }
 
-// counts returns the plans if their counts may differ from those sent.
-func (h *hub) counts(ctx context.Context) []*frame {
+// changedCounts returns the event "plans" if counts may differ from those sent.
+func (h *hub) changedCounts(ctx context.Context) []*frame {
 	h.mu.Lock()
 	stale := h.stale
 	h.stale = false
@@ -278,24 +287,26 @@ func (h *hub) counts(ctx context.Context) []*frame {
 		return nil
 	}
 	for i := range plans {
-		plans[i] = whole(plans[i])
+		plans[i] = withCounts(plans[i])
 	}
 	return []*frame{sameFrame(eventPlans, plans)}
 }
 
-func (h *hub) listening() int {
+// clientCount returns the number of listeners.
+func (h *hub) clientCount() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.clients)
 }
 
-// await returns once the current revision is known.
-func (h *hub) await(ctx context.Context) error {
+// waitKnown returns when the newest revision is known. It returns an error if the server stops, or if
+// the database does not respond within knownTime.
+func (h *hub) waitKnown(ctx context.Context) error {
 	select {
 	case <-h.known:
 		return nil
 	case <-h.closing:
-		return fault.New(fault.Transient, "the server stops").WithHint("come again in a while")
+		return fault.New(fault.Transient, "the server stops").WithHint("try again later")
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(knownTime):
@@ -303,15 +314,16 @@ func (h *hub) await(ctx context.Context) error {
 	}
 }
 
-// join adds a listener, after await. It returns the revision after which the listener gets all changes,
-// and the frames that it missed since; whole is false if the ring lacks some of them.
-func (h *hub) join(plan string, since int64) (l *listener, rev int64, missed []*frame, whole bool) {
+// addListener adds a listener, after waitKnown. It returns the revision after which the listener gets
+// all changes, and the frames that it missed since. whole is false if the ring lacks some of them. l is
+// nil if there are too many listeners, or the hub is closed.
+func (h *hub) addListener(plan string, since int64) (l *listener, rev int64, missed []*frame, whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || len(h.clients) >= mostClients {
+	if h.closed || len(h.clients) >= maxClients {
 		return nil, 0, nil, false
 	}
-	l = &listener{plan: plan, queue: make(chan []*frame, mostBehind), lost: make(chan struct{})}
+	l = &listener{plan: plan, queue: make(chan []*frame, maxQueued), lost: make(chan struct{})}
 	h.clients[l] = struct{}{}
 	for _, f := range h.ring {
 		if f.rev > since {
@@ -321,13 +333,14 @@ func (h *hub) join(plan string, since int64) (l *listener, rev int64, missed []*
 	return l, h.rev, missed, since >= h.from
 }
 
-func (h *hub) leave(l *listener) {
+// removeListener removes a listener, unless it was dropped.
+func (h *hub) removeListener(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.clients, l)
 }
 
-// close has all listeners say goodbye, and takes no more.
+// close makes all listeners end, and prevents further ones.
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

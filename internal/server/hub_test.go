@@ -29,10 +29,10 @@ func change(rev int64, n int) fleetdb.Changes {
 // if it did, this test would not end.
 func TestAClientThatDoesNotReadIsLost(t *testing.T) {
 	h := newTestHub()
-	deaf, _, _, _ := h.join("", -1)
-	reads, _, _, _ := h.join("", -1)
-	for rev := int64(1); rev <= mostBehind+5; rev++ {
-		h.changed(change(rev, 1))
+	deaf, _, _, _ := h.addListener("", -1)
+	reads, _, _, _ := h.addListener("", -1)
+	for rev := int64(1); rev <= maxQueued+5; rev++ {
+		h.sendChanges(change(rev, 1))
 		if frames := <-reads.queue; frames[0].rev != rev {
 			t.Fatalf("told %d, want %d", frames[0].rev, rev)
 		}
@@ -42,20 +42,20 @@ func TestAClientThatDoesNotReadIsLost(t *testing.T) {
 	default:
 		t.Fatal("a client that reads nothing is kept")
 	}
-	if h.listening() != 1 {
-		t.Errorf("%d clients", h.listening())
+	if h.clientCount() != 1 {
+		t.Errorf("%d clients", h.clientCount())
 	}
-	h.leave(deaf) // as its connection does
-	h.leave(reads)
-	if h.listening() != 0 {
-		t.Errorf("%d clients are left", h.listening())
+	h.removeListener(deaf) // as its connection does
+	h.removeListener(reads)
+	if h.clientCount() != 0 {
+		t.Errorf("%d clients are left", h.clientCount())
 	}
 }
 
 func TestTheRingSaysWhetherItHasEverything(t *testing.T) {
 	h := newTestHub()
 	for rev := int64(1); rev <= 3*ringFrames; rev++ {
-		h.changed(change(rev, 1))
+		h.sendChanges(change(rev, 1))
 	}
 	if len(h.ring) != ringFrames {
 		t.Errorf("%d frames", len(h.ring))
@@ -65,18 +65,18 @@ func TestTheRingSaysWhetherItHasEverything(t *testing.T) {
 		missed int
 		whole  bool
 	}{0: {ringFrames, false}, from - 1: {ringFrames, false}, from: {ringFrames, true}, 3*ringFrames - 1: {1, true}, 3 * ringFrames: {0, true}} {
-		l, rev, missed, whole := h.join("", since)
+		l, rev, missed, whole := h.addListener("", since)
 		if len(missed) != want.missed || whole != want.whole || rev != 3*ringFrames {
 			t.Errorf("since %d: %d frames, whole %v, rev %d; want %+v", since, len(missed), whole, rev, want)
 		}
-		h.leave(l)
+		h.removeListener(l)
 	}
 }
 
 func TestTheRingIsBoundedInRowsToo(t *testing.T) {
 	h := newTestHub()
 	for rev := int64(1); rev <= 30; rev++ {
-		h.changed(change(rev, 2000))
+		h.sendChanges(change(rev, 2000))
 	}
 	if rows := len(h.ring) * 2000; rows > ringRows || len(h.ring) == 0 || h.from != h.ring[0].rev-1 {
 		t.Errorf("%d rows, from %d", rows, h.from)
@@ -85,25 +85,25 @@ func TestTheRingIsBoundedInRowsToo(t *testing.T) {
 
 func TestClientsAreCounted(t *testing.T) {
 	h := newTestHub()
-	for range mostClients {
-		if l, _, _, _ := h.join("", -1); l == nil {
+	for range maxClients {
+		if l, _, _, _ := h.addListener("", -1); l == nil {
 			t.Fatal("refused too early")
 		}
 	}
-	if l, _, _, _ := h.join("", -1); l != nil {
+	if l, _, _, _ := h.addListener("", -1); l != nil {
 		t.Error("one too many")
 	}
 }
 
 func TestTroubleIsToldUntilItIsOver(t *testing.T) {
 	h := newTestHub()
-	l, _, _, _ := h.join("", -1)
-	h.troubled(errors.New("gone"))
-	h.troubled(errors.New("gone"))
-	h.well()
-	h.well()
+	l, _, _, _ := h.addListener("", -1)
+	h.reportTrouble(errors.New("gone"))
+	h.reportTrouble(errors.New("gone"))
+	h.reportRecovery()
+	h.reportRecovery()
 	for _, want := range []string{`{"text":"gone"}`, `{"text":"gone"}`, `{"text":""}`} {
-		if text := string((<-l.queue)[0].text("p")); text != "event: trouble\ndata: "+want+"\n\n" {
+		if text := string((<-l.queue)[0].textFor("p")); text != "event: trouble\ndata: "+want+"\n\n" {
 			t.Errorf("told %q, want %s", text, want)
 		}
 	}
@@ -115,14 +115,14 @@ func TestTroubleIsToldUntilItIsOver(t *testing.T) {
 // The text of a frame is made once for all who are told the same.
 func TestFramesAreEncodedOnce(t *testing.T) {
 	f := changesFrame(change(7, 2))
-	one, two := f.text("p"), f.text("p")
+	one, two := f.textFor("p"), f.textFor("p")
 	if &one[0] != &two[0] {
 		t.Error("made twice")
 	}
 	if text := string(one); !strings.HasPrefix(text, "event: changes\nid: 7\ndata: {") || !strings.HasSuffix(text, "}\n\n") || strings.Count(text, "\n") != 4 {
 		t.Errorf("text %q", text)
 	}
-	if f.text("q") != nil {
+	if f.textFor("q") != nil {
 		t.Error("told to those of another plan")
 	}
 }
@@ -136,14 +136,14 @@ func TestOnlyWhatWentOnIsTold(t *testing.T) {
 		all := []fleetdb.Progress{p(done), still}
 		return &fleetState{progress: all, byVM: map[fleetdb.Key]int{all[0].Key: 0, still.Key: 1}}
 	}
-	b := beat{fleet: summarize(at(1))}
-	if frames := b.news(at(1)); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 2 {
+	b := sentState{fleet: newSummary(at(1))}
+	if frames := b.changedFrames(at(1)); len(frames) != 1 || strings.Count(string(frames[0].textFor("")), `"vm"`) != 2 {
 		t.Errorf("first %v", frames)
 	}
-	if frames := b.news(at(1)); len(frames) != 0 {
-		t.Errorf("nothing went on, but %s", frames[0].text(""))
+	if frames := b.changedFrames(at(1)); len(frames) != 0 {
+		t.Errorf("nothing went on, but %s", frames[0].textFor(""))
 	}
-	if frames := b.news(at(2)); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 1 {
+	if frames := b.changedFrames(at(2)); len(frames) != 1 || strings.Count(string(frames[0].textFor("")), `"vm"`) != 1 {
 		t.Error("what went on is not told alone")
 	}
 }

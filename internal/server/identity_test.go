@@ -39,7 +39,7 @@ func TestBearer(t *testing.T) {
 	for header, want := range map[string]string{
 		"Bearer decamp_x": "decamp_x", "bearer  decamp_x ": "decamp_x", "Basic decamp_x": "", "Bearer": "", "decamp_x": "", "": "",
 	} {
-		secret, ok := bearer(&http.Request{Header: http.Header{"Authorization": {header}}})
+		secret, ok := bearerToken(&http.Request{Header: http.Header{"Authorization": {header}}})
 		if !ok {
 			secret = ""
 		}
@@ -54,7 +54,7 @@ func TestQuotedInTheAuditTrail(t *testing.T) {
 	for text, want := range map[string]string{
 		"wave-1/vm-42": "wave-1/vm-42", "a\x00b\x1b[2J": "a.b.[2J", "\xff\u202e\ufffd": "...", "Žižkov": "Žižkov",
 	} {
-		if got := short(text); got != want {
+		if got := shortenText(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestQuotedInTheAuditTrail(t *testing.T) {
 // Retry-After has whole seconds, and is not too early.
 func TestRetryAfterIsRoundedUp(t *testing.T) {
 	for after, want := range map[time.Duration]string{time.Millisecond: "1", 1500 * time.Millisecond: "2", 9 * time.Second: "10"} {
-		if got := (&tooMany{after: after}).seconds(); got != want {
+		if got := (&tooManyError{after: after}).retrySeconds(); got != want {
 			t.Errorf("%s: %s, want %s", after, got, want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestRetryAfterIsRoundedUp(t *testing.T) {
 
 // A logout removes the cookie of the session.
 func TestLogoutRemovesTheCookie(t *testing.T) {
-	if c := newSessions(true).end(); c.MaxAge >= 0 || c.Value != "" || c.Name != "__Host-decamp" {
+	if c := newSessions(true).expiredCookie(); c.MaxAge >= 0 || c.Value != "" || c.Name != "__Host-decamp" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// SplitName takes PLAN/VM apart. A plan's name has no slash.
+// SplitName splits PLAN/VM. vm is "" if name has no slash; names of plans contain none.
 func SplitName(name string) (plan, vm string) {
 	plan, vm, _ = strings.Cut(name, "/")
 	return plan, vm
 }
 
-// ResolveName takes apart a name that is a PLAN, a PLAN/VM or else a RUN: one that no plan has and that is no VM's.
+// ResolveName splits a name that is a PLAN or a PLAN/VM. A name without a slash that is not a plan's is
+// the id of a run: isRun is true.
 func ResolveName(ctx context.Context, c Control, name string) (plan, vm string, isRun bool, err error) {
 	plan, vm = SplitName(name)
 	_, err = c.Plan(ctx, plan)
@@ -29,7 +30,7 @@ func ResolveName(ctx context.Context, c Control, name string) (plan, vm string, 
 	return plan, vm, false, err
 }
 
-// FindVM returns the VM of a plan that is called so: by reference, name or run.
+// FindVM returns the VM of a plan by its reference, name or run. An ambiguous name is fault.Conflict.
 func FindVM(ctx context.Context, c Control, plan, what string) (fleetdb.VM, error) {
 	if vm, err := c.VM(ctx, fleetdb.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {
 		return vm, err
@@ -55,10 +56,10 @@ func FindVM(ctx context.Context, c Control, plan, what string) (fleetdb.VM, erro
 	return hits[0], nil
 }
 
-// vmPage is how many VMs are asked for at a time.
+// vmPage is how many VMs one request returns.
 const vmPage = 1000
 
-// EachVM calls do for all VMs of a query, in the order of their plan.
+// EachVM calls do for all VMs of a query, in the order of their plan. It reads them page by page.
 func EachVM(ctx context.Context, c Control, q fleetdb.Query, do func(fleetdb.VM)) error {
 	for q.Limit = vmPage; ; {
 		vms, err := c.VMs(ctx, q)
@@ -75,7 +76,8 @@ func EachVM(ctx context.Context, c Control, q fleetdb.Query, do func(fleetdb.VM)
 	}
 }
 
-// VMOfRun returns the VM of a plan that a run moves; "" if it is of no plan.
+// VMOfRun returns the VM of a plan that a run migrates; "" if the run belongs to no plan. It reads all
+// VMs.
 func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, err error) {
 	plans, err := c.Plans(ctx)
 	if err != nil {
@@ -94,8 +96,7 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 	return "", "", nil
 }
 
-// BoardOf returns the scheduler's explanations of waits. Without a scheduler the board is empty, also
-// if its scheduler ended long ago.
+// BoardOf returns the scheduler's explanations of waits. The board is empty if no scheduler runs.
 func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	text, at, err := c.Board(ctx)
 	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
@@ -104,10 +105,11 @@ func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	return b
 }
 
-// oldBoard is the age after which a board has no scheduler any more. Another clock wrote its time.
+// oldBoard is the age after which a board counts as one without a scheduler. The database's clock may
+// differ from ours.
 const oldBoard = time.Minute
 
-// StatusOf returns how a plan goes.
+// StatusOf returns the progress of a plan with its VMs.
 func StatusOf(ctx context.Context, c Control, name string) (s fleet.Status, err error) {
 	p, err := c.Plan(ctx, name)
 	if err != nil {

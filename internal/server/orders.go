@@ -6,21 +6,23 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// orders gives plans and VMs the orders of API and page, and records them.
+// orders passes commands of the API and the page to plans and VMs, and records them.
 type orders struct {
-	control Control
-	trail   *auditTrail
+	control Control     // executes the commands
+	trail   *auditTrail // records commands and refusals
 }
 
-func (o *orders) toPlan(ctx context.Context, plan, word string) error {
-	return o.trail.change(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.OrderOf(word)) })
+// orderPlan gives a command to a plan. word is the user's word for it.
+func (o *orders) orderPlan(ctx context.Context, plan, word string) error {
+	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.OrderOf(word)) })
 }
 
-func (o *orders) toVM(ctx context.Context, k fleetdb.Key, word string) error {
+// orderVM gives a command to a VM. A withdrawal requires the role Admin.
+func (o *orders) orderVM(ctx context.Context, k fleetdb.Key, word string) error {
 	if who := whoIn(ctx); fleetdb.OrderOf(word) == fleetdb.Withdraw && !who.Role.May(Admin) {
-		err := who.refuse(Admin, "withdraw a published VM")
+		err := who.roleError(Admin, "withdraw a published VM")
 		o.trail.noteRefusal(ctx, who, word, k.String(), err)
 		return err
 	}
-	return o.trail.change(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.OrderOf(word)) })
+	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.OrderOf(word)) })
 }

@@ -16,62 +16,64 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pages are the templates. What is put into them is escaped for its place by html/template.
+// pages are the templates. html/template escapes each value for its context.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes": formatBytes, "rate": formatRate, "percent": percent, "readable": readable,
+	"bytes": formatBytes, "rate": formatRate, "percent": percentOf, "readable": resourceWords,
 }).ParseFS(pageFiles, "page/*.html"))
 
-// pageFrame is what every page has.
+// pageFrame is the data that all pages have.
 type pageFrame struct {
-	Title   string
-	Who     Who
-	Proof   string // proof of the session for forms
-	Version string
-	Fleet   fleetSummary
-	Body    any
+	Title   string       // title of the page
+	Who     Who          // user; the zero value on the login page
+	Proof   string       // proof of the session for forms; "" without a session
+	Version string       // release of decamp
+	Fleet   fleetSummary // resources in use, for the header
+	Body    any          // data of this page
 }
 
-// Operates is whether the page has buttons.
+// Operates reports whether the page has buttons.
 func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
 
 // website serves the pages for browsers. It is safe for concurrent use.
 type website struct {
-	version string
-	gate    *gate
-	plans   *fleetdb.Plans
-	vms     *fleetdb.VMs
-	workers *fleetdb.Workers
-	cache   *fleetCache
-	orders  *orders
-	log     *slog.Logger
+	version string           // release of decamp
+	gate    *gate            // authorizes requests
+	plans   *fleetdb.Plans   // plans of the fleet database
+	vms     *fleetdb.VMs     // VMs of the fleet database
+	workers *fleetdb.Workers // workers of the fleet database
+	cache   *fleetCache      // progress and board
+	orders  *orders          // executes the commands of buttons
+	log     *slog.Logger     // receives pages that could not be sent
 }
 
-func (s *website) routes(mux *http.ServeMux) {
+// registerRoutes adds the pages and the forms to mux.
+func (s *website) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /static/{file}", serveStatic)
 	mux.HandleFunc("GET /login", s.showLogin)
-	mux.HandleFunc("POST /login", s.login)
-	mux.HandleFunc("POST /logout", s.logout)
-	mux.HandleFunc("GET /{$}", s.page("see the plans", s.showPlans))
-	mux.HandleFunc("GET /plans/{plan}", s.page("see a plan", s.showPlan))
-	mux.HandleFunc("POST /plans/{plan}/orders", s.form("give a plan an order", s.planForm))
-	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.form("give a VM an order", s.vmForm))
+	mux.HandleFunc("POST /login", s.handleLogin)
+	mux.HandleFunc("POST /logout", s.handleLogout)
+	mux.HandleFunc("GET /{$}", s.pageHandler("see the plans", s.showPlans))
+	mux.HandleFunc("GET /plans/{plan}", s.pageHandler("see a plan", s.showPlan))
+	mux.HandleFunc("POST /plans/{plan}/orders", s.formHandler("give a plan an order", s.planForm))
+	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.formHandler("give a VM an order", s.vmForm))
 }
 
-// serveStatic serves script, style and icon: files, and no lists of them.
+// serveStatic serves script, style and icon. Folders are not listed.
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	http.ServeFileFS(w, r, pageFiles, path.Join("page/static", path.Base(r.PathValue("file"))))
 }
 
-// page is a handler for those who may view; strangers are sent to the login.
-func (s *website) page(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
+// pageHandler returns the handler of a page. Users without a session are redirected to the login. what
+// is for the audit trail.
+func (s *website) pageHandler(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.gate.auth.who(r)
+		who, err := s.gate.auth.identifyUser(r)
 		if err == nil && who.Role == Nobody {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
 		}
 		if err == nil {
-			who, err = s.gate.permit(r, View, what, r.URL.Path)
+			who, err = s.gate.permitRequest(r, View, what, r.URL.Path)
 		}
 		if err == nil {
 			err = show(w, r, who)
@@ -82,15 +84,16 @@ func (s *website) page(what string, show func(http.ResponseWriter, *http.Request
 	}
 }
 
-// formBytes is what a form may have.
+// formBytes is the limit of a form, in bytes.
 const formBytes = 16 << 10
 
-// form is a handler of a button, for users with a valid session and a form of this server.
-func (s *website) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
+// formHandler returns the handler of a button, for users with a valid session and a form of this
+// server. do returns the page to go back to.
+func (s *website) formHandler(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-		who, err := s.gate.permit(r, Operate, what, r.URL.Path)
-		if err == nil && who.Session != "" && !s.gate.auth.sessions.proves(who.Session, r.PostFormValue("proof")) {
+		who, err := s.gate.permitRequest(r, Operate, what, r.URL.Path)
+		if err == nil && who.Session != "" && !s.gate.auth.sessions.isProof(who.Session, r.PostFormValue("proof")) {
 			err = fault.New(fault.Denied, "the form is not of this session").WithHint("reload the page, and try again")
 			s.gate.trail.noteRefusal(r.Context(), who, what, r.URL.Path, err)
 		}
@@ -106,41 +109,43 @@ func (s *website) form(what string, do func(*http.Request) (back string, err err
 	}
 }
 
-// render writes a page whole, or an error.
-func (s *website) render(w http.ResponseWriter, status int, name string, p pageFrame) error {
+// renderPage writes a page with its status. An error may leave an incomplete page.
+func (s *website) renderPage(w http.ResponseWriter, status int, name string, p pageFrame) error {
 	p.Version = s.version
 	if p.Who.Session != "" {
-		p.Proof = s.gate.auth.sessions.proof(p.Who.Session)
+		p.Proof = s.gate.auth.sessions.formProof(p.Who.Session)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	return pages.ExecuteTemplate(w, name, p)
 }
 
+// showError writes the page of an error.
 func (s *website) showError(w http.ResponseWriter, who Who, err error) {
 	p := problemOf(err)
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
-	if err := s.render(w, p.Status, "error.html", pageFrame{Title: p.Title, Who: who, Body: p}); err != nil {
+	if err := s.renderPage(w, p.Status, "error.html", pageFrame{Title: p.Title, Who: who, Body: p}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
+// showLogin writes the login page.
 func (s *website) showLogin(w http.ResponseWriter, _ *http.Request) {
-	if err := s.render(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
+	if err := s.renderPage(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
-// login begins a session for the owner of a token.
-func (s *website) login(w http.ResponseWriter, r *http.Request) {
+// handleLogin begins a session for the owner of a token.
+func (s *website) handleLogin(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-	from := address(r)
-	token, err := s.gate.auth.login(r.PostFormValue("token"), from)
+	from := peerAddress(r)
+	token, err := s.gate.auth.checkSecret(r.PostFormValue("token"), from)
 	if err == nil {
 		var cookie *http.Cookie
-		if cookie, err = s.gate.auth.sessions.begin(token); err == nil {
+		if cookie, err = s.gate.auth.sessions.newCookie(token); err == nil {
 			http.SetCookie(w, cookie)
 			http.Redirect(w, r, "/", http.StatusSeeOther)
 			return
@@ -149,42 +154,44 @@ func (s *website) login(w http.ResponseWriter, r *http.Request) {
 	s.gate.trail.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
 	p := problemOf(err)
 	w.Header()["Retry-After"] = p.header["Retry-After"]
-	if err := s.render(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
+	if err := s.renderPage(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
-func (s *website) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, s.gate.auth.sessions.end())
+// handleLogout removes the session's cookie.
+func (s *website) handleLogout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, s.gate.auth.sessions.expiredCookie())
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
-// plansPage is what the first page shows.
+// plansPage is the data of the first page.
 type plansPage struct {
-	Plans   []planRow
-	Workers []fleetdb.Worker
+	Plans   []planRow        // all plans, the oldest first
+	Workers []fleetdb.Worker // all workers that ever joined
 }
 
-// planRow is a plan with what its counts come to.
+// planRow is a plan with sums of its counts.
 type planRow struct {
 	fleetdb.Plan
-	All, Done, Failed int
+	All, Done, Failed int // number of VMs in all states, and in two of them
 }
 
-// Open reports whether the plan takes orders for VMs that are not over.
+// Open reports whether the plan accepts commands for VMs that have not ended.
 func (p planRow) Open() bool { return !p.State.Over() }
 
-// Retries reports whether a retry has something to begin again.
+// Retries reports whether the retry command would start anything again.
 func (p planRow) Retries() bool {
 	return p.Failed+p.Counts[fleetdb.Canceled] > 0 || p.State == fleetdb.PlanFailed
 }
 
-// Cancels reports whether a cancellation has something to undo.
+// Cancels reports whether the cancel command would undo anything.
 func (p planRow) Cancels() bool { return p.Open() || p.Failed > 0 }
 
-// Acts reports whether the plan takes any order.
+// Acts reports whether the plan accepts any command.
 func (p planRow) Acts() bool { return p.Open() || p.Retries() }
 
+// rowOf returns the row of p.
 func rowOf(p fleetdb.Plan) planRow {
 	row := planRow{Plan: p, Done: p.Counts[fleetdb.Done], Failed: p.Counts[fleetdb.Failed]}
 	for _, n := range p.Counts {
@@ -193,6 +200,7 @@ func rowOf(p fleetdb.Plan) planRow {
 	return row
 }
 
+// showPlans writes the first page.
 func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
 	plans, err := s.plans.List(ctx)
@@ -206,30 +214,31 @@ func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) err
 	if body.Workers, err = s.workers.List(ctx); err != nil {
 		return err
 	}
-	b, err := s.cache.read(ctx)
+	b, err := s.cache.readState(ctx)
 	if err != nil {
 		return err
 	}
-	return s.render(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: summarize(b), Body: body})
+	return s.renderPage(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: newSummary(b), Body: body})
 }
 
-// planPage is what the page of a plan shows.
+// planPage is the data of the page of a plan.
 type planPage struct {
 	planRow
-	States []stateTab
-	Items  []vmItem
-	Query  string       // query of this page, for the script and for returning to it
-	Next   template.URL // query of the next page, made of fixed words and numbers
-	First  bool         // this is the first one
+	States []stateTab   // tabs with the states of the VMs
+	Items  []vmItem     // VMs of this page
+	Query  string       // query of this page, for the script and for links back to it
+	Next   template.URL // query of the next page, made of fixed words and numbers; "" on the last page
+	First  bool         // this is the first page
 }
 
-// stateTab leads to the VMs of one state.
+// stateTab is a link to the VMs of one state.
 type stateTab struct {
-	State  fleetdb.State // "" is all
-	Count  int
-	Chosen bool
+	State  fleetdb.State // state of the VMs; "" for all states
+	Count  int           // number of VMs
+	Chosen bool          // the page shows these VMs
 }
 
+// showPlan writes the page of a plan.
 func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
 	p, err := s.plans.Get(ctx, r.PathValue("plan"))
@@ -241,19 +250,19 @@ func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) erro
 	if err != nil {
 		return err
 	}
-	b, err := s.cache.read(ctx)
+	b, err := s.cache.readState(ctx)
 	if err != nil {
 		return err
 	}
 	body := planPage{planRow: rowOf(p), Items: items, Query: queryText(q, q.After), First: q.After == 0}
-	body.States = tabs(body.planRow, q)
+	body.States = stateTabs(body.planRow, q)
 	if next > 0 {
 		body.Next = template.URL("?" + queryText(q, next))
 	}
-	return s.render(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: summarize(b), Body: body})
+	return s.renderPage(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: newSummary(b), Body: body})
 }
 
-// pageQuery reads which VMs a page shows. What it does not understand it leaves out.
+// pageQuery returns the VMs that a page shows, by its URL. Invalid values are ignored.
 func pageQuery(plan string, values url.Values) fleetdb.Query {
 	q := fleetdb.Query{Plan: plan, Limit: pageVMs}
 	if after, err := strconv.ParseInt(values.Get("after"), 10, 64); err == nil && after > 0 {
@@ -267,7 +276,7 @@ func pageQuery(plan string, values url.Values) fleetdb.Query {
 	return q
 }
 
-// queryText is the other way round.
+// queryText is the inverse of pageQuery, with another start of the page.
 func queryText(q fleetdb.Query, after int64) string {
 	values := url.Values{}
 	if after > 0 {
@@ -279,7 +288,8 @@ func queryText(q fleetdb.Query, after int64) string {
 	return values.Encode()
 }
 
-func tabs(p planRow, q fleetdb.Query) []stateTab {
+// stateTabs returns the links to the VMs of each state, and to all VMs first.
+func stateTabs(p planRow, q fleetdb.Query) []stateTab {
 	all := []stateTab{{Count: p.All, Chosen: len(q.States) == 0}}
 	for _, state := range states {
 		all = append(all, stateTab{state, p.Counts[state], len(q.States) > 0 && q.States[0] == state})
@@ -287,7 +297,7 @@ func tabs(p planRow, q fleetdb.Query) []stateTab {
 	return all
 }
 
-// backTo is where a button leads back to: the page of the plan that it was on.
+// backTo returns the page to go back to after a button: the page of the plan with the form.
 func backTo(r *http.Request, plan string) string {
 	u := url.URL{Path: "/plans/" + plan}
 	if values, err := url.ParseQuery(r.PostFormValue("back")); err == nil {
@@ -297,29 +307,31 @@ func backTo(r *http.Request, plan string) string {
 	return u.String()
 }
 
-// orderWord reads the order of a button.
+// orderWord returns the command of a button. Other words are fault.Invalid.
 func orderWord(r *http.Request) (string, error) {
 	switch word := r.PostFormValue("order"); word {
 	case fleetdb.GoOn.Word(), string(fleetdb.Pause), string(fleetdb.CutOver), string(fleetdb.Cancel), string(fleetdb.Retry), string(fleetdb.Rollback):
 		return word, nil
 	}
-	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")
+	return "", fault.New(fault.Invalid, "this button has no valid command").WithHint("go back, and use the buttons")
 }
 
+// planForm executes a button of a plan.
 func (s *website) planForm(r *http.Request) (string, error) {
 	word, err := orderWord(r)
 	if err != nil {
 		return "", err
 	}
 	plan := r.PathValue("plan")
-	return backTo(r, plan), s.orders.toPlan(r.Context(), plan, word)
+	return backTo(r, plan), s.orders.orderPlan(r.Context(), plan, word)
 }
 
+// vmForm executes a button of a VM.
 func (s *website) vmForm(r *http.Request) (string, error) {
 	word, err := orderWord(r)
 	if err != nil {
 		return "", err
 	}
 	k := fleetdb.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
-	return backTo(r, k.Plan), s.orders.toVM(r.Context(), k, word)
+	return backTo(r, k.Plan), s.orders.orderVM(r.Context(), k, word)
 }

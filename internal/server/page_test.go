@@ -260,7 +260,7 @@ func TestSessionsReadTheAPIAndEnd(t *testing.T) {
 	if a := b.ask("", "GET", "/v1/plans", ""); a.status != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d", a.status)
 	}
-	if a := r.form("/login", url.Values{"token": {"wrong"}}); a.status != http.StatusForbidden || !strings.Contains(a.body, "not known") {
+	if a := r.form("/login", url.Values{"token": {"wrong"}}); a.status != http.StatusForbidden || !strings.Contains(a.body, "the token is unknown") {
 		t.Errorf("a wrong token: %d", a.status)
 	}
 }

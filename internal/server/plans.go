@@ -13,57 +13,63 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
+// planOut is the response with one plan.
 type planOut struct{ Body fleetdb.Plan }
 
 // planAPI serves the plans.
 type planAPI struct {
-	plans   *fleetdb.Plans
-	workers *fleetdb.Workers
-	control Control
-	trail   *auditTrail
-	orders  *orders
-	access  string // see Config
-	folder  string // see Config
+	plans   *fleetdb.Plans   // plans of the fleet database
+	workers *fleetdb.Workers // workers, for the folders that they offer
+	control Control          // submits plans
+	trail   *auditTrail      // records changes and refusals
+	orders  *orders          // executes commands
+	access  string           // Config.Access
+	folder  string           // Config.Folder
 }
 
-func (a *planAPI) routes(api huma.API) {
+// registerRoutes implements resource.
+func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans", id: "listPlans", what: "list the plans", role: View,
-		tells: "Without their texts."}, a.list)
+		details: "Without their texts."}, a.list)
 	register(api, route{method: http.MethodPost, path: "/v1/plans", id: "submitPlan", what: "submit a plan", role: Operate,
 		status: http.StatusCreated, body: planBytes,
-		tells: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
+		details: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
-		tells: "With its text."}, a.get)
+		details: "With its text."}, a.get)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
-		status: http.StatusNoContent, tells: "One that ended: it is forgotten. What it moved stays."}, a.drop)
+		status: http.StatusNoContent, details: "The plan must have ended. Its rows are removed; migrated VMs are kept."}, a.drop)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/orders", id: "orderPlan", what: "give a plan an order", role: Operate,
-		status: http.StatusNoContent, tells: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
+		status: http.StatusNoContent, details: "The command applies to all VMs of the plan until the next one. Retry and rollback are executed once."}, a.order)
 }
 
+// list returns all plans without their texts.
 func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Plan], error) {
 	plans, err := a.plans.List(ctx)
 	for i := range plans {
-		plans[i] = whole(plans[i])
+		plans[i] = withCounts(plans[i])
 	}
 	return listOf(plans), err
 }
 
+// get returns one plan with its text.
 func (a *planAPI) get(ctx context.Context, in *PlanPath) (*planOut, error) {
 	p, err := a.plans.Get(ctx, in.Plan)
-	return &planOut{whole(p)}, err
+	return &planOut{withCounts(p)}, err
 }
 
+// planText is the request of submitPlan.
 type planText struct {
 	RawBody []byte `contentType:"application/yaml" required:"true"`
 }
 
+// submit checks a plan file against the role of the user, and submits it.
 func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	who := whoIn(ctx)
-	f, err := parse(string(in.RawBody))
+	f, err := parsePlan(string(in.RawBody))
 	if err != nil {
 		return nil, err
 	}
-	privileged, err := a.permit(ctx, f, who.Role)
+	privileged, err := a.checkPermissions(ctx, f, who.Role)
 	if err != nil {
 		a.trail.noteRefusal(ctx, who, "submit a plan", string(f.Name), err)
 		return nil, err
@@ -73,17 +79,18 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 		what += " that sets " + planfile.Enumerate(privileged)
 	}
 	var p fleetdb.Plan
-	err = a.trail.change(ctx, what, string(f.Name), func() (err error) {
+	err = a.trail.recordChange(ctx, what, string(f.Name), func() (err error) {
 		p, err = a.control.Submit(ctx, Submission{Text: string(in.RawBody), Folder: a.folder, By: who.Name, Role: who.Role})
 		return err
 	})
 	p.Text = "" // the client has the text
-	return &planOut{whole(p)}, err
+	return &planOut{withCounts(p)}, err
 }
 
-// permit checks a plan against the role of its author and against what administrators named, and returns
-// the keys that only the role admin may set. The workers check the same again with their own access files.
-func (a *planAPI) permit(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
+// checkPermissions checks a plan against the role of its author and the access file. It returns the
+// keys in it that only the role admin may set. The workers check the same again with their own access
+// files.
+func (a *planAPI) checkPermissions(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
 	access, err := planfile.LoadAccess(a.access)
 	if err != nil {
 		return nil, err
@@ -97,8 +104,8 @@ func (a *planAPI) permit(ctx context.Context, f *planfile.File, role Role) ([]pl
 	return nil, a.checkFolders(ctx, f)
 }
 
-// checkFolders returns an error unless a worker offers each folder that the plan names. A worker that is stopped
-// counts: its VMs wait for it.
+// checkFolders returns fault.Denied unless a worker offers each folder that the plan names. A stopped
+// worker counts: its VMs wait for it.
 func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 	workers, err := a.workers.List(ctx)
 	if err != nil {
@@ -114,20 +121,23 @@ func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 	return nil
 }
 
+// drop removes a plan that has ended.
 func (a *planAPI) drop(ctx context.Context, in *PlanPath) (*struct{}, error) {
-	return nil, a.trail.change(ctx, "drop a plan", in.Plan, func() error { return a.plans.Drop(ctx, in.Plan) })
+	return nil, a.trail.recordChange(ctx, "drop a plan", in.Plan, func() error { return a.plans.Drop(ctx, in.Plan) })
 }
 
-// order is the body of an order.
+// order is the body of a command.
 type order struct {
 	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback" doc:"pause: begin no transfer; cutover: of warm VMs, switch over now; cancel: stop and undo; retry: of those that failed; rollback: cancel, and the source runs again"`
 }
 
+// planOrder is the request of orderPlan.
 type planOrder struct {
 	PlanPath
 	Body order
 }
 
+// order gives a command to a plan.
 func (a *planAPI) order(ctx context.Context, in *planOrder) (*struct{}, error) {
-	return nil, a.orders.toPlan(ctx, in.Plan, in.Body.Order)
+	return nil, a.orders.orderPlan(ctx, in.Plan, in.Body.Order)
 }

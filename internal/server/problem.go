@@ -11,23 +11,28 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// Problem is an error as RFC 9457 has it, with our kind and remedy.
+// Problem is an error in the format of RFC 9457, with the kind and the remedy of a fault.
 type Problem struct {
-	Type     string              `json:"type" doc:"about:blank: the status is the type"`
-	Title    string              `json:"title"`
-	Status   int                 `json:"status"`
-	Detail   string              `json:"detail" doc:"what happened"`
-	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled,changed" doc:"kind of the error, for programs"`
-	Remedy   string              `json:"remedy,omitempty" doc:"what to do, for people"`
-	Findings planfile.Findings   `json:"findings,omitempty" nullable:"false" doc:"of a plan: each with its line"`
-	Errors   []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"of a request: each with its place"`
+	Type   string `json:"type" doc:"about:blank: the status is the type"` // URI of the problem type
+	Title  string `json:"title"`                                          // text of the status
+	Status int    `json:"status"`                                         // HTTP status
+	Detail string `json:"detail" doc:"what happened"`                     // text of the error
+	// name of the fault.Kind
+	Kind   string `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled,changed" doc:"kind of the error, for programs"`
+	Remedy string `json:"remedy,omitempty" doc:"what to do, for people"` // remedy of the fault
+	// errors in a plan file
+	Findings planfile.Findings `json:"findings,omitempty" nullable:"false" doc:"of a plan: each with its line"`
+	// errors in the parameters of a request
+	Errors []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"of a request: each with its place"`
 
-	header http.Header
+	header http.Header // headers of the response, such as Retry-After
 }
 
+// problemType is the media type of a Problem.
 const problemType = "application/problem+json"
 
-// statuses are what HTTP calls each kind. What decamp cannot do is no fault of the server.
+// statuses are the HTTP statuses of the kinds. A migration that decamp does not support is not an error
+// of the server.
 var statuses = map[fault.Kind]int{
 	fault.Internal:    http.StatusInternalServerError,
 	fault.Transient:   http.StatusServiceUnavailable,
@@ -43,7 +48,7 @@ var statuses = map[fault.Kind]int{
 	fault.Changed:     http.StatusConflict,
 }
 
-// kinds go the other way, for what the library and the mux refuse.
+// kinds are the kinds of the HTTP statuses that the library and the mux return.
 var kinds = map[int]fault.Kind{
 	http.StatusUnauthorized:          fault.Denied,
 	http.StatusForbidden:             fault.Denied,
@@ -61,9 +66,9 @@ var kinds = map[int]fault.Kind{
 // errAway is the response for an unreachable database, without its address and user: those are in the
 // server's log.
 var errAway = fault.New(fault.Unreachable, "the database does not answer").
-	WithHint("come again in a while: plans go on when it is back; the server's log has the reason")
+	WithHint("try again later: plans continue when it responds; the server's log has the reason")
 
-// problemOf makes a Problem of an error.
+// problemOf returns err as a Problem. Details of an unreachable database are removed.
 func problemOf(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -79,25 +84,27 @@ func problemOf(err error) *Problem {
 	if errors.As(err, &mistakes) {
 		p.Findings = mistakes.Findings
 	}
-	p.challenge(err)
+	p.setRetryHeaders(err)
 	return p
 }
 
-// challenge sets the header that HTTP requires for a refused login.
-func (p *Problem) challenge(err error) {
-	var many *tooMany
+// setRetryHeaders sets the status and the headers that HTTP defines for a missing login, for a
+// throttled client, and for an unavailable server.
+func (p *Problem) setRetryHeaders(err error) {
+	var many *tooManyError
 	switch {
 	case errors.Is(err, errNobody):
 		p.setStatus(http.StatusUnauthorized)
 		p.header.Set("WWW-Authenticate", `Bearer realm="decamp"`)
 	case errors.As(err, &many):
 		p.setStatus(http.StatusTooManyRequests)
-		p.header.Set("Retry-After", many.seconds())
+		p.header.Set("Retry-After", many.retrySeconds())
 	case p.Status == http.StatusServiceUnavailable:
 		p.header.Set("Retry-After", "5")
 	}
 }
 
+// newProblem returns the Problem for a status. An unknown client error is fault.Invalid.
 func newProblem(status int, detail string) *Problem {
 	kind, ok := kinds[status]
 	if !ok && status < http.StatusInternalServerError {
@@ -108,16 +115,24 @@ func newProblem(status int, detail string) *Problem {
 	return p
 }
 
+// setStatus sets the status and its text.
 func (p *Problem) setStatus(status int) { p.Status, p.Title = status, http.StatusText(status) }
 
-// Error, GetStatus, GetHeaders and ContentType make it what the library takes for an error.
-func (p *Problem) Error() string             { return p.Detail }
-func (p *Problem) GetStatus() int            { return p.Status }
-func (p *Problem) GetHeaders() http.Header   { return p.header }
+// Error implements error. With the methods below, a Problem is an error that the library returns to the
+// client.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// GetHeaders implements huma.HeadersError.
+func (p *Problem) GetHeaders() http.Header { return p.header }
+
+// ContentType implements huma.ContentTypeFilter.
 func (p *Problem) ContentType(string) string { return problemType }
 
-// write answers with the problem where the library is not asked.
-func (p *Problem) write(w http.ResponseWriter) {
+// writeTo writes the problem as the response, for handlers outside of the library.
+func (p *Problem) writeTo(w http.ResponseWriter) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
@@ -131,13 +146,14 @@ func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := newProblem(status, message)
 		for _, err := range errs {
-			p.add(err)
+			p.addDetail(err)
 		}
 		return p
 	}
 }
 
-func (p *Problem) add(err error) {
+// addDetail adds an error that the library found in a request.
+func (p *Problem) addDetail(err error) {
 	var d huma.ErrorDetailer
 	switch {
 	case err == nil:
@@ -148,4 +164,5 @@ func (p *Problem) add(err error) {
 	}
 }
 
+// errNobody is the error for a request without a user.
 var errNobody = fault.New(fault.Denied, "who are you?").WithHint("send a token: Authorization: Bearer …, or a client certificate")

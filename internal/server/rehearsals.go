@@ -12,33 +12,36 @@ import (
 
 // rehearsalAPI serves the rehearsals of VMs.
 type rehearsalAPI struct {
-	rehearsals *fleetdb.Rehearsals
-	trail      *auditTrail
+	rehearsals *fleetdb.Rehearsals // rehearsals of the fleet database
+	trail      *auditTrail         // records changes
 }
 
-func (a *rehearsalAPI) routes(api huma.API) {
+// registerRoutes implements resource.
+func (a *rehearsalAPI) registerRoutes(api huma.API) {
 	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
 	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
-		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
+		details: "The requested rehearsal, and the last one that ended. Files in a report are on the worker."}, a.list)
 	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
 		status: http.StatusNoContent,
-		tells: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
+		details: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
 			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, a.request)
 	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
-		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
+		status: http.StatusNoContent, details: "A running rehearsal is ended. A missing request is not an error."}, a.takeBack)
 }
 
+// list returns the requested rehearsal of a VM, and the last one that has a result.
 func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[fleetdb.Rehearsed], error) {
 	all, err := a.rehearsals.List(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM})
 	return listOf(all), err
 }
 
-// RehearsalPath is exported for the library, as VMPath is.
+// RehearsalPath are the parameters of paths that name a rehearsal. It is exported for the library.
 type RehearsalPath struct {
 	VMPath
 	Rehearsal string `path:"rehearsal" maxLength:"64" pattern:"^[A-Za-z0-9-]+$" doc:"its name"`
 }
 
+// rehearsalIn is the request of rehearseVM.
 type rehearsalIn struct {
 	RehearsalPath
 	Body struct {
@@ -47,13 +50,15 @@ type rehearsalIn struct {
 	}
 }
 
+// request requests a rehearsal of a VM.
 func (a *rehearsalAPI) request(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
 	ask := fleetdb.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
-	return nil, a.trail.change(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
+	return nil, a.trail.recordChange(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
 }
 
+// takeBack withdraws the request for a rehearsal.
 func (a *rehearsalAPI) takeBack(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
-	return nil, a.trail.change(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
+	return nil, a.trail.recordChange(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
 }

@@ -14,15 +14,18 @@ type Role string
 
 // Roles.
 const (
-	Nobody  Role = ""        // whether the server is well, and the API's document
-	View    Role = "view"    // see everything but the audit trail
-	Operate Role = "operate" // submit plans, give orders, set limits
-	Admin   Role = "admin"   // plans that name paths, secrets and commands, drop plans, drain workers, the audit trail
+	Nobody  Role = ""        // no user: may read the server's health and the API document
+	View    Role = "view"    // may read everything except the audit trail
+	Operate Role = "operate" // may submit plans, give commands and set limits
+	// Admin may submit plans that name paths, secrets and commands, drop plans, drain workers, and read the
+	// audit trail
+	Admin Role = "admin"
 )
 
+// roles are the roles of users, in ascending order.
 var roles = []Role{View, Operate, Admin}
 
-// RoleOf reads a role's name.
+// RoleOf returns the role of that name. Other names are fault.Invalid.
 func RoleOf(name string) (Role, error) {
 	if r := Role(name); slices.Contains(roles, r) {
 		return r, nil
@@ -35,25 +38,29 @@ func (r Role) May(need Role) bool {
 	return need == Nobody || slices.Index(roles, r) >= slices.Index(roles, need)
 }
 
-// Who is an authenticated user.
+// Who is the user of a request.
 type Who struct {
-	Name    string // the token's or the certificate's
-	Role    Role
-	From    string // the address
+	Name    string // name of the token or the certificate
+	Role    Role   // role of the user; Nobody without a user
+	From    string // address of the client
 	Session string // session cookie; empty with a token or a certificate
 }
 
+// whoKey is the key of the user in the context of a request.
 type whoKey struct{}
 
+// withWho returns a context with the user.
 func withWho(ctx context.Context, w Who) context.Context { return context.WithValue(ctx, whoKey{}, w) }
 
+// whoIn returns the user in ctx; the zero value if none exists.
 func whoIn(ctx context.Context) Who {
 	w, _ := ctx.Value(whoKey{}).(Who)
 	return w
 }
 
-// refuse returns the error for a user without the required role. what is a description: "drop a plan".
-func (w Who) refuse(need Role, what string) error {
+// roleError returns the error for a user without the required role. what is a description: "drop a
+// plan".
+func (w Who) roleError(need Role, what string) error {
 	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
 		WithHint("use a token of that role; an administrator of the server creates one: decamp token add NAME --role %s", strings.ToLower(string(need)))
 }

@@ -14,7 +14,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := s.router.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }))
+	h := s.router.guardHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/plans", nil))
 	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problemType {

@@ -22,20 +22,20 @@ import (
 
 // Server listens, and passes requests to the handlers of API, metrics and pages.
 type Server struct {
-	config   Config
-	log      *slog.Logger
-	router   *router
-	gate     *gate
-	orders   *orders
-	control  Control
-	cache    *fleetCache
-	hub      *hub
-	metrics  *metrics
-	document []byte // OpenAPI
-	draining atomic.Bool
+	config   Config       // configuration with defaults
+	log      *slog.Logger // Config.Log
+	router   *router      // passes requests to handlers
+	gate     *gate        // authorizes requests
+	orders   *orders      // executes commands of API and page
+	control  Control      // the operators' commands on the database
+	cache    *fleetCache  // progress and board for all clients
+	hub      *hub         // event stream
+	metrics  *metrics     // counters
+	document []byte       // OpenAPI document as JSON
+	draining atomic.Bool  // Run is about to return; health checks fail
 }
 
-// New prepares a server. It listens only with Run.
+// New returns a server that does not listen before Run. It creates the state directory.
 func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -63,11 +63,11 @@ func New(c Config) (*Server, error) {
 		config: c, log: c.Log, gate: &gate{auth, trail}, orders: &orders{control, trail}, control: control, cache: cache,
 		hub: newHub(c.Roster, cache, m, c.Log), metrics: m, router: &router{http.NewServeMux(), trail, m, c.Log},
 	}
-	return s, s.register()
+	return s, s.registerHandlers()
 }
 
-// register adds all handlers to the mux.
-func (s *Server) register() (err error) {
+// registerHandlers adds all handlers to the mux.
+func (s *Server) registerHandlers() (err error) {
 	c, mux, trail := s.config, s.router.mux, s.gate.trail
 	api := newAPI(mux, c.Version, s.gate,
 		&planAPI{plans: c.Roster.Plans, workers: c.Roster.Workers, control: s.control, trail: trail, orders: s.orders, access: c.Access, folder: c.Folder},
@@ -77,7 +77,7 @@ func (s *Server) register() (err error) {
 		&workerAPI{c.Roster.Workers, trail},
 		&boardAPI{s.control},
 		&auditAPI{c.Roster.Audit},
-		&eventAPI{s.hub, c.Roster.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(mostReads)})
+		&eventAPI{s.hub, c.Roster.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(maxReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {
 		return err
 	}
@@ -85,25 +85,28 @@ func (s *Server) register() (err error) {
 	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Roster.Plans, c.Roster.Workers, c.Roster.Limits, s.cache, s.hub})
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	(&website{c.Version, s.gate, c.Roster.Plans, c.Roster.VMs, c.Roster.Workers, s.cache, s.orders, c.Log}).routes(mux)
+	(&website{c.Version, s.gate, c.Roster.Plans, c.Roster.VMs, c.Roster.Workers, s.cache, s.orders, c.Log}).registerRoutes(mux)
 	return nil
 }
 
+// serveDocument writes the OpenAPI document.
 func (s *Server) serveDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/openapi+json")
 	_, _ = w.Write(s.document) // fails if the client has disconnected
 }
 
-// Handler answers requests; the event stream requires Run.
-func (s *Server) Handler() http.Handler { return s.router.guard(http.HandlerFunc(s.router.route)) }
+// Handler returns the handler of all requests. The event stream requires Run.
+func (s *Server) Handler() http.Handler {
+	return s.router.guardHandler(http.HandlerFunc(s.router.routeRequest))
+}
 
-// drainTime is how long requests that are under way may take when the server stops.
+// drainTime is the time limit of running requests when the server stops.
 const drainTime = 10 * time.Second
 
 // Run serves until ctx ends. Then it accepts no more connections, ends the event streams, and waits for
-// running requests.
+// running requests, at most drainTime.
 func (s *Server) Run(ctx context.Context) error {
-	listener, fingerprint, err := s.listen(ctx)
+	listener, fingerprint, err := s.openListener(ctx)
 	if err != nil {
 		return err
 	}
@@ -111,9 +114,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.Ready(listener.Addr(), fingerprint)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	web := s.web()
+	web := s.newHTTPServer()
 	g.Go(func() error { return s.hub.run(ctx) })
-	g.Go(func() error { return tellSystemd(ctx, listener.Addr(), s.config.Plain, s.log) })
+	g.Go(func() error { return notifyAndWatch(ctx, listener.Addr(), s.config.Plain, s.log) })
 	g.Go(func() error {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -122,19 +125,22 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
-		return s.drain(context.WithoutCancel(ctx), web)
+		return s.shutDown(context.WithoutCancel(ctx), web)
 	})
 	return g.Wait()
 }
 
-func (s *Server) web() *http.Server {
+// newHTTPServer returns the HTTP server with its limits.
+func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
-		Handler: s.Handler(), MaxHeaderBytes: mostHeader, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // errors of unauthenticated clients that disconnect
 	}
 }
 
-func (s *Server) drain(ctx context.Context, web *http.Server) error {
+// shutDown ends the event streams and waits for running requests. After drainTime it closes their
+// connections.
+func (s *Server) shutDown(ctx context.Context, web *http.Server) error {
 	s.draining.Store(true)
 	s.hub.close()
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
@@ -146,8 +152,9 @@ func (s *Server) drain(ctx context.Context, web *http.Server) error {
 	return nil
 }
 
-// listen opens the port, with TLS unless it is plain.
-func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
+// openListener opens the port, with TLS unless Config.Plain is set. It returns the fingerprint of the
+// certificate; "" without TLS.
+func (s *Server) openListener(ctx context.Context) (net.Listener, string, error) {
 	addr := s.config.Listen
 	if addr == "" {
 		addr = DefaultListen
@@ -169,14 +176,14 @@ func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
 	if err != nil {
 		return nil, "", fault.New(fault.Conflict, "listen on %s: %w", addr, err).WithHint("is another server running? --listen takes another address")
 	}
-	l = newBounded(l, mostConns, mostConnsOfOne)
+	l = newLimitListener(l, maxConns, maxConnsPerNetwork)
 	if conf != nil {
 		l = tls.NewListener(l, conf)
 	}
 	return l, fingerprint, nil
 }
 
-// mayListen refuses to let tokens go over a network in clear.
+// mayListen returns fault.Invalid if tokens would be sent in clear over a network.
 func mayListen(addr string, plain bool) error {
 	if !plain {
 		return nil

@@ -15,31 +15,32 @@ import (
 	"time"
 )
 
-// sessions are those of browsers. A session is a cookie that the server signs. It ends with the token
-// that began it, after sessionAge, and when the server restarts: the key that signs cookies is in
-// memory only, so that a copy of the state directory forges no session.
+// sessions creates and checks the sessions of browsers. A session is a signed cookie. It ends with the
+// token that began it, after sessionAge, and when the server restarts: the key that signs cookies is in
+// memory only, so that a copy of the state directory forges no session. It is safe for concurrent use.
 type sessions struct {
-	key    []byte
-	now    func() time.Time
-	cookie http.Cookie // without its value
+	key    []byte           // key of the signatures, random in each process
+	now    func() time.Time // clock of the sessions
+	cookie http.Cookie      // attributes of the cookie, without its value
 }
 
 const (
-	sessionAge = 12 * time.Hour
-	keyBytes   = 32
-	hashMark   = 16 // hex digits of the token's hash that a session names
+	sessionAge = 12 * time.Hour // maximum length of a session
+	keyBytes   = 32             // length of the key
+	hashMark   = 16             // hex digits of the token's hash in a session, and bytes of its nonce
 )
 
 // session is the content of a session cookie.
 type session struct {
-	Token string    `json:"t"`
-	Mark  string    `json:"m"` // the beginning of the token's hash: another token of that name is another
-	Until time.Time `json:"u"`
-	Nonce []byte    `json:"n"`
+	Token string `json:"t"` // name of the token
+	// beginning of the token's hash, so that a new token of the same name does not continue the session
+	Mark  string    `json:"m"`
+	Until time.Time `json:"u"` // end of the session
+	Nonce []byte    `json:"n"` // random bytes that make each cookie unique
 }
 
-// newSessions makes a new key that signs cookies. secure is whether browsers use TLS; with it the
-// cookie is of this host and cannot be set by a neighbour.
+// newSessions returns sessions with a new key. secure reports whether browsers use TLS; the cookie then
+// has the prefix __Host- (draft-ietf-httpbis-rfc6265bis), so that no other host can set it.
 func newSessions(secure bool) *sessions {
 	key := make([]byte, keyBytes)
 	rand.Read(key)
@@ -50,7 +51,7 @@ func newSessions(secure bool) *sessions {
 	return &sessions{key: key, now: time.Now, cookie: c}
 }
 
-// forgetSessionKey removes the key that earlier versions kept in the state directory.
+// forgetSessionKey removes the key that earlier versions stored in the state directory.
 func forgetSessionKey(state string) error {
 	err := os.Remove(filepath.Join(state, "session.key"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,8 +60,8 @@ func forgetSessionKey(state string) error {
 	return err
 }
 
-// begin returns the cookie of a new session.
-func (s *sessions) begin(t Token) (*http.Cookie, error) {
+// newCookie returns the cookie of a new session for the owner of t.
+func (s *sessions) newCookie(t Token) (*http.Cookie, error) {
 	nonce := make([]byte, hashMark)
 	rand.Read(nonce)
 	text, err := json.Marshal(session{t.Name, t.SHA256[:hashMark], s.now().Add(sessionAge), nonce})
@@ -73,15 +74,16 @@ func (s *sessions) begin(t Token) (*http.Cookie, error) {
 	return &c, nil
 }
 
-// end returns a cookie that removes the session's.
-func (s *sessions) end() *http.Cookie {
+// expiredCookie returns a cookie that makes the browser remove the session's.
+func (s *sessions) expiredCookie() *http.Cookie {
 	c := s.cookie
 	c.MaxAge = -1
 	return &c
 }
 
-// read returns the session of a request's cookie if its signature is valid and it has not expired.
-func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
+// readSession returns the session of a request's cookie, and the cookie's value. ok is false if the
+// signature is invalid or the session has expired.
+func (s *sessions) readSession(r *http.Request) (said session, value string, ok bool) {
 	c, err := r.Cookie(s.cookie.Name)
 	if err != nil {
 		return said, "", false
@@ -97,13 +99,16 @@ func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
 	return said, c.Value, s.now().Before(said.Until)
 }
 
-// proof is what a form of a session carries, so that no other site can make one.
-func (s *sessions) proof(value string) string { return s.sign("form", value) }
+// formProof returns the proof in the forms of a session, so that no other site can create one. value is
+// the cookie's value.
+func (s *sessions) formProof(value string) string { return s.sign("form", value) }
 
-func (s *sessions) proves(value, proof string) bool {
-	return hmac.Equal([]byte(proof), []byte(s.proof(value)))
+// isProof reports whether proof is that of the session, in constant time.
+func (s *sessions) isProof(value, proof string) bool {
+	return hmac.Equal([]byte(proof), []byte(s.formProof(value)))
 }
 
+// sign returns an HMAC of text for use, as text.
 func (s *sessions) sign(use, text string) string {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte(use + ":" + text))

@@ -36,22 +36,22 @@ var someToken = Token{Name: "ci", Role: Operate, SHA256: strings.Repeat("0123456
 
 func TestSessionsEndWithTheirTimeAndTheServer(t *testing.T) {
 	s, clock := newTestSessions(t)
-	cookie, err := s.begin(someToken)
+	cookie, err := s.newCookie(someToken)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || !strings.HasPrefix(cookie.Name, "__Host-") || cookie.Path != "/" {
 		t.Errorf("cookie %+v", cookie)
 	}
-	if said, value, ok := s.read(requestWith(cookie)); !ok || said.Token != "ci" || said.Mark != someToken.SHA256[:hashMark] || value != cookie.Value {
+	if said, value, ok := s.readSession(requestWith(cookie)); !ok || said.Token != "ci" || said.Mark != someToken.SHA256[:hashMark] || value != cookie.Value {
 		t.Errorf("session %+v, %v", said, ok)
 	}
 	again, _ := newTestSessions(t)
-	if _, _, ok := again.read(requestWith(cookie)); ok {
+	if _, _, ok := again.readSession(requestWith(cookie)); ok {
 		t.Error("a session outlives its server")
 	}
 	clock.pass(sessionAge)
-	if _, _, ok := s.read(requestWith(cookie)); ok {
+	if _, _, ok := s.readSession(requestWith(cookie)); ok {
 		t.Error("a session outlives its time")
 	}
 }
@@ -86,47 +86,47 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 		t.Error(err)
 	}
 	forger := &sessions{key: make([]byte, keyBytes), now: time.Now, cookie: s.gate.auth.sessions.cookie}
-	cookie, err := forger.begin(someToken)
+	cookie, err := forger.newCookie(someToken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := s.gate.auth.sessions.read(requestWith(cookie)); ok {
+	if _, _, ok := s.gate.auth.sessions.readSession(requestWith(cookie)); ok {
 		t.Error("a session signed with the old key is accepted")
 	}
 }
 
 func TestCookiesThatWeDidNotSignAreNone(t *testing.T) {
 	s, _ := newTestSessions(t)
-	cookie, err := s.begin(someToken)
+	cookie, err := s.newCookie(someToken)
 	if err != nil {
 		t.Fatal(err)
 	}
 	other, _ := newTestSessions(t)
-	if _, _, ok := other.read(requestWith(cookie)); ok {
+	if _, _, ok := other.readSession(requestWith(cookie)); ok {
 		t.Error("another server's cookie is taken")
 	}
 	payload, signature, _ := strings.Cut(cookie.Value, ".")
-	for _, value := range []string{"", ".", payload, payload + ".", "." + signature, payload[:len(payload)-2] + "." + signature, payload + "." + s.proof(cookie.Value), "x." + s.sign("session", "x")} {
+	for _, value := range []string{"", ".", payload, payload + ".", "." + signature, payload[:len(payload)-2] + "." + signature, payload + "." + s.formProof(cookie.Value), "x." + s.sign("session", "x")} {
 		c := *cookie
 		c.Value = value
-		if _, _, ok := s.read(requestWith(&c)); ok {
+		if _, _, ok := s.readSession(requestWith(&c)); ok {
 			t.Errorf("%q is taken", value)
 		}
 	}
-	if _, _, ok := s.read(requestWith(nil)); ok {
+	if _, _, ok := s.readSession(requestWith(nil)); ok {
 		t.Error("no cookie is taken for one")
 	}
 }
 
 func TestFormsProveTheirSession(t *testing.T) {
 	s, _ := newTestSessions(t)
-	one, _ := s.begin(someToken)
-	two, _ := s.begin(someToken)
-	if !s.proves(one.Value, s.proof(one.Value)) {
+	one, _ := s.newCookie(someToken)
+	two, _ := s.newCookie(someToken)
+	if !s.isProof(one.Value, s.formProof(one.Value)) {
 		t.Error("a form of the session is refused")
 	}
-	for _, proof := range []string{"", s.proof(two.Value), one.Value} {
-		if s.proves(one.Value, proof) {
+	for _, proof := range []string{"", s.formProof(two.Value), one.Value} {
+		if s.isProof(one.Value, proof) {
 			t.Errorf("%q proves it", proof)
 		}
 	}
@@ -139,25 +139,25 @@ func TestSessionsEndWithTheirToken(t *testing.T) {
 	all, _ := tokens.List()
 	s, _ := newTestSessions(t)
 	a := &authenticator{tokens, s, newThrottle(time.Now)}
-	cookie, err := s.begin(all[0])
+	cookie, err := s.newCookie(all[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := a.who(requestWith(cookie)); err != nil || who.Role != Operate || who.Session != cookie.Value {
+	if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != Operate || who.Session != cookie.Value {
 		t.Fatalf("%+v, %v", who, err)
 	}
 	if err := tokens.Remove("ci"); err != nil {
 		t.Fatal(err)
 	}
 	add(t, tokens, "ci", Admin, 0) // another one of that name
-	if who, err := a.who(requestWith(cookie)); err != nil || who.Role != Nobody {
+	if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != Nobody {
 		t.Errorf("%+v, %v: the session of a token that was removed", who, err)
 	}
 }
 
 func FuzzCookie(f *testing.F) {
 	s := &sessions{key: make([]byte, keyBytes), now: time.Now, cookie: http.Cookie{Name: "decamp"}}
-	cookie, err := s.begin(someToken)
+	cookie, err := s.newCookie(someToken)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func FuzzCookie(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Cookie", "decamp="+value)
-		said, got, ok := s.read(r)
+		said, got, ok := s.readSession(r)
 		if payload, _, _ := strings.Cut(got, "."); ok && got != payload+"."+s.sign("session", payload) {
 			t.Errorf("%q is taken as %+v", value, said)
 		}

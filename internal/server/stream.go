@@ -17,40 +17,44 @@ import (
 
 // Times of one client of the event stream.
 const (
-	breathTime = 15 * time.Second // interval of comments, so that proxies keep an idle stream open
-	writeTime  = 10 * time.Second // time limit of a client to read a frame
-	againTime  = 2 * time.Second  // after which browsers come again
-	mostReads  = 4                // concurrent clients that read missed changes from the fleet database
+	keepAliveTime = 15 * time.Second // interval of comments, so that proxies keep an idle stream open
+	writeTime     = 10 * time.Second // time limit of a client to read a frame
+	retryAfter    = 2 * time.Second  // time after which browsers reconnect
+	maxReads      = 4                // concurrent clients that read missed changes from the fleet database
 )
 
+// eventPath is the path of the event stream.
 const eventPath = "/v1/events"
 
+// eventQuery are the parameters of followEvents.
 type eventQuery struct {
-	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
-	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to go on from; 0: everything there is; -1: from now on"`
-	Last  string `header:"Last-Event-ID" doc:"what browsers send when they come again; it stands above since"`
+	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"events of this plan; empty: all plans"`
+	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to continue from; 0: all rows; -1: from now on"`
+	Last  string `header:"Last-Event-ID" doc:"sent by browsers that reconnect; it takes precedence over since"`
 }
 
 // eventAPI serves the event stream.
 type eventAPI struct {
-	hub      *hub
-	feed     *fleetdb.Feed
-	cache    *fleetCache
-	auth     *authenticator
-	metrics  *metrics
+	hub      *hub                // source of events
+	feed     *fleetdb.Feed       // changes that the hub has no more
+	cache    *fleetCache         // progress and board for the start of a stream
+	auth     *authenticator      // checks that the user's permission lasts
+	metrics  *metrics            // counts sent bytes
 	catchUps *semaphore.Weighted // slots of clients that read missed changes from the database
 }
 
-func (a *eventAPI) routes(api huma.API) {
+// registerRoutes implements resource.
+func (a *eventAPI) registerRoutes(api huma.API) {
 	schema := &huma.Schema{Type: huma.TypeString, Description: "server-sent events: hello, changes (with an id to resume from), progress, plans, fleet, trouble, lost, bye"}
 	r := route{method: http.MethodGet, path: eventPath, id: "followEvents", what: "follow the events", role: View,
-		tells: "An endless stream. Rows are sent whole in their current state, so receiving one twice is harmless.",
+		details: "An endless stream. Rows are sent whole in their current state, so receiving one twice is harmless.",
 		answer: &huma.Response{Description: "the events", Content: map[string]*huma.MediaType{
 			"text/event-stream": {Schema: schema},
 		}}}
 	register(api, r, a.follow)
 }
 
+// follow returns the stream. The header Last-Event-ID takes precedence over since.
 func (a *eventAPI) follow(_ context.Context, in *eventQuery) (*huma.StreamResponse, error) {
 	since := in.Since
 	if last, err := strconv.ParseInt(in.Last, 10, 64); err == nil && last >= 0 {
@@ -58,22 +62,23 @@ func (a *eventAPI) follow(_ context.Context, in *eventQuery) (*huma.StreamRespon
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		a.stream(w, r, in.Plan, since)
+		a.streamEvents(w, r, in.Plan, since)
 	}}, nil
 }
 
-func (a *eventAPI) stream(w http.ResponseWriter, r *http.Request, plan string, since int64) {
-	if err := a.hub.await(r.Context()); err != nil {
-		problemOf(err).write(w)
+// streamEvents sends events of a plan, or of all plans, until the client or the server ends the stream.
+func (a *eventAPI) streamEvents(w http.ResponseWriter, r *http.Request, plan string, since int64) {
+	if err := a.hub.waitKnown(r.Context()); err != nil {
+		problemOf(err).writeTo(w)
 		return
 	}
-	l, rev, missed, whole := a.hub.join(plan, since)
+	l, rev, missed, whole := a.hub.addListener(plan, since)
 	if l == nil {
-		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("come again in a while"))
-		p.write(w)
+		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("try again later"))
+		p.writeTo(w)
 		return
 	}
-	defer a.hub.leave(l)
+	defer a.hub.removeListener(l)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies that gather answers would gather for ever
@@ -81,34 +86,34 @@ func (a *eventAPI) stream(w http.ResponseWriter, r *http.Request, plan string, s
 	if r.Method == http.MethodHead {
 		return
 	}
-	c := &client{api: a, r: r, w: w, rc: http.NewResponseController(w), l: l}
+	c := &streamClient{api: a, r: r, w: w, rc: http.NewResponseController(w), l: l}
 	_ = c.rc.SetReadDeadline(time.Time{}) // nothing more is read; the request's own would end the stream
-	if c.begin(rev, since, missed, whole) == nil {
-		c.serve()
+	if c.sendMissed(rev, since, missed, whole) == nil {
+		c.sendLoop()
 	}
 }
 
-// client is the connection of a listener.
-type client struct {
-	api *eventAPI
-	r   *http.Request
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	l   *listener
+// streamClient is the connection of a listener. It is used by one goroutine.
+type streamClient struct {
+	api *eventAPI                // API of the stream
+	r   *http.Request            // request of the client
+	w   http.ResponseWriter      // response of the client
+	rc  *http.ResponseController // deadlines and flushes of the response
+	l   *listener                // listener of the hub
 }
 
-// begin sends the missed changes. Only then it sends a revision: a client that is disconnected before
+// sendMissed sends the missed changes, and after them a revision: a client that is disconnected before
 // must not resume after it.
-func (c *client) begin(rev, since int64, missed []*frame, whole bool) error {
-	if err := c.send([]byte("retry: " + strconv.FormatInt(againTime.Milliseconds(), 10) + "\n\n")); err != nil {
+func (c *streamClient) sendMissed(rev, since int64, missed []*frame, whole bool) error {
+	if err := c.sendTexts([]byte("retry: " + strconv.FormatInt(retryAfter.Milliseconds(), 10) + "\n\n")); err != nil {
 		return err
 	}
 	from := int64(0) // events that were missed have their own
 	switch {
-	case since < 0 || since > rev: // a revision that is not there yet is of another roster
+	case since < 0 || since > rev: // a revision that does not exist yet belongs to another database
 		from = rev
 	case whole:
-		if err := c.frames(missed); err != nil {
+		if err := c.sendFrames(missed); err != nil {
 			return err
 		}
 	default:
@@ -116,11 +121,11 @@ func (c *client) begin(rev, since int64, missed []*frame, whole bool) error {
 			return err
 		}
 	}
-	return c.send(append(eventText(eventHello, from, hello{rev}), c.now()...))
+	return c.sendTexts(append(eventText(eventHello, from, hello{rev}), c.currentState()...))
 }
 
-// catchUp reads from the roster what the ring has no more, for a few clients at a time.
-func (c *client) catchUp(since, rev int64) error {
+// catchUp reads missed changes from the fleet database, for a few clients at a time.
+func (c *streamClient) catchUp(since, rev int64) error {
 	ctx := c.r.Context()
 	if err := c.api.catchUps.Acquire(ctx, 1); err != nil {
 		return err
@@ -132,40 +137,41 @@ func (c *client) catchUp(since, rev int64) error {
 			return err
 		}
 		since = changes.Rev
-		if err := c.frames([]*frame{changesFrame(changes)}); err != nil {
+		if err := c.sendFrames([]*frame{changesFrame(changes)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// now returns the state beside the rows, for the start of the stream.
-func (c *client) now() []byte {
-	b, err := c.api.cache.read(c.r.Context())
+// currentState returns the progress and the resources in use, for the start of the stream; nil if they
+// cannot be read.
+func (c *streamClient) currentState() []byte {
+	b, err := c.api.cache.readState(c.r.Context())
 	if err != nil {
 		return nil // the hub reports it
 	}
-	text := progressFrame(b.progress).text(c.l.plan)
-	return append(text, sameFrame(eventFleet, summarize(b)).text("")...)
+	text := progressFrame(b.progress).textFor(c.l.plan)
+	return append(text, sameFrame(eventFleet, newSummary(b)).textFor("")...)
 }
 
-// serve sends the hub's frames until either the client or the hub ends.
-func (c *client) serve() {
-	breath := time.NewTicker(breathTime)
+// sendLoop sends the hub's frames until the client or the hub ends the stream.
+func (c *streamClient) sendLoop() {
+	breath := time.NewTicker(keepAliveTime)
 	defer breath.Stop()
 	for {
 		var err error
 		select {
 		case frames := <-c.l.queue:
-			err = c.frames(frames)
+			err = c.sendFrames(frames)
 		case <-c.l.lost:
-			_ = c.send(eventText(eventLost, 0, trouble{"events were not read in time; come again"}))
+			_ = c.sendTexts(eventText(eventLost, 0, trouble{"events were not read in time; connect again"}))
 			return
 		case <-c.api.hub.closing:
-			_ = c.send(eventText(eventBye, 0, trouble{"the server stops"}))
+			_ = c.sendTexts(eventText(eventBye, 0, trouble{"the server stops"}))
 			return
 		case <-breath.C:
-			err = c.breathe()
+			err = c.sendKeepAlive()
 		case <-c.r.Context().Done():
 			return
 		}
@@ -175,36 +181,37 @@ func (c *client) serve() {
 	}
 }
 
-// breathe keeps the stream open, as long as the user's permission lasts.
-func (c *client) breathe() error {
-	who, err := c.api.auth.who(c.r)
+// sendKeepAlive sends a comment. It returns an error if the user may not view the fleet any more.
+func (c *streamClient) sendKeepAlive() error {
+	who, err := c.api.auth.identifyUser(c.r)
 	if err == nil && !who.Role.May(View) {
 		err = errNobody
 	}
 	if err != nil {
 		return err
 	}
-	return c.send([]byte(":\n\n"))
+	return c.sendTexts([]byte(":\n\n"))
 }
 
-// frames sends events, and those that wait behind them, at once.
-func (c *client) frames(frames []*frame) error {
+// sendFrames sends events, together with those that are queued after them.
+func (c *streamClient) sendFrames(frames []*frame) error {
 	var texts [][]byte
 	for {
 		for _, f := range frames {
-			texts = append(texts, f.text(c.l.plan))
+			texts = append(texts, f.textFor(c.l.plan))
 		}
 		select {
 		case frames = <-c.l.queue:
 			continue
 		default:
 		}
-		return c.send(texts...)
+		return c.sendTexts(texts...)
 	}
 }
 
-// send writes texts, which may be shared with other clients, and flushes them.
-func (c *client) send(texts ...[]byte) error {
+// sendTexts writes texts, which may be shared with other clients, and flushes them. A client that does
+// not read for writeTime is an error.
+func (c *streamClient) sendTexts(texts ...[]byte) error {
 	if !slices.ContainsFunc(texts, func(text []byte) bool { return len(text) > 0 }) {
 		return nil
 	}

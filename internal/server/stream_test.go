@@ -33,14 +33,14 @@ func (l *oneConn) Close() error   { close(l.closed); return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // sendTo serves one request with send, by a clock of its own, and returns the client's end of the connection.
-func sendTo(t *testing.T, send func(c *client)) net.Conn {
+func sendTo(t *testing.T, send func(c *streamClient)) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	api := &eventAPI{metrics: newMetrics("test")}
 	l := &oneConn{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conns <- theirs
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		send(&client{api: api, r: r, w: w, rc: http.NewResponseController(w)})
+		send(&streamClient{api: api, r: r, w: w, rc: http.NewResponseController(w)})
 	})}
 	over := make(chan error, 1)
 	go func() { over <- web.Serve(l) }()
@@ -61,9 +61,9 @@ func TestStreamEndsIfItsClientDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
 		began := time.Now()
-		sendTo(t, func(c *client) {
+		sendTo(t, func(c *streamClient) {
 			for {
-				if err := c.send(bytes.Repeat([]byte("data: x\n"), 1<<10)); err != nil {
+				if err := c.sendTexts(bytes.Repeat([]byte("data: x\n"), 1<<10)); err != nil {
 					ended <- err
 					return
 				}
@@ -82,10 +82,10 @@ func TestStreamEndsIfItsClientDoesNotRead(t *testing.T) {
 func TestStreamOfAQuietServerGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
-		conn := sendTo(t, func(c *client) {
-			err := c.send([]byte("event: one\n\n"))
+		conn := sendTo(t, func(c *streamClient) {
+			err := c.sendTexts([]byte("event: one\n\n"))
 			time.Sleep(time.Hour) // of the test's clock
-			ended <- errors.Join(err, c.send([]byte("event: two\n\n")))
+			ended <- errors.Join(err, c.sendTexts([]byte("event: two\n\n")))
 		})
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
@@ -125,8 +125,8 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 func TestStreamHasNoDeadlineBetweenEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &deadlines{}
-		c := &client{api: &eventAPI{metrics: newMetrics("test")}, w: d, rc: http.NewResponseController(d)}
-		if err := c.send([]byte("a"), []byte("b")); err != nil {
+		c := &streamClient{api: &eventAPI{metrics: newMetrics("test")}, w: d, rc: http.NewResponseController(d)}
+		if err := c.sendTexts([]byte("a"), []byte("b")); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := strings.Join(d.asked, ", "), "10s, write, write, flush, no deadline"; got != want {

@@ -10,21 +10,23 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// fleetSummary has the resources in use, and the fleet's limits: for the page, and the event "fleet".
+// fleetSummary contains the resources in use and the bottleneck of the fleet, for the page and the
+// event "fleet".
 type fleetSummary struct {
 	At         time.Time  `json:"at,omitzero"` // time of the scheduler's board
 	Bottleneck string     `json:"bottleneck"`  // description for users; empty if nothing is transferred and nothing waits
-	Moving     int        `json:"moving"`      // transfers
-	Rate       int64      `json:"rate"`        // bytes a second, of all of them
-	Waiting    int        `json:"waiting"`     // VMs in line
-	Hosts      []Resource `json:"hosts"`
-	Others     []Resource `json:"others"` // other resources in use, those with most waiting VMs first
+	Moving     int        `json:"moving"`      // number of transfers
+	Rate       int64      `json:"rate"`        // bytes per second of all transfers together
+	Waiting    int        `json:"waiting"`     // VMs that wait for the scheduler
+	Hosts      []Resource `json:"hosts"`       // resources of hosts
+	Others     []Resource `json:"others"`      // other resources in use, those with most waiting VMs first
 }
 
-// mostOthers is the number of displayed resources that do not belong to hosts.
-const mostOthers = 20
+// maxOthers is the number of displayed resources that do not belong to hosts.
+const maxOthers = 20
 
-func summarize(b *fleetState) fleetSummary {
+// newSummary returns the summary of b.
+func newSummary(b *fleetState) fleetSummary {
 	now := fleetSummary{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
 	for _, p := range b.progress {
 		if p.Rate > 0 {
@@ -40,25 +42,26 @@ func summarize(b *fleetState) fleetSummary {
 		}
 	}
 	slices.SortStableFunc(now.Others, func(a, b Resource) int { return cmp.Compare(b.Waiting, a.Waiting) })
-	now.Others = now.Others[:min(len(now.Others), mostOthers)]
-	now.Bottleneck = limits(b)
+	now.Others = now.Others[:min(len(now.Others), maxOthers)]
+	now.Bottleneck = describeLimits(b)
 	return now
 }
 
-// mostBreakers is the number of displayed sources and hosts at which no VM starts.
-const mostBreakers = 3
+// maxBreakers is the number of displayed sources and hosts at which no VM starts.
+const maxBreakers = 3
 
-// limits describes the fleet's limits: held VMs, the limit of most bytes, and the reason of most waits.
-func limits(b *fleetState) string {
+// describeLimits describes why the fleet is not faster: sources and hosts where no VM begins, the limit
+// of most bytes, and the resource that most VMs wait for.
+func describeLimits(b *fleetState) string {
 	var said []string
-	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
+	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), maxBreakers)] {
 		said = append(said, held.Sentence)
 	}
 	if limit := fleetdb.BusyOf(b.progress).Limit(); limit.What != "" {
 		said = append(said, limit.String())
 	}
-	if r, ok := crowded(b.board.Resources); ok {
-		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", readable(r.Name), r.Used, r.Capacity, r.Waiting))
+	if r, ok := mostAwaited(b.board.Resources); ok {
+		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", resourceWords(r.Name), r.Used, r.Capacity, r.Waiting))
 	}
 	if len(said) == 0 && b.board.common != "" {
 		said = append(said, b.board.common)
@@ -66,8 +69,8 @@ func limits(b *fleetState) string {
 	return strings.Join(said, "; ")
 }
 
-// crowded returns the resource that most VMs wait for, if it has nothing left.
-func crowded(all []Resource) (most Resource, ok bool) {
+// mostAwaited returns the resource that most VMs wait for, if it has no free units.
+func mostAwaited(all []Resource) (most Resource, ok bool) {
 	for _, r := range all {
 		if r.Waiting > most.Waiting && r.Used >= r.Capacity {
 			most, ok = r, true

@@ -18,13 +18,13 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 		"": {},
 		"limited by the source (busy 75 % of the time); the target comes next, at most 1.9 times as fast": {
 			progress: []fleetdb.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
-		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {board: Board{Resources: []Resource{half, full}, common: common(lacking)}},
-		"2 VMs wait: no worker offers dir:/srv/vm":   {board: Board{common: common(lacking)}},
-		"login to vc1:443 was refused":               {board: Board{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: common(lacking)}},
+		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {board: Board{Resources: []Resource{half, full}, common: commonReason(lacking)}},
+		"2 VMs wait: no worker offers dir:/srv/vm":   {board: Board{common: commonReason(lacking)}},
+		"login to vc1:443 was refused":               {board: Board{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
 		"limited by the target (busy 100 % of the time); nothing else is near its limit; host esx3 vms: 20 of 20 in use, 7 VMs wait": {
 			progress: []fleetdb.Progress{moves(0, 1, 1)}, board: Board{Resources: []Resource{full}}},
 	} {
-		if got := limits(&b); got != want {
+		if got := describeLimits(&b); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -42,7 +42,7 @@ func TestNumbersAreWrittenForPeople(t *testing.T) {
 		}
 	}
 	for _, p := range [][3]int64{{0, 0, 0}, {1, 3, 33}, {5, 3, 100}} {
-		if got := percent(p[0], p[1]); got != p[2] {
+		if got := percentOf(p[0], p[1]); got != p[2] {
 			t.Errorf("%d of %d is %d %%", p[0], p[1], got)
 		}
 	}

@@ -14,33 +14,34 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// tellSystemd reports that the server at addr is ready, feeds the watchdog as long as it answers, and
-// reports when it stops. Without systemd it does nothing. See sd_notify(3).
-func tellSystemd(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
+// notifyAndWatch reports that the server at addr is ready, notifies the watchdog as long as the server
+// responds, and reports when it stops. Without systemd it does nothing. See sd_notify(3).
+func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
 		return nil
 	}
-	defer notify(socket, "STOPPING=1")
-	if err := notify(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
+	defer notifySystemd(socket, "STOPPING=1")
+	if err := notifySystemd(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
 		log.Warn("no notification to systemd", "err", err)
 	}
-	every := watchdog()
+	every := watchdogInterval()
 	if every == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	for sleep.For(ctx, every) == nil {
-		if err := answers(ctx, addr, plain); err != nil {
+		if err := checkHealth(ctx, addr, plain); err != nil {
 			log.Error("watchdog not fed: the server does not answer itself", "err", err)
 			continue
 		}
-		_ = notify(socket, "WATCHDOG=1") // if it fails, the watchdog bites
+		_ = notifySystemd(socket, "WATCHDOG=1") // if it fails, the watchdog bites
 	}
 	return nil
 }
 
-func notify(socket, state string) error {
+// notifySystemd sends a state to the socket of systemd.
+func notifySystemd(socket, state string) error {
 	conn, err := net.Dial("unixgram", socket)
 	if err != nil {
 		return err
@@ -50,9 +51,9 @@ func notify(socket, state string) error {
 	return err
 }
 
-// watchdog returns the interval of notifications: half of systemd's limit. 0 means that systemd expects
-// none from this process.
-func watchdog() time.Duration {
+// watchdogInterval returns the interval of notifications: half of systemd's limit
+// (sd_watchdog_enabled(3)). 0 means that systemd expects none from this process.
+func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
 	}
@@ -63,14 +64,14 @@ func watchdog() time.Duration {
 	return time.Duration(usec) * time.Microsecond / 2
 }
 
-// answers sends the server a request as any client could. The server's certificate is not verified,
+// checkHealth sends the server a request as any client could. The server's certificate is not verified,
 // because this process owns it.
-func answers(ctx context.Context, addr net.Addr, plain bool) error {
+func checkHealth(ctx context.Context, addr net.Addr, plain bool) error {
 	scheme := "https"
 	if plain {
 		scheme = "http"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+reach(addr)+"/healthz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+localAddress(addr)+"/healthz", nil)
 	if err != nil {
 		return err
 	}
@@ -88,8 +89,8 @@ func answers(ctx context.Context, addr net.Addr, plain bool) error {
 	return nil
 }
 
-// reach is where a listener is reached from this machine.
-func reach(addr net.Addr) string {
+// localAddress returns the address at which a listener is reached from this machine.
+func localAddress(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
 		return addr.String()

@@ -25,7 +25,7 @@ func TestSystemdIsToldTheTruth(t *testing.T) {
 	defer web.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- tellSystemd(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
+	go func() { done <- notifyAndWatch(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
 	if got := heard(t, told); got != "READY=1\nSTATUS=serving on "+web.Listener.Addr().String() {
 		t.Errorf("told %q", got)
 	}
@@ -45,22 +45,22 @@ func TestSystemdIsToldTheTruth(t *testing.T) {
 
 func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
-	if err := answers(t.Context(), web.Listener.Addr(), true); err == nil {
+	if err := checkHealth(t.Context(), web.Listener.Addr(), true); err == nil {
 		t.Error("a 502 is an answer")
 	}
 	web.Close()
-	if err := answers(t.Context(), web.Listener.Addr(), true); err == nil {
+	if err := checkHealth(t.Context(), web.Listener.Addr(), true); err == nil {
 		t.Error("nobody is an answer")
 	}
 	for env, want := range map[string]time.Duration{"": 0, "x": 0, "0": 0, "30000000": 15 * time.Second} {
 		t.Setenv("WATCHDOG_USEC", env)
 		t.Setenv("WATCHDOG_PID", "")
-		if got := watchdog(); got != want {
+		if got := watchdogInterval(); got != want {
 			t.Errorf("%q: fed every %s, want %s", env, got, want)
 		}
 	}
 	t.Setenv("WATCHDOG_PID", "1")
-	if got := watchdog(); got != 0 {
+	if got := watchdogInterval(); got != 0 {
 		t.Errorf("another process's dog is fed every %s", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
 			}))
 			defer web.Close()
 			done := make(chan error, 1)
-			go func() { done <- tellSystemd(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
+			go func() { done <- notifyAndWatch(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
 			heard(t, told) // that it is ready
 			for range 4 {
 				<-asked

@@ -10,89 +10,90 @@ import (
 // Bounds on guessing. A token has 256 random bits, so these bound the work and the lines in the audit
 // trail that guesses cause.
 const (
-	guesses     = 10               // guesses of an address
-	guessAgain  = 10 * time.Second // time after which an address gets one guess back
-	mostGuessed = 4096             // addresses that are remembered
+	maxGuesses    = 10               // guesses of an address
+	guessInterval = 10 * time.Second // time after which an address gets one guess back
+	maxRemembered = 4096             // addresses that are remembered
 )
 
-// throttle counts failed logins by address.
+// throttle counts failed logins by address. It is safe for concurrent use.
 type throttle struct {
-	now func() time.Time
+	now func() time.Time // clock of the throttle
 
-	mu    sync.Mutex
-	spent map[netip.Prefix]debt
+	mu    sync.Mutex                  // guards spent
+	spent map[netip.Prefix]guessCount // guesses by network, at most maxRemembered
 }
 
-// debt is how many guesses were spent, at a time.
-type debt struct {
-	n  float64
-	at time.Time
+// guessCount is a number of guesses that decreases with time.
+type guessCount struct {
+	n  float64   // guesses at the time at
+	at time.Time // time of the last guess
 }
 
+// newThrottle returns a throttle without guesses.
 func newThrottle(now func() time.Time) *throttle {
-	return &throttle{now: now, spent: map[netip.Prefix]debt{}}
+	return &throttle{now: now, spent: map[netip.Prefix]guessCount{}}
 }
 
-// wait returns how long an address has to wait before it may try; zero is not at all.
-func (t *throttle) wait(from string) time.Duration {
+// waitTime returns how long an address must wait before its next guess; 0 if it need not wait.
+func (t *throttle) waitTime(from string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	over := t.owed(network(from)) - guesses + 1
+	over := t.guessesOwed(networkOfAddr(from)) - maxGuesses + 1
 	if over <= 0 {
 		return 0
 	}
-	return time.Duration(over * float64(guessAgain))
+	return time.Duration(over * float64(guessInterval))
 }
 
-// spend counts a guess and reports whether it was permitted.
-func (t *throttle) spend(from string) bool {
-	if t.wait(from) > 0 {
+// spendGuess counts a guess and reports true, or reports false if the address must wait.
+func (t *throttle) spendGuess(from string) bool {
+	if t.waitTime(from) > 0 {
 		return false
 	}
-	t.failed(from)
+	t.countGuess(from)
 	return true
 }
 
-// failed counts a guess of an address.
-func (t *throttle) failed(from string) {
+// countGuess counts a failed guess of an address.
+func (t *throttle) countGuess(from string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	who := network(from)
-	n := t.owed(who) + 1
-	if len(t.spent) >= mostGuessed {
-		t.forget()
+	who := networkOfAddr(from)
+	n := t.guessesOwed(who) + 1
+	if len(t.spent) >= maxRemembered {
+		t.dropEntries()
 	}
-	t.spent[who] = debt{n, t.now()}
+	t.spent[who] = guessCount{n, t.now()}
 }
 
-// owed returns what an address spent and has not back yet.
-func (t *throttle) owed(who netip.Prefix) float64 {
+// guessesOwed returns the guesses of a network that count now. mu must be held.
+func (t *throttle) guessesOwed(who netip.Prefix) float64 {
 	d, ok := t.spent[who]
 	if !ok {
 		return 0
 	}
-	return max(0, d.n-float64(t.now().Sub(d.at))/float64(guessAgain))
+	return max(0, d.n-float64(t.now().Sub(d.at))/float64(guessInterval))
 }
 
-// forget frees entries: first addresses without recent guesses, then any. It frees many at once, as it
-// checks all.
-// looks at all.
-func (t *throttle) forget() {
+// dropEntries removes entries: first addresses without recent guesses, then any. It removes many at
+// once, because it checks all. mu must be held.
+func (t *throttle) dropEntries() {
 	for who := range t.spent {
-		if t.owed(who) == 0 {
+		if t.guessesOwed(who) == 0 {
 			delete(t.spent, who)
 		}
 	}
 	for who := range t.spent {
-		if len(t.spent) <= mostGuessed/2 {
+		if len(t.spent) <= maxRemembered/2 {
 			return
 		}
 		delete(t.spent, who)
 	}
 }
 
-// network is what one guesser has: an IPv4 address, or a /64 of IPv6.
-func network(from string) netip.Prefix {
+// networkOfAddr returns the network of one client: an IPv4 address, or an IPv6 /64. Invalid addresses
+// share the zero value.
+func networkOfAddr(from string) netip.Prefix {
 	addr, err := netip.ParseAddr(from)
 	if err != nil {
 		return netip.Prefix{}
@@ -106,12 +107,14 @@ func network(from string) netip.Prefix {
 	return prefix
 }
 
-// tooMany is for an address that guessed too often.
-type tooMany struct {
-	after time.Duration
+// tooManyError is the error for an address with too many guesses.
+type tooManyError struct {
+	after time.Duration // time until the next guess
 	error
 }
 
-func (t *tooMany) Unwrap() error { return t.error }
+// Unwrap returns the fault.
+func (t *tooManyError) Unwrap() error { return t.error }
 
-func (t *tooMany) seconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }
+// retrySeconds returns the value of the header Retry-After.
+func (t *tooManyError) retrySeconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

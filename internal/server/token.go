@@ -23,34 +23,35 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Token is a credential of a user. Only its owner has the secret itself.
+// Token is the credential of a user, without its secret.
 type Token struct {
-	Name    string    `json:"name"`
-	Role    Role      `json:"role"`
-	SHA256  string    `json:"sha256"` // hash of the secret, in hex
-	Created time.Time `json:"created"`
-	Expires time.Time `json:"expires,omitzero"` // zero is never
+	Name    string    `json:"name"`             // unique name, chosen by the administrator
+	Role    Role      `json:"role"`             // role of its owner
+	SHA256  string    `json:"sha256"`           // hash of the secret, in hex
+	Created time.Time `json:"created"`          // when it was created
+	Expires time.Time `json:"expires,omitzero"` // end of its validity; zero if it does not expire
 }
 
 const (
 	tokenPrefix = "decamp_" // prefix by which users, and scanners for leaked secrets, recognize it
-	tokenBytes  = 32
-	tokenSuffix = ".json"
+	tokenBytes  = 32        // random bytes of a secret
+	tokenSuffix = ".json"   // extension of the file of a token
 )
 
+// tokenName is the syntax of the names of tokens, which are file names.
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$`)
 
-// Tokens are the tokens of a state directory: one file each, which only its owner reads. They
-// may be added and removed by other processes at any time.
+// Tokens are the tokens of a state directory: one file each, readable by its owner only. Other
+// processes may add and remove files at any time. It is safe for concurrent use.
 type Tokens struct {
-	dir string
-	now func() time.Time
+	dir string           // folder of the files
+	now func() time.Time // clock of expiries
 
-	mu     sync.Mutex
-	seen   time.Time // change of the folder that known is from
-	read   time.Time // when it was read
-	known  []Token
-	broken error
+	mu     sync.Mutex // guards the fields below
+	seen   time.Time  // modification time of the folder when it was read
+	read   time.Time  // when the folder was read
+	known  []Token    // tokens by name
+	broken error      // errors of unreadable files; nil if none exists
 }
 
 // NewTokens returns the tokens below the state directory.
@@ -58,8 +59,8 @@ func NewTokens(state string) *Tokens {
 	return &Tokens{dir: filepath.Join(state, "tokens"), now: time.Now}
 }
 
-// Add makes a token and returns its secret, which cannot be had again. ttl zero is for ever. A
-// name that is taken is fault.Conflict.
+// Add creates a token and returns its secret, which cannot be read again. A ttl of 0 never expires. An
+// existing name is fault.Conflict.
 func (t *Tokens) Add(name string, role Role, ttl time.Duration) (secret string, err error) {
 	if !tokenName.MatchString(name) {
 		return "", fault.New(fault.Invalid, "%q is no name for a token", name).WithHint("letters, digits and . _ @ -, 64 at the most")
@@ -73,22 +74,25 @@ func (t *Tokens) Add(name string, role Role, ttl time.Duration) (secret string, 
 	}
 	secret = newSecret()
 	token.SHA256 = hashOf(secret)
-	return secret, t.put(token)
+	return secret, t.writeToken(token)
 }
 
+// newSecret returns a random secret with its prefix.
 func newSecret() string {
 	raw := make([]byte, tokenBytes)
 	rand.Read(raw)
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(raw)
 }
 
+// hashOf returns the SHA-256 hash of a secret, in hex. Secrets have 256 random bits, so no slow hash is
+// needed.
 func hashOf(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])
 }
 
-// put writes a token that is not there yet.
-func (t *Tokens) put(token Token) error {
+// writeToken writes the file of a new token.
+func (t *Tokens) writeToken(token Token) error {
 	if err := os.MkdirAll(t.dir, 0o700); err != nil {
 		return err
 	}
@@ -103,7 +107,7 @@ func (t *Tokens) put(token Token) error {
 	return atomicfile.Replace(path, append(text, '\n'), 0o600)
 }
 
-// Remove ends a token, and the sessions that it began.
+// Remove removes a token, which ends its sessions. A missing token is fault.NotFound.
 func (t *Tokens) Remove(name string) error {
 	if !tokenName.MatchString(name) {
 		return noToken(name)
@@ -115,20 +119,22 @@ func (t *Tokens) Remove(name string) error {
 	return err
 }
 
+// noToken returns the fault.NotFound for a token.
 func noToken(name string) error {
 	return fault.New(fault.NotFound, "there is no token %q", name).WithHint("decamp token list")
 }
 
-// List returns all tokens by name, also those that expired. A file that cannot be read is an
-// error beside those that can.
+// List returns all tokens by name, expired ones included. The error names unreadable files; the tokens
+// are valid with it.
 func (t *Tokens) List() ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.refresh()
+	t.readChanged()
 	return slices.Clone(t.known), t.broken
 }
 
-// Check returns whose secret it is.
+// Check returns the token of a secret. It returns false if none exists, or if it has expired. Hashes
+// are compared in constant time.
 func (t *Tokens) Check(secret string) (Token, bool) {
 	hash := []byte(hashOf(secret))
 	var found Token
@@ -139,41 +145,43 @@ func (t *Tokens) Check(secret string) (Token, bool) {
 			found, ok = token, same
 		}
 	}
-	return found, ok == 1 && t.valid(found)
+	return found, ok == 1 && t.isValid(found)
 }
 
-// named returns the token of that name whose hash begins with mark, if it is still valid.
-func (t *Tokens) named(name, mark string) (Token, bool) {
+// tokenNamed returns the token of that name whose hash begins with mark, if it is still valid.
+func (t *Tokens) tokenNamed(name, mark string) (Token, bool) {
 	all, _ := t.List()
 	i := slices.IndexFunc(all, func(token Token) bool { return token.Name == name })
 	if i < 0 || !strings.HasPrefix(all[i].SHA256, mark) {
 		return Token{}, false
 	}
-	return all[i], t.valid(all[i])
+	return all[i], t.isValid(all[i])
 }
 
-func (t *Tokens) valid(token Token) bool {
+// isValid reports whether a token has not expired.
+func (t *Tokens) isValid(token Token) bool {
 	return token.Expires.IsZero() || t.now().Before(token.Expires)
 }
 
-// settled is how old the change of a folder must be for its time to tell it from the next one:
-// file systems' clocks tick every 10 ms or less often.
-const settled = 2 * time.Second
+// minFolderAge is how old the last change of a folder must be for its modification time to differ from
+// that of the next change: clocks of file systems tick every 10 ms or less often.
+const minFolderAge = 2 * time.Second
 
-// refresh reads the folder if it changed.
-func (t *Tokens) refresh() {
+// readChanged reads the folder if it has changed since the last call. mu must be held.
+func (t *Tokens) readChanged() {
 	st, err := os.Stat(t.dir)
 	if err != nil {
 		t.known, t.broken, t.seen = nil, nil, time.Time{}
 		return
 	}
-	if st.ModTime().Equal(t.seen) && t.read.Sub(t.seen) > settled {
+	if st.ModTime().Equal(t.seen) && t.read.Sub(t.seen) > minFolderAge {
 		return
 	}
 	t.read, t.seen = time.Now(), st.ModTime()
 	t.known, t.broken = readTokens(t.dir)
 }
 
+// readTokens returns the tokens of a folder by name, with the errors of unreadable files.
 func readTokens(dir string) ([]Token, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -196,7 +204,8 @@ func readTokens(dir string) ([]Token, error) {
 	return all, errors.Join(broken...)
 }
 
-// readToken takes no file whose name is not its token's: removing a token must remove it.
+// readToken reads the file of a token. A file whose name is not the token's is fault.Corrupt: removing
+// a token must remove it.
 func readToken(path string) (token Token, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -213,5 +222,5 @@ func readToken(path string) (token Token, err error) {
 	return token, nil
 }
 
-// String has no secret in it.
+// String returns the name and the role, and no secret.
 func (t Token) String() string { return fmt.Sprintf("%s (%s)", t.Name, t.Role) }

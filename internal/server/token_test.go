@@ -156,36 +156,36 @@ func TestBrokenTokensLetNobodyIn(t *testing.T) {
 func TestThrottleGivesGuessesBack(t *testing.T) {
 	c := newClock()
 	th := newThrottle(c.now)
-	for range guesses {
-		if th.wait("192.0.2.1") != 0 {
+	for range maxGuesses {
+		if th.waitTime("192.0.2.1") != 0 {
 			t.Fatal("throttled too early")
 		}
-		th.failed("192.0.2.1")
+		th.countGuess("192.0.2.1")
 	}
-	if got := th.wait("192.0.2.1"); got != guessAgain {
-		t.Errorf("has to wait %s, want %s", got, guessAgain)
+	if got := th.waitTime("192.0.2.1"); got != guessInterval {
+		t.Errorf("has to wait %s, want %s", got, guessInterval)
 	}
-	if th.wait("192.0.2.2") != 0 {
+	if th.waitTime("192.0.2.2") != 0 {
 		t.Error("a neighbour is throttled")
 	}
-	c.pass(guessAgain)
-	if got := th.wait("192.0.2.1"); got != 0 {
+	c.pass(guessInterval)
+	if got := th.waitTime("192.0.2.1"); got != 0 {
 		t.Errorf("has to wait %s more", got)
 	}
-	for range guesses {
-		th.failed("2001:db8::1")
+	for range maxGuesses {
+		th.countGuess("2001:db8::1")
 	}
-	if th.wait("2001:db8::ffff") == 0 {
+	if th.waitTime("2001:db8::ffff") == 0 {
 		t.Error("one who has a /64 has as many guesses as addresses")
 	}
 }
 
 func TestThrottleIsBounded(t *testing.T) {
 	th := newThrottle(newClock().now)
-	for i := range mostGuessed * 2 {
-		th.failed(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
+	for i := range maxRemembered * 2 {
+		th.countGuess(fmt.Sprintf("10.%d.%d.%d", i>>16&255, i>>8&255, i&255))
 	}
-	if len(th.spent) > mostGuessed {
+	if len(th.spent) > maxRemembered {
 		t.Errorf("remembers %d", len(th.spent))
 	}
 }
@@ -196,28 +196,28 @@ func TestThrottleForgetsSettledAddressesFirst(t *testing.T) {
 	th := newThrottle(c.now)
 	fail := func(n int, network byte) {
 		for i := range n {
-			th.failed(fmt.Sprintf("10.%d.%d.%d", network, i>>8, i&255))
+			th.countGuess(fmt.Sprintf("10.%d.%d.%d", network, i>>8, i&255))
 		}
 	}
 	const settled, throttled = 3000, "192.0.2.1"
 	fail(settled, 1)
-	c.pass(guessAgain)
-	for range guesses {
-		th.failed(throttled)
+	c.pass(guessInterval)
+	for range maxGuesses {
+		th.countGuess(throttled)
 	}
-	fail(mostGuessed-settled-1, 2)
-	if len(th.spent) != mostGuessed {
-		t.Fatalf("remembers %d addresses before it is full, want %d", len(th.spent), mostGuessed)
+	fail(maxRemembered-settled-1, 2)
+	if len(th.spent) != maxRemembered {
+		t.Fatalf("remembers %d addresses before it is full, want %d", len(th.spent), maxRemembered)
 	}
 	fail(1, 3)
-	if len(th.spent) != mostGuessed-settled+1 || th.wait(throttled) == 0 {
-		t.Errorf("remembers %d addresses, want %d; one that is throttled waits %s", len(th.spent), mostGuessed-settled+1, th.wait(throttled))
+	if len(th.spent) != maxRemembered-settled+1 || th.waitTime(throttled) == 0 {
+		t.Errorf("remembers %d addresses, want %d; one that is throttled waits %s", len(th.spent), maxRemembered-settled+1, th.waitTime(throttled))
 	}
 	th = newThrottle(c.now)
-	fail(mostGuessed, 4)
+	fail(maxRemembered, 4)
 	fail(1, 5)
-	if len(th.spent) != mostGuessed/2+1 {
-		t.Errorf("remembers %d addresses that all owe, want %d", len(th.spent), mostGuessed/2+1)
+	if len(th.spent) != maxRemembered/2+1 {
+		t.Errorf("remembers %d addresses that all owe, want %d", len(th.spent), maxRemembered/2+1)
 	}
 }
 

@@ -13,63 +13,64 @@ import (
 
 // auditTrail records changes and refusals. It is safe for concurrent use.
 type auditTrail struct {
-	entries   *fleetdb.AuditTrail
-	strangers *throttle // limit of recorded refusals of unauthenticated clients
-	metrics   *metrics
-	log       *slog.Logger
+	entries   *fleetdb.AuditTrail // audit trail of the fleet database
+	strangers *throttle           // limits recorded refusals of unauthenticated clients
+	metrics   *metrics            // counts refusals
+	log       *slog.Logger        // receives entries that could not be written
 }
 
-// noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
-// could fill the database.
+// noteRefusal records a refusal. Refusals of unauthenticated clients are recorded only while they are
+// few: otherwise they could fill the database.
 func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
 	t.metrics.refused.Add(1)
-	if who.Role == Nobody && !t.strangers.spend(who.From) {
+	if who.Role == Nobody && !t.strangers.spendGuess(who.From) {
 		return
 	}
-	if noted := t.note(ctx, who, what, on, err); noted != nil {
+	if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
 		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
 	}
 }
 
-// noteTime is how long a line for the audit trail may take: also one of a request that its
-// client gave up.
+// noteTime is the time limit of an entry, also if the client has canceled its request.
 const noteTime = 10 * time.Second
 
-func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
+// addEntry appends an entry. Long texts of clients are shortened. err is the error of the request; nil
+// before a change.
+func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
+	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: shortenText(on)}
 	if err != nil {
-		e.Err = short(err.Error())
+		e.Err = shortenText(err.Error())
 	}
 	return t.entries.Add(ctx, e)
 }
 
-// longestNote bounds what a line of the audit trail quotes, in bytes.
-const longestNote = 500
+// maxNote bounds texts of clients in the audit trail, in bytes.
+const maxNote = 500
 
-// short makes a text of strangers fit for a line: not long, and nothing that a database or a
-// terminal takes amiss.
-func short(s string) string {
+// shortenText returns a text of a client that is safe in one line: at most maxNote bytes, and without
+// control characters, which a database or a terminal may interpret.
+func shortenText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '.'
 		}
 		return r
-	}, s[:min(len(s), longestNote)])
+	}, s[:min(len(s), maxNote)])
 	return s
 }
 
-// change makes a change that is noted before, and again with its error if it fails. What
-// cannot be noted is not done.
-func (t *auditTrail) change(ctx context.Context, what, on string, do func() error) error {
+// recordChange records a change, makes it, and records its error if it fails. If the change cannot be
+// recorded, it is not made.
+func (t *auditTrail) recordChange(ctx context.Context, what, on string, do func() error) error {
 	who := whoIn(ctx)
-	if err := t.note(ctx, who, what, on, nil); err != nil {
+	if err := t.addEntry(ctx, who, what, on, nil); err != nil {
 		return err
 	}
 	err := do()
 	if err != nil {
-		if noted := t.note(ctx, who, what, on, err); noted != nil {
+		if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
 			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
 		}
 		return err

@@ -9,38 +9,40 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// attempt is what this process knows of one attempt of a run beside its record: whether it may go on,
-// how to stop its steps, and the error it ended with. It is safe for concurrent use.
+// attempt is the state of one attempt of a run in this process, besides its record: whether it may
+// continue, how to stop its steps, and the error it ended with. It is safe for concurrent use.
 type attempt struct {
-	run    string
-	number int // number of the attempt, from 1
+	run    string // id of the run
+	number int    // number of the attempt, from 1
 
-	ctx      context.Context // ends when the run is canceled
-	cancel   context.CancelFunc
-	admitted chan struct{} // closed by admit
-	admit    func()
-	since    atomic.Int64  // when it was admitted or last sent for, as Unix milliseconds; 0: never
-	phase    atomic.Int32  // see phases
-	ended    chan struct{} // closed by end
-	end      func(error)   // called by body once the flow returned, or by stop if it never will begin
-	err      error         // result; valid after ended
+	ctx      context.Context    // ends when the run is canceled
+	cancel   context.CancelFunc // ends ctx
+	admitted chan struct{}      // closed by admit
+	admit    func()             // closes admitted; further calls do nothing
+	since    atomic.Int64       // when it was admitted or last queued again, in Unix milliseconds; 0 if never
+	phase    atomic.Int32       // phaseWaiting, phaseBegun or phaseStopped
+	ended    chan struct{}      // closed by end
+	// end sets err and closes ended; runBody calls it when the flow has returned, and stop if the flow will
+	// never begin
+	end func(error)
+	err error // result of the attempt; valid after ended is closed
 
-	mu         sync.Mutex
-	unrecorded error         // why the engine could not record what this attempt did; it did nothing since
-	step       chan struct{} // closed when the step that goes on returns; nil: none does
-	latest     *execution    // the one that owns the record; nil: the body was not entered
+	mu         sync.Mutex    // guards the fields below
+	unrecorded error         // why the engine could not record this attempt; it runs no step afterwards. nil if all is recorded
+	step       chan struct{} // closed when the latest step has returned; nil if no step has begun
+	latest     *execution    // execution that owns the record; nil if the body was not entered
 }
 
 // An execution is one call of the body for an attempt. The engine makes a second call while the first
-// one runs if sendFor queues the attempt at the moment when it begins.
+// one runs if requeueLate queues the attempt at the moment when it begins.
 type execution struct {
-	ctx    context.Context // ends when the attempt is stopped, or when a later execution begins
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the body has returned
+	ctx    context.Context    // ends when the attempt is stopped, or when a later execution begins
+	cancel context.CancelFunc // ends ctx
+	done   chan struct{}      // closed when the body has returned
 }
 
-// execute begins an execution, after the end of the one before it.
-func (a *attempt) execute() *execution {
+// beginExecution begins an execution. It cancels the previous one first, and waits for its end.
+func (a *attempt) beginExecution() *execution {
 	x := &execution{done: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(a.ctx)
 	a.mu.Lock()
@@ -54,8 +56,8 @@ func (a *attempt) execute() *execution {
 	return x
 }
 
-// superseded ends an execution, and reports whether a later one has begun.
-func (a *attempt) superseded(x *execution) bool {
+// endExecution ends x. It reports whether a later execution has begun, which then owns the record.
+func (a *attempt) endExecution(x *execution) bool {
 	x.cancel()
 	close(x.done)
 	a.mu.Lock()
@@ -63,9 +65,9 @@ func (a *attempt) superseded(x *execution) bool {
 	return a.latest != x
 }
 
-// work records that a step of x begins, and returns a function that records its end. A stopped
-// execution begins no step.
-func (a *attempt) work(x *execution) (done func(), err error) {
+// beginStep records that a step of x begins, and returns a function that records its end. It returns
+// fault.Canceled if x was stopped.
+func (a *attempt) beginStep(x *execution) (done func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := x.ctx.Err(); err != nil {
@@ -76,9 +78,9 @@ func (a *attempt) work(x *execution) (done func(), err error) {
 	return func() { close(step) }, nil
 }
 
-// still is closed once an attempt that was stopped does nothing any more, whether or not that is
-// on record.
-func (a *attempt) still() <-chan struct{} {
+// stepDone returns a channel that is closed when no step of a stopped attempt is running, whether or
+// not that is recorded.
+func (a *attempt) stepDone() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.step != nil {
@@ -91,27 +93,28 @@ func (a *attempt) still() <-chan struct{} {
 
 // Phases of an attempt in this process.
 const (
-	waits   int32 = iota // its body was not entered
-	begun                // the attempt was started
-	stopped              // it was canceled before its start, and will not start
+	phaseWaiting int32 = iota // the body was not entered
+	phaseBegun                // the body was entered
+	phaseStopped              // the attempt was canceled before its start, and will not start
 )
 
-// stop ends what the attempt does here. One that did not begin never will.
+// stop ends the work of the attempt in this process. An attempt that has not begun never will.
 func (a *attempt) stop() {
 	a.cancel()
-	if a.phase.CompareAndSwap(waits, stopped) {
+	if a.phase.CompareAndSwap(phaseWaiting, phaseStopped) {
 		a.end(fault.New(fault.Canceled, "run %s was canceled", a.run))
 	}
 }
 
-// over reports whether the attempt ended in this process.
-func (a *attempt) over() bool {
-	_, over := a.outcome()
+// isOver reports whether the attempt ended in this process.
+func (a *attempt) isOver() bool {
+	_, over := a.localOutcome()
 	return over
 }
 
-// spoil has everything later in the attempt fail as the first thing that could not be recorded.
-func (a *attempt) spoil(err error) error {
+// markUnrecorded makes all later steps of the attempt fail with the first error that prevented a
+// record, and returns that error.
+func (a *attempt) markUnrecorded(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unrecorded == nil {
@@ -120,12 +123,15 @@ func (a *attempt) spoil(err error) error {
 	return a.unrecorded
 }
 
-func (a *attempt) spoiled() error {
+// unrecordedError returns the first error that prevented a record; nil if all is recorded.
+func (a *attempt) unrecordedError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unrecorded
 }
 
+// newAttempt returns an attempt that waits for its admission. Its context is independent of callers:
+// Start may return long before the attempt ends.
 func newAttempt(run string, number int) *attempt {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &attempt{
@@ -138,8 +144,9 @@ func newAttempt(run string, number int) *attempt {
 	return a
 }
 
-// outcome returns what the attempt ended with in this process, if it did.
-func (a *attempt) outcome() (error, bool) {
+// localOutcome returns the error that the attempt ended with in this process. It returns false if it
+// has not ended here.
+func (a *attempt) localOutcome() (error, bool) {
 	select {
 	case <-a.ended:
 		return a.err, true
@@ -148,25 +155,25 @@ func (a *attempt) outcome() (error, bool) {
 	}
 }
 
-// bind returns a copy of ctx that also ends when the execution is stopped.
-func (x *execution) bind(ctx context.Context) (context.Context, func()) {
+// bindContext returns a copy of ctx that also ends when x is stopped, and a function that releases it.
+func (x *execution) bindContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// id returns what the engine calls the attempt.
-func (a *attempt) id() string { return attemptID(a.run, a.number) }
+// engineID returns the engine's id of the attempt.
+func (a *attempt) engineID() string { return attemptID(a.run, a.number) }
 
-// attempts holds the latest attempt of each run that this process had to do with. It is safe for
-// concurrent use.
+// attempts contains the latest attempt of each run that this process started or waits for. It is safe
+// for concurrent use.
 type attempts struct {
-	mu     sync.Mutex
+	mu     sync.Mutex          // guards latest
 	latest map[string]*attempt // latest attempt by run
 }
 
-// get returns the attempt with that engine id. It adds the attempt if it is not known.
-func (t *attempts) get(id string) *attempt {
+// getOrAdd returns the attempt with that engine id. It adds the attempt if it is not known.
+func (t *attempts) getOrAdd(id string) *attempt {
 	run, number := splitAttempt(id)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,25 +185,26 @@ func (t *attempts) get(id string) *attempt {
 	return a
 }
 
-// known returns the latest attempt of a run that this process had to do with, or nil.
-func (t *attempts) known(run string) *attempt {
+// latestOf returns the latest attempt of a run in this process; nil if none exists.
+func (t *attempts) latestOf(run string) *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.latest[run]
 }
 
+// forget removes the attempt of a run that was deleted.
 func (t *attempts) forget(run string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.latest, run)
 }
 
-// underWay returns the attempts that are not over in this process.
+// underWay returns the attempts that have not ended in this process, in no order.
 func (t *attempts) underWay() (all []*attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.latest {
-		if !a.over() {
+		if !a.isOver() {
 			all = append(all, a)
 		}
 	}

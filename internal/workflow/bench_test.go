@@ -86,7 +86,7 @@ func cpu(b *testing.B) time.Duration {
 // multiply copies what a table has of run f, for as many runs.
 func multiply(b *testing.B, e *Engine, table string, runs int) {
 	db, from := e.record.db, table
-	if e.record.shared() {
+	if e.record.isShared() {
 		db, from = stdlib.OpenDBFromPool(e.record.pg.Pool), schema+"."+table
 	}
 	rows, err := db.QueryContext(b.Context(), "SELECT * FROM "+from+" LIMIT 0")

@@ -9,37 +9,38 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// envelope is the input of every run: which flow, and its input.
+// envelope is the input of every run for the engine.
 type envelope struct {
-	Flow string          `json:"flow"`
-	In   json.RawMessage `json:"in"`
+	Flow string          `json:"flow"` // name of the registered flow
+	In   json.RawMessage `json:"in"`   // input of the flow as JSON, signed if there are keys
 }
 
-// body is the one function the engine knows; it finds the flow by name.
-func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
+// runBody is the only function that is registered with the engine; it finds the flow by name. The error
+// ErrConflictingWorkflowID makes the engine record no outcome.
+func (e *Engine) runBody(ctx dbos.Context, in envelope) (struct{}, error) {
 	id, err := dbos.GetWorkflowID(ctx)
 	if err != nil {
 		return struct{}{}, err
 	}
-	a := e.attempts.get(id)
-	if !a.phase.CompareAndSwap(waits, begun) && a.phase.Load() == stopped { // before drive looks whether it was canceled: see unwound
-		return struct{}{}, store(a.err)
+	a := e.attempts.getOrAdd(id)
+	if !a.phase.CompareAndSwap(phaseWaiting, phaseBegun) && a.phase.Load() == phaseStopped { // checked before runFlow reads the cancellation: see waitUnwound
+		return struct{}{}, toStored(a.err)
 	}
-	x := a.execute()
-	err = e.drive(ctx, a, x, in)
-	if a.superseded(x) {
+	x := a.beginExecution()
+	err = e.runFlow(ctx, a, x, in)
+	if a.endExecution(x) {
 		return struct{}{}, dbos.ErrConflictingWorkflowID // the engine records no outcome for that
 	}
-	if spoiled := a.spoiled(); spoiled != nil {
+	if spoiled := a.unrecordedError(); spoiled != nil {
 		err = errors.Join(spoiled, dbos.ErrConflictingWorkflowID)
 	}
 	a.end(err)
-	return struct{}{}, store(err)
+	return struct{}{}, toStored(err)
 }
 
-// drive waits until the run may continue. A run without a Start in this process stays pending: this
-// process does not have its source's password.
-func (e *Engine) drive(ctx dbos.Context, a *attempt, x *execution, in envelope) error {
+// runFlow waits until the run may continue, verifies its input and runs the flow. A run without a Start
+// in this process stays pending: this process does not have the password of its source.
+func (e *Engine) runFlow(ctx dbos.Context, a *attempt, x *execution, in envelope) error {
 	if !e.cfg.Resume(a.run) {
 		select {
 		case <-a.admitted:

@@ -17,7 +17,7 @@
 //	engine.go start.go stop.go wait.go body.go step.go
 //	                     Engine: what callers do with runs; a flow and its steps as the engine calls them
 //	watch.go             watcher: what other executors did
-//	attempt.go           attempts: what this process knows of runs beside their record
+//	attempt.go           attempts: the state of runs in this process, besides their record
 //	record.go shared.go  record: reads and writes runs by the workflow engine
 //	status.go stored.go fault.go signed.go
 //	                     what a record holds, and its errors

@@ -10,17 +10,17 @@ import (
 
 // Result codes of SQLite, https://sqlite.org/rescode.html.
 const (
-	sqlitePrimary   = 0xff
-	sqliteCorrupt   = 11
-	sqliteFull      = 13
+	sqlitePrimary   = 0xff // bits of the primary result code in an extended one
+	sqliteCorrupt   = 11   // the content of the file is damaged
+	sqliteFull      = 13   // the file cannot grow
 	sqliteNoFile    = 26   // the file is no database
 	sqliteShortRead = 522  // the file ends early
 	sqliteShmSize   = 4874 // the index of its log could not grow
 )
 
-// told returns SQLite's error as a fault with a remedy for the state directory dir. Errors of
-// PostgreSQL are handled in postgres.go.
-func told(dir string, err error) error {
+// toFault returns SQLite's error as a fault with a remedy for the state directory dir; other errors
+// unchanged. Errors of PostgreSQL are handled in postgres.go.
+func toFault(dir string, err error) error {
 	var of interface {
 		error
 		Code() int
@@ -32,20 +32,21 @@ func told(dir string, err error) error {
 	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
 		return fault.NoRoom(dir, err)
 	case code&sqlitePrimary == sqliteCorrupt, code&sqlitePrimary == sqliteNoFile, code == sqliteShortRead:
-		return corrupt(dir, err)
+		return newCorruptError(dir, err)
 	}
 	return err
 }
 
-// corrupt returns the error and remedy for a damaged state file.
-func corrupt(dir string, err error) error {
+// newCorruptError returns fault.Corrupt with the remedy for a damaged state file.
+func newCorruptError(dir string, err error) error {
 	return fault.New(fault.Corrupt, "%w", err).
 		WithHint("stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests", filepath.Join(dir, localName))
 }
 
-// unrecorded is the error of an attempt that ended because the engine could not record it.
-func unrecorded(dir, what string, err error) error {
-	if known := told(dir, err); known != err {
+// newUnrecordedError returns the error of an attempt that ended because the engine could not record it.
+// what describes the record.
+func newUnrecordedError(dir, what string, err error) error {
+	if known := toFault(dir, err); known != err {
 		return fmt.Errorf("%s: %w", what, known)
 	}
 	return fault.New(fault.Transient, "%s: %w", what, err).

@@ -16,10 +16,10 @@ import (
 
 const lockName = "lock" // file in the state directory
 
-// lock takes the exclusive lock on path and writes our pid into it. The lock dies with
-// the process; the file stays. It is taken before anything else is opened because two
-// processes migrating one fresh SQLite file corrupt nothing but fail at random.
-func lock(path string) (*os.File, error) {
+// lockFile locks the file at path exclusively and writes the pid of this process into it. The lock ends
+// with the process; the file stays. It is taken before the state is opened, because two processes that
+// migrate one new SQLite file fail at random.
+func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
@@ -28,7 +28,7 @@ func lock(path string) (*os.File, error) {
 	if err == nil {
 		err = writePID(f)
 	} else if errors.Is(err, unix.EWOULDBLOCK) {
-		err = heldBy(f)
+		err = lockedByError(f)
 	}
 	if err != nil {
 		f.Close()
@@ -37,6 +37,7 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
+// writePID replaces the content of f by the pid of this process.
 func writePID(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write lock: %w", err)
@@ -47,8 +48,9 @@ func writePID(f *os.File) error {
 	return nil
 }
 
-// heldBy names the process that holds the lock. Its pid may not be in the file yet.
-func heldBy(f *os.File) error {
+// lockedByError returns fault.Conflict with the process that holds the lock. Its pid may not be in the
+// file yet.
+func lockedByError(f *os.File) error {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	pid := strings.TrimSpace(string(text))
 	if err != nil || pid == "" {

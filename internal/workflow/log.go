@@ -6,30 +6,38 @@ import (
 	"sync/atomic"
 )
 
-// quiet demotes the engine's Info messages to Debug: they report starts, counts and ends. Its warnings
-// become Info: they concern its bookkeeping, with one at each Ctrl-C, and their consequences are
-// returned as errors. Once closing is set, all messages are demoted: the engine's loops report the end
-// of their context, and Close returns real errors.
-type quiet struct {
+// quietHandler is a log handler for the engine. It demotes Info messages to Debug: they report starts, counts
+// and ends. Warnings become Info: they concern the engine's bookkeeping, with one at each Ctrl-C, and
+// their consequences are returned as errors. Once closing is set, all messages are demoted: the
+// engine's loops report the end of their context, and Close returns real errors.
+type quietHandler struct {
 	slog.Handler
-	closing *atomic.Bool
+	closing *atomic.Bool // Engine.closing
 }
 
-func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return q.Handler.Enabled(ctx, q.demoted(l))
+// Enabled implements slog.Handler.
+func (q quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return q.Handler.Enabled(ctx, q.demotedLevel(l))
 }
 
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = q.demoted(r.Level)
+// Handle implements slog.Handler: it passes r on with its demoted level.
+func (q quietHandler) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = q.demotedLevel(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a), q.closing} }
-func (q quiet) WithGroup(name string) slog.Handler {
-	return quiet{q.Handler.WithGroup(name), q.closing}
+// WithAttrs implements slog.Handler.
+func (q quietHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return quietHandler{q.Handler.WithAttrs(a), q.closing}
 }
 
-func (q quiet) demoted(l slog.Level) slog.Level {
+// WithGroup implements slog.Handler.
+func (q quietHandler) WithGroup(name string) slog.Handler {
+	return quietHandler{q.Handler.WithGroup(name), q.closing}
+}
+
+// demotedLevel returns the level at which a message of level l is logged.
+func (q quietHandler) demotedLevel(l slog.Level) slog.Level {
 	switch {
 	case l == slog.LevelInfo || q.closing.Load():
 		return slog.LevelDebug

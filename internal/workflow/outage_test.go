@@ -138,7 +138,7 @@ func TestStartAfterAHaltThatIsNotOnRecord(t *testing.T) {
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-g.began
-	e.attempts.known("r1").stop() // as Halt does where the database is away
+	e.attempts.latestOf("r1").stop() // as Halt does where the database is away
 	started := make(chan error)
 	go func() { started <- e.Start(t.Context(), "r1", "pair", 40) }()
 	for st := (Status{}); st.State != Canceled; {
@@ -280,7 +280,7 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 			t.Errorf("r%d is %s at %q, %v", n, st.State, out, err)
 		}
 	}
-	// A busy machine may execute a run twice: see watcher.sendFor. Each execution runs a step once at most.
+	// A busy machine may execute a run twice: see watcher.requeueLate. Each execution runs a step once at most.
 	for key, times := range ran {
 		if most := executions[strings.TrimRight(key, "+")]; times > most {
 			t.Errorf("step %s ran %d times in %d executions", key, times, most)

@@ -21,26 +21,26 @@ const (
 	// One of them listens; the others are busy for milliseconds at a time.
 	poolSize = 8
 
-	// openTimeout is how long Open waits for the database. Later it is waited for without end.
+	// openTimeout is how long Open waits for the database. Later the engine waits without a limit.
 	openTimeout = 10 * time.Second
 
-	// connectTimeout bounds a patient dial: the pool takes zero for two minutes.
+	// connectTimeout bounds a patient dial. The pool interprets zero as two minutes.
 	connectTimeout = 24 * time.Hour
 
 	// connectionFailure is the SQLSTATE of a lost connection, which the engine waits for.
 	connectionFailure = "08006"
 )
 
-// database is the one that several executors share.
+// database is the PostgreSQL database that several executors share. It is safe for concurrent use.
 type database struct {
 	*pgxpool.Pool
-	dialer *dialer
-	hosts  int // number of hosts in the URL
+	dialer *dialer // opens the connections of the pool
+	hosts  int     // number of hosts in the URL
 }
 
-// openPostgres opens the database at url. It fails with fault.Unreachable without a quick answer, with
-// fault.Invalid for an invalid url, and with fault.Denied if the server would not be verified, unless
-// insecure is set.
+// openPostgres opens the database at url. It returns fault.Unreachable if the database does not respond
+// within openTimeout, fault.Invalid for an invalid url, and fault.Denied if the server would not be
+// verified, unless insecure is set.
 func openPostgres(ctx context.Context, url, executor string, insecure bool) (*database, error) {
 	if !insecure {
 		url = postgres.WithMode(url)
@@ -62,7 +62,7 @@ func openPostgres(ctx context.Context, url, executor string, insecure bool) (*da
 		cfg.MaxConns = poolSize
 	}
 	p := &database{dialer: newDialer()}
-	p.configure(&cfg.ConnConfig.Config, executor)
+	p.configureConn(&cfg.ConnConfig.Config, executor)
 	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -73,13 +73,13 @@ func openPostgres(ctx context.Context, url, executor string, insecure bool) (*da
 	return p, nil
 }
 
-// configure has connections opened and judged our way. The dialer resolves names itself, so that it
-// tries all addresses of a host before it waits.
-func (p *database) configure(c *pgconn.Config, executor string) {
+// configureConn sets how connections are opened and which errors close them. The dialer resolves names
+// itself, so that it tries all addresses of a host before it waits.
+func (p *database) configureConn(c *pgconn.Config, executor string) {
 	c.RuntimeParams["application_name"] = appName + " " + executor
 	c.DialFunc = p.dialer.dial
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
-	c.OnPgError = judge
+	c.OnPgError = keepConnection
 	c.ConnectTimeout = connectTimeout
 	hosts := map[string]bool{c.Host: true}
 	for _, f := range c.Fallbacks {
@@ -88,6 +88,8 @@ func (p *database) configure(c *pgconn.Config, executor string) {
 	p.hosts = len(hosts)
 }
 
+// ping returns fault.Unreachable if the database does not respond within openTimeout. host is for the
+// error only.
 func (p *database) ping(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -98,24 +100,25 @@ func (p *database) ping(ctx context.Context, host string) error {
 	return nil
 }
 
-// wait switches waiting for a lost database on or off. If the URL has several hosts, they are tried in
-// turn instead, with the engine's pauses.
-func (p *database) wait(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
+// setPatient switches waiting for an unreachable database on or off. If the URL has several hosts, they
+// are tried one after the other instead, with the engine's pauses.
+func (p *database) setPatient(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
 
-// judge closes the connection after errors that do not concern the request: they are then handled as
-// lost connections, so that the request is repeated instead of failing the run. Otherwise it closes the
-// connection after fatal errors only, as the driver does.
-func judge(_ *pgconn.PgConn, e *pgconn.PgError) bool {
-	if passes(e.Code) {
+// keepConnection reports whether the connection stays open after error e. It closes the connection
+// after errors that do not concern the statement: they then count as lost connections, so that the
+// statement is repeated instead of failing the run. Other errors close it only if they are fatal, as in
+// the driver.
+func keepConnection(_ *pgconn.PgConn, e *pgconn.PgError) bool {
+	if isServerState(e.Code) {
 		e.Code = connectionFailure
 		return false
 	}
 	return !strings.EqualFold(e.Severity, "FATAL")
 }
 
-// passes reports whether an error is of the server's state and not of the statement, by its
+// isServerState reports whether an error concerns the state of the server and not the statement, by its
 // SQLSTATE (PostgreSQL's documentation, appendix A).
-func passes(code string) bool {
+func isServerState(code string) bool {
 	switch code {
 	case "25006", // read-only: it was made a standby
 		"40001", "40P01", // serialization, deadlock
@@ -134,13 +137,13 @@ const (
 	// migrationLock is the key of the advisory lock under which the tables are made.
 	migrationLock = 0x6465_6361_6d70 // "decamp"
 
-	lockPause = 100 * time.Millisecond
+	lockPause = 100 * time.Millisecond // lockPause is the pause between two attempts to get the migration lock.
 )
 
-// alone runs fn while no other process of this database does: the engine's own migrations fail
-// where two begin at once. The lock is tried for, not waited for: a waiting statement would hold up
-// the indexes that are built meanwhile.
-func (p *database) alone(ctx context.Context, fn func() error) error {
+// withMigrationLock runs fn while no other process of this database does: the engine's own migrations
+// fail if two begin at once. It polls the lock: a waiting statement would delay the indexes that are
+// built meanwhile.
+func (p *database) withMigrationLock(ctx context.Context, fn func() error) error {
 	c, err := p.Acquire(ctx)
 	if err != nil {
 		return err
@@ -150,7 +153,7 @@ func (p *database) alone(ctx context.Context, fn func() error) error {
 		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", migrationLock).Scan(&got); err != nil {
 			return err
 		}
-		if !got && !pause(ctx, lockPause) {
+		if !got && !sleepFor(ctx, lockPause) {
 			return ctx.Err()
 		}
 	}

@@ -238,7 +238,7 @@ func canceledElsewhereIsFencedToo(t *testing.T, url string) {
 	ok(t, b.Start(t.Context(), "r1", "pair", 0))
 	close(release)
 	ok(t, b.Wait(t.Context(), "r1"))
-	<-a.attempts.known("r1").ended
+	<-a.attempts.latestOf("r1").ended
 	if got := recordedSteps(t, b, "r1"); got != "first 1" || result(t, b, "r1") != 2 {
 		t.Errorf("on record of a's attempt: %s", got)
 	}
@@ -408,12 +408,12 @@ func claimThatGotLostIsSentFor(t *testing.T, url string) {
 	ok(t, err)
 	began := time.Now()
 	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.watcher.look(t.Context()))
-	l := e.attempts.known("r1")
-	if l.phase.Load() != waits && time.Since(began) < sendAgain {
+	ok(t, e.watcher.checkRecord(t.Context()))
+	l := e.attempts.latestOf("r1")
+	if l.phase.Load() != phaseWaiting && time.Since(began) < requeueAfter {
 		t.Fatal("it did not get lost")
 	}
-	l.since.Store(time.Now().Add(-2 * sendAgain).UnixMilli())
+	l.since.Store(time.Now().Add(-2 * requeueAfter).UnixMilli())
 	ok(t, e.Wait(t.Context(), "r1"))
 }
 
@@ -426,7 +426,7 @@ func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
 		most.Store(max(most.Load(), atOnce.Add(1)))
 		defer atOnce.Add(-1)
 		if calls.Add(1) > 1 {
-			if e.attempts.known("r1").over() {
+			if e.attempts.latestOf("r1").isOver() {
 				t.Error("the first execution ended the attempt")
 			}
 			return n + 1, nil
@@ -442,7 +442,7 @@ func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-began
-	ok(t, e.watcher.sendFor(t.Context(), []*attempt{e.attempts.known("r1")})) // as if underWay had looked before it began
+	ok(t, e.watcher.requeueLate(t.Context(), []*attempt{e.attempts.latestOf("r1")})) // as if underWay had looked before it began
 	ok(t, e.Wait(t.Context(), "r1"))
 	if n := result(t, e, "r1"); n != 42 || calls.Load() != 2 || most.Load() != 1 {
 		t.Errorf("result %d; the first step ran %d times, %d at once", n, calls.Load(), most.Load())

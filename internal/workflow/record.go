@@ -13,19 +13,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// record is what the engine remembers of runs: a file in the state directory, or a database that
-// several executors share. It is safe for concurrent use.
+// record is the persistent state of runs: a file in the state directory, or a database that several
+// executors share. It is safe for concurrent use.
 type record struct {
 	dir      string // the state directory
 	executor string // name of this executor, if the record is shared
-	signer   signer
+	signer   signer // signs and verifies the documents of a shared record
 
-	db    *sql.DB    // the file; nil if the record is shared
-	pg    *database  // the shared database; nil if the record is a file
-	queue dbos.Queue // queue of this executor in the shared database
-	root  dbos.Context
+	db    *sql.DB      // the file; nil if the record is shared
+	pg    *database    // the shared database; nil if the record is a file
+	queue dbos.Queue   // queue of this executor in the shared database
+	root  dbos.Context // context of the engine; it ends when the engine is closed
 }
 
+// open opens the shared record if the configuration has a URL, else the state file.
 func (r *record) open(ctx context.Context, at Config, cfg dbos.Config) error {
 	if at.URL != "" {
 		return r.openShared(ctx, at, cfg)
@@ -33,41 +34,44 @@ func (r *record) open(ctx context.Context, at Config, cfg dbos.Config) error {
 	return r.openLocal(ctx, cfg)
 }
 
+// openLocal opens the state file and starts the engine on it. A damaged file is fault.Corrupt.
 func (r *record) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 	if r.db, err = openSQLite(filepath.Join(r.dir, localName)); err != nil {
 		return err
 	}
 	cfg.SQLiteSystemDB, cfg.ExecutorID = r.db, localExecutor
-	err = r.start(ctx, cfg)
+	err = r.startEngine(ctx, cfg)
 	if err == nil {
 		return nil
 	}
-	if damage := r.sound(ctx); damage != nil { // the engine's error has only the text of SQLite's
+	if damage := r.checkIntegrity(ctx); damage != nil { // the engine's error has only the text of SQLite's
 		return damage
 	}
 	return err
 }
 
-// sound runs SQLite's integrity check of the state file. Damage is fault.Corrupt; other errors are
-// classified by told.
-func (r *record) sound(ctx context.Context) error {
+// checkIntegrity runs SQLite's integrity check on the state file. Damage is fault.Corrupt; toFault
+// classifies other errors.
+func (r *record) checkIntegrity(ctx context.Context) error {
 	var found string
 	if err := r.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
 		return err
 	}
 	if found != "ok" {
-		return corrupt(r.dir, fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
+		return newCorruptError(r.dir, fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
 	}
 	return nil
 }
 
-func (r *record) start(ctx context.Context, cfg dbos.Config) (err error) {
+// startEngine creates the engine's context. The end of ctx does not end it: see Engine.openRecord.
+func (r *record) startEngine(ctx context.Context, cfg dbos.Config) (err error) {
 	if r.root, err = dbos.NewContext(context.WithoutCancel(ctx), cfg); err != nil {
 		return fmt.Errorf("start engine: %w", err)
 	}
 	return nil
 }
 
+// close closes the file or the pool. The engine must have ended.
 func (r *record) close() error {
 	var err error
 	if r.db != nil {
@@ -79,64 +83,67 @@ func (r *record) close() error {
 	return err
 }
 
-// cancel records that an attempt is canceled.
-func (r *record) cancel(ctx context.Context, run string, attempt int) error {
-	return dbos.CancelWorkflow(r.client(ctx), attemptID(run, attempt))
+// cancelAttempt records that an attempt is canceled.
+func (r *record) cancelAttempt(ctx context.Context, run string, attempt int) error {
+	return dbos.CancelWorkflow(r.clientFor(ctx), attemptID(run, attempt))
 }
 
-// attemptsAtOnce are looked up together. They are asked for by name: what begins alike is only
-// found by reading the record of every run there ever was.
+// attemptsAtOnce is how many attempts one query looks up. They are requested by id: a search by prefix
+// would read the records of all runs.
 const attemptsAtOnce = 8
 
-// current reads the record of a run's last attempt, without its steps.
-func (r *record) current(ctx context.Context, run string) (Status, error) {
+// readCurrent returns the record of a run's last attempt, without its steps. An unknown run has State
+// None.
+func (r *record) readCurrent(ctx context.Context, run string) (Status, error) {
 	st := Status{Run: run, State: None}
 	for full := true; full; full = st.Attempt > 0 && st.Attempt%attemptsAtOnce == 0 {
 		var ids []string
 		for n := range attemptsAtOnce {
 			ids = append(ids, attemptID(run, st.Attempt+n+1))
 		}
-		found, err := r.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
+		found, err := r.listAttempts(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
 		if err != nil {
-			return st, fmt.Errorf("read record of run %s: %w", run, told(r.dir, err))
+			return st, fmt.Errorf("read record of run %s: %w", run, toFault(r.dir, err))
 		}
 		if len(found) == 0 {
 			break
 		}
-		r.note(&st, found)
+		r.applyLatest(&st, found)
 	}
 	return st, nil
 }
 
-func (r *record) list(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
+// listAttempts returns the records that filters select, without inputs. It returns fault.Canceled if
+// ctx has ended: the engine's own error does not always show that.
+func (r *record) listAttempts(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault.Wrap(fault.Canceled, err)
 	}
-	found, err := dbos.ListWorkflows(r.client(ctx), append(filters, dbos.WithFilterLoadInput(false))...)
+	found, err := dbos.ListWorkflows(r.clientFor(ctx), append(filters, dbos.WithFilterLoadInput(false))...)
 	if err != nil && ctx.Err() != nil {
 		return nil, fault.Wrap(fault.Canceled, err)
 	}
 	return found, err
 }
 
-// note takes the last of the attempts for the run's current one.
-func (r *record) note(st *Status, attempts []dbos.WorkflowStatus) {
+// applyLatest sets st to the latest of the attempts, if it is later than st.Attempt.
+func (r *record) applyLatest(st *Status, attempts []dbos.WorkflowStatus) {
 	for _, w := range attempts {
 		if run, n := splitAttempt(w.ID); run == st.Run && n > st.Attempt {
-			st.Attempt, st.State, st.Started, st.Executor = n, stateOf(w.Status), w.CreatedAt, r.owner(w)
+			st.Attempt, st.State, st.Started, st.Executor = n, stateOf(w.Status), w.CreatedAt, r.ownerOf(w)
 			st.Err = outcomeOf(st.State, w.Error)
 		}
 	}
 }
 
-// oldFence is a step that earlier versions recorded in an attempt that they took over.
+// oldFence is a step that earlier versions recorded in an attempt that they took over. It is ignored.
 const oldFence = "decamp.fence"
 
-// readSteps fills in the steps.
+// readSteps adds the recorded steps to st, and sets the step at which a next attempt begins.
 func (r *record) readSteps(ctx context.Context, st *Status) error {
-	infos, err := dbos.GetWorkflowSteps(r.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
+	infos, err := dbos.GetWorkflowSteps(r.clientFor(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
-		return fmt.Errorf("read steps of run %s: %w", st.Run, told(r.dir, err))
+		return fmt.Errorf("read steps of run %s: %w", st.Run, toFault(r.dir, err))
 	}
 	bad := false
 	for _, s := range infos {
@@ -151,7 +158,7 @@ func (r *record) readSteps(ctx context.Context, st *Status) error {
 		if err != nil {
 			return fmt.Errorf("read step %s of run %s: %w", s.StepName, st.Run, err)
 		}
-		step := StepRecord{Name: s.StepName, Started: s.StartedAt, Ended: s.CompletedAt, Err: restore(s.Error)}
+		step := StepRecord{Name: s.StepName, Started: s.StartedAt, Ended: s.CompletedAt, Err: fromStored(s.Error)}
 		if step.Err == nil {
 			step.out, step.refused = r.signer.verify(resultUse, st.Run, step.Name, out)
 		}
@@ -160,6 +167,7 @@ func (r *record) readSteps(ctx context.Context, st *Status) error {
 	return nil
 }
 
+// attemptID returns the engine's id of an attempt: the run for the first one, "run/2" for the second.
 func attemptID(run string, attempt int) string {
 	if attempt == 1 {
 		return run
@@ -167,6 +175,7 @@ func attemptID(run string, attempt int) string {
 	return fmt.Sprintf("%s/%d", run, attempt)
 }
 
+// splitAttempt is the inverse of attemptID.
 func splitAttempt(id string) (run string, attempt int) {
 	run, number, ok := strings.Cut(id, "/")
 	if n, err := strconv.Atoi(number); ok && err == nil {

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// queuePrefix and the executor's name form the queue of its runs. All executors take runs from the
-	// engine's default queue.
+	// queuePrefix and the executor's name form the name of its queue. The engine's default queue is not
+	// used, because all executors take runs from it.
 	queuePrefix = "decamp-"
 
-	// queuePoll is how often an executor looks into its queue, and how late a run begins.
+	// queuePoll is how often an executor polls its queue, and the maximum delay of a run's start.
 	queuePoll = 250 * time.Millisecond
 
-	// coalesce is how long the engine gathers notifications that we use none of; its own 10 ms
-	// are a hundred wake-ups a second for nothing.
+	// coalesce is the interval of the engine's notifications, which decamp does not use. The default of 10
+	// ms costs a hundred wake-ups per second.
 	coalesce = time.Second
 )
 
-// shared reports whether other executors have the same record.
-func (r *record) shared() bool { return r.pg != nil }
+// isShared reports whether other executors use the same record.
+func (r *record) isShared() bool { return r.pg != nil }
 
 // openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
 func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (err error) {
@@ -32,7 +32,7 @@ func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (er
 	}
 	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = r.pg.Pool, schema, r.executor
 	cfg.NotificationCoalesceInterval, cfg.SystemDBStartupTimeout = coalesce, time.Minute
-	if err := r.pg.alone(ctx, func() error { return r.start(ctx, cfg) }); err != nil {
+	if err := r.pg.withMigrationLock(ctx, func() error { return r.startEngine(ctx, cfg) }); err != nil {
 		return err
 	}
 	r.queue, err = dbos.RegisterQueue(r.root, queuePrefix+r.executor,
@@ -41,11 +41,12 @@ func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (er
 		return err
 	}
 	dbos.ListenQueues(r.root, r.queueName())
-	r.pg.wait(true)
+	r.pg.setPatient(true)
 	return nil
 }
 
-// queueName returns this executor's; "" is the engine's own, which is enough for one alone.
+// queueName returns the name of this executor's queue; "" is the engine's own, which is enough for a
+// single process.
 func (r *record) queueName() string {
 	if r.queue == nil {
 		return ""
@@ -53,22 +54,27 @@ func (r *record) queueName() string {
 	return r.queue.GetName()
 }
 
-// owner returns whose attempt it is, or was when it was canceled: that takes it off its queue.
-func (r *record) owner(w dbos.WorkflowStatus) string {
-	if !r.shared() {
+// ownerOf returns the executor of an attempt; "" if the record is not shared. A canceled attempt is in
+// no queue, so its last executor is returned.
+func (r *record) ownerOf(w dbos.WorkflowStatus) string {
+	if !r.isShared() {
 		return ""
 	}
 	name, _ := strings.CutPrefix(w.QueueName, queuePrefix)
 	return cmp.Or(name, w.ExecutorID)
 }
 
-// own reports whether the run's current attempt is this executor's.
-func (r *record) own(st Status) bool { return !r.shared() || st.Executor == r.executor }
+// isOwn reports whether this executor owns the run's current attempt.
+func (r *record) isOwn(st Status) bool { return !r.isShared() || st.Executor == r.executor }
 
-// caller is a context for calls of the engine: it ends with the caller's, but hides a step in it, which
-// the engine would consider the caller.
-type caller struct{ context.Context }
+// callerContext is a context for calls of the engine. It ends with the caller's context, but hides its values:
+// the engine would treat a step in them as the caller.
+type callerContext struct{ context.Context }
 
-func (caller) Value(any) any { return nil }
+// Value implements context.Context. It has no values.
+func (callerContext) Value(any) any { return nil }
 
-func (r *record) client(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }
+// clientFor returns the engine's interface for calls that end with ctx.
+func (r *record) clientFor(ctx context.Context) dbos.Client {
+	return dbos.From(r.root, callerContext{ctx})
+}

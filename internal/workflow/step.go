@@ -11,12 +11,14 @@ import (
 )
 
 type (
+	// flowFunc is a flow with its input as JSON
 	flowFunc func(c *Context, in json.RawMessage) error
+	// stepFunc is a step with input and result as JSON
 	stepFunc func(ctx context.Context, in json.RawMessage) (json.RawMessage, error)
 )
 
-// Register names a flow. Its name and the names and order of its steps are part of the
-// recorded state: renaming one strands runs that are under way.
+// Register adds a flow. Its name and the names and order of its steps are part of the recorded state:
+// pending runs of a renamed flow cannot continue.
 func Register[In any](e *Engine, name string, body func(*Context, In) error) {
 	e.flows[name] = func(c *Context, raw json.RawMessage) error {
 		var in In
@@ -27,8 +29,8 @@ func Register[In any](e *Engine, name string, body func(*Context, In) error) {
 	}
 }
 
-// RegisterStep names a step. The function must end soon after its context does, and
-// must be safe to run again with the same input.
+// RegisterStep adds a step. The function must end soon after its context does, and must be safe to run
+// again with the same input.
 func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, In) (Out, error)) {
 	e.steps[name] = func(ctx context.Context, raw json.RawMessage) (json.RawMessage, error) {
 		var in In
@@ -43,28 +45,28 @@ func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, 
 	}
 }
 
-// A Context is a flow body's view of the attempt it drives.
+// A Context is what a flow's body uses to run its steps. It belongs to one execution of an attempt.
 type Context struct {
-	dbos      dbos.Context
-	e         *Engine
-	attempt   *attempt
-	execution *execution
+	dbos      dbos.Context // the engine's context of the execution
+	e         *Engine      // engine of the run
+	attempt   *attempt     // attempt of the run
+	execution *execution   // execution that the body belongs to
 }
 
 // Run returns the id of the run.
 func (c *Context) Run() string { return c.attempt.run }
 
-// Attempt returns which try of the run this is, from 1.
+// Attempt returns the number of the attempt, from 1.
 func (c *Context) Attempt() int { return c.attempt.number }
 
-// Step runs the named step with in and decodes its result into out, which may be nil.
-// If the step is on record, only the result is decoded.
+// Step runs the named step with in and decodes its result into out, which may be nil. If the step is
+// recorded, it does not run again, and only the result is decoded.
 func (c *Context) Step(name string, in, out any) error {
 	fn, ok := c.e.steps[name]
 	if !ok {
 		return fmt.Errorf("step %q is not registered", name)
 	}
-	if err := c.attempt.spoiled(); err != nil {
+	if err := c.attempt.unrecordedError(); err != nil {
 		return err
 	}
 	raw, err := json.Marshal(in)
@@ -72,49 +74,48 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.attempt.work(c.execution)
+		done, err := c.attempt.beginStep(c.execution)
 		if err != nil {
-			return nil, store(err)
+			return nil, toStored(err)
 		}
 		defer done()
-		ctx, stop := c.execution.bind(ctx)
+		ctx, stop := c.execution.bindContext(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
 			out, err = c.e.record.signer.sign(resultUse, c.Run(), name, out)
 		}
-		return out, store(err)
+		return out, toStored(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
-		return c.explain(name, err)
+		return c.classifyStepError(name, err)
 	}
 	if result, err = c.e.record.signer.verify(resultUse, c.Run(), name, result); err != nil {
 		return err
 	}
-	return decode(name, result, out)
+	return decodeResult(name, result, out)
 }
 
-// explain separates a step's error from an error that kept the engine from recording it. The latter
-// does not fail the run: the attempt ends here, its record stays, and Start continues the run from
-// there.
-func (c *Context) explain(name string, err error) error {
+// classifyStepError separates a step's error from an error that prevented its record. The latter does
+// not fail the run: the attempt ends here, its record stays, and Start continues the run from there.
+func (c *Context) classifyStepError(name string, err error) error {
 	switch {
 	case !ofEngine(err):
-		return restore(err)
+		return fromStored(err)
 	case errors.Is(err, dbos.ErrConflictingWorkflowID):
-		return c.disowned(name)
+		return c.waitDisowned(name)
 	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
-		return restore(err)
+		return fromStored(err)
 	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
 		return err // the flow is not the one that was recorded; the record is gone
 	}
-	return c.attempt.spoil(unrecorded(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
+	return c.attempt.markUnrecorded(newUnrecordedError(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
 }
 
-// disowned returns the error of a step whose result the record refuses, because this execution does
+// waitDisowned returns the error of a step whose result the record refuses, because this execution does
 // not own the run any more: the run was canceled or taken over, or a later execution began. Each of
-// them stops this execution. disowned waits for that, so that no step begins in between.
-func (c *Context) disowned(name string) error {
+// them stops this execution. waitDisowned waits for that, so that no step begins in between.
+func (c *Context) waitDisowned(name string) error {
 	select {
 	case <-c.execution.ctx.Done():
 	case <-c.dbos.Done():

@@ -8,13 +8,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// store turns err into the one error type that the engine keeps as JSON, with kind and
-// remedy beside the text, so that a later process reports it as this one does.
-func store(err error) error {
+// toStored returns err as the error type that the engine stores as JSON, with kind and remedy beside
+// the text, so that a later process reports the same error.
+func toStored(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &stored{
+	return &storedError{
 		PortableWorkflowError: dbos.PortableWorkflowError{
 			Name:    fault.KindOf(err).String(),
 			Message: err.Error(),
@@ -24,19 +24,19 @@ func store(err error) error {
 	}
 }
 
-// stored is the error for the engine; cause is the original error in this process.
-type stored struct {
+// storedError is an error in the form that the engine stores.
+type storedError struct {
 	dbos.PortableWorkflowError
-	cause error
+	cause error // original error in this process
 }
 
-// Unwrap gives the engine its own type, and errors.Is the cause.
-func (s *stored) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
+// Unwrap returns the engine's own type, and the cause for errors.Is.
+func (s *storedError) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
 
-// restore is the way back: the cause itself if it happened in this process, else an
-// error with the recorded kind and remedy.
-func restore(err error) error {
-	var s *stored
+// fromStored is the inverse of toStored: it returns the cause if the error occurred in this process,
+// else an error with the recorded kind and remedy.
+func fromStored(err error) error {
+	var s *storedError
 	var p *dbos.PortableWorkflowError
 	switch {
 	case err == nil:
@@ -44,14 +44,15 @@ func restore(err error) error {
 	case errors.As(err, &s):
 		return s.cause
 	case errors.As(err, &p):
-		return recorded(p)
+		return recordedFault(p)
 	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
 		return fault.Wrap(fault.Canceled, err)
 	}
 	return err
 }
 
-func recorded(p *dbos.PortableWorkflowError) error {
+// recordedFault returns a recorded error as a fault.
+func recordedFault(p *dbos.PortableWorkflowError) error {
 	e := fault.New(fault.KindNamed(p.Name), "%s", p.Message)
 	if hint, ok := p.Data.(string); ok {
 		e.Hint = hint
@@ -61,7 +62,7 @@ func recorded(p *dbos.PortableWorkflowError) error {
 
 // ofEngine reports whether err comes from the engine, and not from a step, now or recorded.
 func ofEngine(err error) bool {
-	var ours *stored
+	var ours *storedError
 	var recorded *dbos.PortableWorkflowError
 	var engine *dbos.Error
 	return !errors.As(err, &ours) && !errors.As(err, &recorded) && errors.As(err, &engine)

@@ -9,27 +9,26 @@ import (
 )
 
 // Wait returns after the end of the run's current attempt, with its error; no step of it is running any
-// more. For a run at another executor it returns the recorded result, within about a second.
-//
-// It returns a fault.Canceled if ctx or the engine ends first; the run stays pending. It returns a
+// more. For a run of another executor it returns the recorded result, within about a second after its
+// end. It returns fault.Canceled if ctx or the engine ends first; the run stays pending. It returns
 // fault.Conflict if another executor took over a run of this process.
 func (e *Engine) Wait(ctx context.Context, run string) error {
 	var drove *attempt
 	for {
-		st, err := e.record.current(ctx, run)
+		st, err := e.record.readCurrent(ctx, run)
 		if err != nil {
 			return err
 		}
-		a := e.attempts.known(run)
-		switch ours := a != nil && (a == drove || !a.over()); {
-		case ours && !e.record.own(st) && a.number < st.Attempt:
-			return e.lose(ctx, a, st)
+		a := e.attempts.latestOf(run)
+		switch ours := a != nil && (a == drove || !a.isOver()); {
+		case ours && !e.record.isOwn(st) && a.number < st.Attempt:
+			return e.endTakenOver(ctx, a, st)
 		case st.State != Pending:
-			return e.outcome(ctx, st)
-		case e.record.own(st):
-			drove, err = e.await(ctx, st)
+			return e.runOutcome(ctx, st)
+		case e.record.isOwn(st):
+			drove, err = e.waitLocal(ctx, st)
 		default:
-			err = e.watcher.await(ctx, st)
+			err = e.watcher.waitRemote(ctx, st)
 		}
 		if err != nil {
 			return err
@@ -37,12 +36,12 @@ func (e *Engine) Wait(ctx context.Context, run string) error {
 	}
 }
 
-// await waits until the attempt is over in this process, and on record.
-func (e *Engine) await(ctx context.Context, st Status) (*attempt, error) {
-	a := e.attempts.get(attemptID(st.Run, st.Attempt))
+// waitLocal waits until the attempt has ended in this process and its end is recorded.
+func (e *Engine) waitLocal(ctx context.Context, st Status) (*attempt, error) {
+	a := e.attempts.getOrAdd(attemptID(st.Run, st.Attempt))
 	select {
 	case <-a.ended:
-		return a, e.recorded(ctx, a, st)
+		return a, e.waitRecorded(ctx, a, st)
 	case <-e.record.root.Done():
 		return a, errClosed()
 	case <-ctx.Done():
@@ -50,22 +49,23 @@ func (e *Engine) await(ctx context.Context, st Status) (*attempt, error) {
 	}
 }
 
-// errSilent is all that is known where the engine does not say why it recorded nothing.
+// errSilent is the cause if the engine recorded no outcome and returned no error.
 var errSilent = errors.New("the engine does not")
 
 const (
-	recordPause   = 5 * time.Millisecond // the engine records an outcome once its body has returned
-	recordPauses  = time.Second          // maximum pause
-	recordTimeout = time.Minute          // limit of attempts to record; the engine tries again after half of that
+	// recordPause is the first pause between reads; the engine records an outcome after its body has returned
+	recordPause   = 5 * time.Millisecond
+	recordPauses  = time.Second // maximum pause
+	recordTimeout = time.Minute // limit of waitRecorded; the engine tries again after half of that
 
 	localRecordTimeout = 15 * time.Second // limit with SQLite, for which the engine does not try again
 )
 
-// recorded returns once the outcome of a body that has returned is on record. The engine records
-// none once it is closing, and none where it cannot.
-func (e *Engine) recorded(ctx context.Context, a *attempt, st Status) error {
+// waitRecorded returns when the outcome of a body that has returned is recorded. If that takes longer
+// than recordTimeout, the attempt ends unrecorded.
+func (e *Engine) waitRecorded(ctx context.Context, a *attempt, st Status) error {
 	for waited, next := time.Duration(0), recordPause; waited < e.recordTimeout; next = min(2*next, recordPauses) {
-		if err := a.spoiled(); err != nil {
+		if err := a.unrecordedError(); err != nil {
 			return err
 		}
 		select {
@@ -76,33 +76,35 @@ func (e *Engine) recorded(ctx context.Context, a *attempt, st Status) error {
 		case <-ctx.Done():
 			return fault.Wrap(fault.Canceled, ctx.Err())
 		}
-		if now, err := e.record.current(ctx, st.Run); err != nil || now.State != Pending || now.Attempt != st.Attempt {
+		if now, err := e.record.readCurrent(ctx, st.Run); err != nil || now.State != Pending || now.Attempt != st.Attempt {
 			return err
 		}
 	}
-	return a.spoil(unrecorded(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
+	return a.markUnrecorded(newUnrecordedError(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
 }
 
-// lose ends the local work on a run that another executor took over.
-func (e *Engine) lose(ctx context.Context, a *attempt, st Status) error {
+// endTakenOver ends the local work on a run that another executor took over, and returns
+// fault.Conflict.
+func (e *Engine) endTakenOver(ctx context.Context, a *attempt, st Status) error {
 	a.stop()
-	if err := ended(ctx, a); err != nil {
+	if err := waitEnded(ctx, a); err != nil {
 		return err
 	}
 	return takenOver(st.Run, st.Executor)
 }
 
-// unwound waits until the body of a canceled attempt has returned. One that was not
-// entered by now will find the cancellation before its first step.
-func (e *Engine) unwound(ctx context.Context, st Status) error {
-	a := e.attempts.known(st.Run)
-	if a == nil || a.number != st.Attempt || a.phase.Load() != begun {
+// waitUnwound waits until the body of a canceled attempt has returned. A body that was not entered yet
+// finds the cancellation before its first step.
+func (e *Engine) waitUnwound(ctx context.Context, st Status) error {
+	a := e.attempts.latestOf(st.Run)
+	if a == nil || a.number != st.Attempt || a.phase.Load() != phaseBegun {
 		return nil
 	}
-	return ended(ctx, a)
+	return waitEnded(ctx, a)
 }
 
-func ended(ctx context.Context, a *attempt) error {
+// waitEnded waits until a has ended in this process. It returns fault.Canceled if ctx ends first.
+func waitEnded(ctx context.Context, a *attempt) error {
 	select {
 	case <-a.ended:
 		return nil
@@ -111,9 +113,10 @@ func ended(ctx context.Context, a *attempt) error {
 	}
 }
 
-// outcome prefers the error as it was over the one on record.
-func (e *Engine) outcome(ctx context.Context, st Status) error {
-	if err := e.unwound(ctx, st); err != nil {
+// runOutcome returns the result of a run that has ended. It prefers the original error to the recorded
+// one.
+func (e *Engine) runOutcome(ctx context.Context, st Status) error {
+	if err := e.waitUnwound(ctx, st); err != nil {
 		return err
 	}
 	switch st.State {
@@ -122,15 +125,15 @@ func (e *Engine) outcome(ctx context.Context, st Status) error {
 	case None:
 		return fault.New(fault.NotFound, "run %s does not exist", st.Run)
 	}
-	if a := e.attempts.known(st.Run); a != nil && a.number == st.Attempt {
-		if err, ok := a.outcome(); ok && err != nil {
+	if a := e.attempts.latestOf(st.Run); a != nil && a.number == st.Attempt {
+		if err, ok := a.localOutcome(); ok && err != nil {
 			return err
 		}
 	}
 	return st.Err
 }
 
-// takenOver is the error for those who drove an attempt of run that is another executor's now.
+// takenOver returns the fault.Conflict for a caller whose run another executor has taken over.
 func takenOver(run, by string) error {
 	return fault.New(fault.Conflict, "run %s was taken over by %s", run, by).
 		WithHint("it continues there: check that process")

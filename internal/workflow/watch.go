@@ -13,45 +13,46 @@ import (
 )
 
 const (
-	// watchPause is between two looks at what other executors did: one query for everything that
-	// goes on here or is waited for here.
+	// watchPause is the interval at which the watcher reads what other executors did: one query for all
+	// attempts that are active or awaited here.
 	watchPause = time.Second
 
-	// watchAtOnce bounds a query.
+	// watchAtOnce bounds the attempts of one query.
 	watchAtOnce = 2000
 
-	// sendAgain is the time after its admission in which an attempt that was taken off the queue must
-	// begin. A claim whose answer was lost with the connection has no executor.
-	sendAgain = 10 * time.Second
+	// requeueAfter is the time after its admission in which an attempt that was taken off the queue must
+	// begin. If the response to a claim is lost with the connection, the attempt has no executor.
+	requeueAfter = 10 * time.Second
 )
 
-// watcher learns what other executors did: they end attempts that go on here, and attempts that a caller
-// here waits for. It is safe for concurrent use.
+// watcher reads what other executors did: they end attempts that are active here, and attempts that a
+// caller here waits for. It is safe for concurrent use.
 type watcher struct {
-	record   *record
-	attempts *attempts
-	log      *slog.Logger
-	done     chan struct{} // closed when watch returns; nil: it was not started
+	record   *record       // shared record
+	attempts *attempts     // attempts in this process
+	log      *slog.Logger  // receives failed reads at Debug
+	done     chan struct{} // closed when watchLoop returns; nil if it was not started
 
-	mu      sync.Mutex
-	awaited map[string]*await // attempts of other executors that callers wait for, by id
+	mu      sync.Mutex                 // guards awaited
+	awaited map[string]*awaitedAttempt // attempts of other executors that callers wait for, by id
 }
 
+// newWatcher returns a watcher that is not started.
 func newWatcher(r *record, all *attempts, log *slog.Logger) *watcher {
-	return &watcher{record: r, attempts: all, log: log, awaited: map[string]*await{}}
+	return &watcher{record: r, attempts: all, log: log, awaited: map[string]*awaitedAttempt{}}
 }
 
-// await is an attempt at another executor that callers here wait for.
-type await struct {
-	over    chan struct{} // closed by settle
-	waiters int
+// awaitedAttempt is an attempt of another executor that callers here wait for.
+type awaitedAttempt struct {
+	over    chan struct{} // closed by releaseWaiters when the attempt has ended
+	waiters int           // number of callers that wait
 }
 
-// await waits until the attempt of another executor is over on record.
-func (w *watcher) await(ctx context.Context, st Status) error {
+// waitRemote waits until the record shows that the attempt of another executor has ended.
+func (w *watcher) waitRemote(ctx context.Context, st Status) error {
 	id := attemptID(st.Run, st.Attempt)
-	awaited := w.expect(id)
-	defer w.unexpect(id, awaited)
+	awaited := w.addWaiter(id)
+	defer w.removeWaiter(id, awaited)
 	select {
 	case <-awaited.over:
 		return nil
@@ -62,19 +63,21 @@ func (w *watcher) await(ctx context.Context, st Status) error {
 	}
 }
 
-func (w *watcher) expect(id string) *await {
+// addWaiter adds a caller that waits for an attempt. removeWaiter must follow.
+func (w *watcher) addWaiter(id string) *awaitedAttempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	awaited := w.awaited[id]
 	if awaited == nil {
-		awaited = &await{over: make(chan struct{})}
+		awaited = &awaitedAttempt{over: make(chan struct{})}
 		w.awaited[id] = awaited
 	}
 	awaited.waiters++
 	return awaited
 }
 
-func (w *watcher) unexpect(id string, awaited *await) {
+// removeWaiter ends addWaiter. The last waiter removes the entry, unless it was replaced meanwhile.
+func (w *watcher) removeWaiter(id string, awaited *awaitedAttempt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if awaited.waiters--; awaited.waiters == 0 && w.awaited[id] == awaited {
@@ -82,51 +85,52 @@ func (w *watcher) unexpect(id string, awaited *await) {
 	}
 }
 
-// start begins to watch, until the engine is closed.
+// start begins to watch, until the engine is closed. It must be called once at most.
 func (w *watcher) start() {
 	w.done = make(chan struct{})
-	go w.watch()
+	go w.watchLoop()
 }
 
-// wait waits until the watcher has ended, if it was started.
+// wait returns when the watcher has ended; at once if it was not started.
 func (w *watcher) wait() {
 	if w.done != nil {
 		<-w.done
 	}
 }
 
-func (w *watcher) watch() {
+// watchLoop calls checkRecord every watchPause until the engine is closed.
+func (w *watcher) watchLoop() {
 	defer close(w.done)
 	root := w.record.root
-	for pause(root, watchPause) {
-		if err := w.look(root); err != nil && root.Err() == nil {
+	for sleepFor(root, watchPause) {
+		if err := w.checkRecord(root); err != nil && root.Err() == nil {
 			w.log.Debug("look for what others ended", "err", err)
 		}
 	}
 }
 
-// look reads which attempts are over on record, and acts on them.
-func (w *watcher) look(ctx context.Context) error {
+// checkRecord reads which attempts have ended on record, and acts on them.
+func (w *watcher) checkRecord(ctx context.Context) error {
 	ids, late := w.underWay(time.Now())
 	for some := range slices.Chunk(ids, watchAtOnce) {
-		over, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(some...), dbos.WithFilterLoadOutput(false), dbos.WithFilterStatus(
+		over, err := w.record.listAttempts(ctx, dbos.WithFilterWorkflowIDs(some...), dbos.WithFilterLoadOutput(false), dbos.WithFilterStatus(
 			dbos.WorkflowStatusCancelled, dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded))
 		if err != nil {
 			return err
 		}
 		for _, status := range over {
-			w.settle(status)
+			w.handleEnded(status)
 		}
 	}
-	return w.sendFor(ctx, late)
+	return w.requeueLate(ctx, late)
 }
 
-// underWay returns the attempts that go on or are to begin here, or are waited for, and those of
+// underWay returns the ids of the attempts that are active or admitted here, or awaited, and those of
 // them that should have begun by now.
 func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
 	for _, a := range w.attempts.underWay() {
-		ids = append(ids, a.id())
-		if sent := a.since.Load(); sent != 0 && a.phase.Load() == waits && now.Sub(time.UnixMilli(sent)) > sendAgain {
+		ids = append(ids, a.engineID())
+		if sent := a.since.Load(); sent != 0 && a.phase.Load() == phaseWaiting && now.Sub(time.UnixMilli(sent)) > requeueAfter {
 			late = append(late, a)
 		}
 	}
@@ -135,18 +139,18 @@ func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
 	return slices.AppendSeq(ids, maps.Keys(w.awaited)), late
 }
 
-// settle wakes those who wait for an attempt that is over on record. What goes on here ends only if it
-// was canceled, by another executor or by this one.
-func (w *watcher) settle(status dbos.WorkflowStatus) {
-	w.release(status.ID)
+// handleEnded wakes the callers that wait for an attempt that has ended on record. Work in this process
+// ends only if the attempt was canceled, by another executor or by this one.
+func (w *watcher) handleEnded(status dbos.WorkflowStatus) {
+	w.releaseWaiters(status.ID)
 	run, number := splitAttempt(status.ID)
-	if a := w.attempts.known(run); a != nil && a.number == number && status.Status == dbos.WorkflowStatusCancelled {
+	if a := w.attempts.latestOf(run); a != nil && a.number == number && status.Status == dbos.WorkflowStatusCancelled {
 		a.stop()
 	}
 }
 
-// release wakes the callers that wait for an attempt.
-func (w *watcher) release(id string) {
+// releaseWaiters wakes the callers that wait for an attempt.
+func (w *watcher) releaseWaiters(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if awaited := w.awaited[id]; awaited != nil {
@@ -155,18 +159,18 @@ func (w *watcher) release(id string) {
 	}
 }
 
-// sendFor puts attempts back on our queue that were taken off it and did not begin. If one begins at
-// this moment, the engine executes it a second time: see execution.
-func (w *watcher) sendFor(ctx context.Context, late []*attempt) error {
+// requeueLate queues the attempts again that were taken off our queue and did not begin. If one begins
+// at this moment, the engine executes it a second time: see execution.
+func (w *watcher) requeueLate(ctx context.Context, late []*attempt) error {
 	if len(late) == 0 {
 		return nil
 	}
 	var ids []string
 	for _, a := range late {
 		a.since.Store(time.Now().UnixMilli())
-		ids = append(ids, a.id())
+		ids = append(ids, a.engineID())
 	}
-	taken, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(false),
+	taken, err := w.record.listAttempts(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(false),
 		dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterQueueName(w.record.queueName()))
 	if err != nil || len(taken) == 0 {
 		return err
@@ -175,6 +179,6 @@ func (w *watcher) sendFor(ctx context.Context, late []*attempt) error {
 	for _, status := range taken {
 		ids = append(ids, status.ID)
 	}
-	_, err = dbos.ResumeWorkflows[struct{}](w.record.client(ctx), ids, dbos.WithResumeQueue(w.record.queueName()))
+	_, err = dbos.ResumeWorkflows[struct{}](w.record.clientFor(ctx), ids, dbos.WithResumeQueue(w.record.queueName()))
 	return err
 }

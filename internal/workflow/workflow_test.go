@@ -263,7 +263,7 @@ func TestSecondProcessIsRefusedByPid(t *testing.T) {
 func TestEveryConnectionKeepsTheFileWhole(t *testing.T) {
 	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
-	for range connections { // held at once they are so many
+	for range stateConns { // held at once they are so many
 		c, err := e.record.db.Conn(t.Context())
 		ok(t, err)
 		defer c.Close()

@@ -109,7 +109,7 @@ func TestNetworkIsCut(t *testing.T) {
 	c.a.logs("worker stopped its VMs", 1)
 	c.until("cut", "b copies what a had", func(v view) bool { return v.copies("b", orphans) })
 	c.recordOfA.heal()
-	c.a.logs("worker goes on", 1)
+	c.a.logs("worker continues", 1)
 	c.moved(1 << 20)
 
 	c.sourceOfB.cut()

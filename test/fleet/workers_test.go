@@ -221,7 +221,7 @@ func TestDatabaseGoesAway(t *testing.T) {
 	db.Stop()
 	a.logs("a run is stopped without its record", 1)
 	db.Restart()
-	a.logs("worker goes on", 1)
+	a.logs("worker continues", 1)
 	r.sent(r.lab.Stats().BodyBytes + slowRate)
 	db.Kill() // back before the lease is over
 	db.Restart()
@@ -230,7 +230,7 @@ func TestDatabaseGoesAway(t *testing.T) {
 	db.Freeze()
 	a.logs("a run is stopped without its record", before+1)
 	db.Thaw()
-	a.logs("worker goes on", 2)
+	a.logs("worker continues", 2)
 	r.lab.SetLimits(lab.Limits{})
 	r.allIsHere("away", r.vms(), 8, a.state)
 	v := r.until("away", "there", func(v view) bool { return len(v.vms) == 8 })

@@ -9,21 +9,22 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// capacities are the capacities of the resources that VMs need, as the sched.Scheduler has them.
+// capacities are the capacities of the resources that VMs need, as they are set in the sched.Scheduler.
 type capacities struct {
-	sched  *sched.Scheduler
-	log    *slog.Logger
-	units  func(resource string) int64 // required capacity of a resource
-	known  map[string]int64            // current capacity of each resource
-	limits map[string]int64            // limits that operators set; "host:*/vms" is that of every host without one
+	sched  *sched.Scheduler            // scheduler that the capacities are set in
+	log    *slog.Logger                // receives failures to set a capacity
+	units  func(resource string) int64 // returns the required capacity of a resource
+	known  map[string]int64            // capacity that is set, by resource
+	limits map[string]int64            // operators' limits by resource; "host:*/vms" applies to every host without one
 }
 
+// newCapacities returns capacities without resources.
 func newCapacities(s *sched.Scheduler, log *slog.Logger, units func(string) int64) *capacities {
 	return &capacities{sched: s, log: log, units: units, known: map[string]int64{}, limits: map[string]int64{}}
 }
 
-// update sets the capacity of a resource to the required one.
-func (c *capacities) update(resource string) {
+// updateCapacity sets the capacity of a resource to the required one, if it differs.
+func (c *capacities) updateCapacity(resource string) {
 	units := c.units(resource)
 	if known, ok := c.known[resource]; ok && known == units {
 		return
@@ -35,16 +36,17 @@ func (c *capacities) update(resource string) {
 	c.known[resource] = units
 }
 
+// updateAll updates all known resources, after a change of limits or plans.
 func (c *capacities) updateAll() {
 	for resource := range c.known {
-		c.update(resource)
+		c.updateCapacity(resource)
 	}
 }
 
-// ensure sets the capacity of a resource that is needed for the first time.
-func (c *capacities) ensure(resource string) {
+// ensureCapacity sets the capacity of a resource that is needed for the first time.
+func (c *capacities) ensureCapacity(resource string) {
 	if _, known := c.known[resource]; !known {
-		c.update(resource)
+		c.updateCapacity(resource)
 	}
 }
 
@@ -58,9 +60,9 @@ func (c *Controller) SetLimit(l fleetdb.Limit) {
 	c.capacities.updateAll()
 }
 
-// units returns the capacity that a resource has to have: by the refused logins and the health of hosts, else
-// by the operators' limits, else by the plans' limits.
-func (c *Controller) units(resource string) int64 {
+// requiredUnits returns the capacity that a resource must have: by the refused logins and the health of
+// hosts, else by the operators' limits, else by the plans' limits.
+func (c *Controller) requiredUnits(resource string) int64 {
 	owner, unit, _ := strings.Cut(resource, "/")
 	kind, name, _ := strings.Cut(owner, ":")
 	switch {
@@ -70,7 +72,7 @@ func (c *Controller) units(resource string) int64 {
 		}
 		return sched.Unlimited
 	case kind == "host" && unit == "trials":
-		return c.trials(name)
+		return c.trialUnits(name)
 	}
 	wildcard := kind + ":*/" + unit
 	for _, n := range []string{resource, wildcard} {
@@ -84,7 +86,8 @@ func (c *Controller) units(resource string) int64 {
 	return c.plannedUnits(resource, wildcard)
 }
 
-// plannedUnits returns the lowest limit that a plan sets for a resource.
+// plannedUnits returns the lowest limit that a plan sets for a resource; Unlimited if no plan limits
+// it.
 func (c *Controller) plannedUnits(resource, wildcard string) int64 {
 	least := int64(sched.Unlimited)
 	for _, p := range c.plans {
@@ -99,12 +102,12 @@ func (c *Controller) plannedUnits(resource, wildcard string) int64 {
 	return least
 }
 
-// trials returns how many VMs may be under way at a host as far as its health allows.
-func (c *Controller) trials(host string) int64 {
-	if c.refusals.byHost(host) {
+// trialUnits returns how many VMs may be active at a host as far as its health allows.
+func (c *Controller) trialUnits(host string) int64 {
+	if c.refusals.hasHost(host) {
 		return 0
 	}
-	return c.hosts.trials(host, func(tried time.Time) (n int64) {
+	return c.hosts.allowedVMs(host, func(tried time.Time) (n int64) {
 		for _, v := range c.vms {
 			if v.Host == host && v.Holds && (tried.IsZero() || v.Since.Before(tried)) {
 				n++
@@ -114,13 +117,16 @@ func (c *Controller) trials(host string) int64 {
 	})
 }
 
-// The fleet's own resources. A VM needs a slot of its worker, a trial of its host and, if it is queued, a login
-// to its source.
-func workerSlots(worker string) string  { return "worker:" + worker + "/vms" }
-func hostTrials(host string) string     { return "host:" + host + "/trials" }
+// workerSlots returns the resource that the VMs of a worker share.
+func workerSlots(worker string) string { return "worker:" + worker + "/vms" }
+
+// hostTrials returns the resource that a host's health limits.
+func hostTrials(host string) string { return "host:" + host + "/trials" }
+
+// sourceLogins returns the resource that a refused login at a source closes.
 func sourceLogins(source string) string { return "source:" + source + "/logins" }
 
-// internal reports whether a resource is one that no limit can name.
-func internal(resource string) bool {
+// isInternal reports whether a resource cannot be named by a limit.
+func isInternal(resource string) bool {
 	return strings.HasSuffix(resource, "/trials") || strings.HasSuffix(resource, "/logins")
 }

@@ -26,28 +26,28 @@ type Options struct {
 	// 0 is unknown. The worker and the fleet's own resources are not among them.
 	Needs func(vm fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration)
 
-	Now func() time.Time // the time of the fleet database
-	Log *slog.Logger
+	Now func() time.Time // the time by the database's clock
+	Log *slog.Logger     // receives warnings; required
 }
 
 // A Controller admits the VMs of all plans to their transfers. It is not safe for concurrent use: the
 // goroutine of the scheduler owns it. Use New.
 type Controller struct {
 	Options
-	sched      *sched.Scheduler
-	capacities *capacities
-	workers    *workers
-	hosts      *HostHealth
-	refusals   refusals
-	plans      map[string]Plan // plans that have not ended
+	sched      *sched.Scheduler // decides which request is granted next
+	capacities *capacities      // capacities of the scheduler's resources
+	workers    *workers         // workers, and the assignments of queued VMs
+	hosts      *HostHealth      // hosts that failed recently
+	refusals   refusals         // refused logins
+	plans      map[string]Plan  // plans that have not ended
 
 	vms          map[fleetdb.Key]fleetdb.VM // VMs that have not ended
-	counts       map[string]int             // VMs in vms by plan
+	counts       map[string]int             // number of VMs in vms, by plan
 	unassignable map[fleetdb.Key]string     // reasons of VMs that cannot wait for any worker
-	undo         map[fleetdb.Key]bool       // queued VMs to undo: they need a worker and no transfer slot
+	undo         map[fleetdb.Key]bool       // queued VMs to undo; they need a worker and no transfer slot
 	unrecorded   map[fleetdb.Key]bool       // VMs whose grant was not recorded; Tick submits them again
 
-	started bool // Start was called: rows are submitted as they come
+	started bool // Start was called: rows are submitted when they are set
 }
 
 // New returns a Controller without plans, VMs and workers.
@@ -58,21 +58,22 @@ func New(o Options) *Controller {
 		vms: map[fleetdb.Key]fleetdb.VM{}, counts: map[string]int{},
 		unassignable: map[fleetdb.Key]string{}, undo: map[fleetdb.Key]bool{}, unrecorded: map[fleetdb.Key]bool{},
 	}
-	c.capacities = newCapacities(c.sched, o.Log, c.units)
+	c.capacities = newCapacities(c.sched, o.Log, c.requiredUnits)
 	return c
 }
 
 // Hosts returns the health of hosts, for its owner to restore and to save.
 func (c *Controller) Hosts() *HostHealth { return c.hosts }
 
-// Start submits the VMs in their listed order, and counts the resources that they hold. Before it, rows
-// are only collected: all holders must be counted before the first decision.
+// Start submits the VMs in the order of their listing, and counts the resources that they hold. Rows
+// that were set before are only collected, because all holders must be counted before the first
+// decision.
 func (c *Controller) Start() {
 	c.started = true
 	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b fleetdb.VM) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Plan, b.Plan))
 	}) {
-		c.submit(v)
+		c.submitVM(v)
 	}
 }
 
@@ -85,8 +86,8 @@ func (c *Controller) VM(k fleetdb.Key) (fleetdb.VM, bool) {
 // VMs returns how many VMs of a plan have not ended.
 func (c *Controller) VMs(plan string) int { return c.counts[plan] }
 
-// SetVM sets the row of a VM, unless a newer one is known. It reports whether the row shows that an attempt was
-// denied: then the refused logins have changed.
+// SetVM sets the row of a VM, unless a newer one is known. It reports whether the row shows that an
+// attempt was denied, so that the refused logins must be read again.
 func (c *Controller) SetVM(v fleetdb.VM) (denied bool) {
 	old, known := c.vms[v.Key]
 	if known && v.Rev <= old.Rev {
@@ -101,25 +102,26 @@ func (c *Controller) SetVM(v fleetdb.VM) (denied bool) {
 		c.vms[v.Key] = v
 	}
 	if over := v.State.Over(); known && over {
-		c.count(v.Plan, -1)
+		c.countVM(v.Plan, -1)
 	} else if !known && !over {
-		c.count(v.Plan, 1)
+		c.countVM(v.Plan, 1)
 	}
 	if c.started {
-		c.submit(v)
+		c.submitVM(v)
 	}
 	return denied
 }
 
-func (c *Controller) count(plan string, n int) {
+// countVM adds n to the number of active VMs of a plan.
+func (c *Controller) countVM(plan string, n int) {
 	if c.counts[plan] += n; c.counts[plan] == 0 {
 		delete(c.counts, plan)
 	}
 }
 
-// submit updates the sched.Scheduler from the row of a VM: it holds its resources, it waits, or
-// neither.
-func (c *Controller) submit(v fleetdb.VM) {
+// submitVM updates the sched.Scheduler from the row of a VM: the VM holds its resources, waits for
+// them, or does neither.
+func (c *Controller) submitVM(v fleetdb.VM) {
 	c.workers.unassign(v.Key)
 	delete(c.unassignable, v.Key)
 	delete(c.undo, v.Key)
@@ -131,13 +133,13 @@ func (c *Controller) submit(v fleetdb.VM) {
 	case v.Holds:
 		if !c.sched.Holds(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
 			c.sched.Release(run)
-			c.restore(v)
+			c.restoreHolding(v)
 		}
 	case v.State == fleetdb.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
 	case v.State == fleetdb.Queued, v.Asks != fleetdb.NoStage && !v.State.Over():
-		c.request(v)
+		c.requestTransfer(v)
 	default:
 		c.sched.Release(run)
 	}
@@ -146,17 +148,17 @@ func (c *Controller) submit(v fleetdb.VM) {
 	}
 }
 
-// submitQueued submits the queued VMs that match again. They keep their place.
+// submitQueued submits the matching queued VMs again. They keep their position.
 func (c *Controller) submitQueued(match func(fleetdb.VM) bool) {
 	for _, v := range c.vms {
 		if v.State == fleetdb.Queued && match(v) {
-			c.submit(v)
+			c.submitVM(v)
 		}
 	}
 }
 
-// restore counts what a VM holds by its row.
-func (c *Controller) restore(v fleetdb.VM) {
+// restoreHolding counts the resources that a VM holds by its row.
+func (c *Controller) restoreHolding(v fleetdb.VM) {
 	needs, _ := c.needsOf(v)
 	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Asks], Needs: needs, Since: v.Since}
 	if v.Expected > 0 {
@@ -167,11 +169,12 @@ func (c *Controller) restore(v fleetdb.VM) {
 	}
 }
 
-// request requests what the next transfer of a VM needs. A queued VM is assigned to a worker first.
-func (c *Controller) request(v fleetdb.VM) {
+// requestTransfer requests the resources for the next transfer of a VM. A queued VM is assigned to a
+// worker first. A VM that no worker can take is unassignable.
+func (c *Controller) requestTransfer(v fleetdb.VM) {
 	run := runOf(v.Key)
 	if v.State == fleetdb.Queued {
-		to, why := c.workers.choose(v)
+		to, why := c.workers.chooseWorker(v)
 		if why != "" {
 			c.sched.Release(run)
 			c.unassignable[v.Key] = why
@@ -197,8 +200,9 @@ func (c *Controller) request(v fleetdb.VM) {
 	}
 }
 
-// needsOf returns what the next transfer of a VM needs, by Options.Needs and by the fleet's own limits: a
-// slot of the worker, and for a queued VM a new login. Each of them has a capacity afterwards.
+// needsOf returns the resources for the next transfer of a VM, by Options.Needs and by the fleet's own
+// limits: a slot of the worker, a trial of the host and, for a queued VM, a login. It sets a capacity
+// for each of them.
 func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 	stage := v.Asks
 	if stage == fleetdb.NoStage {
@@ -213,27 +217,28 @@ func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 		needs = append(needs, sched.Need{Resource: sourceLogins(v.Source), Weight: 1})
 	}
 	for _, n := range needs {
-		c.capacities.ensure(n.Resource)
+		c.capacities.ensureCapacity(n.Resource)
 	}
 	return needs, expected
 }
 
-// judgeHost updates the health of a VM's host by the result of an attempt. It reports whether the attempt was denied.
+// judgeHost updates the health of a VM's host by the result of an attempt. It reports whether the
+// attempt was denied.
 func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 	driven := old.State == fleetdb.Assigned || old.State == fleetdb.Running
 	switch {
 	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == fleetdb.Queued || v.State == fleetdb.Failed):
 		switch v.Failure.Kind {
 		case fault.Transient.String(), fault.Unreachable.String():
-			if c.hosts.failed(v.Host, v.Failure.Text) {
-				c.capacities.update(hostTrials(v.Host))
+			if c.hosts.recordFailure(v.Host, v.Failure.Text) {
+				c.capacities.updateCapacity(hostTrials(v.Host))
 			}
 		case fault.Denied.String():
 			return true
 		}
 	case v.State == fleetdb.Done, driven && old.Holds && !v.Holds && v.State == fleetdb.Running:
-		if c.hosts.succeeded(v.Host) {
-			c.capacities.update(hostTrials(v.Host))
+		if c.hosts.recordSuccess(v.Host) {
+			c.capacities.updateCapacity(hostTrials(v.Host))
 		}
 	}
 	return false
@@ -242,35 +247,36 @@ func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 // SetExpectedEnd sets when the transfer of a VM is now likely to end.
 func (c *Controller) SetExpectedEnd(k fleetdb.Key, t time.Time) { c.sched.Expect(runOf(k), t) }
 
-// SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs are
-// assigned again.
+// SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs
+// are assigned again.
 func (c *Controller) SetWorkers(rows []fleetdb.Worker) {
-	changed := c.workers.update(rows)
+	changed := c.workers.setRows(rows)
 	for _, w := range rows {
-		c.capacities.update(workerSlots(w.Name))
+		c.capacities.updateCapacity(workerSlots(w.Name))
 	}
 	if changed && c.started {
 		c.submitQueued(func(v fleetdb.VM) bool { return !v.Holds })
 	}
 }
 
-// Tick does what depends on the time: it submits VMs whose grant was not recorded, ends the rests of hosts,
-// and moves queued VMs to idle workers. Call it a few times within the length of a lease.
+// Tick does the work that depends on the time: it submits VMs whose grant was not recorded, ends the
+// rests of hosts, and assigns queued VMs to idle workers. Call it a few times within the length of a
+// lease.
 func (c *Controller) Tick() {
 	for key := range c.unrecorded {
 		delete(c.unrecorded, key)
 		if v, ok := c.vms[key]; ok {
-			c.submit(v)
+			c.submitVM(v)
 		}
 	}
-	for _, host := range c.hosts.expire() {
-		c.capacities.update(hostTrials(host))
+	for _, host := range c.hosts.expireRests() {
+		c.capacities.updateCapacity(hostTrials(host))
 	}
-	c.rebalance()
+	c.moveToIdleWorkers()
 }
 
-// rebalance assigns queued VMs of other workers to workers that have room and no queue.
-func (c *Controller) rebalance() {
+// moveToIdleWorkers assigns queued VMs of other workers to workers that have free slots and no queue.
+func (c *Controller) moveToIdleWorkers() {
 	held := map[string]int{}
 	for _, v := range c.vms {
 		if v.Holds {
@@ -284,7 +290,7 @@ func (c *Controller) rebalance() {
 		}
 		moved := 0
 		c.submitQueued(func(v fleetdb.VM) bool {
-			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !offers(w, v) {
+			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !canTake(w, v) {
 				return false
 			}
 			moved++
@@ -304,12 +310,13 @@ func (c *Controller) EachDeadline(f func(time.Time)) {
 	c.hosts.eachDeadline(f)
 }
 
-// runOf returns the name of a VM in the sched.Scheduler. keyOf reverses it.
+// runOf returns the name of a VM in the sched.Scheduler. keyOf is its inverse.
 func runOf(k fleetdb.Key) string { return k.String() }
 
+// keyOf returns the VM for a run of a plan in the sched.Scheduler.
 func keyOf(plan, run string) fleetdb.Key { return fleetdb.Key{Plan: plan, VM: run[len(plan)+1:]} }
 
-// stages are the stages of sched by those of rows. A row that holds does not name its stage.
+// stages are the stages of package sched by those of rows. A row with slots does not name its stage.
 var stages = map[fleetdb.Stage]sched.Stage{
 	fleetdb.NoStage: sched.Again, fleetdb.First: sched.First, fleetdb.Again: sched.Again, fleetdb.Cutover: sched.Cutover,
 }

@@ -23,13 +23,13 @@ func (c *Controller) Decide() []fleetdb.Granted {
 	return grants
 }
 
-// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have
-// changed meanwhile: they release their grants, and their new rows follow.
+// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs changed
+// meanwhile: they release their grants, and Tick submits them again.
 func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
 	recorded := make(map[fleetdb.Key]bool, len(rows))
 	for _, v := range rows {
 		recorded[v.Key] = true
-		c.hosts.began(v.Host)
+		c.hosts.recordBegin(v.Host)
 		c.SetVM(v)
 	}
 	for _, g := range grants {
@@ -55,10 +55,10 @@ func (c *Controller) grantUndo() []fleetdb.Granted {
 	var grants []fleetdb.Granted
 	for key := range c.undo {
 		v := c.vms[key]
-		if _, refused := c.refusals.of(v); refused {
+		if _, refused := c.refusals.forVM(v); refused {
 			continue
 		}
-		for _, w := range c.workers.able(v) {
+		for _, w := range c.workers.candidatesFor(v) {
 			if undoing[w.Name] < w.VMs {
 				undoing[w.Name]++
 				delete(c.undo, key)
@@ -70,15 +70,16 @@ func (c *Controller) grantUndo() []fleetdb.Granted {
 	return grants
 }
 
-// Lost returns the VMs of each worker that is gone: those that another worker can continue, or their own worker
-// if it is back, and those that have to wait for their worker, without those that wait already.
+// Lost returns the VMs of each worker that has ended. queue are the VMs that another worker, or their
+// own one if it is back, can continue. strand are the VMs that must wait for their worker, without
+// those that wait already.
 func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
 	queue, strand = map[string][]fleetdb.Key{}, map[string][]fleetdb.Key{}
 	for _, v := range c.vms {
 		w := c.workers.byName[v.Worker]
 		switch {
 		case v.State == fleetdb.Queued, w.Alive && v.State != fleetdb.Stranded:
-		case len(v.Storage) == 0 || len(c.workers.able(v)) > 0:
+		case len(v.Storage) == 0 || len(c.workers.candidatesFor(v)) > 0:
 			queue[v.Worker] = append(queue[v.Worker], v.Key)
 		case v.State != fleetdb.Stranded:
 			strand[v.Worker] = append(strand[v.Worker], v.Key)
@@ -87,5 +88,5 @@ func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
 	return queue, strand
 }
 
-// Worker returns the last row of a worker.
+// Worker returns the last row of a worker; the zero value if it is unknown.
 func (c *Controller) Worker(name string) fleetdb.Worker { return c.workers.byName[name] }

@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// failuresInARow is how many VMs of a host fail for passing reasons, without a success between them, before
-	// the host rests.
+	// failuresInARow is how many VMs of a host fail for passing reasons, without a success between them,
+	// before the host rests.
 	failuresInARow = 3
 
-	firstRest   = 30 * time.Second // rest of a host after a failure; each further rest is twice as long
-	longestRest = 10 * time.Minute
+	firstRest   = 30 * time.Second // rest of a host after failures; each further rest is twice as long
+	longestRest = 10 * time.Minute // limit of a rest
 
-	// forgetAfter is how long after its last failure the health of a host is forgotten.
+	// forgetAfter is how long after its last failure the health of a host is removed.
 	forgetAfter = time.Hour
 
-	// trialTime is how long the one VM that is tried after a rest must last before others follow.
+	// trialTime is how long the trial VM after a rest must last before other VMs follow.
 	trialTime = time.Minute
 )
 
-// HostHealth knows the hosts that failed lately. A Controller owns it. While a host rests, no VM begins there; then one VM is tried.
+// HostHealth contains the hosts that failed recently. A Controller owns it. While a host rests, no VM
+// begins there; then one VM tries it.
 type HostHealth struct {
-	now     func() time.Time
-	log     *slog.Logger
-	hosts   map[string]*health
-	unsaved map[string]bool // hosts whose health differs from its record
+	now     func() time.Time   // time by the database's clock
+	log     *slog.Logger       // receives a warning for each rest
+	hosts   map[string]*health // hosts that failed recently, by name
+	unsaved map[string]bool    // hosts whose health differs from its record
 }
 
-// A health is the state of a host that failed lately. The fleet database keeps it for the next
+// A health is the state of a host that failed recently. The fleet database keeps it for the next
 // scheduler. Times are by the database's clock.
 type health struct {
 	Failures int       `json:"failures"`       // consecutive failures
@@ -42,13 +43,14 @@ type health struct {
 	At       time.Time `json:"at"`             // time of the last failure
 }
 
+// newHostHealth returns the health of hosts without failures.
 func newHostHealth(o Options) *HostHealth {
 	return &HostHealth{now: o.Now, log: o.Log, hosts: map[string]*health{}, unsaved: map[string]bool{}}
 }
 
-// failed counts a failure at a host. It reports whether the host rests now: after several failures in a row,
-// or after the VM that was tried failed.
-func (hh *HostHealth) failed(host, why string) bool {
+// recordFailure counts a failure at a host. It reports whether the host rests now: after several
+// consecutive failures, or after a failed trial.
+func (hh *HostHealth) recordFailure(host, why string) bool {
 	h := hh.hosts[host]
 	if h == nil {
 		h = &health{}
@@ -68,8 +70,8 @@ func (hh *HostHealth) failed(host, why string) bool {
 	return true
 }
 
-// succeeded forgets the failures of a host. It reports whether there were any.
-func (hh *HostHealth) succeeded(host string) bool {
+// recordSuccess removes the failures of a host. It reports whether there were any.
+func (hh *HostHealth) recordSuccess(host string) bool {
 	if hh.hosts[host] == nil {
 		return false
 	}
@@ -78,8 +80,9 @@ func (hh *HostHealth) succeeded(host string) bool {
 	return true
 }
 
-// expire ends the rests and trials that are over. It returns the hosts that have failed lately.
-func (hh *HostHealth) expire() (hosts []string) {
+// expireRests ends rests and trials that are over. It returns all hosts whose allowed VMs may have
+// changed.
+func (hh *HostHealth) expireRests() (hosts []string) {
 	now := hh.now()
 	for host, h := range hh.hosts {
 		if now.Sub(h.At) >= forgetAfter {
@@ -95,17 +98,17 @@ func (hh *HostHealth) expire() (hosts []string) {
 	return hosts
 }
 
-// began counts a VM that begins at a host. If the host's rest is over, the VM is its trial.
-func (hh *HostHealth) began(host string) {
+// recordBegin counts a VM that begins at a host. If the host's rest is over, that VM is its trial.
+func (hh *HostHealth) recordBegin(host string) {
 	if h := hh.hosts[host]; h != nil && !h.Until.IsZero() && h.Tried.IsZero() {
 		h.Tried = hh.now()
 		hh.unsaved[host] = true
 	}
 }
 
-// trials returns how many VMs may be under way at a host. Holders returns how many have held their slots since
-// before the trial began: they are no trial.
-func (hh *HostHealth) trials(host string, holders func(tried time.Time) int64) int64 {
+// allowedVMs returns how many VMs may be active at a host. holders returns the number of VMs that have
+// held their slots since before the trial: they are not the trial.
+func (hh *HostHealth) allowedVMs(host string, holders func(tried time.Time) int64) int64 {
 	h := hh.hosts[host]
 	switch {
 	case h == nil || h.Until.IsZero():
@@ -124,11 +127,12 @@ func (hh *HostHealth) eachDeadline(f func(time.Time)) {
 	}
 }
 
-func (h *health) sentence(host string) string {
+// reasonText returns why the VMs of a host wait, for users.
+func (h *health) reasonText(host string) string {
 	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.Why
 }
 
-// Restore sets the health of a host to what an earlier scheduler recorded.
+// Restore sets the health of a host from the record of an earlier scheduler.
 func (hh *HostHealth) Restore(host string, record []byte) error {
 	h := &health{}
 	if err := json.Unmarshal(record, h); err != nil {

@@ -6,13 +6,13 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A Plan is what decides about the VMs of a plan that has not ended.
+// A Plan is the part of an active plan that decides about its VMs.
 type Plan struct {
-	Name    string
-	Order   fleetdb.Order // order to the whole plan
+	Name    string        // name of the plan
+	Order   fleetdb.Order // command for the whole plan
 	Weight  int           // share of resources relative to other plans; 0 is 1
 	Ready   bool          // the plan is admitted, and its hook before the first VM has succeeded
-	Failure string        // why the plan is not ready; "" while that is not decided
+	Failure string        // why the plan is not ready; "" if that is not decided
 
 	// Capacities are the limits that the plan sets, by resource. "host:*/vms" is the limit of every host that
 	// is not named. If several plans limit a resource, the lowest limit counts.
@@ -50,11 +50,12 @@ func (c *Controller) DropPlan(name string) {
 	c.capacities.updateAll()
 }
 
+// setWeight sets the weight of a plan in the sched.Scheduler; values below 1 count as 1.
 func (c *Controller) setWeight(plan string, weight int) {
 	if err := c.sched.SetPlan(plan, max(weight, 1)); err != nil {
 		c.Log.Warn("weight not set", "plan", plan, "err", err)
 	}
 }
 
-// orderOf returns the order that counts for a VM.
+// orderOf returns the effective command for a VM, by its row and its plan.
 func (c *Controller) orderOf(v fleetdb.VM) fleetdb.Order { return v.Order.Under(c.plans[v.Plan].Order) }

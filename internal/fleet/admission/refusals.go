@@ -5,11 +5,12 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// refusals are the refused logins by login.RecordID. No VM begins where a login is refused.
+// refusals are the refused logins by login.RecordID. No VM begins at a source or host with a refused
+// login.
 type refusals map[string]login.Refusal
 
-// of returns the refused login that a VM waits for.
-func (rs refusals) of(v fleetdb.VM) (login.Refusal, bool) {
+// forVM returns the refused login that a VM waits for: at its source, or by SSH at its host.
+func (rs refusals) forVM(v fleetdb.VM) (login.Refusal, bool) {
 	if r, refused := rs[v.Source]; refused {
 		return r, true
 	}
@@ -17,8 +18,8 @@ func (rs refusals) of(v fleetdb.VM) (login.Refusal, bool) {
 	return r, refused
 }
 
-// byHost reports whether a host refused a login by SSH.
-func (rs refusals) byHost(host string) bool {
+// hasHost reports whether a host refused a login by SSH. The name "" matches no host.
+func (rs refusals) hasHost(host string) bool {
 	for _, r := range rs {
 		if r.Host == host && host != "" {
 			return true
@@ -27,7 +28,8 @@ func (rs refusals) byHost(host string) bool {
 	return false
 }
 
-// SetRefusals sets the refused logins, by login.RecordID. It returns those that are new.
+// SetRefusals sets the refused logins, by login.RecordID, and updates the capacities that they close.
+// It returns the new ones.
 func (c *Controller) SetRefusals(all map[string]login.Refusal) (added []login.Refusal) {
 	old := c.refusals
 	c.refusals = all
@@ -48,10 +50,10 @@ func (c *Controller) SetRefusals(all map[string]login.Refusal) (added []login.Re
 // updateLogins updates the capacity that a refusal closes.
 func (c *Controller) updateLogins(r login.Refusal) {
 	if r.Host != "" {
-		c.capacities.update(hostTrials(r.Host))
+		c.capacities.updateCapacity(hostTrials(r.Host))
 		return
 	}
-	c.capacities.update(sourceLogins(r.Source))
+	c.capacities.updateCapacity(sourceLogins(r.Source))
 }
 
 // Refusal returns the refused login that all VMs of a source wait for.

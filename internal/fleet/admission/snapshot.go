@@ -9,41 +9,41 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A Snapshot is the state of the scheduler at one moment: what each resource has, who holds it, and why each
-// VM waits. The fleet database and the API call it the board.
+// A Snapshot is the state of the scheduler at one moment: the use of each resource, and why each VM
+// waits. The fleet database and the API call it the board.
 type Snapshot struct {
-	At        time.Time             `json:"at"` // time by the database's clock
-	Resources []sched.ResourceState `json:"resources"`
-	Plans     []sched.PlanState     `json:"plans"`
-	Waiting   []Waiting             `json:"waiting"` // requests in their order
-	Breakers  []Breaker             `json:"breakers,omitempty"`
+	At        time.Time             `json:"at"`                 // time by the database's clock
+	Resources []sched.ResourceState `json:"resources"`          // use of the resources, without internal ones
+	Plans     []sched.PlanState     `json:"plans"`              // shares of the plans
+	Waiting   []Waiting             `json:"waiting"`            // waiting VMs, in the order of their requests
+	Breakers  []Breaker             `json:"breakers,omitempty"` // sources and hosts where no VM begins
 }
 
 // Waiting is a VM that waits for the scheduler.
 type Waiting struct {
-	Plan     string `json:"plan"`
+	Plan     string `json:"plan"`     // plan of the VM
 	VM       string `json:"vm"`       // reference of the VM
-	Sentence string `json:"sentence"` // why it waits
-	Position int    `json:"position"` // among the waiting VMs of its plan, from 1; 0: it has no worker to wait for
+	Sentence string `json:"sentence"` // why it waits, for users
+	Position int    `json:"position"` // position among the waiting VMs of its plan, from 1; 0 if no worker can take it
 }
 
 // A Breaker is a source or a host where no VM begins.
 type Breaker struct {
-	Of       string    `json:"of"`             // "source vc1:443", "host esx3"
-	Sentence string    `json:"sentence"`       // why
-	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes a plan
+	Of       string    `json:"of"`             // source or host: "source vc1:443", "host esx3"
+	Sentence string    `json:"sentence"`       // why no VM begins there, for users
+	Until    time.Time `json:"until,omitzero"` // end of the rest; zero if it lasts until an operator resumes a plan
 }
 
 // Snapshot returns the state. With 10,000 VMs that wait it takes tens of milliseconds.
 func (c *Controller) Snapshot() Snapshot {
 	state := c.sched.Snapshot()
-	s := Snapshot{At: c.Now(), Plans: state.Plans, Breakers: breakers(c.refusals, c.hosts)}
-	s.Resources = slices.DeleteFunc(state.Resources, func(r sched.ResourceState) bool { return internal(r.Name) })
+	s := Snapshot{At: c.Now(), Plans: state.Plans, Breakers: listBreakers(c.refusals, c.hosts)}
+	s.Resources = slices.DeleteFunc(state.Resources, func(r sched.ResourceState) bool { return isInternal(r.Name) })
 	position := map[string]int{}
 	for _, w := range state.Waiting {
 		position[w.Plan]++
 		key := keyOf(w.Plan, w.Run)
-		s.Waiting = append(s.Waiting, Waiting{w.Plan, key.VM, c.sentence(key, w), position[w.Plan]})
+		s.Waiting = append(s.Waiting, Waiting{w.Plan, key.VM, c.waitReason(key, w), position[w.Plan]})
 	}
 	for key, why := range c.unassignable {
 		s.Waiting = append(s.Waiting, Waiting{key.Plan, key.VM, why, 0})
@@ -51,14 +51,15 @@ func (c *Controller) Snapshot() Snapshot {
 	return s
 }
 
-// sentence returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
-func (c *Controller) sentence(key fleetdb.Key, w sched.Waiting) string {
+// waitReason returns why a VM waits: because of its source, its host or its plan, else by the
+// sched.Scheduler.
+func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	v, p := c.vms[key], c.plans[key.Plan]
-	if r, refused := c.refusals.of(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
+	if r, refused := c.refusals.forVM(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
 		return r.Err().Error() + "; correct the password, then decamp resume " + key.Plan
 	}
 	if h := c.hosts.hosts[v.Host]; h != nil && w.Why != sched.Shut && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
-		return h.sentence(v.Host)
+		return h.reasonText(v.Host)
 	}
 	switch {
 	case w.Why == sched.Paused && p.Failure != "":
@@ -75,8 +76,8 @@ func (c *Controller) sentence(key fleetdb.Key, w sched.Waiting) string {
 	return w.Sentence(c.Now())
 }
 
-// breakers returns the refused logins and the hosts that rest, by name.
-func breakers(refused refusals, hosts *HostHealth) []Breaker {
+// listBreakers returns the refused logins and the resting hosts, by name.
+func listBreakers(refused refusals, hosts *HostHealth) []Breaker {
 	var all []Breaker
 	for _, r := range refused {
 		of := "source " + r.Source
@@ -87,7 +88,7 @@ func breakers(refused refusals, hosts *HostHealth) []Breaker {
 	}
 	for host, h := range hosts.hosts {
 		if !h.Until.IsZero() {
-			all = append(all, Breaker{Of: "host " + host, Sentence: h.sentence(host), Until: h.Until})
+			all = append(all, Breaker{Of: "host " + host, Sentence: h.reasonText(host), Until: h.Until})
 		}
 	}
 	slices.SortFunc(all, func(a, b Breaker) int { return strings.Compare(a.Of, b.Of) })

@@ -33,9 +33,9 @@ const (
 // A Limiter permits the logins of one process at one place: at a source, or by SSH at one of its hosts with
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
-	roster       *fleetdb.Roster
-	source, host string
-	owner        string // owner of the lease, different in each process
+	db           *fleetdb.Roster // fleet database with the leases and the refusals
+	source, host string          // place of the logins; host is "" for the source itself
+	owner        string          // owner of the lease, different in each process
 
 	waiting atomic.Int32   // callers that hold token or wait for it
 	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below
@@ -47,7 +47,7 @@ type Limiter struct {
 // NewLimiter returns the limiter of logins at source, host:port, or at one of its hosts unless host is "".
 func NewLimiter(r *fleetdb.Roster, source, host string) *Limiter {
 	l := &Limiter{
-		roster: r, source: source, host: host, token: make(chan struct{}, 1),
+		db: r, source: source, host: host, token: make(chan struct{}, 1),
 		owner: fmt.Sprintf("%d/%08x", os.Getpid(), rand.Uint32()),
 	}
 	l.token <- struct{}{}
@@ -61,7 +61,7 @@ func (l *Limiter) Admit(ctx context.Context) (done func(error), first bool, err 
 	if err := l.takeToken(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := l.check(ctx); err != nil {
+	if err := l.checkRefusals(ctx); err != nil {
 		l.returnToken(ctx)
 		return nil, false, err
 	}
@@ -93,6 +93,7 @@ func (l *Limiter) Refuse(ctx context.Context, err error) error {
 	return refused
 }
 
+// takeToken waits until this caller may log in. It returns ctx's error if ctx ends first.
 func (l *Limiter) takeToken(ctx context.Context) error {
 	l.waiting.Add(1)
 	select {
@@ -104,27 +105,28 @@ func (l *Limiter) takeToken(ctx context.Context) error {
 	}
 }
 
-// returnToken lets the next caller of this process try. If no caller waits, it frees the lease for
+// returnToken permits the next caller of this process to log in. If no caller waits, it frees the lease for
 // other processes.
 func (l *Limiter) returnToken(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
-		last, end := afterwards(ctx)
-		_ = l.roster.Leases.Free(last, *l.lease) // otherwise it expires
+		last, end := lastWritesContext(ctx)
+		_ = l.db.Leases.Free(last, *l.lease) // otherwise it expires
 		end()
 		l.lease = nil
 	}
 	l.token <- struct{}{}
 }
 
-// check acquires the lease and returns the refusal that is on record, of any process.
-func (l *Limiter) check(ctx context.Context) error {
+// checkRefusals acquires the lease and returns the recorded refusal of any process as an error; nil if
+// none exists.
+func (l *Limiter) checkRefusals(ctx context.Context) error {
 	if err := l.acquireLease(ctx); err != nil {
 		return err
 	}
 	if err := l.saveRefusal(ctx); err != nil {
 		return err
 	}
-	all, err := Refusals(ctx, l.roster)
+	all, err := Refusals(ctx, l.db)
 	if err != nil {
 		return err
 	}
@@ -137,10 +139,10 @@ func (l *Limiter) check(ctx context.Context) error {
 	return nil
 }
 
-// acquireLease waits for the lease: another process holds it during a few logins.
+// acquireLease waits for the lease. Another process holds it during a few logins.
 func (l *Limiter) acquireLease(ctx context.Context) error {
 	for {
-		lease, err := l.roster.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
+		lease, err := l.db.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
 		if err == nil {
 			l.lease = &lease
 			return nil
@@ -154,13 +156,13 @@ func (l *Limiter) acquireLease(ctx context.Context) error {
 	}
 }
 
-// renewLease renews the lease until ctx ends: a login takes as long as the user types a password.
+// renewLease renews the lease until ctx ends: a login may wait until the user has typed a password.
 func (l *Limiter) renewLease(ctx context.Context, lease fleetdb.Lease) error {
 	for {
 		if err := sleep.For(ctx, leaseTTL/renewals); err != nil {
 			return err
 		}
-		_ = l.roster.Leases.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
+		_ = l.db.Leases.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
 	}
 }
 
@@ -171,7 +173,7 @@ func (l *Limiter) saveResult(ctx context.Context, err error) {
 	}
 	l.refused = true
 	l.unsaved = &Refusal{Source: l.source, Host: l.host, Text: err.Error(), Hint: fault.HintOf(err), At: time.Now()}
-	last, end := afterwards(ctx)
+	last, end := lastWritesContext(ctx)
 	defer end()
 	_ = l.saveRefusal(last) // the next login tries again
 }
@@ -181,14 +183,15 @@ func (l *Limiter) saveRefusal(ctx context.Context) error {
 	if l.unsaved == nil {
 		return nil
 	}
-	err := putRefusal(ctx, l.roster, *l.unsaved)
+	err := putRefusal(ctx, l.db, *l.unsaved)
 	if err == nil {
 		l.unsaved = nil
 	}
 	return err
 }
 
-// afterwards returns a context for writes that are required after ctx has ended.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+// lastWritesContext returns a context for writes that are required after ctx has ended. It ends after
+// lastWrites.
+func lastWritesContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 }

@@ -33,11 +33,12 @@ func RecordID(source, host string) string {
 
 // Err returns the refusal as the error of every login that is not permitted because of it.
 func (r Refusal) Err() error {
-	return fault.New(fault.Denied, "%s: %s", r.at(), r.Text).OfLogin().
+	return fault.New(fault.Denied, "%s: %s", r.placeText(), r.Text).OfLogin().
 		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, so that the account is not locked")
 }
 
-func (r Refusal) at() string {
+// placeText returns the beginning of the error text, with the place of the refused login.
+func (r Refusal) placeText() string {
 	if r.Host != "" {
 		return "login to host " + r.Host + " by SSH was refused"
 	}
@@ -50,6 +51,7 @@ func RefusedAt(source string) string { return "login to " + source + " was refus
 // IsRefusal reports whether err is a refused login, or one that was not permitted because of an earlier refusal.
 func IsRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
+// putRefusal records a refusal. It replaces an earlier one of the same place.
 func putRefusal(ctx context.Context, r *fleetdb.Roster, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
 	return r.Records.Put(ctx, recordKind, RecordID(refused.Source, refused.Host), text)

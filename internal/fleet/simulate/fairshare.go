@@ -7,22 +7,22 @@ import (
 
 // A limit is a rate that several streams share.
 type limit struct {
-	units   float64 // bytes per second; +Inf: no limit
-	each    bool    // units are for each flow, not for all flows together
-	crowd   float64 // part of units that each flow beside the first one costs
-	streams []*stream
+	units   float64   // bytes per second; +Inf sets no limit
+	each    bool      // units are for each flow, not for all flows together
+	crowd   float64   // part of units that each flow after the first one costs
+	streams []*stream // streams whose flows share the limit
 
-	// These are used while share computes rates.
+	// rate that is not assigned yet, in bytes per second
 	left  float64 // units without a flow
 	open  int     // flows without a rate
 	place int     // index in the heap of limits; -1: not in it
 }
 
-// part returns the rate of each flow without a rate if they shared the remaining rate equally.
-func (l *limit) part() float64 { return l.left / float64(l.open) }
+// equalPart returns the rate of each flow without a rate if they shared the remaining rate equally.
+func (l *limit) equalPart() float64 { return l.left / float64(l.open) }
 
-// begin counts the flows that share the limit.
-func (l *limit) begin() {
+// countFlows counts the flows that share the limit, and computes the rate that they share.
+func (l *limit) countFlows() {
 	l.open, l.place = 0, -1
 	for _, s := range l.streams {
 		l.open += len(s.flows)
@@ -35,15 +35,15 @@ func (l *limit) begin() {
 	}
 }
 
-// share sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts
-// of it, and the others share the remaining rates of other limits.
-func share(a *area) {
+// computeRates sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal
+// parts of it, and the others share the remaining rates of other limits.
+func computeRates(a *area) {
 	for _, s := range a.streams {
 		s.rate = -1
 	}
 	h := make(limitHeap, 0, len(a.limits))
 	for _, l := range a.limits {
-		if l.begin(); l.open > 0 && !math.IsInf(l.left, 1) {
+		if l.countFlows(); l.open > 0 && !math.IsInf(l.left, 1) {
 			l.place = len(h)
 			h = append(h, l)
 		}
@@ -51,7 +51,7 @@ func share(a *area) {
 	heap.Init(&h)
 	for len(h) > 0 {
 		scarcest := heap.Pop(&h).(*limit)
-		part := scarcest.part()
+		part := scarcest.equalPart()
 		for _, s := range scarcest.streams {
 			if s.rate < 0 && len(s.flows) > 0 {
 				h.setRate(s, part)
@@ -79,11 +79,11 @@ func (h *limitHeap) setRate(s *stream, rate float64) {
 // An area is a set of streams that share limits with each other, directly or through others, and with no other
 // stream.
 type area struct {
-	limits  []*limit
-	streams []*stream
+	limits  []*limit  // limits of the streams
+	streams []*stream // streams of the area
 }
 
-// areaOf returns the area of s. It searches for it if it is not known.
+// areaOf returns the area of s. It searches for it if it is unknown.
 func areaOf(s *stream) *area {
 	if s.area != nil {
 		return s.area
@@ -109,8 +109,8 @@ func areaOf(s *stream) *area {
 	return a
 }
 
-// join adds a limit to s. The areas that it connects are searched for again.
-func (s *stream) join(l *limit) {
+// addLimit adds a limit to s. The areas that it connects become unknown.
+func (s *stream) addLimit(l *limit) {
 	s.limits = append(s.limits, l)
 	l.streams = append(l.streams, s)
 	for _, other := range l.streams {
@@ -125,13 +125,22 @@ func (s *stream) join(l *limit) {
 // limitHeap has the scarcest limit first.
 type limitHeap []*limit
 
-func (h limitHeap) Len() int           { return len(h) }
-func (h limitHeap) Less(i, j int) bool { return h[i].part() < h[j].part() }
+// Len implements heap.Interface.
+func (h limitHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h limitHeap) Less(i, j int) bool { return h[i].equalPart() < h[j].equalPart() }
+
+// Swap implements heap.Interface, and updates the places of the limits.
 func (h limitHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j
 }
+
+// Push implements heap.Interface. The caller sets the place of x.
 func (h *limitHeap) Push(x any) { *h = append(*h, x.(*limit)) }
+
+// Pop implements heap.Interface. The returned limit has place -1.
 func (h *limitHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]

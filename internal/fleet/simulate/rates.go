@@ -12,14 +12,15 @@ import (
 // A load is a Load that still changes.
 type load struct {
 	Load
-	now   int       // transfers under way
+	now   int       // active transfers
 	since time.Time // when the first of them began
 }
 
 // loadsOf returns the names of the loads that the transfer of a VM adds to.
 func loadsOf(v fleetdb.VM) []string { return []string{"host " + v.Host, "worker " + v.Worker} }
 
-func (s *simulation) load(name string) *load {
+// loadNamed returns the load of that name. It adds an empty one if none exists.
+func (s *simulation) loadNamed(name string) *load {
 	l := s.loads[name]
 	if l == nil {
 		l = &load{Load: Load{Name: name}}
@@ -28,7 +29,8 @@ func (s *simulation) load(name string) *load {
 	return l
 }
 
-func (l *load) begin(v fleetdb.VM, now time.Time) {
+// addTransfer counts the start of a VM's transfer.
+func (l *load) addTransfer(v fleetdb.VM, now time.Time) {
 	l.VMs++
 	l.Bytes += v.Bytes
 	if l.now++; l.now == 1 {
@@ -37,20 +39,23 @@ func (l *load) begin(v fleetdb.VM, now time.Time) {
 	l.Most = max(l.Most, l.now)
 }
 
-func (l *load) end(now time.Time) {
+// removeTransfer counts the end of a transfer.
+func (l *load) removeTransfer(now time.Time) {
 	if l.now--; l.now == 0 {
 		l.Busy += now.Sub(l.since)
 	}
 }
 
-// A bound is all that limits the rate of a VM's transfer.
+// A bound contains all limits of the rate of a VM's transfer.
 type bound struct {
-	shared []string // names of rates that it shares with others
-	most   float64  // bytes per second by itself; +Inf: no limit
+	shared []string // names of the rates that it shares with other transfers
+	most   float64  // bytes per second of the transfer alone; +Inf sets no limit
 }
 
-func (b bound) none() bool { return len(b.shared) == 0 && math.IsInf(b.most, 1) }
+// isEmpty reports whether no rate limits the transfer.
+func (b bound) isEmpty() bool { return len(b.shared) == 0 && math.IsInf(b.most, 1) }
 
+// boundOf returns the bound of a VM's transfer, from Config.Rates.
 func (s *simulation) boundOf(v fleetdb.VM) bound {
 	b := bound{most: math.Inf(1)}
 	for _, name := range []string{"host:" + v.Host, "datastore:" + v.Datastore, "source:" + v.Source, "worker:" + v.Worker, "link:all"} {
@@ -89,12 +94,13 @@ func (s *simulation) streamOf(b bound) *stream {
 			l = &limit{units: float64(valueOf(s.Rates, name)), crowd: valueOf(s.Crowds, name)}
 			s.limits[name] = l
 		}
-		added.join(l)
+		added.addLimit(l)
 	}
-	added.join(&limit{units: b.most, each: true})
+	added.addLimit(&limit{units: b.most, each: true})
 	s.streams[key] = added
 	return added
 }
 
-// clock returns the stream of what takes a time and moves no bytes: its units are nanoseconds.
-func (s *simulation) clock() *stream { return s.streamOf(bound{most: float64(time.Second)}) }
+// timeStream returns the stream for work that takes a time and transfers no bytes: its units are
+// nanoseconds.
+func (s *simulation) timeStream() *stream { return s.streamOf(bound{most: float64(time.Second)}) }

@@ -42,31 +42,31 @@ type Config struct {
 	Hold time.Duration
 }
 
-// A Result is how long everything took. Times are from the beginning.
+// A Result is the duration of all transfers. Times are relative to the beginning.
 type Result struct {
-	Makespan time.Duration  `json:"makespan"`
-	Bytes    int64          `json:"bytes"`
-	VMs      []VM           `json:"vms"` // VMs in the order of their starts
-	Loads    []Load         `json:"loads"`
-	Never    []NeverStarted `json:"never,omitempty"`
+	Makespan time.Duration  `json:"makespan"`        // time from the beginning to the end of the last transfer
+	Bytes    int64          `json:"bytes"`           // allocated bytes of all VMs that started
+	VMs      []VM           `json:"vms"`             // VMs in the order of their starts
+	Loads    []Load         `json:"loads"`           // work of hosts and workers, by name
+	Never    []NeverStarted `json:"never,omitempty"` // VMs whose transfer could not begin
 }
 
 // A VM is one transfer.
 type VM struct {
 	fleetdb.Key
-	Name   string        `json:"name"`
-	Host   string        `json:"host"`
-	Worker string        `json:"worker"`
-	Began  time.Duration `json:"began"`
-	Ended  time.Duration `json:"ended"`
+	Name   string        `json:"name"`             // name of the VM
+	Host   string        `json:"host"`             // ESXi host of the VM
+	Worker string        `json:"worker"`           // worker that executed it
+	Began  time.Duration `json:"began"`            // start of its slots, from the beginning
+	Ended  time.Duration `json:"ended"`            // end of its transfer
 	Waited string        `json:"waited,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
 type Load struct {
-	Name  string        `json:"name"` // "host esx1", "worker w1"
-	VMs   int           `json:"vms"`
-	Bytes int64         `json:"bytes"`
+	Name  string        `json:"name"`           // "host esx1", "worker w1"
+	VMs   int           `json:"vms"`            // number of transfers
+	Bytes int64         `json:"bytes"`          // bytes of the transfers
 	Most  int           `json:"most"`           // most transfers at the same time
 	Busy  time.Duration `json:"busy"`           // time with at least one transfer
 	Limit int64         `json:"rate,omitempty"` // bytes per second; 0: no limit
@@ -75,7 +75,7 @@ type Load struct {
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
 	fleetdb.Key
-	Why string `json:"why"`
+	Why string `json:"why"` // reason of its wait at the end
 }
 
 // epoch is the time at which the simulation begins. No result contains it.
@@ -85,7 +85,7 @@ var epoch = time.Unix(0, 0).UTC()
 // thousandth too long.
 func Run(ctx context.Context, c Config) (Result, error) {
 	s := newSimulation(c)
-	for s.decide(); len(s.active) > 0; s.decide() {
+	for s.startTransfers(); len(s.active) > 0; s.startTransfers() {
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
@@ -93,25 +93,26 @@ func Run(ctx context.Context, c Config) (Result, error) {
 			return Result{}, fault.New(fault.Invalid, "the transfers of %s never end: a rate that they share is 0", s.active[0].flows[0].vm.Name).
 				WithHint("leave the rate out for none, or give it a value")
 		}
-		s.step()
+		s.advanceTime()
 	}
-	return s.finish(), nil
+	return s.toResult(), nil
 }
 
 // A simulation is the state of a Run.
 type simulation struct {
 	Config
-	admission *admission.Controller
-	now       time.Time
-	active    streamHeap // streams with flows
-	streams   map[string]*stream
-	limits    map[string]*limit
-	changed   []*stream // streams whose rates are out of date
-	result    Result
-	loads     map[string]*load
+	admission *admission.Controller  // the real admission, in simulated time
+	now       time.Time              // simulated time
+	active    streamHeap             // streams with flows
+	streams   map[string]*stream     // streams by their bounds; see streamOf
+	limits    map[string]*limit      // shared limits by name
+	changed   []*stream              // streams whose rates must be computed again
+	result    Result                 // result so far
+	loads     map[string]*load       // loads by name
 	waits     map[fleetdb.Key]string // reason of each VM's wait after the first decision
 }
 
+// newSimulation returns a simulation whose VMs are all queued.
 func newSimulation(c Config) *simulation {
 	s := &simulation{Config: c, now: epoch, streams: map[string]*stream{}, limits: map[string]*limit{}, loads: map[string]*load{}}
 	if len(c.Workers) == 0 {
@@ -136,14 +137,14 @@ func newSimulation(c Config) *simulation {
 	return s
 }
 
-// decide begins the transfers that may begin now.
-func (s *simulation) decide() {
+// startTransfers begins the transfers that may begin now.
+func (s *simulation) startTransfers() {
 	for _, g := range s.admission.Decide() {
 		v, _ := s.admission.VM(g.Key)
 		v.Worker = g.Worker
 		v.State, v.Asks, v.Holds, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, s.now, v.Rev+1
 		s.admission.SetVM(v)
-		s.begin(v, g.Expected)
+		s.startTransfer(v, g.Expected)
 	}
 	s.shareRates()
 	if s.waits == nil {
@@ -154,32 +155,32 @@ func (s *simulation) decide() {
 	}
 }
 
-// begin begins the transfer of a VM, after the time for which it only holds its slots.
-func (s *simulation) begin(v fleetdb.VM, expected time.Duration) {
+// startTransfer begins the transfer of a VM, after the time for which it only holds its slots.
+func (s *simulation) startTransfer(v fleetdb.VM, expected time.Duration) {
 	f := &flow{vm: v, at: len(s.result.VMs)}
 	s.result.VMs = append(s.result.VMs, VM{Key: v.Key, Name: v.Name, Host: v.Host, Worker: v.Worker, Began: s.now.Sub(epoch), Waited: s.waits[v.Key]})
 	s.result.Bytes += v.Bytes
 	for _, name := range loadsOf(v) {
-		s.load(name).begin(v, s.now)
+		s.loadNamed(name).addTransfer(v, s.now)
 	}
 	b := s.boundOf(v)
-	transfer := func() { s.enter(s.streamOf(b), f, float64(v.Bytes)) }
-	if b.none() {
-		transfer = func() { s.enter(s.clock(), f, float64(expected)) }
+	transfer := func() { s.addFlow(s.streamOf(b), f, float64(v.Bytes)) }
+	if b.isEmpty() {
+		transfer = func() { s.addFlow(s.timeStream(), f, float64(expected)) }
 	}
 	if s.Hold > 0 {
 		f.then = transfer
-		s.enter(s.clock(), f, float64(s.Hold))
+		s.addFlow(s.timeStream(), f, float64(s.Hold))
 	} else {
 		transfer()
 	}
 }
 
-// enter adds a flow of so many bytes to a stream.
-func (s *simulation) enter(to *stream, f *flow, bytes float64) {
-	to.advance(s.now)
-	to.add(f, bytes)
-	s.change(to)
+// addFlow adds a flow of so many bytes to a stream.
+func (s *simulation) addFlow(to *stream, f *flow, bytes float64) {
+	to.advanceTo(s.now)
+	to.addFlow(f, bytes)
+	s.markChanged(to)
 	if to.place < 0 {
 		heap.Push(&s.active, to)
 	}
@@ -189,29 +190,29 @@ func (s *simulation) enter(to *stream, f *flow, bytes float64) {
 // together: computing all rates again for each of them would take minutes, and the input is not that
 // exact.
 const (
-	manyStreams = 1000
+	manyStreams = 1000 // streams from which on transfers end together
 	finestStep  = 1000 // a thousandth
 )
 
-// step advances the time to the next end of transfers.
-func (s *simulation) step() {
+// advanceTime advances the time to the next end of transfers.
+func (s *simulation) advanceTime() {
 	s.now = s.active[0].ends
 	if len(s.active) > manyStreams {
 		s.now = s.now.Add(s.now.Sub(epoch) / finestStep)
 	}
 	for len(s.active) > 0 && !s.active[0].ends.After(s.now) {
 		first := s.active[0]
-		first.advance(s.now)
+		first.advanceTo(s.now)
 		for _, f := range first.removeEnded() {
-			s.end(f)
+			s.endFlow(f)
 		}
-		s.change(first)
-		s.reorder(first)
+		s.markChanged(first)
+		s.updatePlace(first)
 	}
 }
 
-// end ends a flow. Its VM is done unless another flow follows.
-func (s *simulation) end(f *flow) {
+// endFlow ends a flow. Its VM is done unless another flow follows.
+func (s *simulation) endFlow(f *flow) {
 	if next := f.then; next != nil {
 		f.then = nil
 		next()
@@ -219,15 +220,15 @@ func (s *simulation) end(f *flow) {
 	}
 	s.result.VMs[f.at].Ended = s.now.Sub(epoch)
 	for _, name := range loadsOf(f.vm) {
-		s.load(name).end(s.now)
+		s.loadNamed(name).removeTransfer(s.now)
 	}
 	v, _ := s.admission.VM(f.vm.Key)
 	v.State, v.Holds, v.Rev = fleetdb.Done, false, v.Rev+1
 	s.admission.SetVM(v)
 }
 
-// change notes that the flows of a stream have changed, so that its rate is out of date.
-func (s *simulation) change(of *stream) {
+// markChanged records that the flows of a stream have changed, so that its rate is outdated.
+func (s *simulation) markChanged(of *stream) {
 	if !of.changed {
 		of.changed = true
 		s.changed = append(s.changed, of)
@@ -243,29 +244,29 @@ func (s *simulation) shareRates() {
 		a := areaOf(changed)
 		for _, each := range a.streams {
 			each.changed = false
-			each.advance(s.now)
+			each.advanceTo(s.now)
 		}
-		share(a)
+		computeRates(a)
 		for _, each := range a.streams {
-			s.reorder(each)
+			s.updatePlace(each)
 		}
 	}
 	s.changed = s.changed[:0]
 }
 
-// reorder moves a stream to its place among the active streams.
-func (s *simulation) reorder(one *stream) {
+// updatePlace moves a stream to its place among the active streams, or removes a stream without flows.
+func (s *simulation) updatePlace(one *stream) {
 	switch {
 	case len(one.flows) > 0:
-		one.ends = one.next()
+		one.ends = one.nextEnd()
 		heap.Fix(&s.active, one.place)
 	case one.place >= 0:
 		heap.Remove(&s.active, one.place)
 	}
 }
 
-// finish returns the result.
-func (s *simulation) finish() Result {
+// toResult returns the result. The simulation must not continue afterwards.
+func (s *simulation) toResult() Result {
 	s.result.Makespan = s.now.Sub(epoch)
 	for name, l := range s.loads {
 		l.Limit = valueOf(s.Rates, strings.Replace(name, " ", ":", 1)+"/rate")

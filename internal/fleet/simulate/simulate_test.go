@@ -96,15 +96,15 @@ func TestSharesAreFair(t *testing.T) {
 	two, one := &stream{flows: make(flowHeap, 2)}, &stream{flows: make(flowHeap, 1)}
 	for s, of := range map[*stream][]*limit{two: {host1, link}, one: {host2, link}} {
 		for _, l := range of {
-			s.join(l)
+			s.addLimit(l)
 		}
 	}
-	share(areaOf(two))
+	computeRates(areaOf(two))
 	if two.rate != 50 || one.rate != 400 {
 		t.Errorf("two have %v each, one has %v; want 50 and 400", two.rate, one.rate)
 	}
 	link.crowd = 0.5 // 500 / (1 + 0.5 * 2)
-	share(areaOf(one))
+	computeRates(areaOf(one))
 	if two.rate != 50 || one.rate != 150 {
 		t.Errorf("in a crowd two have %v each, one has %v; want 50 and 150", two.rate, one.rate)
 	}

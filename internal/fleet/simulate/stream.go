@@ -8,37 +8,37 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A stream is all simulated transfers with the same bound: each of them always has the same rate as the others.
-// So thousands of transfers cost as much as one.
+// A stream contains all simulated transfers with the same bound. They always have the same rate, so
+// thousands of transfers cost as much as one.
 type stream struct {
-	limits []*limit // the last one is its own: the rate of each flow by itself
-	flows  flowHeap
+	limits []*limit  // limits of the stream; the last one is the rate of each flow alone
+	flows  flowHeap  // active transfers, the first to end on top
 	rate   float64   // bytes per second of each flow
-	served float64   // bytes of a flow that is in it since the beginning
+	served float64   // bytes that a flow would have received since the beginning
 	at     time.Time // time of served
-	ends   time.Time // end of its first flow at this rate
-	place  int       // index in the heap of active streams; -1: it has no flows
+	ends   time.Time // end of its first flow at the current rate
+	place  int       // index in the heap of active streams; -1 without flows
 
 	changed bool  // its flows have changed since its rate was computed
-	area    *area // streams that share limits with it; nil: not known
+	area    *area // streams that share limits with it; nil if unknown
 }
 
 // A flow is a simulated transfer under way.
 type flow struct {
-	vm   fleetdb.VM
-	at   int     // index in Result.VMs
-	ends float64 // value of served in its stream at which it ends
-	then func()  // begins the next flow of the VM; nil: the VM is done then
+	vm   fleetdb.VM // row of the VM
+	at   int        // index in Result.VMs
+	ends float64    // value of served in its stream at which it ends
+	then func()     // starts the next flow of the VM; nil if the VM is done then
 }
 
-// advance adds the bytes served until now.
-func (s *stream) advance(now time.Time) {
+// advanceTo adds the bytes served until now.
+func (s *stream) advanceTo(now time.Time) {
 	s.served += s.rate * now.Sub(s.at).Seconds()
 	s.at = now
 }
 
-// add begins a flow of so many bytes.
-func (s *stream) add(f *flow, bytes float64) {
+// addFlow begins a flow of so many bytes.
+func (s *stream) addFlow(f *flow, bytes float64) {
 	f.ends = s.served + bytes
 	heap.Push(&s.flows, f)
 }
@@ -46,8 +46,8 @@ func (s *stream) add(f *flow, bytes float64) {
 // forever is the end of a stream with a rate of 0.
 var forever = time.Unix(1<<40, 0)
 
-// next returns when its first flow ends. Less than a byte is a rounding error.
-func (s *stream) next() time.Time {
+// nextEnd returns when the first flow ends. Less than one remaining byte is a rounding error.
+func (s *stream) nextEnd() time.Time {
 	left := s.flows[0].ends - s.served
 	switch {
 	case left < 1:
@@ -62,7 +62,7 @@ func (s *stream) next() time.Time {
 	return s.at.Add(time.Duration(took))
 }
 
-// removeEnded removes the flows that have all their bytes.
+// removeEnded removes and returns the flows that have received all their bytes.
 func (s *stream) removeEnded() (ended []*flow) {
 	for len(s.flows) > 0 && s.flows[0].ends-s.served < 1 {
 		ended = append(ended, heap.Pop(&s.flows).(*flow))
@@ -73,12 +73,21 @@ func (s *stream) removeEnded() (ended []*flow) {
 // flowHeap orders flows by their end, then by their beginning.
 type flowHeap []*flow
 
+// Len implements heap.Interface.
 func (h flowHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
 func (h flowHeap) Less(i, j int) bool {
 	return h[i].ends < h[j].ends || h[i].ends == h[j].ends && h[i].at < h[j].at
 }
+
+// Swap implements heap.Interface.
 func (h flowHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *flowHeap) Push(x any)   { *h = append(*h, x.(*flow)) }
+
+// Push implements heap.Interface. x is a *flow.
+func (h *flowHeap) Push(x any) { *h = append(*h, x.(*flow)) }
+
+// Pop implements heap.Interface.
 func (h *flowHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
@@ -90,17 +99,26 @@ func (h *flowHeap) Pop() any {
 // streamHeap orders streams by the end of their first flow.
 type streamHeap []*stream
 
-func (h streamHeap) Len() int           { return len(h) }
+// Len implements heap.Interface.
+func (h streamHeap) Len() int { return len(h) }
+
+// Less implements heap.Interface.
 func (h streamHeap) Less(i, j int) bool { return h[i].ends.Before(h[j].ends) }
+
+// Swap implements heap.Interface, and updates the places of the streams.
 func (h streamHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j
 }
+
+// Push implements heap.Interface. x is a *stream.
 func (h *streamHeap) Push(x any) {
 	s := x.(*stream)
 	s.place = len(*h)
 	*h = append(*h, s)
 }
+
+// Pop implements heap.Interface. The returned stream has place -1.
 func (h *streamHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]

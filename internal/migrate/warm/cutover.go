@@ -14,44 +14,44 @@ import (
 )
 
 const (
-	defaultInterval = time.Hour
+	defaultInterval = time.Hour // interval of rounds without Cutover.Interval
 
-	// freshFor is how long after its beginning a round is good enough to be the last before
-	// the VM is switched off: another takes about as long.
-	freshFor = time.Minute
+	// freshTime is how long after its beginning a round is good enough to be the last before the VM is
+	// powered off: another one takes about as long.
+	freshTime = time.Minute
 
-	// tellEvery is the interval at which a waiting run reports the estimate of a cutover.
-	tellEvery = 10 * time.Second
+	// estimateInterval is the interval at which a waiting run reports the estimate of a cutover.
+	estimateInterval = 10 * time.Second
 )
 
-// wait returns when it is time for the next round, or for the cutover, which it records, and
-// with it whether the VM runs.
-func wait(ctx context.Context, m *migration) error {
+// waitForNext returns when the next round or the cutover is due. For a cutover it records that, and
+// whether the VM runs. Rehearsals run during the wait.
+func waitForNext(ctx context.Context, m *migration) error {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	next := last.Began.Add(cmp.Or(max(m.run.Permit.Cutover.Interval, 0), defaultInterval))
-	m.driven.rehearsals.still(m.run)
+	m.driven.rehearsals.markAtRest(m.run)
 	for told := m.run.Options.Now(); ; {
-		k, err := m.driven.orders.all(m.record.Plan.ID, m.run.Options.Now())
+		k, err := m.driven.orders.commandsOf(m.record.Plan.ID, m.run.Options.Now())
 		if err != nil {
 			return err
 		}
 		order := k.order
 		if order == journal.GoOn || order == journal.Pause {
-			m.driven.rehearsals.consider(k)
+			m.driven.rehearsals.startIfRequested(k)
 		}
 		switch now := m.run.Options.Now(); {
-		case m.approaches(order, now):
+		case m.isApproaching(order, now):
 			w.Approached = true
 			return nil
-		case order == journal.CutOver, m.due(now):
+		case order == journal.CutOver, m.isDue(now):
 			return m.cutOver(ctx)
 		case order != journal.Pause && !now.Before(next):
 			w.Approached = false // the cutover was not carried out
 			return nil
 		}
-		if now := m.run.Options.Now(); now.Sub(told) >= tellEvery {
-			o := outlook(m.run, now)
+		if now := m.run.Options.Now(); now.Sub(told) >= estimateInterval {
+			o := estimateOutage(m.run, now)
 			m.record.Tell(journal.Event{Kind: journal.Projected, Outlook: &o})
 			told = now
 		}
@@ -61,18 +61,19 @@ func wait(ctx context.Context, m *migration) error {
 	}
 }
 
-// approaches reports whether one more round follows at once: the cutover is due, and the changes since
-// the last round are better copied while the VM runs. If the whole disk is compared anyway, a round
-// would save nothing.
-func (m *migration) approaches(order journal.Order, now time.Time) bool {
+// isApproaching reports whether one more round follows at once: the cutover is due, and the changes
+// since the last round should be copied while the VM runs. If the whole disk is compared anyway,
+// another round would save nothing.
+func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
-	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
+	if w.Approached || last.Compared || now.Sub(last.Began) < freshTime {
 		return false
 	}
-	return order == journal.CutOver || comes(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
+	return order == journal.CutOver || isTimeReached(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
 }
 
+// cutOver records that the cutover is next, unless a disk has grown and needs another round first.
 func (m *migration) cutOver(ctx context.Context) error {
 	vm, err := m.run.VM.Planned(ctx)
 	if err != nil {
@@ -86,8 +87,8 @@ func (m *migration) cutOver(ctx context.Context) error {
 	return nil
 }
 
-// completeCutover records the guest's boot time, or reads the recorded one. It refuses a budget that is
-// shorter than any outage.
+// completeCutover records the guest's boot time, or reads the recorded one. A budget that is shorter
+// than the boot is fault.Invalid.
 func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error {
 	if c.Boot != nil {
 		if err := s.SetBootTime(id, *c.Boot); err != nil {
@@ -107,26 +108,27 @@ func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error 
 	return nil
 }
 
-// due reports whether the clock or the budget requests the cutover, and the outage fits the window.
-func (m *migration) due(now time.Time) bool {
+// isDue reports whether the time or the budget requests the cutover, and the outage fits the window.
+func (m *migration) isDue(now time.Time) bool {
 	c := m.run.Permit.Cutover
-	if !comes(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
+	if !isTimeReached(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
 		return false
 	}
-	outage := outlook(m.run, now).Outage
-	return fitsAt(c, now, outage) && (comes(c, now) || outage <= c.Budget)
+	outage := estimateOutage(m.run, now).Outage
+	return fitsAt(c, now, outage) && (isTimeReached(c, now) || outage <= c.Budget)
 }
 
-// comes reports whether the time that was set is there: At, or where only a window is given,
-// that.
-func comes(c migrate.Cutover, now time.Time) bool {
+// isTimeReached reports whether the time of the cutover is reached: At, or the window if only a window
+// is given.
+func isTimeReached(c migrate.Cutover, now time.Time) bool {
 	if !c.At.IsZero() {
 		return !now.Before(c.At)
 	}
 	return c.Open != nil && c.Budget <= 0 && fitsAt(c, now, 0)
 }
 
-// fitsAt reports whether an outage that begins now is over before the window closes.
+// fitsAt reports whether an outage that begins now ends before the window closes. Without windows it
+// always does.
 func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	if c.Open == nil {
 		return true
@@ -135,11 +137,11 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	return open && (closes.IsZero() || !now.Add(outage).After(closes))
 }
 
-// missed reports whether the condition of the cutover does not hold any more after the wait for a
-// transfer slot. Another round follows then.
-func (m *migration) missed(vm *inventory.VM) (bool, error) {
+// cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for
+// a transfer slot. Another round follows then.
+func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 	order, err := m.run.Store.Order(m.record.Plan.ID)
-	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
+	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.isDue(m.run.Options.Now()) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
@@ -161,16 +163,16 @@ func lastRound(ctx context.Context, m *migration) error {
 	if err := m.run.VM.UnchangedSince(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return err
 	}
-	if grew, err := m.follow(ctx, vm); err != nil || grew {
+	if grew, err := m.recordGrowth(ctx, vm); err != nil || grew {
 		return err
 	}
 	began := m.run.Options.Now()
 	done := tally{Round: migrate.Round{Began: began}}
 	err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
-		if err := m.advance(ctx, img, Frozen{}, &done); err != nil {
+		if err := m.advanceImage(ctx, img, Frozen{}, &done); err != nil {
 			return err
 		}
-		if err := m.doubt(ctx, img, &done); err != nil {
+		if err := m.compareWhole(ctx, img, &done); err != nil {
 			return err
 		}
 		root, err := m.run.Images.Job(*img).Complete(ctx)
@@ -192,17 +194,18 @@ func lastRound(ctx context.Context, m *migration) error {
 	return err
 }
 
-// doubt compares all of a disk with its image, for users who do not rely on the host's change tracking.
-func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) error {
-	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that disk was compared just before
+// compareWhole compares all of a disk with its image if Permit.Paranoid is set, for users who do not
+// rely on the host's change tracking. It adds the differences to done.
+func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *tally) error {
+	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // a disk that grew was compared just before
 		return nil
 	}
 	missed := tally{}
 	facts, blind := m.record.Facts, *m.record.Facts.Warm
 	facts.Warnings = nil                   // other disks may add some now
-	blind.Blind, facts.Warm = true, &blind // a run that knows of no changes compares
+	blind.Blind, facts.Warm = true, &blind // without change tracking, the whole disk is compared
 	doubting := newMigration(m.run.With(facts))
-	if err := doubting.advance(ctx, img, Frozen{}, &missed); err != nil {
+	if err := doubting.advanceImage(ctx, img, Frozen{}, &missed); err != nil {
 		return err
 	}
 	done.mu.Lock()
@@ -213,8 +216,9 @@ func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) 
 	return nil
 }
 
-// powerOffForCutover begins the outage, as soon as the last round may begin; not if a disk of a VM that runs has grown: it is
-// compared before that. One that grows while the guest shuts down is compared in the outage.
+// powerOffForCutover begins the outage as soon as the last round may begin. If a disk of the running VM
+// has grown, another round compares it first. A disk that grows while the guest shuts down is compared
+// in the outage.
 func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
 		return err
@@ -226,7 +230,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return err
 	}
-	missed, err := m.missed(vm)
+	missed, err := m.cutoverMissed(vm)
 	if err != nil {
 		return err
 	}
@@ -234,7 +238,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 		m.run.Turn.Back()
 		return nil
 	}
-	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // before the outage, not in it
+	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // obstacles end the run before the outage
 		return err
 	}
 	m.driven.rehearsals.stop(errCutover)
@@ -245,7 +249,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.follow(ctx, off); err != nil {
+	if _, err := m.recordGrowth(ctx, off); err != nil {
 		return err
 	}
 	m.record.Facts.VM = off

@@ -17,9 +17,9 @@ import (
 // the next round compares all of that disk. A separate step records its new size before an image grows.
 // A disk with a snapshot cannot grow, so sizes in a snapshot of decamp stay valid while it exists.
 
-// follow puts the disks of vm that became larger into the facts, if they fit the target, and
-// reports whether there are any. The step is to end then, and with it the facts are on record.
-func (m *migration) follow(ctx context.Context, vm *inventory.VM) (grew bool, err error) {
+// recordGrowth records the disks of vm that became larger, if they fit the target, and reports whether
+// there are any. The step should return then, so that the facts are recorded.
+func (m *migration) recordGrowth(ctx context.Context, vm *inventory.VM) (grew bool, err error) {
 	had := migrate.Larger(m.record.Facts.VM, vm)
 	if len(had) == 0 {
 		return false, nil
@@ -40,6 +40,7 @@ func (m *migration) follow(ctx context.Context, vm *inventory.VM) (grew bool, er
 	return true, nil
 }
 
+// samePlace reports whether two images are at the same place. Their sizes may differ.
 func samePlace(a, b targets.Image) bool {
 	return a.Key == b.Key && a.Path == b.Path && a.Format == b.Format
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// A drivenRun is a warm run while this process drives it. Its steps come one after the other. It implements
-// migrate.WarmRun.
+// A drivenRun is a warm run in the process that executes it. Its steps run one after the other. It
+// implements migrate.WarmRun.
 type drivenRun struct {
-	run        *migrate.Run // outside of steps
-	orders     *orders      // commands, read at intervals of the options' clock
-	watched    *orders      // commands, read at intervals of the real clock
-	rehearsals *rehearsals
+	run        *migrate.Run  // the run for work outside of steps
+	orders     *commandCache // commands, read at intervals of the options' clock
+	watched    *commandCache // commands, read at intervals of the real clock
+	rehearsals *rehearsals   // rehearsals of the run
 
-	swept bool // leftovers of other processes at the source are removed
-	fresh bool // this process has done a round: the images are of it
+	snapshotsRemoved bool // snapshots that other processes left at the source are removed
+	roundDone        bool // this process has completed a round, so the images are up to date
 }
 
-// watchEvery is how often one looks, in whichever step it is, whether it is given up.
+// watchEvery is how often a run checks for its cancellation, in any step.
 const watchEvery = 3 * time.Second
 
-// Drive implements migrate.WarmRun. Discard undoes the changes of a discarded run.
+// Drive implements migrate.WarmRun. Discard undoes the changes of a canceled run.
 func (d *drivenRun) Drive(ctx context.Context, drive func(context.Context) error) error {
 	id := d.run.Record.Plan.ID
 	defer d.watched.forget(id)
@@ -35,25 +35,27 @@ func (d *drivenRun) Drive(ctx context.Context, drive func(context.Context) error
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	d.rehearsals.begin(ctx)
+	d.rehearsals.setContext(ctx)
 	defer d.rehearsals.stop(errRunEnded)
-	watching.Go(func() { d.watch(ctx, stop) })
+	watching.Go(func() { d.watchCommands(ctx, stop) })
 	return drive(ctx)
 }
 
 // Guard implements migrate.WarmRun: writes do not affect the running rehearsal.
-func (d *drivenRun) Guard(key int32, t disk.Target) disk.Target { return d.rehearsals.guard(key, t) }
+func (d *drivenRun) Guard(key int32, t disk.Target) disk.Target {
+	return d.rehearsals.guardTarget(key, t)
+}
 
-// watch calls stop when the run is ordered to be given up, and begins the rehearsals that are asked
-// for while the run is in line for its turn. It returns when ctx ends.
-func (d *drivenRun) watch(ctx context.Context, stop func()) {
+// watchCommands calls stop when a command cancels the run, and starts requested rehearsals while the
+// run waits for its transfer slot. It returns when ctx ends.
+func (d *drivenRun) watchCommands(ctx context.Context, stop func()) {
 	for {
-		switch k, err := d.watched.all(d.run.Record.Plan.ID, time.Now()); {
+		switch k, err := d.watched.commandsOf(d.run.Record.Plan.ID, time.Now()); {
 		case err != nil:
 		case k.order == journal.GiveUp:
 			d.run.UnlessLate(stop)
 		case k.order != journal.CutOver:
-			d.rehearsals.consider(k)
+			d.rehearsals.startIfRequested(k)
 		}
 		if sleep.For(ctx, untilTick(time.Now(), watchEvery)) != nil {
 			return
@@ -61,15 +63,16 @@ func (d *drivenRun) watch(ctx context.Context, stop func()) {
 	}
 }
 
-// A migration is the state of a warm migration as one of its steps sees it: the run with its record, and
-// what this process knows besides. It belongs to that step.
+// A migration is a warm run as one of its steps uses it: the run with its record, and the state of this
+// process. It belongs to that step.
 type migration struct {
-	driven    *drivenRun
-	run       *migrate.Run
-	record    *migrate.Record
-	snapshots *snapshots
+	driven    *drivenRun      // state of the run in this process; nil outside of Migrate
+	run       *migrate.Run    // run of the step
+	record    *migrate.Record // record of run
+	snapshots *snapshots      // snapshots of the VM
 }
 
+// newMigration returns the migration of a step.
 func newMigration(r *migrate.Run) *migration {
 	m := &migration{run: r, record: r.Record, snapshots: &snapshots{run: r}}
 	m.driven, _ = r.Warm.(*drivenRun)

@@ -8,7 +8,7 @@ import (
 )
 
 // Unfrozen returns the first disk of vm that snapshots exclude, so that it cannot be copied while the
-// VM runs; nil if there is none.
+// VM runs; nil if snapshots include all disks.
 func Unfrozen(vm *inventory.VM) *inventory.Disk {
 	for i, d := range vm.Disks {
 		if d.Mode != "" && d.Mode != "persistent" {
@@ -18,11 +18,11 @@ func Unfrozen(vm *inventory.VM) *inventory.Disk {
 	return nil
 }
 
-// OldestTracked is the first hardware version whose changes can be tracked (VDDK programming
-// guide).
+// OldestTracked is the first hardware version with change tracking (VDDK programming guide).
 const OldestTracked = 7
 
-// Thawed returns the reasons why vm can be copied only while it is powered off; empty if there is none.
+// Thawed returns the reasons why vm can be copied only while it is powered off; nil if it can be copied
+// while it runs.
 func Thawed(vm *inventory.VM) (why []string) {
 	if d := Unfrozen(vm); d != nil {
 		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))

@@ -21,22 +21,24 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A rehearsal boots a warm run's VM from its images as they are between two rounds, on overlays that
-// are thrown away, while rounds go on: what those overwrite is kept for it (rehearsals.go). The cutover
-// does not wait for it, but ends it. Nothing that happens to it ends the run.
+// A rehearsal boots a warm run's VM from its current images, on temporary overlays, while rounds
+// continue. The data that rounds overwrite is kept for it (rehearsals.go). The cutover
+// does not wait for it, but ends it. A failed rehearsal does not end the run.
 //
-// It is asked for by a file beside the plan (journal.Rehearsal), so that any process may.
+// A file beside the plan requests it (journal.Rehearsal), so any process can request one.
 
 // The errors that end a rehearsal before it has a verdict.
 var (
-	errCutover  = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
-	errTaken    = fault.New(fault.Canceled, "the request was withdrawn")
+	// errCutover: the cutover began, or the run was canceled
+	errCutover = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
+	errTaken   = fault.New(fault.Canceled, "the request was withdrawn") // a user withdrew the request
+	// errRunEnded: the process stopped the run; the request stays valid
 	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
 )
 
-// answer records the result of a rehearsal and then reports it, so that a subscriber can read the
-// record. A run that ends leaves its request to the next process that executes the run.
-func answer(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
+// answerRehearsal records the result of a rehearsal and then reports it, so that a subscriber can read
+// the record. A run that ends leaves its request to the next process that executes the run.
+func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
 	done.Ended, done.Failure = r.Options.Now(), journal.FailureOf(err)
 	if err == nil {
 		done.Report, err = json.Marshal(report)
@@ -51,9 +53,11 @@ func answer(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err 
 	r.Record.Tell(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
 }
 
-// rehearsalStep is what events of a rehearsal name in place of a step: it is beside them.
+// rehearsalStep is the name that events of a rehearsal have in place of a step, because it runs beside
+// the steps.
 const rehearsalStep = "rehearsal"
 
+// rehearsedWords returns the result of a rehearsal for users.
 func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	switch {
 	case f != nil:
@@ -68,9 +72,9 @@ func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
 }
 
-// scratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
+// makeScratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
 // rehearsal are removed when the run continues.
-func scratch(r *migrate.Run) (string, error) {
+func makeScratch(r *migrate.Run) (string, error) {
 	path := scratchOf(r)
 	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700)); err != nil {
 		return "", fault.Room(path, err)
@@ -78,11 +82,13 @@ func scratch(r *migrate.Run) (string, error) {
 	return path, nil
 }
 
+// scratchOf returns the path of the folder for rehearsals.
 func scratchOf(r *migrate.Run) string {
 	return filepath.Join(r.Store.Folder(r.Record.Plan.ID), "scratch")
 }
 
-// bootNow converts the guest of some images on overlays, as the plan requires, and boots it from them.
+// bootNow converts the guest of the images in srcs on overlays, as the plan requires, and boots it. The
+// caller closes srcs and removes scratch.
 func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
 	if r.Rig.Rehearse == nil {
 		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, and no trial is set")
@@ -105,7 +111,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	}
 	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
-	if def.EFI == nil { // the host is asked for it when the VM is off
+	if def.EFI == nil { // it is read from the host when the VM is off
 		def.EFI = new(guest.EFIState(g.Guest, efi.State{}))
 	}
 	domain, err := r.Rig.Target.Domain(def)
@@ -121,6 +127,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	})
 }
 
+// cannotRehearse returns the error for a guest that must be converted and cannot be.
 func cannotRehearse(g migrate.Preview) error {
 	text := "the guest cannot be converted for virtio: %w"
 	if g.Unsure {
@@ -129,10 +136,10 @@ func cannotRehearse(g migrate.Preview) error {
 	return fault.New(fault.KindOf(g.Refused), text, g.Refused).WithHint("%s", fault.HintOf(g.Refused))
 }
 
-// atRest are the steps after which the images hold one moment.
-var atRest = []string{stepRound, stepProve, stepLook, stepWait}
+// stepsAtRest are the steps after which the images have a single point in time.
+var stepsAtRest = []string{stepRound, stepProve, stepLook, stepWait}
 
-// Rehearse boots a warm run without a process from its images of the last round. Images of an
+// Rehearse boots a warm run that no process executes from its images of the last round. Images of an
 // incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
 // error.
 func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Rig, ask journal.Rehearsal) (report testboot.Report, err error) {
@@ -143,7 +150,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migra
 		done := journal.Rehearsed{Rehearsal: ask, Began: r.Options.Now()}
 		var err error
 		report, err = rehearseIdle(ctx, r, ask)
-		answer(r, done, report, err)
+		answerRehearsal(r, done, report, err)
 		return err
 	})
 	return report, err
@@ -151,7 +158,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migra
 
 // rehearseIdle executes one rehearsal of a run whose images are not written.
 func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (report testboot.Report, err error) {
-	dir, err := scratch(r)
+	dir, err := makeScratch(r)
 	if err != nil {
 		return report, err
 	}
@@ -164,18 +171,20 @@ func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (r
 	return bootNow(ctx, r, srcs, dir, ask)
 }
 
+// checkAtRest returns fault.Conflict unless the images have a single point in time, by the record of
+// the run.
 func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	f := rec.Facts
 	switch {
 	case f.Warm == nil || len(f.Warm.Rounds) == 0:
 		return fault.New(fault.Conflict, "run %s has done no round yet", rec.Plan.ID).WithHint("it can be rehearsed once the first is done; a VM that was published is tried with decamp trial")
-	case !slices.Contains(atRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
-		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRest())
+	case !slices.Contains(stepsAtRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
+		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRestError())
 	}
 	return nil
 }
 
-// lastStep is the last that came to a good end.
+// lastStep returns the name of the last step that returned without an error; "" if none did.
 func lastStep(st workflow.Status) string {
 	for _, s := range slices.Backward(st.Steps) {
 		if s.Err == nil {
@@ -185,8 +194,8 @@ func lastStep(st workflow.Status) string {
 	return ""
 }
 
-// notAtRest is the error for images without a single point in time.
-func notAtRest() error {
+// notAtRestError returns the error for images without a single point in time.
+func notAtRestError() error {
 	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
 		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")
 }

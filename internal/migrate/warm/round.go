@@ -22,27 +22,27 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// takeTurnToFreeze is takeTurn for a round: no snapshot stands, and grows, while the run is in
-// line. One that a crash left goes before; there will be another. So do, at any rate, those that
-// others left who drove the run.
-func (m *migration) takeTurnToFreeze(ctx context.Context) error {
-	if !m.driven.swept { // its steps come one after the other
-		keep := m.snapshots.name()
+// takeSlotForRound waits for the transfer slot of a round. No snapshot exists, and grows, during the
+// wait: a snapshot from before a crash is removed first, and another one is taken later. Snapshots of
+// other processes are always removed.
+func (m *migration) takeSlotForRound(ctx context.Context) error {
+	if !m.driven.snapshotsRemoved { // no lock: steps run one after the other
+		keep := m.snapshots.nextName()
 		if m.run.Rig.Turn != nil {
 			keep = ""
 		}
-		if err := m.snapshots.thawAll(ctx, keep); err != nil {
+		if err := m.snapshots.removeAllBut(ctx, keep); err != nil {
 			return err
 		}
-		m.driven.swept = true
+		m.driven.snapshotsRemoved = true
 	}
 	return m.run.Turn.Take(ctx, migrate.NextStage(m.record))
 }
 
-// freeze takes the snapshot of the next round. The moment of the first one is on record
-// before a byte of it is copied.
-func freeze(ctx context.Context, m *migration) error {
-	if err := m.takeTurnToFreeze(ctx); err != nil {
+// takeSnapshot takes the snapshot of the next round. The point in time of the first one is recorded
+// before any of its bytes is copied.
+func takeSnapshot(ctx context.Context, m *migration) error {
+	if err := m.takeSlotForRound(ctx); err != nil {
 		return err
 	}
 	frozen, _, err := m.freezeRound(ctx)
@@ -68,21 +68,21 @@ func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, 
 	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return frozen, false, err
 	}
-	before, err := m.follow(ctx, vm)
+	before, err := m.recordGrowth(ctx, vm)
 	if err != nil {
 		return frozen, false, err
 	}
-	if frozen, err = m.snapshots.find(ctx); err != nil {
+	if frozen, err = m.snapshots.findOrTake(ctx); err != nil {
 		return frozen, false, err
 	}
-	since, err := m.follow(ctx, withSizes(m.record.Facts.VM, frozen.Sizes))
+	since, err := m.recordGrowth(ctx, withSizes(m.record.Facts.VM, frozen.Sizes))
 	return frozen, before || since, err
 }
 
-// round brings the images up to the snapshot, and removes it. If a disk has grown meanwhile, the round
-// is not complete: it must be repeated with the same transfer slot.
-func round(ctx context.Context, m *migration) error {
-	if err := m.takeTurnToFreeze(ctx); err != nil {
+// copyRound brings the images up to the snapshot, and removes it. If a disk has grown meanwhile, the
+// round is not complete: it must be repeated with the same transfer slot.
+func copyRound(ctx context.Context, m *migration) error {
+	if err := m.takeSlotForRound(ctx); err != nil {
 		return err
 	}
 	frozen, done, err := m.catchUp(ctx)
@@ -92,29 +92,29 @@ func round(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	if err := m.snapshots.thaw(ctx); err != nil {
+	if err := m.snapshots.removeCurrent(ctx); err != nil {
 		return err
 	}
 	m.run.Turn.Back()
-	m.driven.fresh = true
+	m.driven.roundDone = true
 	w := m.record.Facts.Warm
 	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
-	o := outlook(m.run, m.run.Options.Now())
+	o := estimateOutage(m.run, m.run.Options.Now())
 	m.record.Tell(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
 	return nil
 }
 
-// errGrew is catching up with a disk whose size is in the facts, but not on record yet.
+// errGrew ends a round in which a disk has grown. Its size is in the facts, but not recorded yet.
 var errGrew = errors.New("a disk has grown")
 
-// snapshotsLost is how many snapshots may be removed under one round before it gives up.
-const snapshotsLost = 3
+// maxLostSnapshots is how many snapshots may be removed by others during one round before it fails.
+const maxLostSnapshots = 3
 
 // catchUp brings the images up to the snapshot. If the snapshot was removed by a user or by a cleanup
 // after a crash, a later snapshot serves as well: changes are requested since the recorded point in
 // time.
 func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round, err error) {
-	m.driven.rehearsals.moves()
+	m.driven.rehearsals.markMoving()
 	for lost := 0; ; lost++ {
 		var grew bool
 		if frozen, grew, err = m.freezeRound(ctx); err == nil && grew {
@@ -125,24 +125,24 @@ func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round
 		}
 		done := tally{Round: migrate.Round{Began: m.run.Options.Now()}}
 		err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
-			return m.advance(ctx, img, frozen, &done)
+			return m.advanceImage(ctx, img, frozen, &done)
 		})
 		if err == nil {
 			done.Took = m.run.Options.Now().Sub(done.Began)
 			return frozen, done.Round, nil
 		}
 		live, lerr := liveOf(m.run)
-		if lerr != nil || ctx.Err() != nil || lost == snapshotsLost {
+		if lerr != nil || ctx.Err() != nil || lost == maxLostSnapshots {
 			return frozen, migrate.Round{}, err
 		}
-		if there, terr := live.Frozen(ctx, m.record.Facts.VM.Ref, m.snapshots.name()); terr != nil || there == frozen.Snapshot {
+		if there, terr := live.Frozen(ctx, m.record.Facts.VM.Ref, m.snapshots.nextName()); terr != nil || there == frozen.Snapshot {
 			return frozen, migrate.Round{}, err
 		}
-		m.run.Options.Log.Warn("snapshot was removed by another user or process", "run", m.record.Plan.ID, "snapshot", m.snapshots.name(), "err", err)
+		m.run.Options.Log.Warn("snapshot was removed by another user or process", "run", m.record.Plan.ID, "snapshot", m.snapshots.nextName(), "err", err)
 	}
 }
 
-// eachImage calls do for all of them, in parallel.
+// eachImage calls do for all images, in parallel, and returns the first error.
 func (m *migration) eachImage(ctx context.Context, do func(context.Context, *targets.Image) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(m.run.Options.Disks)
@@ -152,16 +152,16 @@ func (m *migration) eachImage(ctx context.Context, do func(context.Context, *tar
 	return g.Wait()
 }
 
-// advance brings one image up to a frozen moment, again and again while it fails for
-// reasons that pass. It is not finished.
-func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
+// advanceImage brings one image up to the snapshot frozen, or to the powered-off VM. It retries while
+// that fails for reasons that pass. The image stays incomplete until Complete.
+func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
 	job := m.run.Images.Job(*img)
 	job.Source = nil // verified chunks belong to an earlier point in time and may differ
 	err := m.run.Retry.Do(ctx, img.Key, func() (bool, error) {
 		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) (err error) {
-			ledger, saved, err := m.proving(*img, c)
+			ledger, saved, err := m.openLedger(*img, c)
 			if err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 				return err
 			}
 			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
-				done.compares(job)
+				done.noteComparison(job)
 			}
 			m.record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
 			res, err := m.run.Rig.Transport.Transfer(ctx, job)
@@ -182,7 +182,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 		missing = left
 		return further, err
 	})
-	done.add(total)
+	done.addResult(total)
 	if total.Rotten > 0 {
 		m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
 			"%d chunks of the image differed from the data written; they were copied again: check the target's storage (dmesg, smartctl)", total.Rotten)})
@@ -193,25 +193,25 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 	return nil
 }
 
-// proving returns the manifest for a writer to the image, and a function that saves the record of
+// openLedger returns the manifest for a writer to the image, and a function that saves the record of
 // verified chunks at the end.
-func (m *migration) proving(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
+func (m *migration) openLedger(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
 	p, err := image.OpenProven(img.Manifest, m.record.Info(img))
 	if err != nil {
 		return nil, nil, err
 	}
 	ledger, err := p.Ledger(c.Log)
 	return ledger, func() {
-		if err := p.Save(); err != nil { // without it more is read back, nothing worse
+		if err := p.Save(); err != nil { // without it, more chunks are read back
 			m.run.Options.Log.Warn("record of verified chunks", "run", m.record.Plan.ID, "disk", img.Key, "err", err)
 		}
 	}, err
 }
 
-// prove reads the newly written chunks back while the VM still runs, so that the outage reads only the
-// chunks of the last round. The next round copies wrong chunks again. Images that were not inspected
-// yet are not delivered: the inspection may end the run.
-func prove(ctx context.Context, m *migration) error {
+// readBackRound reads the newly written chunks back while the VM still runs, so that the outage reads
+// only the chunks of the last round. The next round copies wrong chunks again. Images that were not
+// inspected yet are not delivered: the inspection may end the run.
+func readBackRound(ctx context.Context, m *migration) error {
 	began := m.run.Options.Now()
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 		report, err := m.run.Images.Job(*img).Prove(ctx, m.record.Meter(img.Key).Verifying)
@@ -232,34 +232,36 @@ func prove(ctx context.Context, m *migration) error {
 	return deliverEarly(ctx, m.run)
 }
 
-// tally sums up work on disks in parallel.
+// tally adds up the work on disks in parallel. It is safe for concurrent use.
 type tally struct {
-	mu     sync.Mutex
-	missed []missedOf
+	mu     sync.Mutex // guards the other fields
+	missed []missedOf // changes that change tracking did not report, by disk
 	migrate.Round
 }
 
 // missedOf counts the changes of a disk that change tracking did not report.
 type missedOf struct {
-	disk int32
+	disk int32 // device key
 	n    int64 // bytes
 }
 
-func (t *tally) add(res blockcopy.Result) {
+// addResult adds the bytes of a copy.
+func (t *tally) addResult(res blockcopy.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Read += res.Read
 	t.Copied += res.Written
 }
 
-func (t *tally) compares(job transport.Job) {
+// noteComparison records whether job compares the whole disk.
+func (t *tally) noteComparison(job transport.Job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Compared = t.Compared || job.Compare
 }
 
-// changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
-// empty snapshot means the powered-off VM.
+// changesJob returns the transfer of the changes of a disk since Warm.Since, and of the chunks that its
+// manifest lacks. An empty snapshot means the powered-off VM.
 func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -276,7 +278,7 @@ func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.
 		Partial:  len(m.record.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
 	if c.Log.Missing() < c.Log.Chunks() {
-		job.Changed, err = m.changed(ctx, d, snapshot)
+		job.Changed, err = m.changedGrains(ctx, d, snapshot)
 		job.Compare = job.Changed == nil
 	}
 	return job, err
@@ -294,7 +296,7 @@ func (m *migration) whereNow(ctx context.Context) (*inventory.VM, error) {
 	return &vm, nil
 }
 
-// fromWhat describes the start of a transfer.
+// fromWhat describes what a transfer reads, for users.
 func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	switch {
 	case job.Compare && m.record.Facts.Warm.Grew(job.Disk.Disk.Key):
@@ -309,8 +311,8 @@ func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	return c.From()
 }
 
-// changed returns the grains of a disk that changed since Warm.Since; nil if they are unknown.
-func (m *migration) changed(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
+// changedGrains returns the grains of a disk that changed since Warm.Since; nil if they are unknown.
+func (m *migration) changedGrains(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
 	live, err := liveOf(m.run)
 	if err != nil {
 		return nil, err

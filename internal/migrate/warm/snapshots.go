@@ -13,13 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// snapshots are ours of the VM of a run at its source.
+// snapshots are the snapshots of a run's VM that decamp takes.
 type snapshots struct{ run *migrate.Run }
 
-// name returns the name of the next round's snapshot: it is known before the snapshot exists, and the
-// record shows which one it is. A process that took the run over includes its epoch, so that the
-// recorded leftovers of the previous process never have the name of a later snapshot.
-func (s *snapshots) name() string {
+// nextName returns the name of the next round's snapshot. It is known before the snapshot exists, and
+// the record determines it. A process that took the run over includes its epoch, so that the recorded
+// leftovers of the previous process never have the name of a later snapshot.
+func (s *snapshots) nextName() string {
 	name := fmt.Sprintf("%s%d", snapshotsOf(s.run.Record.Plan.ID), len(s.run.Record.Facts.Warm.Rounds)+1)
 	if s.run.Rig.Epoch > 0 {
 		name += fmt.Sprintf(" e%d", s.run.Rig.Epoch)
@@ -27,13 +27,17 @@ func (s *snapshots) name() string {
 	return name
 }
 
-// snapshotsOf is what the names of a run's snapshots begin with, and of no other run's.
+// snapshotsOf returns the common prefix of the names of a run's snapshots, which no other run's
+// snapshots have.
 func snapshotsOf(id journal.ID) string { return fmt.Sprintf("decamp %s ", id) }
 
-// thaw removes the round's snapshot, if it is there.
-func (s *snapshots) thaw(ctx context.Context) error { return s.remove(ctx, s.name()) }
+// removeCurrent removes the round's snapshot, if it exists.
+func (s *snapshots) removeCurrent(ctx context.Context) error {
+	return s.removeSnapshot(ctx, s.nextName())
+}
 
-func (s *snapshots) remove(ctx context.Context, snapshot string) error {
+// removeSnapshot removes a snapshot by its name, if it exists. It waits while the VM is busy.
+func (s *snapshots) removeSnapshot(ctx context.Context, snapshot string) error {
 	live, err := liveOf(s.run)
 	if err != nil {
 		return err
@@ -41,9 +45,9 @@ func (s *snapshots) remove(ctx context.Context, snapshot string) error {
 	return s.run.Retry.DoBusy(ctx, func() error { return live.Thaw(ctx, s.run.Record.Facts.VM.Ref, snapshot) })
 }
 
-// thawAll removes all snapshots of the run except keep: an earlier process, however far it came, does
-// not execute the run any more.
-func (s *snapshots) thawAll(ctx context.Context, keep string) error {
+// removeAllBut removes all snapshots of the run except keep. Earlier processes do not execute the run
+// any more. An empty keep removes all.
+func (s *snapshots) removeAllBut(ctx context.Context, keep string) error {
 	live, err := liveOf(s.run)
 	if err != nil {
 		return err
@@ -56,31 +60,31 @@ func (s *snapshots) thawAll(ctx context.Context, keep string) error {
 	errs := []error{err}
 	for _, name := range names {
 		if strings.HasPrefix(name, snapshotsOf(s.run.Record.Plan.ID)) && name != keep {
-			errs = append(errs, s.remove(ctx, name))
+			errs = append(errs, s.removeSnapshot(ctx, name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// find finds the round's snapshot, or takes it. One that is of a smaller disk is of
-// another time, and makes room.
-func (s *snapshots) find(ctx context.Context) (frozen Frozen, err error) {
+// findOrTake finds the round's snapshot, or takes it. A snapshot of a smaller disk belongs to another
+// time, and is replaced.
+func (s *snapshots) findOrTake(ctx context.Context) (frozen Frozen, err error) {
 	live, err := liveOf(s.run)
 	if err != nil {
 		return frozen, err
 	}
 	err = s.run.Retry.DoBusy(ctx, func() (err error) {
-		frozen, err = live.Freeze(ctx, s.run.Record.Facts.VM.Ref, s.name())
+		frozen, err = live.Freeze(ctx, s.run.Record.Facts.VM.Ref, s.nextName())
 		if err != nil || len(migrate.Larger(withSizes(s.run.Record.Facts.VM, frozen.Sizes), s.run.Record.Facts.VM)) == 0 {
 			return err
 		}
-		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", s.name())
-		return errors.Join(old, live.Thaw(ctx, s.run.Record.Facts.VM.Ref, s.name()))
+		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", s.nextName())
+		return errors.Join(old, live.Thaw(ctx, s.run.Record.Facts.VM.Ref, s.nextName()))
 	})
 	return frozen, err
 }
 
-// withSizes is vm with other sizes of its disks, by key.
+// withSizes returns a copy of vm with other sizes of its disks, by key.
 func withSizes(vm *inventory.VM, sizes map[int32]int64) *inventory.VM {
 	other := *vm
 	other.Disks = slices.Clone(vm.Disks)

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// Live is what a warm run needs of the host besides Source. Its methods are idempotent:
-// each may run again after a crash.
+// Live is the part of a host that a warm run needs besides Source. Its methods are idempotent: each may
+// run again after a crash.
 type Live interface {
 	migrate.PowerOner
 
@@ -42,14 +42,14 @@ type Live interface {
 	Changed(ctx context.Context, vm, snapshot inventory.MoRef, disk *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error
 }
 
-// Frozen is the disks of a VM at one moment.
+// Frozen is a snapshot with the state of the VM's disks in it.
 type Frozen struct {
-	Snapshot inventory.MoRef              `json:"snapshot"`
+	Snapshot inventory.MoRef              `json:"snapshot"`        // reference of the snapshot
 	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // change IDs by disk; empty without change tracking
 	Sizes    map[int32]int64              `json:"sizes,omitempty"` // sizes by disk, in bytes
 }
 
-// liveOf returns the host of a warm run.
+// liveOf returns the source of a warm run; fault.Internal if the source does not support warm runs.
 func liveOf(r *migrate.Run) (Live, error) {
 	l, ok := r.Rig.Source.(Live)
 	if !ok {
@@ -58,8 +58,8 @@ func liveOf(r *migrate.Run) (Live, error) {
 	return l, nil
 }
 
-// ErrReadOnly is what Live returns where the host's licence lets its API read only, and nothing
-// else may freeze or switch a VM. There are no rounds then; change tracking is the least of it.
+// ErrReadOnly is the error of Live if the host's licence makes its API read-only, and no other way
+// permits snapshots and power changes. Warm runs are impossible then.
 var ErrReadOnly = errors.New("the host's licence (free ESXi) lets its API change nothing")
 
 // ReadOnly returns ErrReadOnly with the reason why SSH is not possible either, and a remedy.

@@ -4,26 +4,26 @@ import "github.com/decamp/decamp/internal/migrate"
 
 // The steps that only a warm run has. Names and order are part of the recorded state.
 const (
-	stepPrepare  = "prepare"
-	stepTrack    = "track"
-	stepFreeze   = "freeze"
-	stepRound    = "round"
-	stepProve    = "prove"
-	stepLook     = "look"
-	stepWait     = "wait"
-	stepPowerOff = "power off"
-	stepLast     = "last round"
-	stepPutBack  = "put back"
+	stepPrepare  = "prepare"    // preflight of a running VM
+	stepTrack    = "track"      // turns change tracking on
+	stepFreeze   = "freeze"     // takes the snapshot of a round
+	stepRound    = "round"      // copies a round
+	stepProve    = "prove"      // reads back the chunks of a round
+	stepLook     = "look"       // examines the guest after the first round
+	stepWait     = "wait"       // waits for the next round or the cutover
+	stepPowerOff = "power off"  // begins the outage
+	stepLast     = "last round" // copies the last round
+	stepPutBack  = "put back"   // restores change tracking
 )
 
-// do carries out some steps, each with what the one before found out.
-type do func(facts migrate.Facts, names ...string) (migrate.Facts, error)
+// stepRunner runs some steps, each with the facts of the previous one.
+type stepRunner func(facts migrate.Facts, names ...string) (migrate.Facts, error)
 
-// carryOut is the pipeline of a warm run.
-func carryOut(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
+// runPipeline runs the steps of a warm run.
+func runPipeline(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
 	facts, err := steps(migrate.Facts{}, stepPrepare, stepTrack)
 	for err == nil && !facts.Warm.Cutover {
-		if facts, err = rounds(steps, facts); err == nil {
+		if facts, err = runRounds(steps, facts); err == nil {
 			facts, err = steps(facts, stepPowerOff)
 		}
 	}
@@ -37,8 +37,8 @@ func carryOut(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error
 	return err
 }
 
-// rounds goes on until the cutover. One that was not done is done again.
-func rounds(steps do, facts migrate.Facts) (migrate.Facts, error) {
+// runRounds runs rounds until the cutover. An incomplete round is repeated.
+func runRounds(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	var err error
 	for err == nil && !facts.Warm.Cutover {
 		done := len(facts.Warm.Rounds)
@@ -50,8 +50,9 @@ func rounds(steps do, facts migrate.Facts) (migrate.Facts, error) {
 	return facts, err
 }
 
-// proveAndWait is what follows a round. A look that was not done has another round before it.
-func proveAndWait(steps do, facts migrate.Facts) (migrate.Facts, error) {
+// proveAndWait runs the steps after a round. If the inspection of the guest was skipped, another round
+// precedes it.
+func proveAndWait(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	facts, err := steps(facts, stepProve)
 	if err == nil && facts.Warm.ToLook {
 		facts, err = steps(facts, stepLook)

@@ -14,23 +14,23 @@ import (
 
 // Register adds warm runs to m, whose engine must not be launched yet.
 func Register(m *migrate.Migrator) {
-	w := &runs{orders: orders{store: m.Store()}, watched: orders{store: m.Store()}}
-	steps := map[string]func(context.Context, *migrate.Run) error{stepPrepare: prepare, stepTrack: track, stepPutBack: putBack}
+	w := &runs{orders: commandCache{store: m.Store()}, watched: commandCache{store: m.Store()}}
+	steps := map[string]func(context.Context, *migrate.Run) error{stepPrepare: prepareRun, stepTrack: turnTrackingOn, stepPutBack: restoreTracking}
 	for name, step := range map[string]func(context.Context, *migration) error{
-		stepFreeze: freeze, stepRound: round, stepProve: prove, stepLook: look, stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound,
+		stepFreeze: takeSnapshot, stepRound: copyRound, stepProve: readBackRound, stepLook: inspectGuest, stepWait: waitForNext, stepPowerOff: powerOffForCutover, stepLast: lastRound,
 	} {
 		steps[name] = func(ctx context.Context, r *migrate.Run) error { return step(ctx, newMigration(r)) }
 	}
-	m.AddWarm(w, steps, carryOut)
+	m.AddWarm(w, steps, runPipeline)
 }
 
-// runs are all warm runs of a process. It implements migrate.WarmRuns.
+// runs are all warm runs of a process. It implements migrate.WarmRuns, and is safe for concurrent use.
 type runs struct {
-	orders  orders // commands, read at intervals of the options' clock
-	watched orders // commands, read at intervals of the real clock, for watchers
+	orders  commandCache // commands, read at intervals of the options' clock
+	watched commandCache // commands, read at intervals of the real clock, for watchers
 }
 
-// Ready is part of migrate.WarmRuns. It removes what a rehearsal left that was killed.
+// Ready implements migrate.WarmRuns. It removes the leftovers of a killed rehearsal.
 func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error) {
 	if err := completeCutover(&p.Cutover, r.Store, r.Record.Plan.ID); err != nil {
 		return nil, err
@@ -49,10 +49,10 @@ func (w *runs) LetGo(ctx context.Context, r *migrate.Run) {
 	s := &snapshots{run: r}
 	live, err := liveOf(r)
 	if err == nil {
-		err = live.Thaw(ctx, r.Record.Facts.VM.Ref, s.name())
+		err = live.Thaw(ctx, r.Record.Facts.VM.Ref, s.nextName())
 	}
 	if err != nil {
-		r.Options.Log.Warn("snapshot is left", "run", r.Record.Plan.ID, "snapshot", s.name(), "err", err)
+		r.Options.Log.Warn("snapshot is left", "run", r.Record.Plan.ID, "snapshot", s.nextName(), "err", err)
 	}
 }
 
@@ -65,11 +65,11 @@ func (w *runs) Restore(ctx context.Context, r *migrate.Run) error {
 	s := &snapshots{run: r}
 	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
 	// next start.
-	return errors.Join(untrack(ctx, r, live), s.thaw(ctx), s.thawAll(ctx, ""))
+	return errors.Join(turnTrackingOff(ctx, r, live), s.removeCurrent(ctx), s.removeAllBut(ctx, ""))
 }
 
-// prepare is the preflight of a VM that runs. It changes nothing.
-func prepare(ctx context.Context, r *migrate.Run) error {
+// prepareRun is the preflight of a running VM. It changes nothing at the source.
+func prepareRun(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {
 		return err
@@ -101,8 +101,9 @@ func prepare(ctx context.Context, r *migrate.Run) error {
 	return nil
 }
 
-// track turns change tracking on. If that is impossible, the run continues without it.
-func track(ctx context.Context, r *migrate.Run) error {
+// turnTrackingOn turns change tracking on. If that is impossible, the run continues without it, with a
+// warning.
+func turnTrackingOn(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil || r.Record.Facts.Warm.Tracked {
 		return err
@@ -120,14 +121,14 @@ func track(ctx context.Context, r *migrate.Run) error {
 	return nil
 }
 
-// putBack restores the source, powered off. The VM is published: a failure is reported and does not
-// fail the run.
-func putBack(ctx context.Context, r *migrate.Run) error {
+// restoreTracking restores change tracking of the source, which is powered off. The VM is published: a
+// failure is reported as a warning and does not fail the run.
+func restoreTracking(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {
 		return err
 	}
-	err = r.Retry.Do(ctx, 0, func() (bool, error) { return false, untrack(ctx, r, live) })
+	err = r.Retry.Do(ctx, 0, func() (bool, error) { return false, turnTrackingOff(ctx, r, live) })
 	if err != nil && ctx.Err() == nil {
 		r.Record.Warn(inventory.Warning{
 			Code: "change-tracking-stays", Text: fmt.Sprintf("change tracking of the source could not be turned off again: %v", err),
@@ -138,8 +139,8 @@ func putBack(ctx context.Context, r *migrate.Run) error {
 	return err
 }
 
-// untrack turns change tracking off if it was off.
-func untrack(ctx context.Context, r *migrate.Run, live Live) error {
+// turnTrackingOff turns change tracking off if it was off before the run.
+func turnTrackingOff(ctx context.Context, r *migrate.Run, live Live) error {
 	if w := r.Record.Facts.Warm; w.Tracked || w.Blind {
 		return nil
 	}

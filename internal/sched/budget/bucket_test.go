@@ -35,21 +35,21 @@ func dice(seed uint64) []byte {
 
 func playBucket(t *testing.T, data []byte) {
 	now := time.Date(2026, 11, 20, 21, 0, 0, 0, time.UTC)
-	b := &bucket{when: now, runs: map[string]*account{"a": {weight: 1}, "b": {weight: 3}}}
+	b := &bucket{tokensAt: now, runs: map[string]*account{"a": {weight: 1}, "b": {weight: 3}}}
 	var allowed, largest float64
 	var tickets []*ticket
-	b.set(now, Week{Zone: time.UTC, Rate: 1000})
+	b.setWeek(now, Week{Zone: time.UTC, Rate: 1000})
 	for len(data) >= 2 {
 		what, v := data[0]%5, int64(data[1])
 		data = data[2:]
 		switch what {
 		case 0:
-			b.set(now, Week{Zone: time.UTC, Rate: v * v * 10, Rules: []Rule{{Days: Always, From: 22 * Hour, To: 23 * Hour, Rate: v}}})
+			b.setWeek(now, Week{Zone: time.UTC, Rate: v * v * 10, Rules: []Rule{{Days: Always, From: 22 * Hour, To: 23 * Hour, Rate: v}}})
 		case 1, 2:
-			tickets = append(tickets, b.ask([]string{"a", "b"}[v%2], 1+v*16))
+			tickets = append(tickets, b.enqueuePiece([]string{"a", "b"}[v%2], 1+v*16))
 		case 3:
 			if len(tickets) > 0 {
-				b.cancel(tickets[int(v)%len(tickets)])
+				b.removePiece(tickets[int(v)%len(tickets)])
 			}
 		case 4:
 			until := now.Add(time.Duration(v*v) * 10 * time.Millisecond)
@@ -59,7 +59,7 @@ func playBucket(t *testing.T, data []byte) {
 			now = until
 		}
 		largest = max(largest, float64(b.week.Rate), float64(b.rate))
-		next := b.advance(now)
+		next := b.releasePieces(now)
 		if bound := allowed + largest*(Burst.Seconds()+0.01) + 1 + 255*16; float64(b.passed) > bound {
 			t.Fatalf("%d bytes passed, %.0f may", b.passed, bound)
 		}

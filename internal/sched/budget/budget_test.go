@@ -41,7 +41,7 @@ func (s *Budgets) unlimited(names []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range names {
-		if s.bucket(name).rate != Unlimited {
+		if s.bucketNamed(name).rate != Unlimited {
 			return false
 		}
 	}

@@ -59,7 +59,7 @@ func TestHoursAreOfTheZonesClock(t *testing.T) {
 			if got := w.At(at); got != want {
 				t.Fatalf("%s: %d at %v", name, got, at.In(zone))
 			}
-			turn := w.turn(at)
+			turn := w.endOfMinute(at)
 			if !turn.After(at) || turn.Sub(at) > time.Hour {
 				t.Fatalf("%s: the hour of %v ends at %v", name, at.In(zone), turn)
 			}

@@ -21,38 +21,39 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// Config has the address of the server and the credentials.
+// Config contains the address of the server and the credentials.
 type Config struct {
 	URL         string // https://host:port
-	Token       string // without a token the client certificate identifies the user
-	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed it
-	CA          string // PEM file with the CA of the server's certificate; the system's without it
+	Token       string // secret of an API token; without it the client certificate identifies the user
+	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed the certificate
+	CA          string // PEM file with the CA of the server's certificate; without it the CAs of the system
 	Cert, Key   string // PEM files of the client's own certificate
 }
 
 // Client sends requests to a server. Its methods may be called concurrently.
 type Client struct {
-	base  *url.URL
-	token string
-	http  *http.Client
+	base  *url.URL     // address of the server, without a slash at the end
+	token string       // secret for the Authorization header; "" sends none
+	http  *http.Client // connections; redirects are not followed
 }
 
 // Times of one request. A server on the other side of a slow link answers within seconds.
 const (
-	dialTime   = 10 * time.Second
-	answerTime = 60 * time.Second
+	dialTime   = 10 * time.Second // limit of opening a connection, and of the TLS handshake
+	answerTime = 60 * time.Second // limit of a request and its response
 )
 
-// mostAnswer is the limit of a response in bytes: a page of 1,000 VMs has less than 2 MiB.
-const mostAnswer = 64 << 20
+// maxAnswer is the limit of a response, in bytes. A page of 1,000 VMs has less than 2 MiB.
+const maxAnswer = 64 << 20
 
-// New prepares a client without a request.
+// New returns a client. It sends no request. A configuration that would send the token in clear over a
+// network is fault.Invalid.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(strings.TrimSuffix(c.URL, "/"))
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
 		return nil, fault.New(fault.Invalid, "%q is no address of a server", c.URL).WithHint("it looks like https://host:8470")
 	}
-	if err := mayAsk(base, c); err != nil {
+	if err := checkScheme(base, c); err != nil {
 		return nil, err
 	}
 	conf, err := tlsConfig(c)
@@ -67,11 +68,11 @@ func New(c Config) (*Client, error) {
 	return &Client{base: base, token: strings.TrimSpace(c.Token), http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
 }
 
-// noRedirect does not send the token elsewhere.
+// noRedirect makes redirects errors, so that the token is not sent to another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// mayAsk refuses to send a token in clear over a network.
-func mayAsk(base *url.URL, c Config) error {
+// checkScheme returns fault.Invalid if the token would be sent in clear over a network.
+func checkScheme(base *url.URL, c Config) error {
 	ip := net.ParseIP(base.Hostname())
 	if base.Scheme == "https" || c.Token == "" || base.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
@@ -79,14 +80,14 @@ func mayAsk(base *url.URL, c Config) error {
 	return fault.New(fault.Invalid, "%s would send the token in clear", base).WithHint("use https://%s", base.Host)
 }
 
-// Close gives connections back.
+// Close closes idle connections.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-// ask sends a request and reads the answer into out, which may be nil.
-func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, out any) error {
+// doJSON sends a request with body as JSON, and decodes the response into out. body and out may be nil.
+func (c *Client) doJSON(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	content := []byte(nil)
 	if body != nil {
 		var err error
@@ -94,21 +95,23 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 			return err
 		}
 	}
-	return c.askRaw(ctx, method, path, query, "application/json", content, out)
+	return c.doRaw(ctx, method, path, query, "application/json", content, out)
 }
 
-func (c *Client) askRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
+// doRaw sends a request with a body of the media type kind, and decodes the response into out, which
+// may be nil.
+func (c *Client) doRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, query, kind, body)
+	resp, err := c.sendRequest(ctx, method, path, query, kind, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	answer := io.LimitReader(resp.Body, mostAnswer)
+	answer := io.LimitReader(resp.Body, maxAnswer)
 	if out == nil {
 		_, err = io.Copy(io.Discard, answer)
-		return c.failed(ctx, err)
+		return c.connectionFault(ctx, err)
 	}
 	if err := json.NewDecoder(answer).Decode(out); err != nil {
 		return fault.New(fault.Transient, "answer of %s: %w", c.base.Host, err).WithHint("is it a decamp server of this release?")
@@ -116,8 +119,9 @@ func (c *Client) askRaw(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// send returns a response that is not an error.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
+// sendRequest sends a request, and returns a response with a status of success. The caller closes its
+// body.
+func (c *Client) sendRequest(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
 	u := *c.base
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.JoinPath(path).String(), bytes.NewReader(body))
@@ -132,17 +136,18 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, c.connectionFault(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, problem(resp)
+	return nil, problemError(resp)
 }
 
-// failed returns the fault of a broken connection.
-func (c *Client) failed(ctx context.Context, err error) error {
+// connectionFault returns fault.Unreachable for a broken connection. It returns faults, and ctx's
+// cancellation, unchanged.
+func (c *Client) connectionFault(ctx context.Context, err error) error {
 	var known *fault.Error
 	switch {
 	case err == nil || errors.As(err, &known):
@@ -153,11 +158,11 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "server %s: %w", c.base.Host, err).WithHint("is decamp serve running there?")
 }
 
-// problemBytes is the limit of an error's text.
+// problemBytes is the limit of an error response, in bytes.
 const problemBytes = 1 << 20
 
-// problem makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.
-func problem(resp *http.Response) error {
+// problemError returns the error of a response. Findings in a plan file become a *server.Mistakes.
+func problemError(resp *http.Response) error {
 	var p server.Problem
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, problemBytes))
 	if json.Unmarshal(text, &p) != nil || p.Detail == "" {
@@ -173,7 +178,7 @@ func problem(resp *http.Response) error {
 	return err
 }
 
-// kindOf reads the name of a kind. One of a later release is Internal.
+// kindOf returns the kind of that name. A kind of a later release is Internal.
 func kindOf(name string) fault.Kind {
 	for k := fault.Internal; k <= fault.Canceled; k++ {
 		if k.String() == name {

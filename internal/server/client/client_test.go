@@ -47,7 +47,7 @@ func said(v any, err error) string {
 }
 
 // Both ways to a fleet say the same of it.
-func TestAServerSaysWhatTheRosterSays(t *testing.T) {
+func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 	f := servertest.Start(t, nil)
 	ctx := t.Context()
 	if err := f.Plan(ctx, "p", 2345); err != nil {

@@ -14,19 +14,21 @@ import (
 
 var _ server.Control = (*Client)(nil)
 
-// page is how many rows are asked for at once: as many as the server gives.
-const page = 1000
+// pageSize is how many rows are requested at once: as many as the server returns.
+const pageSize = 1000
 
-// list is how collections are answered.
+// list is the body of a collection.
 type list[T any] struct {
-	Items []T   `json:"items"`
-	Next  int64 `json:"next"`
+	Items []T   `json:"items"` // items of this page
+	Next  int64 `json:"next"`  // cursor of the next page; 0 on the last page
 }
 
-func collection[T any](ctx context.Context, c *Client, path string, query url.Values) (l list[T], err error) {
-	return l, c.ask(ctx, http.MethodGet, path, query, nil, &l)
+// getList requests a collection.
+func getList[T any](ctx context.Context, c *Client, path string, query url.Values) (l list[T], err error) {
+	return l, c.doJSON(ctx, http.MethodGet, path, query, nil, &l)
 }
 
+// planPath returns the path of a plan, and of an object below it.
 func planPath(name string, more ...string) string {
 	path := "/v1/plans/" + url.PathEscape(name)
 	for _, m := range more {
@@ -35,36 +37,37 @@ func planPath(name string, more ...string) string {
 	return path
 }
 
-// Submit sends the text; relative paths in it begin from the server's folder, not from ours.
+// Submit implements server.Control. Relative paths in the text start at the server's folder, not at
+// that of this process.
 func (c *Client) Submit(ctx context.Context, s server.Submission) (p fleetdb.Plan, err error) {
-	return p, c.askRaw(ctx, http.MethodPost, "/v1/plans", nil, "application/yaml", []byte(s.Text), &p)
+	return p, c.doRaw(ctx, http.MethodPost, "/v1/plans", nil, "application/yaml", []byte(s.Text), &p)
 }
 
 // Plans returns all plans, without their texts.
 func (c *Client) Plans(ctx context.Context) ([]fleetdb.Plan, error) {
-	l, err := collection[fleetdb.Plan](ctx, c, "/v1/plans", nil)
+	l, err := getList[fleetdb.Plan](ctx, c, "/v1/plans", nil)
 	return l.Items, err
 }
 
 // Plan returns a plan with its text.
 func (c *Client) Plan(ctx context.Context, name string) (p fleetdb.Plan, err error) {
-	return p, c.ask(ctx, http.MethodGet, planPath(name), nil, nil, &p)
+	return p, c.doJSON(ctx, http.MethodGet, planPath(name), nil, nil, &p)
 }
 
-// DropPlan forgets a plan that ended.
+// DropPlan removes a plan that has ended.
 func (c *Client) DropPlan(ctx context.Context, name string) error {
-	return c.ask(ctx, http.MethodDelete, planPath(name), nil, nil, nil)
+	return c.doJSON(ctx, http.MethodDelete, planPath(name), nil, nil, nil)
 }
 
-// VMs returns VMs in the plan's order, up to q's limit; all if it is 0.
+// VMs returns VMs in the plan's order, up to q's limit; all if it is 0. It requests them page by page.
 func (c *Client) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
 	var all []fleetdb.VM
 	for {
-		limit := page
+		limit := pageSize
 		if q.Limit > 0 {
-			limit = min(page, q.Limit-len(all))
+			limit = min(pageSize, q.Limit-len(all))
 		}
-		l, err := collection[fleetdb.VM](ctx, c, planPath(q.Plan, "vms"), vmQuery(q, limit))
+		l, err := getList[fleetdb.VM](ctx, c, planPath(q.Plan, "vms"), vmQuery(q, limit))
 		if err != nil {
 			return nil, err
 		}
@@ -76,6 +79,7 @@ func (c *Client) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error)
 	}
 }
 
+// vmQuery returns the parameters of a request for VMs.
 func vmQuery(q fleetdb.Query, limit int) url.Values {
 	values := url.Values{"limit": {strconv.Itoa(limit)}}
 	if q.After > 0 {
@@ -96,99 +100,100 @@ func vmQuery(q fleetdb.Query, limit int) url.Values {
 
 // VM returns a VM with the options that it is moved with.
 func (c *Client) VM(ctx context.Context, k fleetdb.Key) (vm fleetdb.VM, err error) {
-	return vm, c.ask(ctx, http.MethodGet, planPath(k.Plan, "vms", k.VM), nil, nil, &vm)
+	return vm, c.doJSON(ctx, http.MethodGet, planPath(k.Plan, "vms", k.VM), nil, nil, &vm)
 }
 
-// Progress returns that of a plan, or of all with "".
+// Progress returns the progress of a plan, or of all plans if plan is "".
 func (c *Client) Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) {
 	values := url.Values{}
 	if plan != "" {
 		values.Set("plan", plan)
 	}
-	l, err := collection[fleetdb.Progress](ctx, c, "/v1/progress", values)
+	l, err := getList[fleetdb.Progress](ctx, c, "/v1/progress", values)
 	return l.Items, err
 }
 
-// order is the body of an order.
+// order is the body of a command.
 type order struct {
-	Order string `json:"order"`
+	Order string `json:"order"` // the user's word for the command
 }
 
-// OrderPlan gives a plan an order.
+// OrderPlan gives a command to a plan.
 func (c *Client) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return c.ask(ctx, http.MethodPost, planPath(name, "orders"), nil, order{o.Word()}, nil)
+	return c.doJSON(ctx, http.MethodPost, planPath(name, "orders"), nil, order{o.Word()}, nil)
 }
 
-// OrderVM gives a VM an order.
+// OrderVM gives a command to a VM.
 func (c *Client) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, order{o.Word()}, nil)
+	return c.doJSON(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, order{o.Word()}, nil)
 }
 
-// rehearsal is the body of one.
+// rehearsal is the body of a request for a rehearsal.
 type rehearsal struct {
+	// text that shows that the guest is up; "" for the known signs only
 	Expect   string        `json:"expect,omitempty"`
-	Deadline time.Duration `json:"deadline,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 for the default
 }
 
-// Rehearse requests a boot of a warm VM from its worker.
+// Rehearse requests a boot of a warm VM from its current images.
 func (c *Client) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
-	return c.ask(ctx, http.MethodPut, planPath(k.Plan, "vms", k.VM, "rehearsals", ask.ID), nil, rehearsal{ask.Expect, ask.Deadline}, nil)
+	return c.doJSON(ctx, http.MethodPut, planPath(k.Plan, "vms", k.VM, "rehearsals", ask.ID), nil, rehearsal{ask.Expect, ask.Deadline}, nil)
 }
 
-// Rehearsals returns the one that stands, and the last that ended.
+// Rehearsals returns the requested rehearsal, and the last one that has a result.
 func (c *Client) Rehearsals(ctx context.Context, k fleetdb.Key) ([]fleetdb.Rehearsed, error) {
-	l, err := collection[fleetdb.Rehearsed](ctx, c, planPath(k.Plan, "vms", k.VM, "rehearsals"), nil)
+	l, err := getList[fleetdb.Rehearsed](ctx, c, planPath(k.Plan, "vms", k.VM, "rehearsals"), nil)
 	return l.Items, err
 }
 
-// TakeBack ends one that stands.
+// TakeBack withdraws the request for a rehearsal.
 func (c *Client) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
-	return c.ask(ctx, http.MethodDelete, planPath(k.Plan, "vms", k.VM, "rehearsals", rehearsal), nil, nil, nil)
+	return c.doJSON(ctx, http.MethodDelete, planPath(k.Plan, "vms", k.VM, "rehearsals", rehearsal), nil, nil, nil)
 }
 
-// Limits returns those that operators set.
+// Limits returns the limits that operators set.
 func (c *Client) Limits(ctx context.Context) ([]fleetdb.Limit, error) {
-	l, err := collection[fleetdb.Limit](ctx, c, "/v1/limits", nil)
+	l, err := getList[fleetdb.Limit](ctx, c, "/v1/limits", nil)
 	return l.Items, err
 }
 
-// SetLimit sets one.
+// SetLimit sets a limit. Negative units remove it.
 func (c *Client) SetLimit(ctx context.Context, name string, units int64) error {
 	type limit struct {
 		Name  string `json:"name"`
 		Units int64  `json:"units"`
 	}
-	return c.ask(ctx, http.MethodPut, "/v1/limits", nil, map[string][]limit{"limits": {{name, units}}}, nil)
+	return c.doJSON(ctx, http.MethodPut, "/v1/limits", nil, map[string][]limit{"limits": {{name, units}}}, nil)
 }
 
-// Workers returns all that ever joined.
+// Workers returns all workers that ever joined.
 func (c *Client) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
-	l, err := collection[fleetdb.Worker](ctx, c, "/v1/workers", nil)
+	l, err := getList[fleetdb.Worker](ctx, c, "/v1/workers", nil)
 	return l.Items, err
 }
 
-// Drain has a worker given nothing more, or again.
+// Drain stops or resumes assignments to a worker.
 func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
-	return c.ask(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)
+	return c.doJSON(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)
 }
 
-// Board returns what the scheduler wrote last; nothing if it did not, and a zero time.
+// Board returns the scheduler's last board. It is empty, with a zero time, if none was written.
 func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`
 		Board json.RawMessage `json:"board"`
 	}
-	err := c.ask(ctx, http.MethodGet, "/v1/board", nil, nil, &b)
+	err := c.doJSON(ctx, http.MethodGet, "/v1/board", nil, nil, &b)
 	return b.Board, b.At, err
 }
 
-// Audit returns lines of the audit trail before the one of that id, newest first; the newest
-// with 0.
+// Audit returns entries before the one with that ID, newest first. If before is 0, it begins with the
+// newest entry.
 func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error) {
-	values := url.Values{"limit": {strconv.Itoa(min(limit, page))}}
+	values := url.Values{"limit": {strconv.Itoa(min(limit, pageSize))}}
 	if before > 0 {
 		values.Set("before", strconv.FormatInt(before, 10))
 	}
-	l, err := collection[fleetdb.Entry](ctx, c, "/v1/audit", values)
+	l, err := getList[fleetdb.Entry](ctx, c, "/v1/audit", values)
 	return l.Items, err
 }

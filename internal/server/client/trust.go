@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// tlsConfig accepts the server's certificate by its fingerprint, or by its CA.
+// tlsConfig returns a configuration that accepts the server's certificate by its fingerprint, or by its
+// CA.
 func tlsConfig(c Config) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.Cert != "" || c.Key != "" {
@@ -32,14 +33,16 @@ func tlsConfig(c Config) (*tls.Config, error) {
 			return nil, fault.New(fault.Invalid, "%s has no certificate", c.CA)
 		}
 	}
-	conf.InsecureSkipVerify = true // VerifyConnection does it: it can tell the fingerprint
-	conf.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, c.Fingerprint, roots) }
+	conf.InsecureSkipVerify = true // VerifyConnection verifies it, and its error contains the fingerprint
+	conf.VerifyConnection = func(state tls.ConnectionState) error { return verifyServer(state, c.Fingerprint, roots) }
 	return conf, nil
 }
 
-func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error {
+// verifyServer returns fault.Denied unless the server's certificate has the fingerprint want. Without
+// want, a CA in roots must have signed it for the server's name; nil roots are those of the system.
+func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) error {
 	leaf := state.PeerCertificates[0]
-	shown := fingerprint(leaf.Raw)
+	shown := fingerprintOf(leaf.Raw)
 	if want != "" {
 		if strings.EqualFold(want, shown) {
 			return nil
@@ -59,7 +62,8 @@ func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error 
 	return nil
 }
 
-func fingerprint(der []byte) string {
+// fingerprintOf returns the SHA-256 hash of a certificate as AB:CD:…
+func fingerprintOf(der []byte) string {
 	var parts []string
 	for _, b := range sha256.Sum256(der) {
 		parts = append(parts, fmt.Sprintf("%02X", b))

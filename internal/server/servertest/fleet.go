@@ -52,27 +52,28 @@ const Worker = "w1"
 // leaseTime is longer than any test: leases are not renewed.
 const leaseTime = time.Hour
 
-// Fleet is a roster and the server before it.
+// Fleet is a fleet database with a server.
 type Fleet struct {
-	Roster      *fleetdb.Roster
-	State       string
-	URL         string // https://127.0.0.1:…
-	Addr        string
-	Fingerprint string
-	Tokens      map[server.Role]string // secrets
+	Roster      *fleetdb.Roster        // open fleet database
+	State       string                 // state directory of the server
+	URL         string                 // https://127.0.0.1:…
+	Addr        string                 // host:port of the server; kept when it is started again
+	Fingerprint string                 // fingerprint of the server's certificate
+	Tokens      map[server.Role]string // secrets of the tokens by role
 
-	sched, worker fleetdb.Lease
-	stop          context.CancelFunc
-	done          chan error
+	sched, worker fleetdb.Lease      // leases of the scheduler and the worker
+	stop          context.CancelFunc // ends Server.Run
+	done          chan error         // result of Server.Run
 }
 
-// New makes a fleet below dir and serves it. change may change how; it may be nil.
+// New creates a fleet below dir and starts its server. change may change the configuration of the
+// server; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
 	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}}
 	if f.Roster, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.join(ctx), f.letIn(), f.nameCredentials()); err != nil {
+	if err := errors.Join(f.acquireLeases(ctx), f.addTokens(), f.nameCredentials()); err != nil {
 		return nil, errors.Join(err, f.Roster.Close())
 	}
 	if err := f.Serve(ctx, change); err != nil {
@@ -81,7 +82,7 @@ func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet
 	return f, nil
 }
 
-// Start is New for a test, which ends with the server drained.
+// Start is New for a test. The fleet is closed when the test ends.
 func Start(t testing.TB, change func(*server.Config)) *Fleet {
 	t.Helper()
 	f, err := New(context.Background(), t.TempDir(), change)
@@ -96,7 +97,8 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 	return f
 }
 
-func (f *Fleet) join(ctx context.Context) (err error) {
+// acquireLeases acquires the leases of the scheduler and of the worker.
+func (f *Fleet) acquireLeases(ctx context.Context) (err error) {
 	if f.sched, err = f.Roster.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
 		return err
 	}
@@ -105,7 +107,8 @@ func (f *Fleet) join(ctx context.Context) (err error) {
 	return err
 }
 
-func (f *Fleet) letIn() error {
+// addTokens adds a token for each role.
+func (f *Fleet) addTokens() error {
 	tokens := server.NewTokens(f.State)
 	for _, role := range []server.Role{server.View, server.Operate, server.Admin} {
 		secret, err := tokens.Add("test-"+string(role), role, 0)
@@ -117,7 +120,7 @@ func (f *Fleet) letIn() error {
 	return nil
 }
 
-// access names what PlanText uses, and a credential that administrators alone may use.
+// access is an access file with the names that PlanText uses, and a credential for administrators only.
 const access = `version: 1
 credentials:
   esx1: {url: esxi://root@esx1.example.com, fingerprint: "` + fingerprint + `", passwordFile: /etc/decamp/esx1, roles: [operate]}
@@ -126,6 +129,7 @@ places:
   rack1: {to: "proxmox:https://pve1:8006/pve1?token=/etc/decamp/pve1", roles: [operate]}
 `
 
+// fingerprint is the certificate fingerprint of the hosts in access.
 const fingerprint = "ABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABABAB"
 
 // nameCredentials writes the server's access file.
@@ -133,7 +137,7 @@ func (f *Fleet) nameCredentials() error {
 	return os.WriteFile(filepath.Join(f.State, planfile.AccessFile), []byte(access), 0o600)
 }
 
-// Serve starts the server; Stop ends it. One that is started again has the same address.
+// Serve starts the server; Stop ends it. A server that is started again has the same address.
 func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
 	ready := make(chan struct{})
 	c := server.Config{Roster: f.Roster, State: f.State, Version: "test", Listen: "127.0.0.1:0", Ready: func(addr net.Addr, fingerprint string) {
@@ -165,27 +169,27 @@ func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
 	return nil
 }
 
-// Stop drains the server. The roster stays.
+// Stop ends the server. The fleet database stays open.
 func (f *Fleet) Stop() error {
 	f.stop()
 	return <-f.done
 }
 
-// Close ends everything.
+// Close ends the server and closes the database.
 func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Roster.Close()) }
 
-// PlanText is a plan file.
+// PlanText returns the text of a plan file.
 func PlanText(name string) string {
 	return "version: 1\nname: " + name + "\nsource:\n  url: esxi://root@esx1.example.com\n  credentials: {name: esx1}\ndefaults:\n  to: [dir:/srv/vm]\nselect: poweredOn\n"
 }
 
-// Key is the i-th VM of a plan, from 1.
+// Key returns the key of the i-th VM of a plan, from 1.
 func Key(plan string, i int) fleetdb.Key { return fleetdb.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)} }
 
-// Size is that of each VM's disks.
+// Size is the size of each VM's disks, in bytes.
 const Size = 100 << 30
 
-// Plan adds a plan whose VMs are all found, and wait. All are warm.
+// Plan adds a plan with a complete list of warm VMs, which are queued.
 func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
 	if _, err := f.Roster.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
 		return err
@@ -204,7 +208,8 @@ func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
 	return f.Roster.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil)
 }
 
-// Run has the VMs of a plan from the first-th to the last-th run on the worker.
+// Run starts the VMs of a plan from the first-th to the last-th on the worker, and returns their
+// claims.
 func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetdb.Claim, error) {
 	var given []fleetdb.Granted
 	for i := first; i <= last; i++ {
@@ -225,7 +230,7 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetd
 	return claims, nil
 }
 
-// Report has the worker tell how far VMs are: part of Size, in percent. Half of that are zeros.
+// Report reports the progress of VMs: part of Size, in percent. Half of it are zeros.
 func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) error {
 	var all []fleetdb.Progress
 	for _, c := range claims {
@@ -234,7 +239,7 @@ func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) 
 	return f.Roster.Progress.Report(ctx, f.worker, all)
 }
 
-// Board has the scheduler write its board.
+// Board writes the board of the scheduler.
 func (f *Fleet) Board(ctx context.Context, b server.Board) error {
 	text, err := json.Marshal(b)
 	if err != nil {

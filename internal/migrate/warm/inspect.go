@@ -15,18 +15,17 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// look inspects the guest long before the VM is switched off: after the first round is verified, it
-// reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
-// converted, and must be, ends the run. Other errors appear in the outage as well.
-//
-// A run that continues after that was perhaps repaired at the source. It first runs another round, so
-// that the images contain the repair, and then repeats the inspection.
-func look(ctx context.Context, m *migration) error {
-	if !m.driven.fresh {
+// inspectGuest examines the guest long before the VM is powered off: after the first round is verified,
+// it reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
+// converted, and must be, ends the run. Other errors appear in the outage as well. If the run was
+// continued, the guest may have been repaired at the source. Then another round precedes the
+// inspection, so that the images contain the repair.
+func inspectGuest(ctx context.Context, m *migration) error {
+	if !m.driven.roundDone {
 		return nil
 	}
-	m.driven.rehearsals.still(m.run)
-	g, err := lookNow(ctx, m.run)
+	m.driven.rehearsals.markAtRest(m.run)
+	g, err := previewImages(ctx, m.run)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -35,14 +34,15 @@ func look(ctx context.Context, m *migration) error {
 		m.record.Foretell("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
 		return deliverEarly(ctx, m.run)
 	}
-	tellGuest(m.run, g.Guest)
-	if err := judge(m.run, g); err != nil {
+	reportGuest(m.run, g.Guest)
+	if err := reportPreview(m.run, g); err != nil {
 		return err
 	}
 	return deliverEarly(ctx, m.run)
 }
 
-func lookNow(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error) {
+// previewImages examines the current images. No round may write to them meanwhile.
+func previewImages(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error) {
 	srcs, err := r.Images.ReadEach(ctx)
 	if err != nil {
 		return g, err
@@ -51,18 +51,19 @@ func lookNow(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error)
 	return migrate.PreviewGuest(ctx, r, srcs)
 }
 
-// usual are warnings of a guest that runs: its file systems are mounted, its registry is open.
-var usual = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
+// runningGuestWarnings are the codes of warnings that are normal for a running guest: its file systems
+// are mounted, its registry is open.
+var runningGuestWarnings = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
 
-// tellGuest reports the contents of the guest. They are recorded only when the published images are
+// reportGuest reports the contents of the guest. They are recorded only when the published images are
 // examined.
-func tellGuest(r *migrate.Run, reports []guest.Report) {
+func reportGuest(r *migrate.Run, reports []guest.Report) {
 	for _, w := range migrate.BootWarnings(r.Record.Facts.VM.Firmware, reports) {
 		r.Record.Foretell(w.Code, w.Remedy, "%s", w.Text)
 	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
-			if !slices.Contains(usual, w.Code) {
+			if !slices.Contains(runningGuestWarnings, w.Code) {
 				r.Record.Foretell(w.Code, "", "disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)
 			}
 		}
@@ -72,8 +73,9 @@ func tellGuest(r *migrate.Run, reports []guest.Report) {
 	}
 }
 
-// judge reports the result of a conversion. It ends a run that cannot succeed.
-func judge(r *migrate.Run, g migrate.Preview) error {
+// reportPreview reports whether the guest can be converted. It returns an error for a run that cannot
+// succeed.
+func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
 		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
@@ -88,7 +90,7 @@ func judge(r *migrate.Run, g migrate.Preview) error {
 	return nil
 }
 
-// cannotConvertYet is cannotConvert before the outage.
+// cannotConvertYet returns the error for a guest that cannot be converted, before the outage.
 func cannotConvertYet(err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. The VM was not switched off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",

@@ -27,7 +27,7 @@ func TestFullPass(t *testing.T) {
 }
 
 // The second reading of the source is part of the outage where it takes longer than reading the images back.
-func TestOutlookCountsTheSecondReading(t *testing.T) {
+func TestEstimateCountsTheSecondReading(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
 	rounds := []migrate.Round{
@@ -37,7 +37,7 @@ func TestOutlookCountsTheSecondReading(t *testing.T) {
 	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
 	outage := func(rig migrate.Rig, spot migrate.Spot) time.Duration {
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Rig: &rig}
-		return outlook(r, began.Add(time.Hour)).Outage
+		return estimateOutage(r, began.Add(time.Hour)).Outage
 	}
 	rig := migrate.Rig{Target: struct{ targets.Target }{}, Reread: again}
 	without := outage(rig, migrate.Spot{None: true})
@@ -49,7 +49,7 @@ func TestOutlookCountsTheSecondReading(t *testing.T) {
 	}
 }
 
-func TestOutlook(t *testing.T) {
+func TestEstimateOutage(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
 	first := migrate.Round{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second}
@@ -84,14 +84,14 @@ func TestOutlook(t *testing.T) {
 		if n := len(c.rounds); n > 0 {
 			now = c.rounds[n-1].Began.Add(c.after)
 		}
-		if got := outlook(r, now); got != c.want {
+		if got := estimateOutage(r, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }
 
 // The one that is expected counts it, too.
-func TestOutlookCountsTheDelivery(t *testing.T) {
+func TestEstimateCountsTheDelivery(t *testing.T) {
 	t.Parallel()
 	s := &sending{}
 	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
@@ -113,9 +113,9 @@ func TestOutlookCountsTheDelivery(t *testing.T) {
 	} {
 		s.all = c.all
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Rig: &migrate.Rig{Target: s}}
-		with := outlook(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		with := estimateOutage(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
 		r.Rig.Target = nil
-		without := outlook(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		without := estimateOutage(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
 		if with.Delivery.Round(time.Millisecond) != c.want || with.Outage != without.Outage+with.Delivery || without.Delivery != 0 {
 			t.Errorf("all %v, %d rounds, after %v: %v of %v, want %v", c.all, len(c.rounds), c.after, with.Delivery, with.Outage, c.want)
 		}

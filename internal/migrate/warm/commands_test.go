@@ -21,10 +21,10 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := &orders{store: journal.NewStore(dir)}
+	o := &commandCache{store: journal.NewStore(dir)}
 	is := func(want journal.Order) {
 		t.Helper()
-		if got, err := o.all(p.ID, now); got.order != want || err != nil {
+		if got, err := o.commandsOf(p.ID, now); got.order != want || err != nil {
 			t.Errorf("order %q, error %v, not %q", got.order, err, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
+// wakeExchange makes exchangeLoop check for work. It does not block.
 func (d *driver) wakeExchange() {
 	select {
 	case d.wake <- struct{}{}:
@@ -13,13 +14,13 @@ func (d *driver) wakeExchange() {
 	}
 }
 
-// exchange writes steps and results of rehearsals to the fleet database, and passes orders and rehearsals to the
-// Mover, until try ends.
-func (d *driver) exchange(try context.Context) {
+// exchangeLoop writes steps and results of rehearsals to the fleet database, and passes commands and
+// rehearsals to the Mover, until try ends.
+func (d *driver) exchangeLoop(try context.Context) {
 	defer close(d.exchangeDone)
 	var step, waits string
 	for {
-		row, order, news := d.current()
+		row, order, news := d.currentState()
 		d.passOrder(order)
 		d.passRehearsal(row.Rehearse)
 		if d.writeRehearsed(try) != nil {
@@ -44,8 +45,9 @@ func (d *driver) exchange(try context.Context) {
 	}
 }
 
-// passOrder passes an order to the Mover once the run has begun, which its first step shows: until then the Move
-// has the order that it began with. A cold run knows no orders: an order decides whether it may begin, or it ends.
+// passOrder passes a command to the Mover after the run has begun, which its first step shows. Until
+// then the Move has the command that it began with. A cold run receives no commands: a command decides
+// whether it may begin, or ends it.
 func (d *driver) passOrder(o fleetdb.Order) {
 	d.mu.Lock()
 	passed, running := d.orderPassed, d.step != ""
@@ -62,8 +64,8 @@ func (d *driver) passOrder(o fleetdb.Order) {
 	d.mu.Unlock()
 }
 
-// passRehearsal passes the requested rehearsal, nil for none, to the Mover once the run has begun, and takes back the
-// one that is not requested any more.
+// passRehearsal passes the requested rehearsal, nil for none, to the Mover after the run has begun, and
+// withdraws the one that is not requested any more.
 func (d *driver) passRehearsal(ask *fleetdb.Rehearsal) {
 	d.mu.Lock()
 	was, running := d.rehearsal, d.step != ""
@@ -90,7 +92,8 @@ func (d *driver) passRehearsal(ask *fleetdb.Rehearsal) {
 	d.mu.Unlock()
 }
 
-// writeRehearsed writes the results of rehearsals.
+// writeRehearsed writes the results of rehearsals. It returns an error if the claim is lost or try has
+// ended.
 func (d *driver) writeRehearsed(try context.Context) error {
 	d.mu.Lock()
 	all := d.rehearsed

@@ -11,15 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// shutdownGuess is the assumed shutdown time of a guest before the first measurement.
+// shutdownGuess is the assumed shutdown time of a guest.
 const shutdownGuess = 30 * time.Second
 
-// outlook estimates a cutover now from the rounds so far. The user sets the boot time of the guest.
-//
-// It assumes the rate of changes between the last two points in time, the best copy rate of all rounds
+// estimateOutage estimates a cutover now from the rounds so far. The user sets the boot time of the
+// guest. It assumes the rate of changes between the last two rounds, the best copy rate of all rounds
 // (a small round mostly shows its fixed costs, which are those of the shortest round), and the last
 // rate of reading back. The second reading of the source runs at the same time.
-func outlook(r *migrate.Run, now time.Time) journal.Outlook {
+func estimateOutage(r *migrate.Run, now time.Time) journal.Outlook {
 	rounds := r.Record.Facts.Warm.Rounds
 	o := journal.Outlook{Boot: bootTime(r.Permit.Cutover)}
 	o.Outage = shutdownGuess + o.Boot
@@ -34,7 +33,7 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
 	}
 	if len(rounds) == 1 { // the rate of changes is unknown: at most everything changes
-		o.Delivery = delivery(r, last.Copied)
+		o.Delivery = estimateDelivery(r, last.Copied)
 		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
 		return o
 	}
@@ -49,15 +48,15 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 		}
 		o.Outage += max(migrate.TimeFor(o.Delta, o.Rate), shortest)
 	}
-	o.Delivery = delivery(r, o.Delta)
+	o.Delivery = estimateDelivery(r, o.Delta)
 	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.Proved)), migrate.RereadTime(r, o.Rate)) + o.Delivery
 	return o
 }
 
-// delivery returns the estimated time until the images are at their target after so many bytes changed.
-// A target with early deliveries is assumed to reach the best rate of those, and to take at least their
-// shortest time. For other targets the rate is unknown.
-func delivery(r *migrate.Run, changed int64) time.Duration {
+// estimateDelivery returns the estimated time until the images are at their target after so many bytes
+// changed. A target with early deliveries is assumed to reach the best rate of those, and to take at
+// least their shortest time. For other targets the rate is passRate.
+func estimateDelivery(r *migrate.Run, changed int64) time.Duration {
 	s, ok := r.Rig.Target.(targets.Sender)
 	if !ok {
 		return 0
@@ -90,7 +89,8 @@ func FullPass(vm *inventory.VM) string {
 	return fmt.Sprintf("%d MiB, about %v at %d MiB/s", n>>20, max(time.Second, migrate.TimeFor(n, passRate).Round(time.Second)), passRate>>20)
 }
 
-// describeRound is "round 3: 1200 MiB read, 1180 MiB written, 14s; …".
+// describeRound returns "round 3: 1200 MiB read, 1180 MiB written, 14s; …" for users. d is the last
+// round, o the estimate after it.
 func describeRound(r *migrate.Run, d migrate.Round, o journal.Outlook) string {
 	const mib = 1 << 20
 	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
@@ -100,6 +100,7 @@ func describeRound(r *migrate.Run, d migrate.Round, o journal.Outlook) string {
 	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
 }
 
+// deliveryWords returns the part of the outage for the delivery as text; "" without a delivery.
 func deliveryWords(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -107,6 +108,7 @@ func deliveryWords(d time.Duration) string {
 	return fmt.Sprintf("%v of it for the delivery, ", d.Round(time.Second))
 }
 
+// bootWords returns the part of the outage for the boot as text.
 func bootWords(boot time.Duration) string {
 	if boot == 0 {
 		return "its boot not counted"
@@ -114,7 +116,7 @@ func bootWords(boot time.Duration) string {
 	return fmt.Sprintf("its boot of %v included", boot)
 }
 
-// bootTime is how long the guest is expected to boot, as part of the outage.
+// bootTime returns how long the guest is expected to boot, as part of the outage; 0 if unknown.
 func bootTime(c migrate.Cutover) time.Duration {
 	if c.Boot == nil {
 		return 0
