@@ -147,7 +147,7 @@ func TestDoctorOfKubeVirt(t *testing.T) {
 		return cluster, "kubevirt:" + t.TempDir() + "?namespace=vms&storageClass=fast&kubeconfig=" + writeFile(t, "kubeconfig", string(cluster.Kubeconfig()))
 	}
 	cluster, to := at(kube.Config{Classes: []string{"fast"}})
-	wants(t, r.told(to), "ok place-login: knows us", "ok place-parts: CDI", "ok place-storage: storage class fast", "ok place-storage: upload proxy: it answers", "ok place-rights: may make")
+	wants(t, r.told(to), "ok place-login: accepts the credentials", "ok place-parts: CDI", "ok place-storage: storage class fast", "ok place-storage: upload proxy: it answers", "ok place-rights: may create")
 	wrong := writeFile(t, "wrong", string(cluster.KubeconfigWith("other")))
 	before, _, _ := strings.Cut(to, "&kubeconfig=")
 	wants(t, r.told(before+"&kubeconfig="+wrong), "failure place-login: ")

@@ -243,7 +243,7 @@ func (b *domainBuilder) setFirmware() error {
 			Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"},
 		}}}
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }

@@ -147,7 +147,7 @@ func (b *builder) firmware() error {
 	if b.vm.VTPM {
 		p["hw_tpm_version"], p["hw_tpm_model"] = "2.0", "tpm-crb"
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot; the cloud needs Barbican for a TPM",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }

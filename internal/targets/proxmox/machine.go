@@ -149,7 +149,7 @@ func (b *builder) firmware() error {
 	if b.vm.VTPM {
 		b.base("tpmstate0", home+":1,version=v2.0")
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }
