@@ -241,13 +241,13 @@ func FuzzWords(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got := words(body)
+		got := errorText(body)
 		if len(got) > fault.MaxLine+len("…") || strings.ContainsAny(got, "\n\r\x1b\x00") {
 			t.Errorf("%q", got)
 		}
 		c := &cloud{name: "x"}
 		for _, status := range []int{400, 401, 403, 404, 409, 413, 429, 500} {
-			_, err := c.refusal(t.Context(), "do", gophercloud.ErrUnexpectedResponseCode{Actual: status, Body: body})
+			_, err := c.convertError(t.Context(), "do", gophercloud.ErrUnexpectedResponseCode{Actual: status, Body: body})
 			var told *fault.Error
 			if !errors.As(err, &told) || told.Hint == "" {
 				t.Errorf("%v", err)

@@ -17,14 +17,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// passes reports whether err may be gone when the same is asked again.
-func passes(err error) bool {
+// isTemporary reports whether the same call may succeed later.
+func isTemporary(err error) bool {
 	return fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 }
 
-// refusal is what an error of gophercloud's comes to, and how long the service wants us to wait. Nothing of
-// a request is repeated in it.
-func (c *cloud) refusal(ctx context.Context, what string, err error) (time.Duration, error) {
+// convertError converts an error of gophercloud to a fault, and returns the wait that the service
+// requests. The message
+// contains nothing of the request, which may contain secrets.
+func (c *cloud) convertError(ctx context.Context, what string, err error) (time.Duration, error) {
 	var own *fault.Error
 	var status gophercloud.ErrUnexpectedResponseCode
 	var again *gophercloud.ErrUnableToReauthenticate
@@ -34,16 +35,16 @@ func (c *cloud) refusal(ctx context.Context, what string, err error) (time.Durat
 	case errors.As(err, &own):
 		return 0, err
 	case errors.As(err, &again):
-		return c.refusal(ctx, "log in again", again.ErrReauth)
+		return c.convertError(ctx, "log in again", again.ErrReauth)
 	case errors.As(err, &status):
-		return c.refused(what, status)
+		return c.statusError(what, status)
 	}
-	return 0, c.unanswered(what, err)
+	return 0, c.networkError(what, err)
 }
 
-// refused is refusal for an answer.
-func (c *cloud) refused(what string, r gophercloud.ErrUnexpectedResponseCode) (time.Duration, error) {
-	text := words(r.Body)
+// statusError converts an answer with an error status.
+func (c *cloud) statusError(what string, r gophercloud.ErrUnexpectedResponseCode) (time.Duration, error) {
+	text := errorText(r.Body)
 	if text == "" {
 		text = http.StatusText(r.Actual)
 	}
@@ -52,27 +53,30 @@ func (c *cloud) refused(what string, r gophercloud.ErrUnexpectedResponseCode) (t
 	e := fault.New(kind, "OpenStack %s: %s: %s", c.name, what, text)
 	switch {
 	case r.Actual == http.StatusUnauthorized:
-		return 0, e.OfLogin().WithHint("try the same credentials: openstack%s token issue", c.option())
+		return 0, e.OfLogin().WithHint("try the same credentials: openstack%s token issue", c.cloudOption())
 	case kind == fault.Denied:
-		return 0, e.WithHint("the role member of the project is what it takes, and for some networks more: openstack%s role assignment list --names --user USER", c.option())
+		return 0, e.WithHint("the account needs the role member in the project, and for some networks more: openstack%s role assignment list --names --user USER", c.cloudOption())
 	case kind == fault.Full:
-		return 0, e.WithHint("look at the quotas and have them raised, or remove what is not needed: openstack%s quota show --usage", c.option())
+		return 0, e.WithHint("raise the quotas, or remove unused resources: openstack%s quota show --usage", c.cloudOption())
 	case kind == fault.NotFound:
-		return after, e.WithHint("see what there is: openstack%s catalog list", c.option())
+		return after, e.WithHint("list the services: openstack%s catalog list", c.cloudOption())
 	}
-	return after, e.WithHint("try it again; if it stays so, ask who runs the cloud, with this answer")
+	return after, e.WithHint("try it again; if the error remains, report this answer to the cloud's administrator")
 }
 
-// option is how OpenStack's own tool is told the cloud.
-func (c *cloud) option() string {
+// cloudOption returns the option of the openstack command that selects the cloud, with a leading space.
+// It is empty if the
+// environment selects the cloud.
+func (c *cloud) cloudOption() string {
 	if !c.named {
-		return "" // the environment does
+		return ""
 	}
 	return " --os-cloud " + fault.Quote(c.name)
 }
 
-// kindOf tells refusals apart. Quotas are 403 of Nova, 409 of Neutron, and 413 of Cinder and Glance; Cinder
-// has Retry-After: 0 with that, and 413 with another number was a limit of rates.
+// kindOf returns the kind of a status. An exhausted quota is 403 in Nova, 409 in Neutron, and 413 in
+// Cinder and Glance.
+// Cinder then sends Retry-After: 0. A 413 with another value is an old form of rate limiting.
 func kindOf(status int, text string, after time.Duration) fault.Kind {
 	quota := strings.Contains(strings.ToLower(text), "quota")
 	switch status {
@@ -103,7 +107,7 @@ func kindOf(status int, text string, after time.Duration) fault.Kind {
 	return fault.Transient // 429, 498 and all of 5xx
 }
 
-// retryAfter is how long a service asks to wait.
+// retryAfter returns the wait that a service requests, at most longestPause.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {
@@ -112,8 +116,8 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(min(seconds, 1<<20))*time.Second, longestPause)
 }
 
-// unanswered is refusal where there is no answer, or none that is understood.
-func (c *cloud) unanswered(what string, err error) error {
+// networkError converts an error without an answer, or with a malformed one.
+func (c *cloud) networkError(what string, err error) error {
 	var invalid *tls.CertificateVerificationError
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -121,29 +125,30 @@ func (c *cloud) unanswered(what string, err error) error {
 	switch {
 	case errors.As(err, new(*gophercloud.ErrEndpointNotFound)), errors.As(err, new(*gophercloud.ErrServiceNotFound)):
 		return fault.New(fault.NotFound, "OpenStack %s has no such service for this project and region: %s", c.name, what).
-			WithHint("it takes image, block-storage, network and compute: openstack%s catalog list; region_name in clouds.yaml says which region", c.option())
+			WithHint("the services image, block-storage, network and compute are required: openstack%s catalog list; the region is region_name in clouds.yaml", c.cloudOption())
 	case errors.As(err, &syntax), errors.As(err, &kind):
-		return fault.New(fault.Corrupt, "OpenStack %s: %s: the answer is not what it should be: %s", c.name, what, fault.Line(err.Error())).
-			WithHint("see that auth_url is Keystone's, and no page in front of it")
+		return fault.New(fault.Corrupt, "OpenStack %s: %s: the answer is malformed: %s", c.name, what, fault.Line(err.Error())).
+			WithHint("check that auth_url is Keystone's, not a web page's")
 	case errors.As(err, &u):
-		err = u.Err // it would repeat the address
+		err = u.Err // url.Error repeats the address
 	case !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
 		return fault.New(fault.Invalid, "OpenStack %s: %s: %s", c.name, what, fault.Line(err.Error())).
-			WithHint("try the same credentials: openstack%s token issue", c.option())
+			WithHint("try the same credentials: openstack%s token issue", c.cloudOption())
 	}
 	e := fault.New(fault.Unreachable, "OpenStack %s: %s: %s", c.name, what, fault.Line(err.Error()))
 	if errors.As(err, &invalid) {
 		e.Kind = fault.Denied
-		return e.WithHint("name the authority that signed it: cacert in clouds.yaml, or OS_CACERT")
+		return e.WithHint("set the CA that signed it: cacert in clouds.yaml, or OS_CACERT")
 	}
-	return e.WithHint("see that the address in clouds.yaml or OS_AUTH_URL, and those of the catalog, are reached from here: openstack%s catalog list", c.option())
+	return e.WithHint("check that the addresses in clouds.yaml or OS_AUTH_URL, and in the catalog, are reachable from this host: openstack%s catalog list", c.cloudOption())
 }
 
-// words is what an answer says went wrong: {"error": {"message": …}} of Keystone, {"badRequest": {"message":
-// …}} of Nova and Cinder, {"NeutronError": {"type": …, "message": …}} of Neutron, HTML of Glance.
-func words(body []byte) string {
+// errorText returns the message in an error's body: {"error": {"message": …}} of Keystone,
+// {"badRequest": {"message": …}}
+// of Nova and Cinder, {"NeutronError": {"type": …, "message": …}} of Neutron, HTML of Glance.
+func errorText(body []byte) string {
 	var said map[string]json.RawMessage
-	_ = json.Unmarshal(body, &said) // HTML is not, and then said is empty
+	_ = json.Unmarshal(body, &said) // said stays empty for HTML
 	for _, each := range said {
 		var inner struct {
 			Type    string `json:"type"`
@@ -157,14 +162,14 @@ func words(body []byte) string {
 		}
 	}
 	text := string(body[:min(len(body), 4*fault.MaxLine)])
-	if _, after, found := strings.Cut(text, "</h1>"); found { // which repeats the status
+	if _, after, found := strings.Cut(text, "</h1>"); found { // the heading repeats the status
 		text = after
 	}
-	return fault.Line(plain(text))
+	return fault.Line(stripTags(text))
 }
 
-// plain takes the tags out of HTML.
-func plain(text string) string {
+// stripTags removes the tags from HTML.
+func stripTags(text string) string {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "<")
