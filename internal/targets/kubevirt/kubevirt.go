@@ -157,7 +157,7 @@ func parseAddress(text string) (address, error) {
 	into := a.parameterFields()
 	for key, given := range values {
 		if into[key] == nil || len(given) != 1 {
-			return a, fault.New(fault.Invalid, "kubevirt:%s has the parameter %s %d times", text, key, len(given)).
+			return a, fault.New(fault.Invalid, "kubevirt:%s has an unknown or repeated parameter: %s (%d times)", text, key, len(given)).
 				WithHint("the parameters are namespace, storageClass, accessMode, volumeMode, network, kubeconfig, context and uploadProxy, each once")
 		}
 		if !parameterPatterns[key].MatchString(given[0]) {

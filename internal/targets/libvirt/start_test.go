@@ -194,7 +194,7 @@ func TestVMsThatDoNotStart(t *testing.T) {
 			t.Errorf("%s: it is %s", what, now)
 		}
 	}
-	expect("no network", fault.Conflict, "make the network")
+	expect("no network", fault.Conflict, "create the network")
 	file := t.TempDir() + "/network.xml"
 	write(t, file, "<network><name>default</name><bridge name='virbr0'/></network>")
 	s.virsh(t, "net-define", file)
@@ -252,7 +252,7 @@ func TestCausesOfRefusedStarts(t *testing.T) {
 		"no memory, by QEMU": {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "give the VM less"},
 		"no memory":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "give the VM less"},
 		"another's image":    {bare, rpc.Error{Code: 1, Message: "Could not open '/srv/a.raw': Permission denied"}, fault.Denied, "AppArmor"},
-		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "make the bridge"},
+		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "create the bridge"},
 		"who knows":          {bare, rpc.Error{Code: 1, Message: "x"}, fault.Unsupported, "less /var/log/libvirt/qemu/-rf.log; virsh -c qemu:///system start -- -rf"},
 	}
 	for name, tt := range tests {

@@ -144,7 +144,7 @@ func (o *Options) parseQuery(query url.Values) error {
 	}
 	for key, given := range query {
 		if into[key] == nil || len(given) != 1 {
-			return fault.New(fault.Invalid, "an address of OpenStack has the parameter %q %d times", fault.Line(key), len(given)).
+			return fault.New(fault.Invalid, "an address of OpenStack has an unknown or repeated parameter: %q (%d times)", fault.Line(key), len(given)).
 				WithHint("the parameters are flavor, network, volumeType, availabilityZone, boot, project, format and mac, each once")
 		}
 		if !parameterPatterns[key].MatchString(given[0]) {
