@@ -67,7 +67,7 @@ type Definition struct {
 	Images    []Image             // one image for each disk of VM
 	Guest     []guest.Report      // reports of the detect step, in the order of Images
 	Hardware  Hardware            // controllers and cards; Compat if empty
-	EFI       *efi.State          // EFI variables to carry over; nil if there are none
+	EFI       *efi.State          // EFI variables to carry over; nil if absent
 	Converted *convert.Result     // changes inside the guest; nil if nothing was changed
 	Decamp    string              // version of this program, for records
 	Warnings  []inventory.Warning // warnings of earlier steps, for records

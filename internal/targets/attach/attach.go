@@ -56,7 +56,7 @@ type Attachment struct {
 
 // sideEnd is the result of one goroutine of an attachment.
 type sideEnd struct {
-	err      error // nil at the end of the console's output
+	err      error // result; nil if the console's output ended
 	panicked any   // panic value with its stack; nil if the goroutine returned
 }
 
@@ -79,7 +79,7 @@ func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
 	defer func() { err = errors.Join(err, restore()) }() // also after a panic
 	t.typed, t.keys = true, tty
 	t.beforeClose = func() {
-		_ = restore() // its error is told in the end
+		_ = restore() // the deferred call returns its error
 		_ = tty.SetReadDeadline(time.Unix(1, 0))
 	}
 	return t.Run(ctx)
@@ -169,7 +169,7 @@ func (t *Attachment) readKeys() error {
 		case err == io.EOF:
 			return errContinue
 		case err != nil:
-			return fmt.Errorf("read what is typed: %w", err)
+			return fmt.Errorf("read the input: %w", err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type DomainOptions struct {
 	// bridge:NAME for a bridge of the host. They also contain new names of VMs.
 	Maps namemap.Map
 
-	nvram nvram // EFI variables of the VM; the zero value if there are none
+	nvram nvram // EFI variables of the VM; the zero value if absent
 }
 
 // bridgePrefix marks the name of a bridge in maps; other names are libvirt networks.
@@ -179,8 +179,8 @@ type source struct {
 		MAC  string `xml:"mac,attr"`
 		Name string `xml:"name,attr"`
 	} `xml:"network"`
-	Tags       []sourceTag       `xml:"tag"`
-	Attributes []sourceAttribute `xml:"attribute"`
+	Tags       []sourceTag       `xml:"tag"`       // vSphere tags
+	Attributes []sourceAttribute `xml:"attribute"` // custom attributes, sorted by name
 }
 
 // sourceMetadata returns the metadata element for vm as XML.

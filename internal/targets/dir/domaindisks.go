@@ -47,12 +47,12 @@ type bus struct {
 }
 
 var (
-	pvscsi   = bus{"scsi", "vmpvscsi", 64}
-	virtio   = bus{"scsi", "virtio-scsi", 64}
-	lsilogic = bus{"scsi", "lsilogic", 7}
-	lsisas   = bus{"scsi", "lsisas1068", 8}
-	sata     = bus{"sata", "", 6}
-	ide      = bus{"ide", "", 4}
+	pvscsi   = bus{"scsi", "vmpvscsi", 64}    // VMware's paravirtual controller, in QEMU
+	virtio   = bus{"scsi", "virtio-scsi", 64} // needs a driver in the guest
+	lsilogic = bus{"scsi", "lsilogic", 7}     // LSI 53C895A
+	lsisas   = bus{"scsi", "lsisas1068", 8}   // LSI SAS1068
+	sata     = bus{"sata", "", 6}             // AHCI with six ports
+	ide      = bus{"ide", "", 4}              // two channels of two drives
 
 	// virtioBlk has no controllers: each disk is a PCI device, and a machine has about 20 PCI slots.
 	virtioBlk = bus{"virtio", "", 20}

@@ -32,7 +32,7 @@ func (t *Target) Hold(_ context.Context, vm *inventory.VM) (release func() error
 	return func() error { return removeAndClose(f) }, nil
 }
 
-// The lock's file is hidden: it is no part of what is moved.
+// Name and content of the lock file.
 const (
 	lockPrefix = ".decamp-" // hidden, so that users do not mistake it for a part of a VM
 	lockSuffix = ".lock"    // after the sourceID

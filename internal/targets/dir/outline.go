@@ -83,7 +83,7 @@ func (s *outlineBuilder) diskBus(d libvirtxml.DomainDisk) string {
 // addCards adds the domain's network cards.
 func (s *outlineBuilder) addCards() {
 	for i, c := range s.x.Devices.Interfaces {
-		n := s.vm.NICs[i] // they are in one order
+		n := s.vm.NICs[i] // Domain adds the cards in this order
 		card := targets.OutlineCard{Key: n.Key, Model: c.Model.Type, MAC: n.MAC, From: n.Network, Down: c.Link != nil && c.Link.State == "down"}
 		if c.Source.Bridge != nil {
 			card.Network = bridgePrefix + c.Source.Bridge.Bridge

@@ -37,13 +37,13 @@ type Record struct {
 	// Checks are the comparisons with the source, one for each image.
 	Checks []targets.Check `json:"checks,omitempty"`
 
-	// NVRAM is the file with the EFI variables for the first start; nil if there is none.
+	// NVRAM is the file with the EFI variables for the first start; nil if it does not exist.
 	NVRAM *RecordedFile `json:"nvram,omitempty"`
 
 	// EFI contains the EFI variables of the source VM that NVRAM includes.
 	EFI *efi.State `json:"efi,omitempty"`
 
-	// Converted lists the changes inside the guest after the copy was verified; nil if there are none.
+	// Converted lists the changes inside the guest after the copy was verified; nil if absent.
 	Converted *convert.Result `json:"converted,omitempty"`
 
 	// Delivered identifies the VM on its platform; nil if the images stay in this folder.

@@ -19,7 +19,7 @@ const storageName = ".decamp-storage"
 // storageID matches the file's content: the output of rand.Text and a newline.
 var storageID = regexp.MustCompile(`^[A-Z2-7]{26}\n$`)
 
-// StorageID returns the ID of the storage that contains folder. It creates the ID if there is none.
+// StorageID returns the ID of the storage that contains folder. It creates a missing ID.
 // Machines that
 // read the same ID share the storage, even if the paths differ.
 func StorageID(folder string) (string, error) {

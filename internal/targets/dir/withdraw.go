@@ -49,7 +49,7 @@ func inUse(folder string, r *Record) error {
 	for _, img := range r.Images {
 		path := filepath.Join(folder, img.File)
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) { // it was delivered
+		if errors.Is(err, fs.ErrNotExist) { // a delivered image was removed
 			continue
 		}
 		if err != nil {

@@ -18,12 +18,15 @@ import (
 
 // Kinds of objects that decamp creates or reads.
 var (
-	machines   = kube.Kind{Group: "kubevirt.io", Version: "v1", Plural: "virtualmachines"}
-	volumes    = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "datavolumes"}
-	tokens     = kube.Kind{Group: "upload.cdi.kubevirt.io", Version: "v1beta1", Plural: "uploadtokenrequests"}
+	machines = kube.Kind{Group: "kubevirt.io", Version: "v1", Plural: "virtualmachines"}      // VirtualMachine
+	volumes  = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "datavolumes"} // DataVolume
+	// UploadTokenRequest
+	tokens = kube.Kind{Group: "upload.cdi.kubevirt.io", Version: "v1beta1", Plural: "uploadtokenrequests"}
+	// CDIConfig, whose only object is named "config"
 	cdiConfigs = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "cdiconfigs", Cluster: true}
-	namespaces = kube.Kind{Version: "v1", Plural: "namespaces", Cluster: true}
-	classes    = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
+	namespaces = kube.Kind{Version: "v1", Plural: "namespaces", Cluster: true} // Namespace
+	// StorageClass
+	classes = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
 )
 
 // Cluster implements platform.Place for a namespace of a Kubernetes cluster.

@@ -15,14 +15,14 @@ import (
 
 // state contains the fields of an object, of any kind, that decamp reads.
 type state struct {
-	Metadata meta `json:"metadata"`
+	Metadata meta `json:"metadata"` // name, identity and version
 	Spec     struct {
-		RunStrategy string `json:"runStrategy"` // of a VirtualMachine
+		RunStrategy string `json:"runStrategy"` // "Halted", "Always" or another strategy; set in VirtualMachines
 	} `json:"spec"`
 	Status struct {
-		Created    bool        `json:"created"`         // of a VirtualMachine: it runs, or begins or ends to
-		Printable  string      `json:"printableStatus"` // of a VirtualMachine: what it is at, for people
-		Phase      string      `json:"phase"`           // of a DataVolume
+		Created    bool        `json:"created"`         // the VirtualMachine has an instance: it starts, runs or stops
+		Printable  string      `json:"printableStatus"` // status of a VirtualMachine for users, such as "Running"
+		Phase      string      `json:"phase"`           // phase of a DataVolume, such as "UploadReady"
 		Restarts   int         `json:"restartCount"`
 		Conditions []condition `json:"conditions"`
 	} `json:"status"`

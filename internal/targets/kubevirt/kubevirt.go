@@ -89,7 +89,7 @@ var parameterPatterns = map[string]*regexp.Regexp{
 	"uploadProxy":  regexp.MustCompile(`^https://`),
 }
 
-// label matches a DNS label (RFC 1123), of which most names in Kubernetes consist.
+// label matches a DNS label (RFC 1123). Most names in Kubernetes consist of such labels.
 const label = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`
 
 // networkName matches the value of Options.Network.

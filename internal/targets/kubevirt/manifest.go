@@ -132,7 +132,7 @@ func (b *builder) setFirmware() {
 			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	b.warn("vm-state", "if the VM does not start: kubectl get storageclass; then name one in spec.configuration.vmStateStorageClass of the KubeVirt resource",
-		"KubeVirt stores EFI variables and the TPM in a volume of its own, which requires a storage class")
+		"KubeVirt stores EFI variables and the TPM in a separate volume, which requires a storage class")
 }
 
 // formatQuantity returns n bytes as an exact Kubernetes quantity, in the largest unit without a

@@ -41,7 +41,7 @@ func (u *upload) run(ctx context.Context) error {
 		return err
 	}
 	var seen state
-	var restarts *int // of the pod that has the image; nil: none has
+	var restarts *int // restart count of the pod that has received the image; nil before
 	deadline := u.now().Add(u.patience)
 	for {
 		s, err := u.readVolume(ctx)

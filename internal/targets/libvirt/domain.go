@@ -15,9 +15,9 @@ import (
 // deliveryMark is the element in the metadata of a domain that Deliver defined. A domain that a user
 // defined from a domain.xml of a folder does not have it.
 type deliveryMark struct {
-	XMLName  xml.Name `xml:"urn:decamp:delivery:1 delivery"`
-	Identity string   `xml:"identity,attr"` // sourceID of the VM
-	Pool     string   `xml:"pool,attr"`     // pool of the address
+	XMLName  xml.Name `xml:"urn:decamp:delivery:1 delivery"` // namespace and version of the mark
+	Identity string   `xml:"identity,attr"`                  // sourceID of the VM
+	Pool     string   `xml:"pool,attr"`                      // pool of the address
 }
 
 // domainFinder finds the domains that Deliver defined. It keeps no state apart from the address.
@@ -28,7 +28,7 @@ func (l domainFinder) newMark(vm *inventory.VM) deliveryMark {
 	return deliveryMark{Identity: sourceID(vm), Pool: l.at.pool}
 }
 
-// findDomain returns vm's domain, or nil if there is none. If another domain has its UUID or name, the
+// findDomain returns vm's domain, or nil if it does not exist. If another domain has its UUID or name, the
 // error is
 // fault.Conflict.
 func (l domainFinder) findDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM, name string) (*rpc.Domain, error) {
@@ -46,7 +46,7 @@ func (l domainFinder) findDomain(ctx context.Context, c *rpc.Client, vm *invento
 	return nil, l.conflictError(vm, taken, "name")
 }
 
-// ownDomain returns the domain with vm's UUID, or nil if there is none. If it lacks the mark, the error
+// ownDomain returns the domain with vm's UUID, or nil if it does not exist. If it lacks the mark, the error
 // is
 // fault.Conflict.
 func (l domainFinder) ownDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.Domain, error) {
@@ -115,7 +115,7 @@ func (l domainFinder) undefineOwn(ctx context.Context, c *rpc.Client, vm *invent
 
 // domainXML returns the domain with the disks in their pools and the mark. vars is the path of the
 // template for the
-// EFI variables at libvirt, or "" if there is none.
+// EFI variables at libvirt, or "" if it does not exist.
 func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	x, err := parseDomain(j.Domain)
 	if err != nil {
@@ -224,7 +224,7 @@ func missingNetwork(ctx context.Context, c *rpc.Client, at address, name string)
 	}, nil
 }
 
-// deliveredDomain returns vm's domain and its persistent definition. If there is none, the error is
+// deliveredDomain returns vm's domain and its persistent definition. If it does not exist, the error is
 // fault.NotFound.
 func (l domainFinder) deliveredDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
 	own, err := l.ownDomain(ctx, c, vm)

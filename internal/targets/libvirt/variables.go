@@ -25,7 +25,7 @@ func hasVariables(x *libvirtxml.Domain) bool {
 	return x.OS != nil && x.OS.NVRam != nil && x.OS.NVRam.Template != ""
 }
 
-// filePool returns the first of the VM's pools whose volumes are files, or false if there is none. A
+// filePool returns the first of the VM's pools whose volumes are files, or false if all pools have block devices. A
 // block device is
 // unsuitable for EFI variables, because its size is rounded up.
 func (j *job) filePool() (pool, bool) {
@@ -50,7 +50,7 @@ func (j *job) warnNoVariables(x *libvirtxml.Domain) []inventory.Warning {
 
 // uploadVariables uploads the template for the VM's EFI variables to a pool, and returns its path on
 // libvirt's host,
-// or "" if there is none. libvirt copies the template at the first start of the domain.
+// or "" if it does not exist. libvirt copies the template at the first start of the domain.
 func (j *job) uploadVariables(ctx context.Context) (path string, err error) {
 	x, err := parseDomain(j.Domain)
 	if err != nil {

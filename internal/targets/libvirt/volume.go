@@ -53,7 +53,8 @@ var (
 	// reserved and reservedPrefix match what LVM does not accept within a volume's name, and at its
 	// beginning
 	// (apply_lvname_restrictions in lib/misc/lvm-string.c).
-	reserved       = regexp.MustCompile(`_(cdata|cmeta|corig|cpool|cvol|imeta|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin|wcorig)`)
+	reserved = regexp.MustCompile(`_(cdata|cmeta|corig|cpool|cvol|imeta|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin|wcorig)`)
+	// names that begin like snapshots or temporary volumes of LVM
 	reservedPrefix = regexp.MustCompile(`^(pvmove|snapshot)`)
 )
 

@@ -148,7 +148,7 @@ func (c *cloud) networkError(what string, err error) error {
 // of Nova and Cinder, {"NeutronError": {"type": …, "message": …}} of Neutron, HTML of Glance.
 func errorText(body []byte) string {
 	var said map[string]json.RawMessage
-	_ = json.Unmarshal(body, &said) // said stays empty for HTML
+	_ = json.Unmarshal(body, &said) // an HTML body leaves the map empty
 	for _, each := range said {
 		var inner struct {
 			Type    string `json:"type"`

@@ -28,9 +28,9 @@ const (
 	vmxKey      = "decamp_vmx"      // path of the VMX file with its datastore
 	diskKey     = "decamp_disk"     // device key of the source disk
 	planKey     = "decamp_plan"     // planHash, so that a volume of another definition is not reused
-	completeKey = "decamp_complete" // of the record: imagesHash; set last
-	flavorKey   = "decamp_flavor"   // of the record: ID of the flavor
-	networksKey = "decamp_networks" // of the record: VMware network of each card
+	completeKey = "decamp_complete" // imagesHash, set as the last step; only in the record
+	flavorKey   = "decamp_flavor"   // ID of the flavor; only in the record
+	networksKey = "decamp_networks" // VMware network of each card; only in the record
 	versionKey  = "decamp_version"  // version of decamp
 )
 

@@ -62,10 +62,10 @@ type Options struct {
 }
 
 const (
-	fromVolume = "volume"
-	fromImage  = "image"
-	keepMACs   = "keep"
-	newMACs    = "new"
+	fromVolume = "volume" // each disk becomes a volume; the default
+	fromImage  = "image"  // the only disk becomes an image, from which the server boots
+	keepMACs   = "keep"   // ports have the MACs of the source's cards; the default
+	newMACs    = "new"    // Neutron chooses the MACs
 )
 
 // Place implements platform.Place for a project of an OpenStack cloud.

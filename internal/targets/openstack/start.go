@@ -100,7 +100,7 @@ func (w *starter) findServer(ctx context.Context, there *found) error {
 	return nil
 }
 
-// makeServer creates the server if there is none. After a lost answer it looks for the server before it
+// makeServer creates the server unless it exists. After a lost answer it looks for the server before it
 // tries again.
 func (w *starter) makeServer(ctx context.Context, _ *found) error {
 	for try := 1; w.server == ""; try++ {

@@ -24,7 +24,7 @@ const (
 	shortWait = 720
 )
 
-// imageOf returns the staged image of the i-th disk, or the zero Image if there is none.
+// imageOf returns the staged image of the i-th disk, or the zero Image if it is missing.
 func (w *delivery) imageOf(i int) targets.Image {
 	at := slices.IndexFunc(w.Images, func(img targets.Image) bool { return img.Key == w.VM.Disks[i].Key })
 	if at < 0 {

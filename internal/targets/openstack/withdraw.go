@@ -103,7 +103,7 @@ func (r remover) removeServer(ctx context.Context, s *session, v servers.Server)
 	err := r.cloud.retryCall(ctx, "delete a server", func(ctx context.Context) error {
 		return servers.Delete(ctx, s.compute, v.ID).ExtractErr()
 	})
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // it is gone, or busy and read again
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Conflict) { // the server is gone, or busy and read again
 		return nil
 	}
 	return err
@@ -124,7 +124,7 @@ func (r remover) removeVolume(ctx context.Context, s *session, v volumes.Volume)
 	err := r.cloud.retryCall(ctx, "delete a volume", func(ctx context.Context) error {
 		return volumes.Delete(ctx, s.volume, v.ID, nil).ExtractErr()
 	})
-	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Invalid) { // it is gone, or busy and read again
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Invalid) { // the volume is gone, or busy and read again
 		return nil
 	}
 	return err

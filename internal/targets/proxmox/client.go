@@ -171,7 +171,7 @@ func (c *client) networkError(ctx context.Context, what string, err error) error
 		return ctx.Err()
 	}
 	var own *fault.Error
-	if errors.As(err, &own) { // from tlsConfig
+	if errors.As(err, &own) { // checkPin has returned it
 		return own
 	}
 	var u *url.Error

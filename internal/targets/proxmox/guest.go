@@ -42,7 +42,7 @@ func (c guestClient) readConfig(ctx context.Context, node string, vmid int) (map
 	return config, nil
 }
 
-// findGuest returns the guest that was created for vm, or nil if there is none. A guest has no tag and
+// findGuest returns the guest that was created for vm, or nil if it does not exist. A guest has no tag and
 // no description
 // while it is being created, so findGuest first waits for this token's running creations. They take
 // seconds, because
@@ -114,8 +114,8 @@ func (c guestClient) destroyGuest(ctx context.Context, g *found) error {
 type resource struct {
 	Type string `json:"type"` // "qemu" or "lxc"
 	VMID int    `json:"vmid"` // unique in the cluster
-	Node string `json:"node"`
-	Name string `json:"name"`
+	Node string `json:"node"` // current node
+	Name string `json:"name"` // not unique
 	Tags string `json:"tags"` // separated by semicolons, commas or spaces
 }
 

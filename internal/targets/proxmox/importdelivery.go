@@ -79,7 +79,7 @@ func (w *importDelivery) completeGuest(ctx context.Context, g *found) (_ *found,
 		if err := w.guests.destroyGuest(ctx, g); err != nil {
 			return nil, err
 		}
-		if g.isDirect() { // it was begun over SSH
+		if g.isDirect() { // the earlier delivery used SSH
 			if err := w.volumes.removeAll(ctx, w.VM); err != nil {
 				return nil, err
 			}

@@ -20,13 +20,13 @@ type bus struct {
 }
 
 var (
-	pvscsi = bus{"scsi", "pvscsi"}
-	lsi    = bus{"scsi", "lsi"}
-	virtio = bus{"scsi", "virtio-scsi-single"}
-	sata   = bus{"sata", ""}
-	ide    = bus{"ide", ""}
+	pvscsi = bus{"scsi", "pvscsi"}             // VMware's paravirtual controller, in QEMU
+	lsi    = bus{"scsi", "lsi"}                // LSI 53C895A
+	virtio = bus{"scsi", "virtio-scsi-single"} // one controller for each disk
+	sata   = bus{"sata", ""}                   // AHCI with six ports
+	ide    = bus{"ide", ""}                    // two channels of two drives
 
-	virtioBlk = bus{"virtio", ""}
+	virtioBlk = bus{"virtio", ""} // one PCI device for each disk
 )
 
 // slotCounts contains the number of slots by kind.

@@ -12,13 +12,13 @@ import (
 // clients are the clients of one node, by kind of object. They share one connection and have no other
 // state.
 type clients struct {
-	api      *client // sends requests
-	node     string  // node for new guests
-	guests   guestClient
-	storages storageClient
-	volumes  volumeClient
-	uploads  uploadClient
-	shell    nodeShell
+	api      *client       // sends requests
+	node     string        // node for new guests
+	guests   guestClient   // guests of the cluster
+	storages storageClient // storages of the node
+	volumes  volumeClient  // volumes filled over SSH
+	uploads  uploadClient  // files for imports
+	shell    nodeShell     // programs over SSH; unusable without Options.SSH
 }
 
 // Place implements platform.Place for a node of Proxmox VE.

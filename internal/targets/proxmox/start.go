@@ -21,10 +21,10 @@ const startTries = 3
 
 // starter powers on delivered guests, and determines why a guest does not start.
 type starter struct {
-	api    *client
-	node   string // node of the Place; the guest may be on another
-	guests guestClient
-	opts   Options // options of the platform
+	api    *client     // client of the node
+	node   string      // node of the Place; the guest may be on another
+	guests guestClient // finds the guest
+	opts   Options     // options of the platform
 }
 
 // startGuest implements Place.Start.

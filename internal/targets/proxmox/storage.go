@@ -32,8 +32,8 @@ func (s storage) isThick() bool {
 
 // storageClient lists the storages of a node, and chooses among them. It is safe for concurrent use.
 type storageClient struct {
-	api  *client
-	node string
+	api  *client // client of the node
+	node string  // node whose storages are listed
 }
 
 // list returns the storages of the node that the token may use.

@@ -48,9 +48,9 @@ func sumOf(ctx context.Context, path string) (string, error) {
 
 // uploadClient uploads files for imports, and removes them. It is safe for concurrent use.
 type uploadClient struct {
-	api      *client
-	node     string
-	storages storageClient
+	api      *client       // client of the node
+	node     string        // node that receives uploads
+	storages storageClient // removes uploads
 }
 
 // uploadFile uploads a file, and waits until the node has verified its hash and moved it to the
@@ -125,9 +125,9 @@ func multipartFrame(u upload) (head, tail []byte, kind string, err error) {
 
 // ctxReader is a reader that fails when ctx has ended, and reports the bytes read.
 type ctxReader struct {
-	ctx    context.Context
-	r      io.Reader
-	report func(n int64) // may be nil
+	ctx    context.Context // checked before each read
+	r      io.Reader       // source of the bytes
+	report func(n int64)   // may be nil
 }
 
 // Read implements io.Reader.

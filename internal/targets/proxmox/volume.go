@@ -59,10 +59,10 @@ func parseVolume(id string, vm *inventory.VM) (volume, bool) {
 // volumeClient lists, allocates and removes volumes that are filled over SSH. It is safe for concurrent
 // use.
 type volumeClient struct {
-	api      *client
-	node     string
-	storages storageClient
-	guests   guestClient
+	api      *client       // client of the node
+	node     string        // node whose storages are used
+	storages storageClient // removes volumes
+	guests   guestClient   // finds guests that use a volume
 }
 
 // listOwn returns the volumes of vm on a storage.

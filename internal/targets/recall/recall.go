@@ -127,7 +127,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// cachedAnswer returns the stored answer to a request. ok is false if there is none.
+// cachedAnswer returns the stored answer to a request. ok is false if the request was not answered yet.
 func (m *cache) cachedAnswer(q question) (answer, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +151,7 @@ func (a answer) toResponse(r *http.Request) *http.Response {
 	}
 }
 
-// remainingBody is a body of which a part was read already. It reads that part again, and closes the
+// remainingBody is a partly read body. It reads that part again, and closes the
 // original body.
 type remainingBody struct {
 	io.Reader

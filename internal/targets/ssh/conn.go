@@ -128,7 +128,7 @@ func (c *Conn) explainError(err error) error {
 // Close closes the connection and waits for ssh. It kills ssh after Login.Patience.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
-	late := time.AfterFunc(c.login.Patience, func() { _ = c.program.Process.Kill() }) // it may have ended by itself
+	late := time.AfterFunc(c.login.Patience, func() { _ = c.program.Process.Kill() }) // fails harmlessly if ssh has ended
 	defer late.Stop()
 	_ = c.end() // ends by the signal, or because its output is closed
 	return err

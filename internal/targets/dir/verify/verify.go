@@ -137,7 +137,7 @@ func (v *verifier) verifyImage(ctx context.Context, img targets.Image) (_ Image,
 func withRestoreHint(err error) error {
 	kind := fault.KindOf(err)
 	switch kind {
-	case fault.Conflict: // of another size than the disk
+	case fault.Conflict: // the sizes of file and disk differ
 		kind = fault.Corrupt
 	case fault.NotFound, fault.Corrupt:
 	default:

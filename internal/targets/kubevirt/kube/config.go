@@ -28,7 +28,7 @@ type Config struct {
 	Token     Secret      // bearer token; empty for a certificate or a plugin
 	TLS       *tls.Config // trusted CAs and the client's certificate
 
-	login *pluginLogin // credential plugin; nil if there is none
+	login *pluginLogin // credential plugin; nil if it does not exist
 }
 
 // Secret is a string that fmt and log packages do not print.
@@ -43,30 +43,32 @@ func (s Secret) GoString() string { return "***" }
 // file is the part of a kubeconfig that decamp reads.
 type file struct {
 	Current  string  `yaml:"current-context"` // name of the default context
-	Contexts []entry `yaml:"contexts"`
-	Clusters []entry `yaml:"clusters"`
-	Users    []entry `yaml:"users"`
+	Contexts []entry `yaml:"contexts"`        // pairs of a cluster and a user
+	Clusters []entry `yaml:"clusters"`        // API servers
+	Users    []entry `yaml:"users"`           // credentials
 }
 
 // entry is an element of one of the lists. Only the field for the list is set.
 type entry struct {
-	Name    string `yaml:"name"` // name that other entries refer to
+	Name string `yaml:"name"` // name that other entries refer to
+	// set in file.Contexts
 	Context struct {
 		Cluster   string `yaml:"cluster"`
 		User      string `yaml:"user"`
 		Namespace string `yaml:"namespace"`
 	} `yaml:"context"`
-	Cluster cluster `yaml:"cluster"`
-	User    user    `yaml:"user"`
+	Cluster cluster `yaml:"cluster"` // set in file.Clusters
+	User    user    `yaml:"user"`    // set in file.Users
 }
 
 // cluster is the address of an API server and the CA that signs its certificate.
 type cluster struct {
-	Server     string `yaml:"server"`
+	Server     string `yaml:"server"`                     // URL with the scheme https
 	CAFile     string `yaml:"certificate-authority"`      // path, relative to the kubeconfig
 	CA         string `yaml:"certificate-authority-data"` // PEM in base64; takes precedence over CAFile
 	ServerName string `yaml:"tls-server-name"`            // name in the certificate, if it differs from the URL's host
 	Insecure   bool   `yaml:"insecure-skip-tls-verify"`   // do not verify the certificate
+	// configuration for credential plugins, by name
 	Extensions []struct {
 		Name      string `yaml:"name"`
 		Extension any    `yaml:"extension"`
@@ -75,20 +77,23 @@ type cluster struct {
 
 // user contains the credentials of a user.
 type user struct {
-	Token     string `yaml:"token"`
-	TokenFile string `yaml:"tokenFile"` // takes precedence over Token, as in client-go
-	CertFile  string `yaml:"client-certificate"`
+	Token     string `yaml:"token"`                   // bearer token
+	TokenFile string `yaml:"tokenFile"`               // takes precedence over Token, as in client-go
+	CertFile  string `yaml:"client-certificate"`      // path, relative to the kubeconfig
 	Cert      string `yaml:"client-certificate-data"` // PEM in base64; takes precedence over CertFile
-	KeyFile   string `yaml:"client-key"`
-	Key       string `yaml:"client-key-data"` // PEM in base64; takes precedence over KeyFile
+	KeyFile   string `yaml:"client-key"`              // path, relative to the kubeconfig
+	Key       string `yaml:"client-key-data"`         // PEM in base64; takes precedence over KeyFile
 
 	Exec *plugin `yaml:"exec"` // ignored if there is a token or a certificate, as in client-go
 }
 
 // The remedies for a kubeconfig that cannot be used.
 const (
-	flatten      = "create a complete kubeconfig: kubectl config view --minify --flatten"
-	makeToken    = "create a token, and a user with it: kubectl config set-credentials decamp --token=\"$(kubectl create token decamp --duration=24h)\""
+	// remedy for missing files and malformed entries
+	flatten = "create a complete kubeconfig: kubectl config view --minify --flatten"
+	// remedy for missing or unsupported credentials
+	makeToken = "create a token, and a user with it: kubectl config set-credentials decamp --token=\"$(kubectl create token decamp --duration=24h)\""
+	// remedy for a missing entry
 	listContexts = "list the contexts: kubectl config get-contexts; then use context=NAME"
 )
 
@@ -150,7 +155,7 @@ func parseConfig(text []byte, dir, name string) (*Config, error) {
 	return c, nil
 }
 
-// findEntry returns the entry with a name. what is the kind of entry for the message.
+// findEntry returns the entry with a name. The message contains what, the kind of the entry.
 func findEntry(list []entry, what, name string) (*entry, error) {
 	at := slices.IndexFunc(list, func(e entry) bool { return e.Name == name })
 	if at < 0 {

@@ -27,7 +27,7 @@ type PluginPolicy int
 
 const (
 	RefusePlugins PluginPolicy = iota // a kubeconfig with a plugin is fault.Denied
-	AllowPlugins                      // for a kubeconfig that the local user or an administrator of this machine named
+	AllowPlugins                      // only if the local user or an administrator of this host has named the kubeconfig
 )
 
 // plugin is the field exec of a user: a command that prints an ExecCredential.
@@ -37,7 +37,8 @@ type plugin struct {
 	APIVersion string   `yaml:"apiVersion"` // version of ExecCredential that the plugin supports
 	Command    string   `yaml:"command"`    // name in PATH, or a path relative to the kubeconfig
 	Args       []string `yaml:"args"`       // arguments of the command
-	Env        []struct {
+	// added to the plugin's environment
+	Env []struct {
 		Name  string `yaml:"name"`
 		Value string `yaml:"value"`
 	} `yaml:"env"`
@@ -52,14 +53,16 @@ const (
 	execV1beta1 = "client.authentication.k8s.io/v1beta1"
 )
 
-// execCredential is what a plugin reads from KUBERNETES_EXEC_INFO, and what it prints.
+// execCredential is the input of a plugin, in KUBERNETES_EXEC_INFO, and its output.
 type execCredential struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Spec       struct {
+	APIVersion string `json:"apiVersion"` // execV1 or execV1beta1
+	Kind       string `json:"kind"`       // "ExecCredential"
+	// input of the plugin
+	Spec struct {
 		Cluster     *clusterInfo `json:"cluster,omitempty"`
 		Interactive bool         `json:"interactive"`
 	} `json:"spec"`
+	// output of the plugin; nil in its input
 	Status *struct {
 		ExpirationTimestamp   time.Time `json:"expirationTimestamp"`
 		Token                 string    `json:"token"`
@@ -70,11 +73,11 @@ type execCredential struct {
 
 // clusterInfo is the cluster that a plugin logs in to, for plugins with provideClusterInfo.
 type clusterInfo struct {
-	Server     string `json:"server"`
-	ServerName string `json:"tls-server-name,omitempty"`
-	Insecure   bool   `json:"insecure-skip-tls-verify,omitempty"`
-	CA         []byte `json:"certificate-authority-data,omitempty"`
-	Config     any    `json:"config,omitempty"` // the extension of the cluster with the name execExtension
+	Server     string `json:"server"`                               // URL of the API server
+	ServerName string `json:"tls-server-name,omitempty"`            // name in the server's certificate
+	Insecure   bool   `json:"insecure-skip-tls-verify,omitempty"`   // do not verify the certificate
+	CA         []byte `json:"certificate-authority-data,omitempty"` // PEM; encoding/json encodes it in base64
+	Config     any    `json:"config,omitempty"`                     // the extension of the cluster with the name execExtension
 }
 
 // execExtension is the name of the cluster's extension that plugins receive.
@@ -98,8 +101,8 @@ const (
 
 // credential proves to the API server which user sends a request: by a token, a certificate or both.
 type credential struct {
-	token   Secret
-	pair    *tls.Certificate // nil for a token alone
+	token   Secret           // bearer token; may be empty
+	pair    *tls.Certificate // client certificate; may be nil
 	expires time.Time        // zero if it is not known
 }
 
@@ -114,7 +117,7 @@ type pluginLogin struct {
 	now     func() time.Time // replaced by tests
 
 	lock    chan struct{}              // semaphore of capacity 1; required to run the plugin and to store current
-	current atomic.Pointer[credential] // last credential; nil if there is none
+	current atomic.Pointer[credential] // last credential; nil if it does not exist
 }
 
 // validate returns an error for a plugin that decamp cannot run. It does not run the plugin.
@@ -225,7 +228,7 @@ func (l *pluginLogin) runPlugin(ctx context.Context) (*credential, error) {
 		return nil, ctx.Err()
 	case limited.Err() != nil:
 		return nil, fault.New(fault.Unreachable, "it did not end within %v%s", l.timeout, complaint).WithHint("run it in a shell, and find out why it waits; it must not prompt")
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something running
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // ErrWaitDelay: the plugin succeeded, and a child process still runs
 		return nil, fault.New(fault.Denied, "%w%s", err, complaint).WithHint("log in with the tool that it belongs to, and test it: kubectl auth whoami").OfLogin()
 	}
 	return l.parseOutput(said.text.Bytes())

@@ -45,29 +45,29 @@ type Volume struct{ Pool, Name, Key string }
 
 // Numbers of calls, from remote_protocol.x.
 const (
-	procOpen             = 1  // REMOTE_PROC_CONNECT_OPEN
-	procDomainXML        = 14 // REMOTE_PROC_DOMAIN_GET_XML_DESC
-	procDomainByName     = 23 // REMOTE_PROC_DOMAIN_LOOKUP_BY_NAME
-	procDomainByUUID     = 24 // REMOTE_PROC_DOMAIN_LOOKUP_BY_UUID
-	procNetworkByName    = 46 // REMOTE_PROC_NETWORK_LOOKUP_BY_NAME
-	procAuthList         = 66 // lists the accepted authentication methods
-	procAuthPolkit       = 70 // authenticates the peer of a local socket by polkit
-	procPoolRefresh      = 83 // makes libvirt read the pool's folder or volume group again
-	procPoolByName       = 84
-	procPoolInfo         = 87 // state, capacity, allocation and free bytes
-	procPoolXML          = 88
-	procVolumeCreate     = 93
-	procVolumeDelete     = 94
-	procVolumeInfo       = 98 // type, capacity and allocation
-	procVolumePath       = 100
-	procVersion          = 157 // version of libvirt
-	procVolumeUpload     = 208 // opens a stream to a volume
-	procVolumeDownload   = 209 // opens a stream from a volume
-	procDomainUndefine   = 231
+	procOpen             = 1    // REMOTE_PROC_CONNECT_OPEN
+	procDomainXML        = 14   // REMOTE_PROC_DOMAIN_GET_XML_DESC
+	procDomainByName     = 23   // REMOTE_PROC_DOMAIN_LOOKUP_BY_NAME
+	procDomainByUUID     = 24   // REMOTE_PROC_DOMAIN_LOOKUP_BY_UUID
+	procNetworkByName    = 46   // REMOTE_PROC_NETWORK_LOOKUP_BY_NAME
+	procAuthList         = 66   // lists the accepted authentication methods
+	procAuthPolkit       = 70   // authenticates the peer of a local socket by polkit
+	procPoolRefresh      = 83   // makes libvirt read the pool's folder or volume group again
+	procPoolByName       = 84   // REMOTE_PROC_STORAGE_POOL_LOOKUP_BY_NAME
+	procPoolInfo         = 87   // state, capacity, allocation and free bytes
+	procPoolXML          = 88   // REMOTE_PROC_STORAGE_POOL_GET_XML_DESC
+	procVolumeCreate     = 93   // REMOTE_PROC_STORAGE_VOL_CREATE_XML
+	procVolumeDelete     = 94   // REMOTE_PROC_STORAGE_VOL_DELETE
+	procVolumeInfo       = 98   // type, capacity and allocation
+	procVolumePath       = 100  // REMOTE_PROC_STORAGE_VOL_GET_PATH
+	procVersion          = 157  // version of libvirt
+	procVolumeUpload     = 208  // opens a stream to a volume
+	procVolumeDownload   = 209  // opens a stream from a volume
+	procDomainUndefine   = 231  // REMOTE_PROC_DOMAIN_UNDEFINE_FLAGS
 	procListDomains      = 273  // REMOTE_PROC_CONNECT_LIST_ALL_DOMAINS
 	procPoolListVolumes  = 282  // REMOTE_PROC_STORAGE_POOL_LIST_ALL_VOLUMES
 	procCapabilities     = 342  // REMOTE_PROC_CONNECT_GET_DOMAIN_CAPABILITIES
-	procDomainDefineXML  = 350  // with flags, unlike the older call without
+	procDomainDefineXML  = 350  // REMOTE_PROC_DOMAIN_DEFINE_XML_FLAGS
 	domainXMLInactive    = 2    // VIR_DOMAIN_XML_INACTIVE: the persistent definition
 	defineValidate       = 1    // VIR_DOMAIN_DEFINE_VALIDATE: reject XML that the schema does not allow
 	undefineManagedSave  = 1    // also delete the saved memory
@@ -123,12 +123,12 @@ func (c *Client) Domains(ctx context.Context) ([]Domain, error) {
 	return readList(r, r.domain), r.err
 }
 
-// DomainByName returns the domain with a name. If there is none, the error has the code NoDomain.
+// DomainByName returns the domain with a name. If it does not exist, the error has the code NoDomain.
 func (c *Client) DomainByName(ctx context.Context, name string) (Domain, error) {
 	return c.callDomain(ctx, procDomainByName, args{}.string(name))
 }
 
-// DomainByUUID returns the domain with a UUID. If there is none, the error has the code NoDomain.
+// DomainByUUID returns the domain with a UUID. If it does not exist, the error has the code NoDomain.
 func (c *Client) DomainByUUID(ctx context.Context, u UUID) (Domain, error) {
 	return c.callDomain(ctx, procDomainByUUID, u[:])
 }
@@ -170,11 +170,11 @@ func (c *Client) Undefine(ctx context.Context, d Domain) error {
 // unsupported type
 // is an *Error.
 func (c *Client) Capabilities(ctx context.Context, domainType string) (string, error) {
-	const none = 0 // for the emulator and the machine: libvirt's own choice
+	const none = 0 // libvirt chooses the emulator and the machine type
 	return c.callText(ctx, procCapabilities, args{}.uint32(none).optional("x86_64").uint32(none).optional(domainType).uint32(0))
 }
 
-// PoolByName returns the pool with a name. If there is none, the error has the code NoPool.
+// PoolByName returns the pool with a name. If it does not exist, the error has the code NoPool.
 func (c *Client) PoolByName(ctx context.Context, name string) (Pool, error) {
 	r, err := c.call(ctx, procPoolByName, args{}.string(name))
 	if err != nil {

@@ -61,7 +61,7 @@ func (c *Client) Network(ctx context.Context, name string) (there, active bool, 
 	if err != nil {
 		return false, false, err
 	}
-	network := r.pool() // of the same form
+	network := r.pool() // networks and pools have the same encoding
 	if r.err != nil {
 		return false, false, r.err
 	}
