@@ -73,6 +73,10 @@ func (b *domainBuilder) holdsBootDisk(c inventory.Controller) bool {
 }
 
 // addCards adds all network cards. MACs are unchanged, and so are models unless the profile is virtio.
+//
+// A VLAN tag gives a warning: libvirt supports tags on bridges of Open vSwitch, and on Linux bridges
+// since version
+// 11.0, and does not start the VM otherwise.
 func (b *domainBuilder) addCards() error {
 	order := b.bootOrder()
 	for _, n := range b.vm.NICs {

@@ -77,7 +77,9 @@ func New(root string, opts Options) (*Target, error) {
 }
 
 // Plan returns the names of vm's images. It returns fault.Conflict if the VM's folder exists, or if an
-// unfinished VM has the same folder name, and fault.Full if the disk space is insufficient.
+// unfinished VM has the same folder name, and fault.Full if the disk space is insufficient. It also
+// rejects
+// controllers that QEMU lacks, and a folder that is not writable.
 func (t *Target) Plan(_ context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := checkHardware(vm); err != nil {
 		return nil, err

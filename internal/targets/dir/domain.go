@@ -197,7 +197,9 @@ func sourceMetadata(vm *inventory.VM) (string, error) {
 	return string(text), err
 }
 
-// setProcessors sets CPUs, memory and clock. Windows expects the hardware clock in local time.
+// setProcessors sets CPUs, memory and clock. With KVM the CPU model is host-model, else maximum: QEMU's
+// default CPU is
+// too old for current distributions. Windows expects the hardware clock in local time.
 func (b *domainBuilder) setProcessors() error {
 	sockets, cores := b.vm.Topology()
 	// Without KVM the default is a CPU older than today's distributions accept.

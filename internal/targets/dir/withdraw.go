@@ -44,7 +44,7 @@ func (t *Target) Withdraw(_ context.Context, vm *inventory.VM) error {
 }
 
 // inUse returns fault.Conflict if a process has locked one of the images. QEMU locks the images that it
-// has open.
+// has open. It returns nil for missing images, and on file systems without locks.
 func inUse(folder string, r *Record) error {
 	for _, img := range r.Images {
 		path := filepath.Join(folder, img.File)

@@ -34,7 +34,9 @@ type address struct {
 	pki        string // folder with the client's certificates for TLS
 }
 
-// parseAddress parses an address. The error is fault.Invalid.
+// parseAddress parses an address. The default transport is unix, or TLS if there is a host, as in
+// libvirt's tools. The
+// default pool is "default". The error is fault.Invalid.
 func parseAddress(text string) (address, error) {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -149,6 +149,7 @@ func (j *job) placeImages(ctx context.Context) ([]volume, error) {
 	if err := removeVolumes(ctx, j.client, j.pools, j.VM); err != nil {
 		return nil, err
 	}
+	// Images that cannot be linked are uploaded below.
 	linked, err := j.linkAll(ctx)
 	placed := make([]volume, len(j.Images))
 	for i := range j.Images {

@@ -68,7 +68,9 @@ func dial(ctx context.Context, a address) (net.Conn, error) {
 	return dialTCP(ctx, a)
 }
 
-// dialUnix connects to the first socket that accepts.
+// dialUnix connects to the first socket that accepts. Missing permission is fault.Denied. If no socket
+// accepts, the error
+// is fault.Unreachable.
 func dialUnix(ctx context.Context, a address) (net.Conn, error) {
 	var errs []error
 	for _, path := range a.socketPaths() {

@@ -69,7 +69,7 @@ func (j *job) unlinkAll() error {
 
 // removeStaged removes the staged names of linked images, so that a running VM does not change a file
 // in the
-// staging folder.
+// staging folder. It does nothing for a remote libvirt.
 func (j *job) removeStaged() error {
 	if j.at.transport != "unix" {
 		return nil

@@ -139,7 +139,8 @@ func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, 
 }
 
 // checkRoom returns fault.Full if a pool has less space than the disks need. into contains the pool of
-// each disk.
+// each disk. Pools in
+// the file system of the staging folder are skipped, because their images are linked.
 func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	need := map[string]int64{}
 	for i, d := range vm.Disks {
@@ -180,7 +181,7 @@ func sameDevice(a, b string) bool {
 
 // Deliver creates the volumes and then the domain. A complete VM is left unchanged. After an error it
 // removes
-// what it created.
+// what it created, and joins errors of the removal to the cause.
 func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.poolFinder(), domains: p.domainFinder()}
 	r, err := j.run(ctx)
@@ -223,7 +224,9 @@ func withCleanupTimeout(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// libvirtFault gives an error of libvirt its kind and a remedy. Other errors are returned unchanged.
+// libvirtFault gives an error of libvirt its kind and a remedy: fault.Full for a full pool,
+// fault.Denied for missing
+// permission, else fault.Unsupported. Other errors are returned unchanged.
 func libvirtFault(err error) error {
 	var said *rpc.Error
 	if err == nil || fault.KindOf(err) != fault.Internal || !errors.As(err, &said) {

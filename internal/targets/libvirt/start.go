@@ -91,7 +91,9 @@ func startedMeanwhile(ctx context.Context, c *rpc.Client, d rpc.Domain) bool {
 	return err == nil && state != rpc.Off && state != rpc.Crashed
 }
 
-// checkRunning returns nil if the domain runs, else the error for its state.
+// checkRunning returns nil if the domain runs, else the error for its state. A start in progress is
+// fault.Transient, any
+// other state fault.Conflict.
 func (s starter) checkRunning(d rpc.Domain, state rpc.State, reason rpc.Reason) error {
 	switch {
 	case state == rpc.Running || state == rpc.Blocked:
@@ -125,8 +127,8 @@ func (s starter) exitError(d rpc.Domain, reason rpc.Reason) error {
 }
 
 // startError returns the error for a domain that libvirt does not start. The message is libvirt's; the
-// remedy depends
-// on the cause if it is known.
+// remedy depends on
+// the cause if it is known. Missing networks and missing KVM are checked first.
 func (s starter) startError(ctx context.Context, c *rpc.Client, d rpc.Domain, x *libvirtxml.Domain, err error) error {
 	var said *rpc.Error
 	if !errors.As(err, &said) {

@@ -168,9 +168,9 @@ func (j *job) fullError(ctx context.Context, into pool, size int64, err error) e
 	return fault.New(fault.Full, "%w", err).WithHint("make room in the volume group and run the same command again: vgs; lvs")
 }
 
-// compareVolume reads v back and compares it with src. After a difference it reads again, several
-// times: libvirt 9.0
-// was observed to report holes, or the end, in a range that it had just written.
+// compareVolume reads v back and compares it with src. After a difference it reads again, with pauses
+// from firstPause to
+// lastPause: libvirt 9.0 was observed to report holes, or the end, in a range that it had just written.
 func (j *job) compareVolume(ctx context.Context, v rpc.Volume, src disk.Source) (err error) {
 	c := &comparison{ctx: ctx, src: src, progress: j.addProgress}
 	for pause := firstPause; pause <= lastPause; pause *= 2 {

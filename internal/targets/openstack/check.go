@@ -22,7 +22,9 @@ type checker struct {
 	finder finder // finds parts of earlier deliveries
 }
 
-// checkVM returns the reason why vm cannot be delivered, or nil.
+// checkVM returns the reason why vm cannot be delivered, or nil. It stops at the first problem, in this
+// order: login,
+// role, flavor, networks, MACs, names, volume types, quota of volumes, availability zone.
 func (c checker) checkVM(ctx context.Context, vm *inventory.VM) error {
 	m, err := machineOf(targets.Definition{VM: vm}, c.opts)
 	if err != nil {

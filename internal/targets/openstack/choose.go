@@ -51,8 +51,11 @@ func (c chooser) chooseNetworks(ctx context.Context, s *session, vm *inventory.V
 	return joined, nil
 }
 
-// chooseNetwork returns the network of a card. If several networks have the name, the user must name
-// the ID.
+// chooseNetwork returns the network of a card. An entry of the map takes precedence over the default
+// network.
+//
+// A network that does not exist is fault.NotFound. If several networks have the name, the error is
+// fault.Conflict, and the user must name the ID. A VLAN or a model in the map is fault.Unsupported.
 func (c chooser) chooseNetwork(list []networks.Network, card inventory.NIC) (networks.Network, error) {
 	to := c.opts.Maps.Network(card.Network)
 	if to.VLAN != 0 || to.Model != "" {
@@ -141,7 +144,9 @@ func (c chooser) listServerZones(ctx context.Context, s *session) (names []strin
 	return names, err
 }
 
-// chooseFlavor returns the flavor of the options, or the smallest flavor that fits vm.
+// chooseFlavor returns the flavor of the options, or the smallest flavor that fits vm. The error is
+// fault.NotFound if
+// there is no such flavor.
 func (c chooser) chooseFlavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
 	var list []flavors.Flavor
 	err := c.cloud.retryCall(ctx, "list flavors", func(ctx context.Context) error {

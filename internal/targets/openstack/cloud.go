@@ -30,7 +30,9 @@ const (
 	longestPause = 2 * time.Minute
 )
 
-// cloud is a connection to an OpenStack cloud with one login. It is safe for concurrent use.
+// cloud is a connection to an OpenStack cloud with one login. It is safe for concurrent use. The first
+// request logs in;
+// the session is kept as long as the cloud. Expired tokens are renewed if the credentials allow it.
 type cloud struct {
 	name  string                                     // name for messages
 	named bool                                       // name is an entry of clouds.yaml
@@ -76,7 +78,8 @@ func newCloud(name string, o Options) (*cloud, error) {
 	}}, nil
 }
 
-// limitedTransport limits the length of answers to maxAnswer.
+// limitedTransport limits the length of answers to maxAnswer. A longer answer is cut, so that it is
+// malformed JSON.
 type limitedTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -23,8 +23,10 @@ func isTemporary(err error) bool {
 }
 
 // convertError converts an error of gophercloud to a fault, and returns the wait that the service
-// requests. The message
-// contains nothing of the request, which may contain secrets.
+// requests. If ctx has
+// ended, the error is ctx.Err(). A fault in the chain is returned unchanged.
+//
+// The message contains nothing of the request, which may contain secrets.
 func (c *cloud) convertError(ctx context.Context, what string, err error) (time.Duration, error) {
 	var own *fault.Error
 	var status gophercloud.ErrUnexpectedResponseCode
@@ -42,7 +44,9 @@ func (c *cloud) convertError(ctx context.Context, what string, err error) (time.
 	return 0, c.networkError(what, err)
 }
 
-// statusError converts an answer with an error status.
+// statusError converts an answer with an error status. The remedy depends on the kind. The returned
+// wait is zero for
+// errors of authentication, permission and quota, because a repetition does not help.
 func (c *cloud) statusError(what string, r gophercloud.ErrUnexpectedResponseCode) (time.Duration, error) {
 	text := errorText(r.Body)
 	if text == "" {
@@ -116,7 +120,11 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(min(seconds, 1<<20))*time.Second, longestPause)
 }
 
-// networkError converts an error without an answer, or with a malformed one.
+// networkError converts an error without an answer, or with a malformed one. A service that is missing
+// in the catalog is
+// fault.NotFound, malformed JSON is fault.Corrupt, and an untrusted certificate is fault.Denied. Other
+// network errors
+// are fault.Unreachable, and all remaining errors of gophercloud are fault.Invalid.
 func (c *cloud) networkError(what string, err error) error {
 	var invalid *tls.CertificateVerificationError
 	var syntax *json.SyntaxError

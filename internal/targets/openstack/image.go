@@ -32,8 +32,10 @@ func newID() string {
 type imageSender struct{ *delivery }
 
 // uploadVerified uploads the image of the i-th disk and returns its ID after Glance's hash of it is
-// equal. It removes
-// images of failed attempts.
+// equal.
+//
+// After an aborted or damaged upload it removes the image and tries again with a new ID, up to
+// uploadTries times.
 func (w imageSender) uploadVerified(ctx context.Context, i int) (string, error) {
 	if err := w.removeLeftovers(ctx, i); err != nil {
 		return "", err
@@ -72,7 +74,9 @@ func (w imageSender) removeLeftovers(ctx context.Context, i int) error {
 	return nil
 }
 
-// uploadOnce is one attempt of an upload.
+// uploadOnce is one attempt of an upload: it creates the image object, sends the data and verifies
+// Glance's hash.
+// If the token expires during the upload, the error is fault.Transient.
 func (w imageSender) uploadOnce(ctx context.Context, id string, i int) error {
 	body, err := openBody(ctx, w.Delivery, w.imageOf(i), w.opts.Format, w.progress.Sent)
 	if err != nil {
@@ -143,7 +147,9 @@ func (w imageSender) createImage(ctx context.Context, id string, i int, format s
 // errDiffers marks the error for an image that differs from the sent data.
 var errDiffers = errors.New("the image differs from the sent data")
 
-// verifyImage waits until Glance has stored an image, and compares its hash with the sent data.
+// verifyImage waits until Glance has stored an image, and compares its hash with the sent data. If
+// Glance deletes the
+// image, or does not store it within an hour, the error is fault.Transient.
 func (w imageSender) verifyImage(ctx context.Context, id string, body *body) error {
 	for look := 0; look < shortWait; look++ {
 		img, err := w.readImage(ctx, id)
@@ -163,7 +169,9 @@ func (w imageSender) verifyImage(ctx context.Context, id string, body *body) err
 	return fault.New(fault.Transient, "image %s does not become active", id).WithHint("the cloud's administrator can find the cause in Glance's log")
 }
 
-// compareHash compares length and hash. If Glance uses an unknown algorithm, it adds a warning.
+// compareHash compares length and hash. A difference is fault.Corrupt and errDiffers. If Glance uses an
+// algorithm that
+// decamp does not compute, it adds a warning and compares only the length.
 func (w imageSender) compareHash(img *images.Image, body *body) error {
 	algorithm, _ := img.Properties["os_hash_algo"].(string)
 	theirs, _ := img.Properties["os_hash_value"].(string)
@@ -189,7 +197,9 @@ func (w imageSender) readImage(ctx context.Context, id string) (img *images.Imag
 	return img, err
 }
 
-// makeImage uploads the only disk as the record, for boot=image.
+// makeImage uploads the only disk as the record, for boot=image. It sets the final name and the mark of
+// completion in
+// one request.
 func (w *delivery) makeImage(ctx context.Context) error {
 	id, err := (imageSender{w}).uploadVerified(ctx, 0)
 	if err != nil {

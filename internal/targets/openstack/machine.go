@@ -28,7 +28,9 @@ const gib = 1 << 30
 // gibibytes returns the size in GiB of the volume for a disk, rounded up.
 func gibibytes(bytes int64) int { return int((bytes + gib - 1) / gib) }
 
-// machineOf returns the machine for def. It sends no request.
+// machineOf returns the machine for def. It sends no request. Check and Deliver both use it, so that
+// its errors appear
+// before the copy.
 func machineOf(def targets.Definition, o Options) (*machine, error) {
 	b := &builder{vm: def.VM, def: def, machine: machine{name: nameOf(o.Maps.Name(def.VM.Name)), properties: map[string]string{}, boot: bootDisk(def.VM)}}
 	if o.Boot == fromImage && len(def.VM.Disks) != 1 {
@@ -79,9 +81,12 @@ func bootDisk(vm *inventory.VM) int {
 	return vm.Seated()[0]
 }
 
-// setDiskBus chooses the bus of all disks, because a server in Nova has only one. SATA is in every
-// QEMU, and most guests
-// have a driver for it. Distributions build QEMU without PVSCSI.
+// setDiskBus chooses the bus of all disks, because a server in Nova has only one.
+//
+// With virtio hardware it is virtio-scsi or virtio-blk. A BIOS guest with at most three disks, all on
+// IDE, keeps IDE.
+// Others get SATA: every QEMU has it, and most guests have a driver for it. Distributions build QEMU
+// without PVSCSI.
 func (b *builder) setDiskBus() error {
 	b.bus = "sata"
 	switch b.def.Hardware {
@@ -115,7 +120,9 @@ func (b *builder) setDiskBus() error {
 	return nil
 }
 
-// setCardModel chooses the model of all cards, because a server in Nova has only one.
+// setCardModel chooses the model of all cards, because a server in Nova has only one: virtio, e1000 if
+// the first card
+// has that model, or e1000e. It adds a warning for each card whose model changes.
 func (b *builder) setCardModel() error {
 	if len(b.vm.NICs) == 0 {
 		return nil
@@ -138,7 +145,9 @@ func (b *builder) setCardModel() error {
 	return nil
 }
 
-// setFirmware sets firmware, secure boot and TPM.
+// setFirmware sets firmware, secure boot and TPM. EFI variables are not carried over, and a TPM starts
+// empty; both give
+// a warning.
 func (b *builder) setFirmware() error {
 	p := b.properties
 	if !b.isEFI() {
@@ -159,7 +168,9 @@ func (b *builder) setFirmware() error {
 	return nil
 }
 
-// setGuestProperties sets the CPU topology and the properties of the detected guest.
+// setGuestProperties sets the CPU topology and the properties of the guest. The detected system takes
+// precedence over
+// the guest ID in vSphere.
 func (b *builder) setGuestProperties() error {
 	p := b.properties
 	sockets, cores := b.vm.Topology()

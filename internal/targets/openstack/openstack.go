@@ -135,7 +135,9 @@ func (o *Options) parameterFields() map[string]*string {
 // Parameters returns the names of the parameters of an address in alphabetical order.
 func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameterFields())) }
 
-// parseQuery sets the options from the query of an address. The error is fault.Invalid.
+// parseQuery sets the options from the query of an address. The error is fault.Invalid for unknown and
+// repeated
+// parameters, and for values that do not match parameterPatterns.
 func (o *Options) parseQuery(query url.Values) error {
 	into := o.parameterFields()
 	if query.Has("start") {
@@ -174,7 +176,8 @@ func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look 
 	return p.newChecker().examineAspect(ctx, a)
 }
 
-// Withdraw removes everything that was created for vm.
+// Withdraw removes everything that was created for vm. It returns after no service lists a part of vm
+// any more.
 func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	s, err := p.cloud.session(ctx)
 	if err != nil {

@@ -22,7 +22,8 @@ func (w *delivery) portName(i int) string { return fmt.Sprintf("%s-net%d", w.mac
 // portMaker creates the ports of a VM's cards.
 type portMaker struct{ *delivery }
 
-// makePorts creates a port for each card, or reuses it. It removes other ports of earlier deliveries.
+// makePorts creates a port for each card, or reuses it, and sets w.ports. It removes other ports of
+// earlier deliveries.
 func (w portMaker) makePorts(ctx context.Context) error {
 	there, err := w.finder.portsOf(ctx, w.session, w.VM)
 	if err != nil {
@@ -138,9 +139,9 @@ func (w portMaker) lookForPort(ctx context.Context, i int) (*ports.Port, error) 
 	return nil, err
 }
 
-// fixedAddresses returns the static addresses of a card that are in a subnet of its network. Neutron
-// drops packets
-// with other source addresses.
+// fixedAddresses returns the static addresses of a card that are in a subnet of its network. It adds a
+// warning for each
+// other address, because Neutron drops packets with an address that the port does not have.
 func (w portMaker) fixedAddresses(ctx context.Context, card inventory.NIC, on networks.Network) ([]ports.IP, error) {
 	wanted := guestAddresses(w.Definition, card)
 	if len(wanted) == 0 {

@@ -11,7 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// createServer sends one request for the server and sets w.server.
+// createServer sends one request for the server and sets w.server. The server gets the ports in the
+// order of the cards.
+// The networks are "none" if there are no cards; otherwise Nova would add one.
 func (w *starter) createServer(ctx context.Context) error {
 	metadata, _ := tagMetadata(w.VM)
 	maps.Copy(metadata, sourceMetadata(w.VM))
@@ -86,7 +88,9 @@ func (w *starter) powerOn(ctx context.Context) error {
 	return err
 }
 
-// clearServer deletes a server that never ran, and waits until its volumes and ports are free.
+// clearServer deletes a server that never ran, and waits until its volumes and ports are free. The
+// error is
+// fault.Transient if the server exists after shortWait polls.
 func (w *starter) clearServer(ctx context.Context, id string) error {
 	for range shortWait {
 		list, err := w.finder.serversOf(ctx, w.session, w.VM)
@@ -109,6 +113,7 @@ func (w *starter) clearServer(ctx context.Context, id string) error {
 
 // waitVolumesFree waits until no volume is attached to the server. Nova detaches volumes after it has
 // deleted the server.
+// The error is fault.Transient after shortWait polls.
 func (w *starter) waitVolumesFree(ctx context.Context, server string) error {
 	for range shortWait {
 		list, err := w.finder.volumesOf(ctx, w.session, w.VM)

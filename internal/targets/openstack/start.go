@@ -29,6 +29,7 @@ func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Star
 	if err != nil {
 		return targets.Started{}, err
 	}
+	// A server from an earlier call of Start is reused.
 	for _, step := range []func(context.Context, *found) error{w.loadDelivered, w.findServer, w.makeServer} {
 		if err := step(ctx, there); err != nil {
 			return targets.Started{}, err

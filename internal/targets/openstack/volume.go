@@ -33,7 +33,9 @@ func (w *delivery) imageOf(i int) targets.Image {
 	return w.Images[at]
 }
 
-// ensureVolume creates or finds the volume of the i-th disk, and returns its ID.
+// ensureVolume creates or finds the volume of the i-th disk, and returns its ID. It uploads the image
+// only if there is no
+// usable volume. It fails after volumeTries volumes have ended in an error.
 func (w *delivery) ensureVolume(ctx context.Context, i int) (string, error) {
 	failed, uploaded := 0, ""
 	for try := 1; ; try++ {
@@ -91,8 +93,9 @@ func (w *delivery) createVolume(ctx context.Context, i int, image string) error 
 }
 
 // settleVolumes waits until no volume of the i-th disk changes its state, and returns the usable one,
-// or nil. It deletes
-// all others; bad counts those with an error.
+// or nil. A volume is
+// usable if it is available and was created from the same plan. All others are deleted; bad counts
+// those with an error.
 func (w *delivery) settleVolumes(ctx context.Context, i int) (v *volumes.Volume, bad int, err error) {
 	seen := map[string]bool{}
 	for look := 0; ; look++ {
@@ -139,7 +142,9 @@ func isChanging(status string) bool {
 	return slices.Contains([]string{"creating", "downloading", "deleting", "uploading", "detaching", "attaching", "retyping", "backing-up", "restoring-backup"}, status)
 }
 
-// finishVolume sets the properties that Cinder did not copy from the image, and deletes the image.
+// finishVolume sets the properties that Cinder did not copy from the image, and deletes the image. On
+// Ceph the volume may
+// depend on the image; then the image stays, and a warning is added.
 func (w *delivery) finishVolume(ctx context.Context, v volumes.Volume, i int) error {
 	if i == w.machine.boot {
 		if err := w.makeBootable(ctx, v); err != nil {

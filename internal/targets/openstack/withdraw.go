@@ -27,7 +27,7 @@ const imageLooks = 20
 
 // removeAll removes the server, volumes, ports and images of vm. A part that a foreign server uses, and
 // a running server,
-// are fault.Conflict.
+// are fault.Conflict. If parts still exist after shortWait polls, the error is fault.Transient.
 func (r remover) removeAll(ctx context.Context, s *session, vm *inventory.VM) error {
 	for look, nothing := 0, 0; look < shortWait; look++ {
 		there, err := r.findParts(ctx, s, vm)
@@ -54,7 +54,9 @@ func (r remover) removeAll(ctx context.Context, s *session, vm *inventory.VM) er
 		WithHint("list its volumes: openstack%s volume list --property %s=%s", r.cloud.cloudOption(), sourceKey, sourceID(vm))
 }
 
-// removeFound deletes the parts on which no other part depends.
+// removeFound deletes the parts on which no other part depends: first servers, then ports and volumes,
+// then images. It
+// returns after the first of these stages that had parts, and the caller lists the parts again.
 func (r remover) removeFound(ctx context.Context, s *session, there *found) error {
 	for _, v := range there.servers {
 		if err := r.removeServer(ctx, s, v); err != nil {

@@ -20,7 +20,9 @@ type checker struct {
 	opts Options // options of the platform
 }
 
-// checkVM returns the reason why vm cannot be delivered, or nil.
+// checkVM returns the reason why vm cannot be delivered, or nil. It stops at the first problem, in this
+// order: hardware,
+// login, version, node, name, storages, privileges, networks, free space.
 func (c checker) checkVM(ctx context.Context, vm *inventory.VM) error {
 	m, err := Config(targets.Definition{VM: vm}, c.opts)
 	if err != nil {
@@ -202,7 +204,9 @@ func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 	return nil
 }
 
-// neededPrivileges returns the privileges for a delivery by path.
+// neededPrivileges returns the privileges for a delivery by path. vmid is any free VMID. SDN.Use is
+// needed on bridges;
+// a VNet is listed only if the token has it.
 func (c checker) neededPrivileges(vm *inventory.VM, vmid int, t requirements) map[string][]string {
 	guest := []string{
 		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",

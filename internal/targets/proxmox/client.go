@@ -123,7 +123,7 @@ func (c *client) call(ctx context.Context, method, path string, form url.Values,
 
 // send sends a request with the token and decodes the answer into data, which may be nil. It records
 // the difference of
-// the clocks.
+// the clocks. An answer that is too long or malformed is fault.Corrupt.
 func (c *client) send(req *http.Request, data any) error {
 	what := req.Method + " " + strings.TrimPrefix(req.URL.Path, "/api2/json")
 	req.Header.Set("Authorization", "PVEAPIToken="+string(c.token))
@@ -165,7 +165,9 @@ func decodeAnswer(text []byte, data any) error {
 	return json.Unmarshal(answer.Data, data)
 }
 
-// networkError returns the error for a request without an answer.
+// networkError returns the error for a request without an answer: ctx.Err() if ctx has ended,
+// fault.Denied for an
+// untrusted certificate, else fault.Unreachable.
 func (c *client) networkError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -50,7 +50,9 @@ func (w *delivery) newReceipt(g *found) platform.Receipt {
 // checkImages returns fault.Conflict if the finished guest contains other images.
 func (w *delivery) checkImages(g *found) error { return g.madeOf(w.VM, w.images) }
 
-// createGuest creates the guest without disks, marked as unfinished, with a free VMID.
+// createGuest creates the guest without disks, marked as unfinished, with a free VMID. If another
+// client takes the VMID
+// first, it tries again with the next one, up to createTries times.
 func (w *delivery) createGuest(ctx context.Context, base []Param, plan string) (*found, error) {
 	list, err := w.guests.listGuests(ctx)
 	if err != nil {

@@ -42,6 +42,8 @@ func markLine(vm *inventory.VM, vmid int) string {
 }
 
 // guestDescription returns the description of a guest: the mark, the status, and information for users.
+// It cuts the
+// text at maxDescription bytes.
 func guestDescription(vm *inventory.VM, vmid int, is guestStatus) string {
 	text := markLine(vm, vmid) + "\n"
 	if is.plan != "" {

@@ -124,7 +124,9 @@ func variablesOf(option string) (string, error) {
 	return "", fault.New(fault.Unsupported, "the EFI disk is %q, which does not have type 4m", fault.Line(option))
 }
 
-// variables changes the content of an EFI disk.
+// variables changes the content of an EFI disk. After a failed write, begun is set, and the caller must
+// restore the
+// original content.
 type variables struct {
 	state         efi.State // boot entries to add
 	before, after []byte    // content of the disk; nil until it is read

@@ -90,9 +90,12 @@ func singleGuest(vm *inventory.VM, ours []found) (*found, error) {
 		WithHint("choose one of them, and remove the tag %s from the others: qm set VMID --tags ''", ownTag(vm))
 }
 
-// destroyGuest removes a guest, whose mark the caller has verified, with the volumes in its options.
-// Volumes that only
-// have its VMID in their names may belong to an earlier guest with the same VMID, and stay.
+// destroyGuest removes a guest, whose mark the caller has verified, with the volumes in its options. It
+// first stops this
+// token's tasks for the guest. A running or protected guest is fault.Conflict.
+//
+// Volumes that only have its VMID in their names may belong to an earlier guest with the same VMID, and
+// stay.
 func (c guestClient) destroyGuest(ctx context.Context, g *found) error {
 	if err := c.api.stopTasks(ctx, g.node, g.vmid); err != nil {
 		return err

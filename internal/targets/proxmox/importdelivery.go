@@ -135,8 +135,9 @@ func (w *importDelivery) deliverDisk(ctx context.Context, g *found, d Disk) (err
 	return w.importDisk(ctx, g, d, u)
 }
 
-// importDisk imports an upload as a disk of the guest. After a lost answer it checks the guest before
-// it tries again.
+// importDisk imports an upload as a disk of the guest. After a lost answer it waits for the node's
+// tasks, and checks the
+// guest before it tries again.
 func (w *importDelivery) importDisk(ctx context.Context, g *found, d Disk, u upload) error {
 	value := fmt.Sprintf("%s:0,import-from=%s%s", d.On, u.volumeID(), d.Words)
 	for try := 1; ; try++ {

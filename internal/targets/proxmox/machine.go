@@ -35,13 +35,14 @@ type Machine struct {
 	Warnings []inventory.Warning // differences from the source VM
 }
 
-// Config returns the guest's definition, with a warning for each difference from the source VM. It
-// follows Proxmox's import
-// from ESXi. In addition it keeps the serial number of the VM and its disks, CD-ROMs in the boot order,
-// the virtual TPM,
-// Secure Boot, and whether a card is connected. If Proxmox's import would use a controller for which
-// the guest has no
-// driver, Config uses SATA, or virtio-scsi for Linux.
+// Config returns the guest's definition, with a warning for each difference from the source VM. def may
+// have no images.
+//
+// Config follows Proxmox's import from ESXi. In addition it keeps the serial number of the VM and its
+// disks, CD-ROMs in
+// the boot order, the virtual TPM, Secure Boot, and whether a card is connected. If Proxmox's import
+// would use a
+// controller for which the guest has no driver, Config uses SATA, or virtio-scsi for Linux.
 func Config(def targets.Definition, o Options) (Machine, error) {
 	if def.VM == nil {
 		return Machine{}, fault.New(fault.Internal, "define a guest without a VM")

@@ -25,9 +25,9 @@ func (c *client) readVersion(ctx context.Context) (string, error) {
 	return v.Version, err
 }
 
-// checkVersion returns fault.Unsupported if the release does not accept uploads of disks. It does
-// nothing for a delivery
-// over SSH.
+// checkVersion returns fault.Unsupported if the release does not accept uploads of disks. A version
+// that it cannot parse
+// is fault.Corrupt. It does nothing for a delivery over SSH.
 func (c checker) checkVersion(version string) error {
 	if c.opts.isDirect() {
 		return nil

@@ -46,7 +46,8 @@ func (o Options) dialNode(command string) (net.Conn, error) {
 	return conn, nil
 }
 
-// parseLogin parses USER@HOST:PORT; the default user is root.
+// parseLogin parses USER@HOST:PORT; the default user is root. Names that ssh would parse as options are
+// fault.Invalid.
 func parseLogin(text string) (ssh.Login, error) {
 	user, host, found := strings.Cut(text, "@")
 	if !found {
@@ -80,6 +81,8 @@ type nodeShell struct {
 
 // openSession runs node.pl and reads its first line. mode is "check", "write" or "sum". volume may be
 // empty for "check".
+//
+// It fails if the line does not arrive within nodeTimeout. The caller closes the session's connection.
 func (h nodeShell) openSession(ctx context.Context, mode, volume string) (*session, error) {
 	command := "exec perl -e " + fault.Quote(onNode) + " " + mode + " " + fault.Quote(h.node)
 	if volume != "" {
@@ -132,7 +135,9 @@ func noAnswer(err error) error {
 	return fault.New(fault.Unreachable, "no answer: %w", err).WithHint("test the login: ssh -o BatchMode=yes NODE pvesm status")
 }
 
-// nodeRefusal returns the error for a reason that node.pl reports.
+// nodeRefusal returns the error for a reason that node.pl reports. why is a keyword, words the rest of
+// the line, and node
+// the expected node.
 func nodeRefusal(why, words, node string) error {
 	switch why {
 	case "node":
@@ -169,7 +174,9 @@ type nodeVolume struct {
 	sums *session // session in the mode "sum"
 }
 
-// openVolume opens a volume on the node for writing. The caller closes it.
+// openVolume opens a volume on the node for writing. It runs two sessions: qemu-nbd, and a program that
+// computes sums.
+// The caller closes the volume.
 func (h nodeShell) openVolume(ctx context.Context, volume string) (*nodeVolume, error) {
 	w, err := h.openSession(ctx, "write", volume)
 	if err != nil {

@@ -73,6 +73,7 @@ func (w *sshDelivery) deliver(ctx context.Context) (platform.Receipt, error) {
 		}
 		return w.newReceipt(g), errors.Join(w.checkImages(g), w.removeRecords())
 	}
+	// Volumes that Prepare has filled are kept after an error.
 	early := g != nil && g.plan == earlyPlan
 	if g, err = w.completeGuest(ctx, g); err != nil {
 		if early {
@@ -110,6 +111,9 @@ func (w *sshDelivery) completeGuest(ctx context.Context, g *found) (*found, erro
 // reserveGuest returns the unfinished guest to fill: g if it was begun over SSH, else a new one. The
 // guest reserves its
 // VMID, and so the names of its volumes.
+//
+// If g was moved to another node, the error is fault.Conflict. A guest that an import has begun is
+// removed.
 func (w *sshDelivery) reserveGuest(ctx context.Context, g *found, plan string) (*found, error) {
 	if g != nil && g.isDirect() {
 		if g.node != w.node {
@@ -154,7 +158,9 @@ func (w *sshDelivery) fillVolumes(ctx context.Context, g *found, early bool) ([]
 // recordOf returns the path of the record of verified chunks for an image.
 func recordOf(img targets.Image) string { return img.Manifest + ".delivered" }
 
-// fillVolume fills the volume of one image and returns its name.
+// fillVolume fills the volume of one image and returns its name. The record of verified chunks is next
+// to the image's
+// manifest.
 func (w *sshDelivery) fillVolume(ctx context.Context, g *found, img targets.Image, on storage, early bool) (_ string, err error) {
 	record, err := w.openRecord(ctx, g, img, on)
 	if err != nil {
@@ -313,7 +319,9 @@ func (w *sshDelivery) defineGuest(ctx context.Context, g *found, volumes []strin
 	}
 }
 
-// missingOptions returns the options to set in a guest that has config, and those to delete.
+// missingOptions returns the options to set in a guest that has config, and those to delete. EFI disk
+// and TPM are volumes,
+// which Proxmox would create again, so existing ones are left out.
 func (w *sshDelivery) missingOptions(config map[string]string, volumes []string) []Param {
 	var params []Param
 	wanted := map[string]bool{}

@@ -43,7 +43,8 @@ func (s starter) startGuest(ctx context.Context, def targets.Definition) (target
 	return targets.Started{Console: s.consoleCommand(g, config)}, nil
 }
 
-// finishedGuest returns the complete guest for def. Other cases are errors.
+// finishedGuest returns the complete guest for def. An unfinished guest, or one with other images, is
+// fault.Conflict.
 func (s starter) finishedGuest(ctx context.Context, def targets.Definition) (*found, error) {
 	g, err := s.guests.findGuest(ctx, def.VM)
 	switch {
@@ -60,7 +61,9 @@ func (s starter) finishedGuest(ctx context.Context, def targets.Definition) (*fo
 	return g, nil
 }
 
-// missingError returns the error if there is no guest for vm.
+// missingError returns the error if there is no guest for vm: fault.Conflict if a foreign guest has its
+// name, else
+// fault.NotFound.
 func (s starter) missingError(ctx context.Context, vm *inventory.VM) error {
 	list, err := s.guests.listGuests(ctx)
 	if err != nil {
@@ -213,7 +216,7 @@ var startCauses = []struct {
 
 // startError returns the error of a failed start. It adds the line of the log that contains the cause,
 // which is rarely the
-// last one, and its remedy.
+// last one, and its remedy. A missing privilege is fault.Denied, with the command that grants it.
 func (s starter) startError(ctx context.Context, g *found, task upid, err error) error {
 	if fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin) {
 		return fault.New(fault.Denied, "%w", err).

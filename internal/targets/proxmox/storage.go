@@ -43,7 +43,9 @@ func (c storageClient) list(ctx context.Context) ([]storage, error) {
 	return list, err
 }
 
-// forDisks returns the storage with a name if it can contain disks.
+// forDisks returns the storage with a name. If it does not exist, the error is fault.NotFound. If it
+// does not allow disks,
+// it is fault.Invalid, and if it is inactive, fault.Transient.
 func (c storageClient) forDisks(name string, list []storage) (storage, error) {
 	for _, s := range list {
 		if s.ID != name {
@@ -59,7 +61,8 @@ func (c storageClient) forDisks(name string, list []storage) (storage, error) {
 }
 
 // forUploads returns the storage for uploads: the wanted one, or the one with the most space if wanted
-// is empty.
+// is empty. If no
+// storage allows uploads, the error is fault.Invalid, with the command that allows them.
 func (c storageClient) forUploads(wanted string, list []storage) (storage, error) {
 	var best storage
 	for _, s := range list {

@@ -45,7 +45,8 @@ func (u upid) apiPath() (string, error) {
 }
 
 // awaitTask waits until a task has ended, and returns its error. warned reports whether its log
-// contains warnings.
+// contains warnings. If ctx
+// ends first, the task continues on the node.
 func (c *client) awaitTask(ctx context.Context, task upid) (warned bool, err error) {
 	path, err := task.apiPath()
 	if err != nil {
@@ -66,7 +67,8 @@ func (c *client) awaitTask(ctx context.Context, task upid) (warned bool, err err
 }
 
 // taskError returns the error of an ended task, with the last line of its log. It returns nil for
-// success.
+// success. The kind
+// follows from both texts.
 func (c *client) taskError(ctx context.Context, path, exit string) error {
 	if exit == "OK" || strings.HasPrefix(exit, "WARNINGS") {
 		return nil

@@ -55,8 +55,9 @@ type uploadClient struct {
 
 // uploadFile uploads a file, and waits until the node has verified its hash and moved it to the
 // storage. It replaces an older
-// file with that name. sent receives the number of bytes, and a negative number if the upload is
-// repeated.
+// file with that name. After a temporary error it uploads the file again, up to uploadTries times.
+//
+// sent receives the number of bytes, and a negative number if the upload is repeated.
 func (c uploadClient) uploadFile(ctx context.Context, u upload, sent func(n int64)) error {
 	for try := 1; ; try++ {
 		task, err := c.sendFile(ctx, u, sent)

@@ -78,8 +78,9 @@ func (c volumeClient) listOwn(ctx context.Context, vm *inventory.VM, storage str
 	return ours, err
 }
 
-// allocateVolume creates a volume and returns its ID. After a lost answer it reads the storage before
-// it tries again.
+// allocateVolume creates a volume and returns its ID. The size is rounded up to whole KiB, the unit of
+// the API. After a
+// lost answer it reads the storage before it tries again.
 func (c volumeClient) allocateVolume(ctx context.Context, vm *inventory.VM, vmid int, img targets.Image, on storage) (string, error) {
 	name := newVolumeName(vm, vmid, img, on.storesFiles())
 	params := []Param{

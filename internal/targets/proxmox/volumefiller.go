@@ -66,7 +66,9 @@ type piece struct {
 	sum   sum           // expected answer of the node when it reads the chunk back
 }
 
-// run processes all chunks once. It can be called again with a new connection after an error.
+// run processes all chunks once. It can be called again with a new connection after an error; verified
+// chunks are not
+// written again. A volume that is smaller than the image is fault.Corrupt.
 func (f *volumeFiller) run(ctx context.Context) error {
 	info := f.record.Info()
 	if f.volume.Size() < info.Size {
@@ -123,10 +125,12 @@ func (f *volumeFiller) newPiece(chunk int64) (*piece, error) {
 
 // writeBatch writes pieces, has the node read them back, and records them. Pieces that differ are
 // written once more.
+// If they differ again, the error is fault.Corrupt.
 func (f *volumeFiller) writeBatch(ctx context.Context, batch []*piece) error {
 	if len(batch) == 0 {
 		return nil
 	}
+	// The record must not list a chunk that is being changed, because a crash can follow at any point.
 	if err := f.dropRecorded(batch); err != nil {
 		return err
 	}
@@ -186,7 +190,9 @@ func (f *volumeFiller) writePieces(ctx context.Context, batch []*piece) error {
 	return f.volume.Flush(ctx)
 }
 
-// writePiece reads a chunk of the image, verifies its hash and writes it.
+// writePiece reads a chunk of the image and writes it. If the hash of the chunk is known, a difference
+// is
+// fault.Corrupt. Otherwise the hash of the data is used from then on.
 func (f *volumeFiller) writePiece(ctx context.Context, p *piece) error {
 	if p.zero {
 		return f.volume.Zero(ctx, p.r)

@@ -47,7 +47,9 @@ func deliversBytes(t *testing.T, h Harness, format targets.Format) {
 	mustDeliver(t, site, stageVM(t, newVM(), format))
 }
 
-// deliversHardware delivers VMs with different hardware and withdraws them.
+// deliversHardware delivers VMs with different hardware and withdraws them: several sockets, EFI,
+// secure boot with a TPM,
+// no disks, and SATA with one card and a CD-ROM drive.
 func deliversHardware(t *testing.T, h Harness) {
 	vms := map[string]*inventory.VM{
 		"bios":     changeVM(newVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 4, 2, 768 }),
@@ -70,7 +72,9 @@ func deliversHardware(t *testing.T, h Harness) {
 	}
 }
 
-// deliversAgain verifies that a second Deliver returns the same receipt and changes nothing.
+// deliversAgain verifies that a second Deliver returns the same receipt and changes nothing. A run
+// calls Deliver again if
+// it crashed before it recorded the receipt.
 func deliversAgain(t *testing.T, h Harness) {
 	site := h.New(t)
 	d := stageVM(t, newVM(), targets.Raw)
@@ -169,7 +173,9 @@ func (s badSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 // Hints returns no hints, so that callers use ReadAt.
 func (s badSource) Hints() disk.Hints { return disk.Hints{} }
 
-// mustDeliver delivers d, verifies the VM and the receipt, and returns the receipt.
+// mustDeliver delivers d, verifies the VM and the receipt, and returns the receipt. Each warning of the
+// receipt must have
+// a code, a text and a remedy.
 func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := site.Place.Deliver(t.Context(), d)
@@ -204,7 +210,9 @@ func verifyVM(t *testing.T, site Site, d platform.Delivery) Seen {
 	return found[0]
 }
 
-// compareVM compares the hardware and all bytes of the disks of a delivered VM with its source.
+// compareVM compares the hardware and all bytes of the disks of a delivered VM with its source. The VM
+// must be off, and
+// must not start with its host.
 func compareVM(t *testing.T, got Seen, vm *inventory.VM) {
 	t.Helper()
 	if got.Running {

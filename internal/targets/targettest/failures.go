@@ -86,7 +86,7 @@ func callsAreCanceled(t *testing.T, h Harness) {
 
 // survivesDeath loses all calls after the n-th, as a killed process would. The next Deliver must
 // complete the VM,
-// and Withdraw must remove everything.
+// and Withdraw must remove everything. A VM that already has all its disks must be complete.
 func survivesDeath(t *testing.T, h Harness) {
 	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 		before := site.Things(t)
@@ -121,6 +121,8 @@ func survivesDeath(t *testing.T, h Harness) {
 }
 
 // eachCall runs try in a subtest with a new site for each call that a delivery makes. n counts from 1.
+// It is skipped in
+// short mode, because the number of deliveries is that of the calls.
 func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d platform.Delivery, n int)) {
 	if testing.Short() {
 		t.Skip("delivers once for each call")

@@ -35,7 +35,9 @@ func (t *Tap) Fate() Fate {
 	return t.hook(t.n)
 }
 
-// RoundTrip sends the request unless its fate is Lost. It drops the response if the fate is Unanswered.
+// RoundTrip implements http.RoundTripper. It sends the request unless its fate is Lost. It drops the
+// response if the fate
+// is Unanswered.
 func (t *Tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	fate := t.Fate()
 	if fate == Lost {

@@ -106,7 +106,8 @@ func (v *verifier) explainFailure(i int, one *Image, err error) error {
 }
 
 // verifyImage compares an image with its manifest, and the manifest with vm.json. It then writes the
-// audit files.
+// audit files. If the
+// root hash of the manifest differs from vm.json, the error is fault.Corrupt.
 func (v *verifier) verifyImage(ctx context.Context, img targets.Image) (_ Image, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
@@ -181,6 +182,8 @@ func (v *verifier) auditName(img targets.Image) string {
 }
 
 // File verifies an image that decamp convert wrote against the manifest next to it. It writes nothing.
+// A corrupt image
+// that was modified after the manifest was written is fault.Changed.
 func File(ctx context.Context, path string, progress func(manifest.Progress)) (found Image, err error) {
 	found = Image{File: filepath.Base(path)}
 	found.Report, err = readBack(ctx, path, progress)
