@@ -85,7 +85,7 @@ func TestDoctorOfProxmox(t *testing.T) {
 	r := newRig(t)
 	s, to := proxmoxNode(t, pve.Config{})
 	wants(t, r.told(to), "ok place-login: node pve1: it is online", "ok place-parts: Proxmox VE 8.4", "ok place-storage: disks: storage local-lvm is of type lvmthin",
-		"ok place-storage: uploads: storage local ", "ok place-network: a bridge", "ok place-rights: all privileges", "ok place-clock: from ours")
+		"ok place-storage: uploads: storage local ", "ok place-network: a bridge", "ok place-rights: all privileges", "ok place-clock: from the local clock")
 
 	names := writeFile(t, "map.yaml", "networks: {prod: vmbr9, 'dv-*': 'br-*'}\nstorages: {ssd1: nvme, ssd2: local}\n")
 	wants(t, r.told(to, "--map", names), "failure place-network: network prod: node pve1 has no bridge vmbr9",
@@ -94,7 +94,7 @@ func TestDoctorOfProxmox(t *testing.T) {
 	wrong := strings.Replace(to, "token=", "token="+writeFile(t, "wrong", "root@pam!decamp=99999999-2222-3333-4444-555555555555")+"&was=", 1)
 	wrong, _, _ = strings.Cut(wrong, "&was=")
 	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure place-login: token")
-	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure place-login: is not the pinned one")
+	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure place-login: has another fingerprint")
 	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure place-login: has no node pve7; there are: pve1", "ok place-login: it answers")
 	s.Close()
 	wants(t, r.told(to), "failure place-login: systemctl status pveproxy")
@@ -103,7 +103,7 @@ func TestDoctorOfProxmox(t *testing.T) {
 func TestDoctorOfAProxmoxThatIsNotRight(t *testing.T) {
 	r := newRig(t)
 	_, to := proxmoxNode(t, pve.Config{Skew: time.Hour, Version: "8.1.0"})
-	wants(t, r.told(to), "warning place-clock: apart look at both: timedatectl", "failure place-parts: Proxmox VE 8.1.0 takes no uploads")
+	wants(t, r.told(to), "warning place-clock: check both: timedatectl", "failure place-parts: Proxmox VE 8.1.0 does not accept uploads")
 	_, to = proxmoxNode(t, pve.Config{Tokens: []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: pve.ACL{
 		"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}, "/nodes": {"Sys.Audit"}, "/sdn": {"SDN.Use"},
 	}}}})
@@ -122,7 +122,7 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	reach(c, file)
 	wants(t, r.told("openstack:lab?network=lan"), "ok place-login: Keystone answers", "ok place-storage: quota of volumes", "ok place-network: there is a network", "ok place-rights: may do more than read")
 	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure place-network: there is no network moon",
-		"failure place-storage: there is no type of volumes gold", "failure place-parts: there is no flavor huge", "failure place-parts: there is no availability zone mars")
+		"failure place-storage: there is no volume type gold", "failure place-parts: there is no flavor huge", "failure place-parts: there is no availability zone mars")
 	reach(c, strings.ReplaceAll(file, openstack.Password, "wrong"))
 	wants(t, r.told("openstack:lab?network=lan"), "failure place-login: token issue")
 	reach(c, file)
@@ -147,7 +147,7 @@ func TestDoctorOfKubeVirt(t *testing.T) {
 		return cluster, "kubevirt:" + t.TempDir() + "?namespace=vms&storageClass=fast&kubeconfig=" + writeFile(t, "kubeconfig", string(cluster.Kubeconfig()))
 	}
 	cluster, to := at(kube.Config{Classes: []string{"fast"}})
-	wants(t, r.told(to), "ok place-login: knows us", "ok place-parts: CDI", "ok place-storage: storage class fast", "ok place-storage: upload proxy: it answers", "ok place-rights: may make")
+	wants(t, r.told(to), "ok place-login: accepts the credentials", "ok place-parts: CDI", "ok place-storage: storage class fast", "ok place-storage: upload proxy: it answers", "ok place-rights: may create")
 	wrong := writeFile(t, "wrong", string(cluster.KubeconfigWith("other")))
 	before, _, _ := strings.Cut(to, "&kubeconfig=")
 	wants(t, r.told(before+"&kubeconfig="+wrong), "failure place-login: ")

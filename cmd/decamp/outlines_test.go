@@ -57,7 +57,7 @@ func TestPlanCheckDryRun(t *testing.T) {
 	if code := c.do("plan", "check", plan, "--dry-run"); code != 6 {
 		t.Fatalf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	mustContain(t, c.out.String(), "web01 to proxmox:", "  name      web01\n", "  name      db01\n", "  disk      Hard disk 1 on pvscsi scsi0", "network vmbr0 (was VM Network)", "web02: guest 100 on pve1 is called web02 already")
+	mustContain(t, c.out.String(), "web01 to proxmox:", "  name      web01\n", "  name      db01\n", "  disk      Hard disk 1 on pvscsi scsi0", "network vmbr0 (was VM Network)", "web02: guest 100 on pve1 already has the name web02")
 	c.out.Reset()
 	if code := c.do("plan", "check", plan, "--dry-run", "--json"); code != 6 {
 		t.Errorf("exit code %d", code)

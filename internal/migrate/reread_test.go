@@ -208,7 +208,7 @@ func TestNothingReadAgainIsStated(t *testing.T) {
 					t.Errorf("%+v", v.Reread)
 				}
 			}
-			if got := b.published.Checks[0].String(); got != "image = what was read (all); source re-read: none: "+tc.want {
+			if got := b.published.Checks[0].String(); got != "image = data read from the source (all); source re-read: none: "+tc.want {
 				t.Error(got)
 			}
 			warned := 0

@@ -13,20 +13,24 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// An Alphabet is what names at a place are made of: a to z, 0 to 9, and "-" for all that it does not have.
+// Alphabet describes the names that a platform accepts: a to z, 0 to 9, and "-" in place of other
+// characters.
 type Alphabet struct {
-	Upper bool   // A to Z, too; else they become small
-	Signs string // and these, within a word
-	Most  int    // bytes of a word
+	Upper bool   // also A to Z; otherwise letters are folded to lower case
+	Signs string // further characters that are allowed inside a word
+	Most  int    // maximum length of a word in bytes
 }
 
-// hashed is how much room the hash of a name takes, with what is before it.
-const hashed = 1 + 8
+// hashLen is the length of the suffix that appendHash adds: a dash and eight hex digits.
+const hashLen = 1 + 8
 
-// Word makes of any name one of the alphabet. Accents are left off. A name that lost letters, or its
-// end, ends in a hash of the whole, so that it stays different from others; those that differ in
-// capitals, spaces and signs only come to the same. One of which nothing is left is none, with a hash.
-// Most is at least 9 bytes more than none.
+// Word converts a name to the alphabet. It removes accents.
+//
+// If the name loses letters or is cut, the word ends in a hash of the whole name, so that different
+// names
+// stay different. Names that differ only in case, spaces and signs give the same word.
+// If nothing remains, Word returns none with a hash. Most must be at least 9 bytes more than the length
+// of none.
 func (a Alphabet) Word(name, none string) string {
 	var b strings.Builder
 	lost := false
@@ -49,18 +53,20 @@ func (a Alphabet) Word(name, none string) string {
 	if safe != "" && !lost && len(safe) <= a.Most {
 		return safe
 	}
-	return a.hash(safe, name, none)
+	return a.appendHash(safe, name, none)
 }
 
-// hash is a word with a hash of the name that it stands for.
-func (a Alphabet) hash(word, name, none string) string {
+// appendHash cuts word to the maximum length and appends four bytes of the SHA-256 of name, in hex.
+// An empty word is replaced by none.
+func (a Alphabet) appendHash(word, name, none string) string {
 	sum := sha256.Sum256([]byte(name))
-	word = strings.TrimRight(word[:min(len(word), a.Most-hashed)], "-"+a.Signs)
+	word = strings.TrimRight(word[:min(len(word), a.Most-hashLen)], "-"+a.Signs)
 	return cmp.Or(word, none) + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Unused is word, or word with a number behind it if that is taken, and takes it. Capitals do not tell
-// words apart. A number may take a byte or two more than Most.
+// Unused returns word, or word with a number appended if word is in taken. It adds the result to taken.
+// Words are compared without case. The number can make the result a byte or two longer than
+// Alphabet.Most.
 func Unused(word, between string, taken map[string]bool) string {
 	free := word
 	for n := 2; taken[strings.ToLower(free)]; n++ {
@@ -70,7 +76,7 @@ func Unused(word, between string, taken map[string]bool) string {
 	return free
 }
 
-// TagNames are a VM's tags as people write them: category/name.
+// TagNames returns the tags of a VM in the form category/name.
 func TagNames(vm *inventory.VM) []string {
 	var names []string
 	for _, t := range vm.Tags {

@@ -7,59 +7,61 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Outline is what a VM would be defined as at its target: what people look at before anything is copied.
-// It is made of the same definition that Publish makes the VM of.
+// Outline describes the VM that a target would define, so that the user can review it before the copy.
+// It is derived from the same definition as the VM that Publish creates.
 type Outline struct {
-	Place      string        `json:"place"`
-	Name       string        `json:"name"`
-	UUID       string        `json:"uuid,omitempty"`
-	Machine    string        `json:"machine"`
-	Firmware   string        `json:"firmware"` // bios or efi
-	SecureBoot bool          `json:"secureBoot,omitempty"`
-	TPM        bool          `json:"tpm,omitempty"`
-	Sockets    int           `json:"sockets"`
-	Cores      int           `json:"cores"` // of each socket
-	MemoryMiB  int64         `json:"memoryMiB"`
-	Disks      []OutlineDisk `json:"disks"`
-	Cards      []OutlineCard `json:"cards"`
-	GuestAgent bool          `json:"guestAgent,omitempty"` // there is a channel for QEMU's guest agent
-	CDROMs     int           `json:"cdroms,omitempty"`     // drives, all empty
-	Boot       []string      `json:"boot"`                 // "disk:2000", "net:4000", "cdrom", as in inventory.VM
-	Tags       []string      `json:"tags,omitempty"`       // as the target will have them
-	Notes      string        `json:"notes,omitempty"`      // the VM's own
+	Place      string        `json:"place"`                // the target, such as "folder /srv/vms"
+	Name       string        `json:"name"`                 // name of the VM at the target
+	UUID       string        `json:"uuid,omitempty"`       // UUID that the guest reads from SMBIOS
+	Machine    string        `json:"machine"`              // machine type, such as "q35"
+	Firmware   string        `json:"firmware"`             // "bios" or "efi"
+	SecureBoot bool          `json:"secureBoot,omitempty"` // EFI firmware with enrolled keys
+	TPM        bool          `json:"tpm,omitempty"`        // an empty virtual TPM 2.0
+	Sockets    int           `json:"sockets"`              // number of CPU sockets
+	Cores      int           `json:"cores"`                // cores in each socket
+	MemoryMiB  int64         `json:"memoryMiB"`            // memory in MiB
+	Disks      []OutlineDisk `json:"disks"`                // all disks of the VM, without CD-ROM drives
+	Cards      []OutlineCard `json:"cards"`                // all network cards, connected or not
+	GuestAgent bool          `json:"guestAgent,omitempty"` // the VM has a channel for QEMU's guest agent
+	CDROMs     int           `json:"cdroms,omitempty"`     // number of CD-ROM drives; all are empty
+	Boot       []string      `json:"boot"`                 // boot devices in order: "disk:2000", "net:4000", "cdrom", as in inventory.VM
+	Tags       []string      `json:"tags,omitempty"`       // tags in the form that the target stores
+	Notes      string        `json:"notes,omitempty"`      // annotation of the source VM
 
-	// Attributes are the VM's own: values by names, as they were. Where the target has them is its page's to tell.
+	// Attributes are the custom attributes of the source VM, values by name. The page of a target in the
+	// manual describes where the target stores them.
 	Attributes map[string]string `json:"attributes,omitempty"`
 
-	// Warnings are what is not as it was, each with a remedy.
+	// Warnings list the differences from the source VM, each with a remedy.
 	Warnings []inventory.Warning `json:"warnings"`
 
-	// Dropped is what the VM has and will not have, with the reason. Drop fills it in.
+	// Dropped lists properties of the source VM that the new VM lacks, each with the reason. Drop sets it.
 	Dropped []string `json:"dropped"`
 }
 
 // OutlineDisk is a disk of an Outline.
 type OutlineDisk struct {
-	Key    int32  `json:"key"` // of the source's disk
-	Bus    string `json:"bus"`
-	Size   int64  `json:"size"`             // bytes
-	On     string `json:"on,omitempty"`     // folder, pool, storage or storage class; empty: the target's own choice
-	As     string `json:"as"`               // file or volume
-	Serial string `json:"serial,omitempty"` // that the guest sees; empty: not the source's
+	Key    int32  `json:"key"`              // device key of the source disk
+	Bus    string `json:"bus"`              // controller model, or the kind of bus if it has only one model
+	Size   int64  `json:"size"`             // capacity in bytes
+	On     string `json:"on,omitempty"`     // folder, pool, storage or storage class; empty if the target chooses
+	As     string `json:"as"`               // name of the file or volume
+	Serial string `json:"serial,omitempty"` // serial number that the guest sees; empty if it differs from the source disk's
 }
 
 // OutlineCard is a network card of an Outline.
 type OutlineCard struct {
-	Key     int32  `json:"key"` // of the source's card
-	Model   string `json:"model"`
-	MAC     string `json:"mac"`
-	From    string `json:"from"` // the source's network
-	Network string `json:"network"`
-	VLAN    int    `json:"vlan,omitempty"`
-	Down    bool   `json:"down,omitempty"` // not connected
+	Key     int32  `json:"key"`            // device key of the source card
+	Model   string `json:"model"`          // card model at the target, such as "virtio"
+	MAC     string `json:"mac"`            // unchanged MAC of the source card
+	From    string `json:"from"`           // network at the source
+	Network string `json:"network"`        // network or bridge at the target
+	VLAN    int    `json:"vlan,omitempty"` // VLAN ID; zero if the card sends untagged frames
+	Down    bool   `json:"down,omitempty"` // the link is down
 }
 
-// NewOutline is what does not depend on the target.
+// NewOutline returns the fields of an outline that are the same for all targets. The target adds the
+// rest.
 func NewOutline(def Definition) Outline {
 	vm := def.VM
 	o := Outline{
@@ -74,7 +76,7 @@ func NewOutline(def Definition) Outline {
 	return o
 }
 
-// Drop finds out what of vm is not in the outline.
+// Drop sets o.Dropped by comparing the outline with the source VM.
 func (o *Outline) Drop(vm *inventory.VM) {
 	o.Dropped = []string{}
 	drop := func(format string, args ...any) { o.Dropped = append(o.Dropped, fmt.Sprintf(format, args...)) }

@@ -13,12 +13,16 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// StaticAddresses returns the addresses that what detect found in vm's guest gives to its cards, of each card in the
-// order of the VM. A card is known by the MAC in the configuration, by its name as in convert.PairCards, or by
-// being the only one; addresses of others are last, without a MAC. Those for a card that the VM does
-// not have are left out: the guest does not have them at the source, either.
+// StaticAddresses returns the static addresses that the detect step found in the guest, in the order of
+// the VM's cards.
+//
+// A card is identified by the MAC in the configuration, by its name as in convert.PairCards, or because
+// it is the
+// only card. Addresses of unidentified cards come last, without a MAC. Addresses of cards that the VM
+// does not
+// have are omitted: the guest does not use them at the source, either.
 func StaticAddresses(vm *inventory.VM, guests []guest.Report) []testboot.Static {
-	s := statics{vm: vm}
+	s := staticsByCard{vm: vm}
 	named, _ := convert.PairCards(vm, guests)
 	for _, g := range guests {
 		if g.Linux != nil {
@@ -29,20 +33,21 @@ func StaticAddresses(vm *inventory.VM, guests []guest.Report) []testboot.Static 
 						mac = c.MAC
 					}
 				}
-				s.add(cmp.Or(mac, s.only(configured(g.Linux.NICs))), n.Addresses)
+				s.addAddresses(cmp.Or(mac, s.soleMAC(countConfigured(g.Linux.NICs))), n.Addresses)
 			}
 		}
 		if g.Windows != nil {
 			for _, a := range g.Windows.Static {
-				s.add(cmp.Or(a.MAC, s.only(len(g.Windows.Static))), a.Addresses)
+				s.addAddresses(cmp.Or(a.MAC, s.soleMAC(len(g.Windows.Static))), a.Addresses)
 			}
 		}
 	}
-	return s.all()
+	return s.sortByCard()
 }
 
-// configured is how many cards a configuration names, which may say it in several files.
-func configured(nics []linux.NIC) int {
+// countConfigured returns the number of different cards in nics. A configuration can describe one card
+// in several files.
+func countConfigured(nics []linux.NIC) int {
 	names := map[string]bool{}
 	for _, n := range nics {
 		names[cmp.Or(n.Name, n.MAC)] = true
@@ -50,24 +55,27 @@ func configured(nics []linux.NIC) int {
 	return len(names)
 }
 
-// statics are addresses by card, while they are collected.
-type statics struct {
-	vm  *inventory.VM
-	got []testboot.Static
+// staticsByCard collects the addresses of a VM by card.
+type staticsByCard struct {
+	vm  *inventory.VM     // the VM whose cards are configured
+	got []testboot.Static // one element per MAC; the MAC is in lower case, or empty if unknown
 }
 
-// only is the MAC that a configuration without one is of: that of the one card, if both are one.
-func (s *statics) only(configured int) string {
+// soleMAC returns the MAC for a configuration without one: the MAC of the VM's card, if the VM has
+// exactly one card and exactly one is configured. Otherwise it returns "".
+func (s *staticsByCard) soleMAC(configured int) string {
 	if len(s.vm.NICs) == 1 && configured == 1 {
 		return s.vm.NICs[0].MAC
 	}
 	return ""
 }
 
-// add puts addresses, each with or without its prefix, to a card.
-func (s *statics) add(mac string, texts []string) {
+// addAddresses adds addresses, each with or without a prefix length, to the card with the MAC. It
+// ignores
+// MACs that the VM does not have, texts that are not addresses, and duplicates.
+func (s *staticsByCard) addAddresses(mac string, texts []string) {
 	mac = strings.ToLower(mac)
-	if mac != "" && s.place(mac) < 0 {
+	if mac != "" && s.cardIndex(mac) < 0 {
 		return
 	}
 	i := slices.IndexFunc(s.got, func(c testboot.Static) bool { return c.MAC == mac })
@@ -82,19 +90,21 @@ func (s *statics) add(mac string, texts []string) {
 	}
 }
 
-// place is where the VM has a card; -1: nowhere.
-func (s *statics) place(mac string) int {
+// cardIndex returns the index of the card with the MAC in vm.NICs, or -1.
+func (s *staticsByCard) cardIndex(mac string) int {
 	return slices.IndexFunc(s.vm.NICs, func(n inventory.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
-func (s *statics) all() []testboot.Static {
+// sortByCard returns the collected addresses in the order of vm.NICs; cards without a MAC are last.
+// Cards without addresses are removed.
+func (s *staticsByCard) sortByCard() []testboot.Static {
 	got := slices.DeleteFunc(s.got, func(c testboot.Static) bool { return len(c.Addresses) == 0 })
 	slices.SortStableFunc(got, func(a, b testboot.Static) int {
 		last := func(c testboot.Static) int {
 			if c.MAC == "" {
 				return len(s.vm.NICs)
 			}
-			return s.place(c.MAC)
+			return s.cardIndex(c.MAC)
 		}
 		return cmp.Compare(last(a), last(b))
 	})

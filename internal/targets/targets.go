@@ -1,5 +1,6 @@
-// Package targets has the word for where a VM will live, and what every such place must
-// be able to do. dir is a folder; staged is any place that takes whole VMs out of one.
+// Package targets defines the interface of a target, and the values that pass between targets and runs.
+// Package dir implements a target that is a folder. Package platform implements targets that
+// take whole VMs from a staging folder.
 package targets
 
 import (
@@ -18,190 +19,199 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Format is how an image is written.
+// Format is the file format of an image.
 type Format = image.Format
 
 const (
-	Raw   = image.Raw
-	QCOW2 = image.QCOW2
+	Raw   = image.Raw   // a sparse file with the bytes of the disk
+	QCOW2 = image.QCOW2 // QEMU's copy-on-write format, version 3
 )
 
-// Image is one disk's place on the target.
+// Image is the image of one disk at the target.
 type Image struct {
-	Key      int32  `json:"key"`      // the source disk's device key
-	Path     string `json:"path"`     // where the image is now: temporary until published
-	Final    string `json:"final"`    // where it will be once published
-	Manifest string `json:"manifest"` // the manifest beside Path
-	Format   Format `json:"format"`
-	Size     int64  `json:"size"`
-	Root     string `json:"root,omitempty"` // the sealed manifest's root hash, hex
+	Key      int32  `json:"key"`            // device key of the source disk
+	Path     string `json:"path"`           // current path; a temporary name until the VM is published
+	Final    string `json:"final"`          // path after the VM is published
+	Manifest string `json:"manifest"`       // path of the manifest, in the same folder as Path
+	Format   Format `json:"format"`         // raw or qcow2
+	Size     int64  `json:"size"`           // capacity of the disk in bytes
+	Root     string `json:"root,omitempty"` // root hash of the sealed manifest in hex; empty while the image is not verified
 
-	// Copied is the root of what was copied, the disk as it was at the source, where the image was
-	// changed after that. Else it is empty, and Root is that.
+	// Copied is the root hash of the image before the convert step changed it: the content of the source
+	// disk. It is empty if the image was not changed; then Root has that meaning.
 	Copied string `json:"copied,omitempty"`
 }
 
-// Hardware is the kind of disk controllers and network cards the VM gets.
+// Hardware selects the disk controllers and network cards of the VM.
 type Hardware string
 
 const (
-	// Compat is the hardware that QEMU has in common with VMware: the guest keeps its drivers.
-	// An empty Hardware means the same.
+	// Compat is hardware that QEMU has in common with VMware, so that the guest keeps its drivers.
+	// An empty Hardware has the same meaning.
 	Compat Hardware = "compat"
 
-	// Virtio is virtio-scsi and virtio-net, for a guest that has the drivers.
+	// Virtio is virtio-scsi and virtio-net. The guest must have the drivers.
 	Virtio Hardware = "virtio"
 
 	// VirtioBlk is virtio-blk and virtio-net, for a guest that has no driver for virtio-scsi, or
-	// calls its disks vda.
+	// refers to its disks as /dev/vda.
 	VirtioBlk Hardware = "virtio-blk"
 )
 
-// OnVirtio reports whether the guest has drivers for virtio, on whichever bus its disks are.
+// OnVirtio reports whether the hardware requires virtio drivers in the guest, for either disk bus.
 func (h Hardware) OnVirtio() bool { return h == Virtio || h == VirtioBlk }
 
-// Definition is all that is needed to define the VM on the target.
+// Definition contains everything that a target needs to define a VM.
 type Definition struct {
-	VM        *inventory.VM
-	Images    []Image
-	Guest     []guest.Report // what detect found, in the order of Images
-	Hardware  Hardware
-	EFI       *efi.State      // what of its firmware goes with it; nil: nothing
-	Converted *convert.Result // what is changed in the guest; nil: nothing
-	Decamp    string          // our version
-	Warnings  []inventory.Warning
-	Checks    []Check  // what was compared with the source, by image; empty if it is not known
-	Delivered *Receipt // by whom the images were taken; nil: they stay where they are
+	VM        *inventory.VM       // inventory of the source VM; not modified
+	Images    []Image             // one image for each disk of VM
+	Guest     []guest.Report      // reports of the detect step, in the order of Images
+	Hardware  Hardware            // controllers and cards; Compat if empty
+	EFI       *efi.State          // EFI variables to carry over; nil if absent
+	Converted *convert.Result     // changes inside the guest; nil if nothing was changed
+	Decamp    string              // version of this program, for records
+	Warnings  []inventory.Warning // warnings of earlier steps, for records
+	Checks    []Check             // comparisons with the source, one per image; empty if not known
+	Delivered *Receipt            // receipt of the platform; nil if the images stay in the folder
 
-	// Progress is told how many bytes of how many are delivered. Nil: nobody asks.
+	// Progress, if not nil, is called with the number of delivered bytes and their total.
 	Progress func(done, total int64) `json:"-"`
 }
 
-// A Check is what was compared of one image. All of the image was read back and compared with what
-// was read of the source.
+// Check describes the comparisons of one image. The whole image was read back and compared with the
+// data
+// read from the source.
 type Check struct {
-	Key        int32           `json:"key"` // as Image.Key
-	Reread     manifest.Reread `json:"reread"`
-	SourceHash string          `json:"sourceHash,omitempty"` // the algorithm, if the host's hash of the whole disk is that of the image
+	Key    int32           `json:"key"`    // device key of the source disk, as in Image.Key
+	Reread manifest.Reread `json:"reread"` // how much of the source was read a second time, and the result
+	// hash algorithm, if the host's hash of the whole disk equals the image's; else empty
+	SourceHash string `json:"sourceHash,omitempty"`
 }
 
-// String returns the check as one phrase.
+// String returns the check as one phrase for logs and reports.
 func (c Check) String() string {
-	text := "image = what was read (all); source re-read: " + c.Reread.String()
+	text := "image = data read from the source (all); source re-read: " + c.Reread.String()
 	if c.SourceHash != "" {
 		text += "; " + c.SourceHash + " of the whole disk by the host: equal"
 	}
 	return text
 }
 
-// GuestAgent reports whether the guest has QEMU's guest agent, or will install it at its first boot.
+// GuestAgent reports whether the guest has QEMU's guest agent, or installs it at its first boot.
 func (d Definition) GuestAgent() bool {
 	return d.Converted != nil && d.Converted.GuestAgent || slices.ContainsFunc(d.Guest, func(g guest.Report) bool {
 		return g.Linux != nil && g.Linux.GuestAgent || g.Windows != nil && g.Windows.GuestAgent
 	})
 }
 
-// AgentChannel reports whether the VM gets the channel of QEMU's guest agent where it is the target that
-// gives it: it is a virtio device.
+// AgentChannel reports whether a target should give the VM the channel of QEMU's guest agent.
+// The channel is a virtio device, so the guest must have virtio drivers.
 func (d Definition) AgentChannel() bool { return d.GuestAgent() && d.Hardware.OnVirtio() }
 
-// A Receipt is what a place says of a VM that it took.
+// Receipt identifies a delivered VM on its platform.
 type Receipt struct {
-	Place    string              `json:"place"` // such as "proxmox pve1"
-	ID       string              `json:"id"`    // what the VM is called there by programs, such as "103"
-	Name     string              `json:"name"`  // and by people
+	Place string `json:"place"` // the platform, such as "proxmox pve1"
+	ID    string `json:"id"`    // identifier for programs, such as "103"
+	Name  string `json:"name"`  // name that the platform displays
+	// differences that the platform found during the delivery
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
 
-	// EFI says that the place has taken the Definition's EFI into a firmware of its own, or says in Warnings why not.
-	// What became of it on this machine is of no interest then.
+	// EFI is set if the platform has stored the Definition's EFI variables in its own firmware, or
+	// explains in
+	// Warnings why it has not. The warnings about the variables on this machine then do not apply.
 	EFI bool `json:"-"`
 }
 
-// NotStarted is the code of a Receipt's warning that says how the VM is started, where that is a command which
-// only the place knows.
+// NotStarted is the code of a warning in a Receipt that contains the command to start the VM. It is
+// used
+// if only the platform can name that command.
 const NotStarted = "no-server"
 
-// ErrHeld is for those who want images that somebody else works on.
+// ErrHeld is returned by Hold if another process has the lock on the images.
 var ErrHeld = errors.New("another decamp has them")
 
-// Target is a place for VMs. Its methods are idempotent: each may run again after a
-// crash. Nothing is visible to the target's users before Publish returned.
+// Target stores VMs. Its methods are idempotent: after a crash, each can be called again. Users of the
+// target see nothing before Publish returns.
 type Target interface {
-	// Hold keeps all others, other processes too, from writing, publishing or discarding vm's
-	// images until release, or until this process is dead. While somebody else has them it is
-	// ErrHeld, fault.Transient, and says who. Of vm its reference and UUIDs count.
+	// Hold locks vm's images against other callers, also in other processes, until release is called or
+	// this
+	// process ends. If the lock is taken, Hold fails with ErrHeld and fault.Transient, and the error names
+	// the holder. Only vm's reference and UUIDs are used.
 	Hold(ctx context.Context, vm *inventory.VM) (release func() error, err error)
 
-	// Plan decides names and places for vm's images and checks that they fit: name
-	// clashes are fault.Conflict, missing space is fault.Full. It creates nothing.
+	// Plan chooses names and paths for vm's images and checks that they fit. A name clash is
+	// fault.Conflict, missing space is fault.Full. Plan creates nothing.
 	Plan(ctx context.Context, vm *inventory.VM) ([]Image, error)
 
-	// Open creates the image under its temporary name, or opens the unfinished one a
-	// crash left. created says which: a created image reads as zeros everywhere.
+	// Open creates the image under its temporary name, or opens an unfinished one. created reports
+	// whether it is new: a new image reads as zeros.
 	Open(ctx context.Context, img Image) (t disk.Target, created bool, err error)
 
-	// Grow makes an image that Open returned for a disk which was smaller, but had at least
-	// so many bytes, one of img.Size, durably. What is added reads as zeros. No image, or one
-	// that has the size, is no error.
+	// Grow durably enlarges an unfinished image to img.Size. The image must have at least `least` bytes.
+	// The added
+	// range reads as zeros. Grow does nothing if there is no image, or if it has that size.
 	Grow(ctx context.Context, img Image, least int64) error
 
-	// Read opens a finished image, published or not, for verification: from the medium,
-	// not from the page cache, where the place allows it. An image that Finish has not
-	// completed is fault.Corrupt, where the format can tell.
+	// Read opens a finished image, published or not, for verification. It reads from the medium instead of
+	// the page cache if the target supports that. An unfinished image is fault.Corrupt if the format can
+	// detect it.
 	Read(ctx context.Context, img Image) (disk.Source, error)
 
-	// ReadUnfinished opens the image that Open returned and that is not finished, to
-	// compare what it holds with its manifest before it is resumed.
+	// ReadUnfinished opens an unfinished image, so that its content can be compared with its manifest
+	// before
+	// the copy resumes.
 	ReadUnfinished(ctx context.Context, img Image) (disk.Source, error)
 
-	// Domain is the VM as a libvirt domain, with its images where they are now, published or not:
-	// what a trial boot starts.
+	// Domain returns the libvirt domain of the VM with the current paths of its images, published or not.
+	// Trial boots start this domain.
 	Domain(def Definition) (string, error)
 
-	// Publish makes the VM real: finished images get their final names, the definition
-	// is written. It is the only step that cannot be undone silently.
+	// Publish gives finished images their final names and writes the definition. It is the only step that
+	// other users can see.
 	Publish(ctx context.Context, def Definition) error
 
-	// Discard removes what Open and a failed Publish of vm left, never a published VM.
+	// Discard removes files of vm that Open or a failed Publish left. It never removes a published VM.
 	Discard(ctx context.Context, vm *inventory.VM, imgs []Image) error
 
-	// Withdraw removes a published VM, and only one that was made of vm: another one in its place is
-	// fault.Conflict, and so is one that runs. That there is none is no error.
+	// Withdraw removes a published VM that was made from vm. A different VM with that name, or a VM that
+	// runs, is fault.Conflict. If there is no such VM, Withdraw returns nil.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
-// A Sender is a Target that sends images on when a VM is published: an outage lasts until they are there.
+// Sender is a Target that transfers images when a VM is published. The transfer is part of the outage.
 type Sender interface {
-	// Sends returns how many bytes of a VM are sent then, if its images hold so many, and so many of them
-	// changed since Prepare. It is what is known before, and no promise.
+	// Sends estimates the bytes that Publish transfers, if the images hold `held` bytes and `changed`
+	// bytes
+	// of them changed since Prepare.
 	Sends(held, changed int64) int64
 }
 
-// A Preparer is a Target that has more to do with images than to keep them, and can begin with it
-// while the VM runs.
+// Preparer is a Target that can transfer images while the VM still runs.
 type Preparer interface {
-	// Prepare takes in what the images hold that Open returned and nobody writes to now, as far as
-	// their manifests list it; Publish then takes what changed after that. Roots are not known yet. It may
-	// run any number of times, and fail: nothing but time is lost.
+	// Prepare transfers the chunks that the manifests of the unfinished images list. No other process
+	// writes
+	// to the images during the call, and root hashes are not known yet. Publish then transfers later
+	// changes.
+	// Prepare can be called any number of times. A failure costs time only.
 	Prepare(ctx context.Context, def Definition) error
 }
 
-// A Starter is a Target that may be one that powers VMs on.
+// Starter is a Target that may be able to power on VMs.
 type Starter interface {
-	// CanStart is why no VM is started there: fault.Unsupported, with what to do in its place. Nil: they are.
+	// CanStart returns nil if the target can start VMs, else fault.Unsupported with the alternative.
 	CanStart() error
 
-	// Start powers on the published VM of def and returns once it runs there. One that runs is left as it is.
-	// No such VM is fault.NotFound, another one in its place fault.Conflict. Whatever happens, it stays
-	// published.
+	// Start powers on the published VM of def and returns when it runs. A running VM is left unchanged.
+	// If there is no such VM, the error is fault.NotFound; a different VM with its name is fault.Conflict.
+	// The VM stays published in any case.
 	Start(ctx context.Context, def Definition) (Started, error)
 }
 
-// ErrStartsNone is what CanStart says of a place that only keeps VMs.
+// ErrStartsNone is the error of CanStart for a target that only stores VMs.
 var ErrStartsNone error = fault.New(fault.Unsupported, "that target starts no VMs").
 	WithHint("leave --start out, and start the VM by hand; or move it to a libvirt, a Proxmox node, an OpenStack or a cluster with KubeVirt")
 
-// StarterOf is t as one that starts VMs. What starts none is fault.Unsupported.
+// StarterOf returns t as a Starter. The error is fault.Unsupported if t cannot start VMs.
 func StarterOf(t Target) (Starter, error) {
 	s, ok := t.(Starter)
 	if !ok {
@@ -210,22 +220,26 @@ func StarterOf(t Target) (Starter, error) {
 	return s, s.CanStart()
 }
 
-// A Consoler is a Target that may be one whose VMs' serial consoles can be had.
+// Consoler is a Target that may give access to the serial consoles of its VMs.
 type Consoler interface {
-	// Console attaches to that of the published VM of def. No such VM is fault.NotFound; one that is off, or whose
-	// console somebody else has, is fault.Conflict; where VMs have none that could be passed on, it is
-	// fault.Unsupported. ctx bounds the attaching only.
+	// Console attaches to the serial console of the published VM of def. If there is no such VM, the error
+	// is
+	// fault.NotFound. If the VM is off, or its console is in use, it is fault.Conflict. If the target has
+	// no
+	// serial consoles, it is fault.Unsupported. ctx limits the attaching only.
 	//
-	// What is read is what the guest says, as it is; it is io.EOF once the VM is off. What is written is typed.
-	// One may read and another write, and anybody close it, which leaves the VM as it is.
+	// Reads return the output of the guest unchanged, and io.EOF when the VM is off. Writes are input to
+	// the
+	// guest. One goroutine can read while another writes. Any goroutine can call Close; it leaves the VM
+	// unchanged.
 	Console(ctx context.Context, def Definition) (io.ReadWriteCloser, error)
 }
 
-// ErrNoConsole is what a place says that passes no consoles on.
-var ErrNoConsole error = fault.New(fault.Unsupported, "that target passes no consoles on").
-	WithHint("look at the VM there: virsh console on its host, qm terminal on a Proxmox node, virtctl console, or openstack console url show")
+// ErrNoConsole is the error of a target that gives no access to serial consoles.
+var ErrNoConsole error = fault.New(fault.Unsupported, "this target gives no access to serial consoles").
+	WithHint("open the console at the target: virsh console on its host, qm terminal on a Proxmox node, virtctl console, or openstack console url show")
 
-// Started is what is to be known of a VM that was powered on.
+// Started describes a VM that was powered on.
 type Started struct {
-	Console string `json:"console,omitempty"` // the command by which a person sees its console; empty: there is none
+	Console string `json:"console,omitempty"` // command that opens the VM's console; empty if there is no console
 }

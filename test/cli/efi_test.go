@@ -91,7 +91,7 @@ func TestBootEntriesGoWithTheVM(t *testing.T) {
 		r.run("verify", filepath.Join(r.vms(), name)).ends(0)
 		data[len(data)-1] ^= 1
 		must(t, os.WriteFile(vars, data, 0o600))
-		if out := r.run("verify", filepath.Join(r.vms(), name)); out.code == 0 || !strings.Contains(out.stderr, "is not what was published") {
+		if out := r.run("verify", filepath.Join(r.vms(), name)); out.code == 0 || !strings.Contains(out.stderr, "has changed since it was published") {
 			t.Errorf("%s: a bit has changed: exit code %d: %s", name, out.code, out.stderr)
 		}
 	}

@@ -89,7 +89,7 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 			if chosen := r.journaled(journal.SourceReread, "verify"); len(chosen) != 1 || len(chosen[0].Reread.Seed) != 64 || chosen[0].Reread.By != v.by {
 				t.Errorf("journaled %+v", chosen)
 			}
-			r.migrate("web01", args...).ends(0).says("CHECKED\ndisk 2000: image = what was read (all); source re-read: ", " of 96 chunks equal", "--source-hash")
+			r.migrate("web01", args...).ends(0).says("CHECKED\ndisk 2000: image = data read from the source (all); source re-read: ", " of 96 chunks equal", "--source-hash")
 			r.sameAsSource(r.image(0), "web01", 0)
 			if got := r.rereadOf(filepath.Join(r.vms(), "web01")); got.Chunks < 66 || got.Chunks > 95 || got.Of != 96 || got.Random != 64 || got.By != v.by || got.NotRead != "" {
 				t.Errorf("vm.json: %+v", got)

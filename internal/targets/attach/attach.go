@@ -1,4 +1,4 @@
-// Package attach joins keys and a screen with the serial console of a VM.
+// Package attach connects a terminal, or any input and output, with the serial console of a VM.
 package attach
 
 import (
@@ -12,61 +12,64 @@ import (
 	"time"
 )
 
-// detachKey is Ctrl-], as telnet and virsh have it.
+// detachKey is Ctrl-], the escape character of telnet and virsh console.
 const detachKey = 0x1d
 
 const (
-	keysAtOnce = 4 << 10 // bytes
-	keysAhead  = 64      // of those that a guest has not read yet
+	keyReadSize = 4 << 10 // maximum bytes of input per read
+	keyQueueLen = 64      // number of reads that can wait for the guest
 
-	// typedLast is how long what was typed before the detachKey may take to reach the guest.
-	typedLast = time.Second
+	// sendTimeout limits the wait for input typed before the detachKey to reach the guest.
+	sendTimeout = time.Second
 )
 
-// ErrLeft is how an attachment ends that a person left with the detach key.
+// ErrLeft is returned by Run after the user pressed the detach key.
 var ErrLeft = errors.New("the console was left")
 
-// errNoEnd is how a side of an attachment ends that is not to end the others.
-var errNoEnd = errors.New("the others go on")
+// errContinue is returned by a goroutine of an attachment whose end does not end the attachment.
+var errContinue = errors.New("the others go on")
 
-// Terminal is a terminal that a person types at.
+// Terminal is the terminal of the user.
 type Terminal interface {
 	io.Reader
-	Raw() (restore func() error, err error) // each key is passed on as it is typed, until restore
-	SetReadDeadline(time.Time) error
+	// Raw sets the terminal to raw mode, in which Read returns each key when it is typed. restore undoes
+	// it.
+	Raw() (restore func() error, err error)
+	SetReadDeadline(time.Time) error // SetReadDeadline makes pending and later reads fail after the given time.
 }
 
-// Attachment passes keys on to a console, and what that says to a screen. It serves for one Run or RunTyped.
+// Attachment copies input to a console, and the console's output to a writer. Run or RunTyped can be
+// called once.
 type Attachment struct {
-	console io.ReadWriteCloser
-	keys    io.Reader
-	screen  io.Writer
-	typed   bool   // by a person: the detachKey leaves, and keys that are too many are dropped
-	leave   func() // called as soon as it is to end, before the console is closed
+	console     io.ReadWriteCloser // closed by Run
+	keys        io.Reader          // input for the guest
+	screen      io.Writer          // receives the output of the guest
+	typed       bool               // input is typed by a user: the detachKey ends Run, and input is dropped while the queue is full
+	beforeClose func()             // called once when Run is about to end, before it closes the console
 
-	queue chan []byte   // of keys; closed by listen
-	sent  chan struct{} // closed by pass, once all keys are passed on
-	stop  chan struct{} // closed by Run
-	ends  chan parting  // has room for one of each side
-	sides sync.WaitGroup
+	queue chan []byte    // input that the guest has not read; closed by readKeys
+	sent  chan struct{}  // closed by sendKeys when it returns
+	stop  chan struct{}  // closed by Run to end the goroutines
+	ends  chan sideEnd   // buffered, with room for one result of each goroutine
+	sides sync.WaitGroup // copyOutput and sendKeys; readKeys may block in a read forever and is not waited for
 }
 
-// A parting is how one side of an attachment ended.
-type parting struct {
-	err      error
-	panicked any
+// sideEnd is the result of one goroutine of an attachment.
+type sideEnd struct {
+	err      error // result; nil if the console's output ended
+	panicked any   // panic value with its stack; nil if the goroutine returned
 }
 
-// New returns the attachment of keys and a screen to a console, which it closes in the end.
+// New returns an attachment of keys and screen to a console. Run closes the console.
 func New(console io.ReadWriteCloser, keys io.Reader, screen io.Writer) *Attachment {
 	return &Attachment{
-		console: console, keys: keys, screen: screen, leave: func() {},
-		queue: make(chan []byte, keysAhead), sent: make(chan struct{}), stop: make(chan struct{}), ends: make(chan parting, 3),
+		console: console, keys: keys, screen: screen, beforeClose: func() {},
+		queue: make(chan []byte, keyQueueLen), sent: make(chan struct{}), stop: make(chan struct{}), ends: make(chan sideEnd, 3),
 	}
 }
 
-// RunTyped is Run with the keys of a terminal, each passed on as it is typed. The terminal is as before when it
-// returns, however that comes.
+// RunTyped is Run with the keys of a terminal in raw mode. It restores the terminal before it returns,
+// also after an error or a panic.
 func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
 	restore, err := tty.Raw()
 	if err != nil {
@@ -75,30 +78,31 @@ func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
 	restore = sync.OnceValue(restore)
 	defer func() { err = errors.Join(err, restore()) }() // also after a panic
 	t.typed, t.keys = true, tty
-	t.leave = func() {
-		_ = restore() // its error is told in the end
+	t.beforeClose = func() {
+		_ = restore() // the deferred call returns its error
 		_ = tty.SetReadDeadline(time.Unix(1, 0))
 	}
 	return t.Run(ctx)
 }
 
-// Run returns nil once the VM is off, and ErrLeft once a person has left. The end of an input that nobody types ends
-// nothing. A reader of keys that cannot be woken stays behind.
+// Run copies until the VM is off, and then returns nil. It returns ErrLeft after the user pressed the
+// detachKey, and ctx.Err() after ctx is cancelled. The end of untyped input does not end Run.
+// A goroutine that is blocked in keys.Read can outlive Run.
 func (t *Attachment) Run(ctx context.Context) error {
-	t.sides.Go(func() { t.side(t.show) })
-	t.sides.Go(func() { t.side(t.pass) })
-	go t.side(t.listen)
-	end := parting{}
+	t.sides.Go(func() { t.runSide(t.copyOutput) })
+	t.sides.Go(func() { t.runSide(t.sendKeys) })
+	go t.runSide(t.readKeys)
+	end := sideEnd{}
 	select {
 	case <-ctx.Done():
 		end.err = ctx.Err()
 	case end = <-t.ends:
 	}
-	t.leave()
+	t.beforeClose()
 	if errors.Is(end.err, ErrLeft) {
 		select {
 		case <-t.sent:
-		case <-time.After(typedLast):
+		case <-time.After(sendTimeout):
 		}
 	}
 	close(t.stop)
@@ -110,67 +114,70 @@ func (t *Attachment) Run(ctx context.Context) error {
 	return errors.Join(end.err, err)
 }
 
-// side tells how f ended. It panics in Run, which has a terminal to restore.
-func (t *Attachment) side(f func() error) {
+// runSide runs f and sends its result to t.ends. It passes a panic to Run, which must first restore the
+// terminal.
+func (t *Attachment) runSide(f func() error) {
 	defer func() {
 		if r := recover(); r != nil {
-			t.ends <- parting{panicked: fmt.Sprintf("%v\n%s", r, debug.Stack())}
+			t.ends <- sideEnd{panicked: fmt.Sprintf("%v\n%s", r, debug.Stack())}
 		}
 	}()
-	if err := f(); err != errNoEnd {
-		t.ends <- parting{err: err}
+	if err := f(); err != errContinue {
+		t.ends <- sideEnd{err: err}
 	}
 }
 
-// show has the screen show what the guest says.
-func (t *Attachment) show() error {
+// copyOutput copies the output of the guest to the screen until the console ends.
+func (t *Attachment) copyOutput() error {
 	_, err := io.Copy(t.screen, t.console)
 	return err
 }
 
-// pass passes keys on. Why that cannot be done any more is told by show.
-func (t *Attachment) pass() error {
+// sendKeys writes queued input to the console. It returns after a failed write without the error,
+// because copyOutput returns the cause.
+func (t *Attachment) sendKeys() error {
 	defer close(t.sent)
 	for {
 		select {
 		case p, more := <-t.queue:
 			if !more {
-				return errNoEnd
+				return errContinue
 			}
 			if _, err := t.console.Write(p); err != nil {
-				return errNoEnd
+				return errContinue
 			}
 		case <-t.stop:
-			return errNoEnd
+			return errContinue
 		}
 	}
 }
 
-// listen reads keys.
-func (t *Attachment) listen() error {
+// readKeys reads input and queues it, until the input ends or the user presses the detachKey.
+func (t *Attachment) readKeys() error {
 	defer close(t.queue)
 	for {
-		p := make([]byte, keysAtOnce)
+		p := make([]byte, keyReadSize)
 		n, err := t.keys.Read(p)
 		left := t.typed && bytes.IndexByte(p[:n], detachKey) >= 0
 		if left {
 			n = bytes.IndexByte(p[:n], detachKey)
 		}
-		t.enqueue(p[:n])
+		t.queueKeys(p[:n])
 		switch {
 		case left, t.typed && err == io.EOF:
 			return ErrLeft
 		case err == io.EOF:
-			return errNoEnd
+			return errContinue
 		case err != nil:
-			return fmt.Errorf("read what is typed: %w", err)
+			return fmt.Errorf("read the input: %w", err)
 		}
 	}
 }
 
-// enqueue has keys wait for the guest to read them. A person whose guest does not hears a bell: the detachKey has to be
-// seen whatever the guest does.
-func (t *Attachment) enqueue(p []byte) {
+// queueKeys queues input for the guest. For a user it never blocks: if the queue is full, it drops the
+// input and
+// rings the bell, so that the detachKey works while the guest reads nothing.
+func (t *Attachment) queueKeys(p []byte) {
 	if len(p) == 0 {
 		return
 	}
@@ -189,13 +196,15 @@ func (t *Attachment) enqueue(p []byte) {
 	}
 }
 
-// Harmless writes a ? in place of each control character but newlines and tabs: nothing of it is an order to
-// the terminal that shows it some day.
+// Harmless is a writer that replaces control characters by "?", except newlines and tabs. So the text
+// contains no
+// escape sequences for the terminal that displays it later.
 type Harmless struct {
-	To    io.Writer
-	c1Led bool // the last byte may begin one of the control characters that UTF-8 has in two
+	To    io.Writer // receives the filtered text
+	c1Led bool      // the last byte was 0xC2, which begins the UTF-8 form of C1 control characters
 }
 
+// Write filters p and writes it to h.To. It does not modify p.
 func (h *Harmless) Write(p []byte) (int, error) {
 	clean := bytes.Clone(p)
 	for i, b := range clean {

@@ -19,14 +19,14 @@ func TestDetachKeyIsSeenWhateverTheGuestDoes(t *testing.T) {
 	a.typed = true
 	ended := make(chan error)
 	go func() { ended <- a.Run(t.Context()) }()
-	for range 2 * keysAhead {
+	for range 2 * keyQueueLen {
 		fmt.Fprint(person, "x")
 	}
 	fmt.Fprint(person, string(rune(detachKey)))
 	if err := <-ended; !errors.Is(err, ErrLeft) {
 		t.Error(err)
 	}
-	if n := strings.Count(screen.String(), "\a"); n < keysAhead-1 || strings.Trim(screen.String(), "\a") != "" {
+	if n := strings.Count(screen.String(), "\a"); n < keyQueueLen-1 || strings.Trim(screen.String(), "\a") != "" {
 		t.Errorf("%d bells: %q", n, screen.String())
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// counterpart returns the bus that stands in for a VMware controller. It is the same
-// hardware wherever QEMU has it and the firmware can boot from it. Guests that have the drivers
-// get virtio-scsi, which every firmware boots from, with a controller for each that they had.
-func (b *domainBuilder) counterpart(c inventory.Controller) bus {
+// chooseBus returns the bus that replaces a VMware controller. In the compat profile it is the same
+// hardware if
+// QEMU has it and the firmware can boot from it. In the virtio profile, each controller becomes a
+// virtio-scsi controller, which every firmware can boot from.
+func (b *domainBuilder) chooseBus(c inventory.Controller) bus {
 	switch b.def.Hardware {
 	case targets.Virtio:
 		return virtio
@@ -25,13 +26,13 @@ func (b *domainBuilder) counterpart(c inventory.Controller) bus {
 	}[c.Bus]
 	switch {
 	case c.Bus == inventory.NVMe:
-		on = b.fallback(c, "nvme", "libvirt has no NVMe disks before version 11.5")
-	case b.efi() && c.Bus == inventory.IDE:
+		on = b.fallbackBus(c, "nvme", "libvirt has no NVMe disks before version 11.5")
+	case b.isEFI() && c.Bus == inventory.IDE:
 		on = sata
 		b.warn("ide", "if the guest does not find its disk, boot it from rescue media and add the ahci driver",
 			"the disks of ide%d are on SATA: EFI machines have no IDE", c.Number)
-	case b.efi() && on.kind == "scsi" && b.holdsBootDisk(c):
-		on = b.fallback(c, "efi-boot", "OVMF as distributions build it cannot boot from "+on.model)
+	case b.isEFI() && on.kind == "scsi" && b.holdsBootDisk(c):
+		on = b.fallbackBus(c, "efi-boot", "OVMF as distributions build it cannot boot from "+on.model)
 	case c.Bus == inventory.LSILogic:
 		b.warn("lsilogic", "if the guest does not find its disk, change the controller to LSI Logic SAS in vSphere first",
 			"scsi%d is an LSI 53C1030 on VMware and an LSI 53C895A in QEMU: the guest needs its driver (sym53c8xx)", c.Number)
@@ -39,12 +40,14 @@ func (b *domainBuilder) counterpart(c inventory.Controller) bus {
 	return on
 }
 
-// fallback is the bus for disks that cannot stay where they are: one that OVMF boots
-// from (measured with OVMF 2022.11: virtio-scsi, SATA and NVMe, no other SCSI) and
-// whose driver the guest probably has. Linux keeps its sdX names on either.
-func (b *domainBuilder) fallback(c inventory.Controller, code, why string) bus {
+// fallbackBus returns the bus for disks that cannot keep their controller, and adds a warning. OVMF can
+// boot
+// from the bus, and the guest probably has its driver. OVMF 2022.11 boots from virtio-scsi, SATA and
+// NVMe,
+// and from no other SCSI controller (measured). Linux uses sdX names on both buses.
+func (b *domainBuilder) fallbackBus(c inventory.Controller, code, why string) bus {
 	on, driver := sata, "ahci (Windows: storahci)"
-	if b.linux() {
+	if b.isLinux() {
 		on, driver = virtio, "virtio_scsi"
 	}
 	name := on.model
@@ -56,7 +59,7 @@ func (b *domainBuilder) fallback(c inventory.Controller, code, why string) bus {
 	return on
 }
 
-// holdsBootDisk reports whether firmware looks at a disk of c before any other.
+// holdsBootDisk reports whether the first disk in the boot order is on controller c.
 func (b *domainBuilder) holdsBootDisk(c inventory.Controller) bool {
 	order := b.bootOrder()
 	var first inventory.Disk
@@ -69,12 +72,16 @@ func (b *domainBuilder) holdsBootDisk(c inventory.Controller) bool {
 	return first.Controller == c.Key
 }
 
-// cards keeps every network card's MAC, and its model unless the guest is on virtio.
-func (b *domainBuilder) cards() error {
+// addCards adds all network cards. MACs are unchanged, and so are models unless the profile is virtio.
+//
+// A VLAN tag gives a warning: libvirt supports tags on bridges of Open vSwitch, and on Linux bridges
+// since version
+// 11.0, and does not start the VM otherwise.
+func (b *domainBuilder) addCards() error {
 	order := b.bootOrder()
 	for _, n := range b.vm.NICs {
 		x := libvirtxml.DomainInterface{
-			Source: b.opts.network(n),
+			Source: b.opts.cardSource(n),
 			Model:  &libvirtxml.DomainInterfaceModel{Type: b.cardModel(n)},
 			Boot:   bootEntry(order, fmt.Sprintf("net:%d", n.Key)),
 		}
@@ -94,11 +101,14 @@ func (b *domainBuilder) cards() error {
 	return nil
 }
 
+// cardModel returns the card's model at the target: the mapped one, virtio, or the source's model if
+// QEMU has it.
+// If QEMU lacks the model, it returns e1000 and adds a warning.
 func (b *domainBuilder) cardModel(n inventory.NIC) string {
 	if model := b.opts.Maps.Network(n.Network).Model; model != "" {
 		return model
 	}
-	if b.virtio() {
+	if b.usesVirtio() {
 		return "virtio"
 	}
 	same := map[string]string{"vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet32": "pcnet"}

@@ -14,35 +14,36 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// DomainOptions are the choices that the source VM does not make.
+// DomainOptions are choices that do not follow from the source VM.
 type DomainOptions struct {
-	// Type is libvirt's: "kvm", or "qemu" for hosts without it. kvm if empty.
+	// Type is the domain type of libvirt: "kvm", or "qemu" for hosts without KVM. Empty means "kvm".
 	Type string
 
-	// Network is the libvirt network that cards join; "default" if empty. The
-	// name of the VMware network stays in the domain's metadata.
+	// Network is the libvirt network of the cards. Empty means "default". The metadata of the domain keeps
+	// the
+	// name of the VMware network.
 	Network string
 
-	// Maps say otherwise for cards of some networks of VMware's, by name: the name of a libvirt
-	// network, or bridge:NAME for a bridge of the machine's. They also say what VMs are called.
+	// Maps assign a network to the cards of some VMware networks: the name of a libvirt network, or
+	// bridge:NAME for a bridge of the host. They also contain new names of VMs.
 	Maps namemap.Map
 
-	nvram nvram // what goes with the VM in the variables of its firmware
+	nvram nvram // EFI variables of the VM; the zero value if absent
 }
 
-// bridgePrefix tells a bridge from a libvirt network.
+// bridgePrefix marks the name of a bridge in maps; other names are libvirt networks.
 const bridgePrefix = "bridge:"
 
-// usualNetwork is the one that libvirt makes itself.
-const usualNetwork = "default"
+// defaultNetwork is the network that libvirt creates when it is installed.
+const defaultNetwork = "default"
 
-// Joins names what a card joins: a libvirt network, or a bridge.
+// Joins returns the network of a card: the name of a libvirt network, or of a bridge if bridge is true.
 func (o DomainOptions) Joins(card inventory.NIC) (name string, bridge bool) {
-	return strings.CutPrefix(cmp.Or(o.Maps.Network(card.Network).To, o.Network, usualNetwork), bridgePrefix)
+	return strings.CutPrefix(cmp.Or(o.Maps.Network(card.Network).To, o.Network, defaultNetwork), bridgePrefix)
 }
 
-// network is what a card joins.
-func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSource {
+// cardSource returns the source element of a card's interface.
+func (o DomainOptions) cardSource(card inventory.NIC) *libvirtxml.DomainInterfaceSource {
 	name, bridge := o.Joins(card)
 	if bridge {
 		return &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: name}}
@@ -50,18 +51,20 @@ func (o DomainOptions) network(card inventory.NIC) *libvirtxml.DomainInterfaceSo
 	return &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: name}}
 }
 
-// Domain returns the libvirt domain for def, and a warning for each thing that is not
-// as it was on VMware. Images are named by their final places.
+// Domain returns the libvirt domain for def, and a warning for each difference from the source VM.
+// Image paths
+// are the final ones.
 //
-// One thing of VMware's has no counterpart. A disk's NAA identifier is 128 bits and
-// libvirt's wwn 64, so names under /dev/disk/by-id change; the serial number stays. Of the
-// variables of EFI firmware a Target brings the boot entries (nvram.go); where there are none
-// the guest boots from the fallback path \EFI\BOOT\BOOTX64.EFI.
+// Disks lose their names under /dev/disk/by-id, because a disk's NAA identifier has 128 bits and
+// libvirt's wwn
+// has 64. The serial number is kept. Of the EFI variables, a Target carries over the boot entries
+// (nvram.go).
+// Without them the guest boots from the fallback path \\\\EFI\\\\BOOT\\\\BOOTX64.EFI.
 func Domain(def targets.Definition, opts DomainOptions) (string, []inventory.Warning, error) {
 	b := &domainBuilder{vm: def.VM, def: def, opts: opts}
 	b.opts.Type = cmp.Or(opts.Type, "kvm")
 	b.domain.Devices = &libvirtxml.DomainDeviceList{}
-	steps := []func() error{b.identity, b.processors, b.firmware, b.storage, b.cards, b.consoles}
+	steps := []func() error{b.setIdentity, b.setProcessors, b.setFirmware, b.addStorage, b.addCards, b.addConsoles}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return "", nil, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
@@ -71,25 +74,28 @@ func Domain(def targets.Definition, opts DomainOptions) (string, []inventory.War
 	return text + "\n", b.warnings, err
 }
 
-// A domainBuilder collects one domain.
+// domainBuilder builds one domain.
 type domainBuilder struct {
-	vm       *inventory.VM
-	def      targets.Definition
-	opts     DomainOptions
-	domain   libvirtxml.Domain
-	warnings []inventory.Warning
+	vm       *inventory.VM       // def.VM
+	def      targets.Definition  // not modified
+	opts     DomainOptions       // with Type set
+	domain   libvirtxml.Domain   // the result
+	warnings []inventory.Warning // differences from the source VM
 }
 
+// warn adds a warning. code is a stable identifier, remedy an instruction for the user.
 func (b *domainBuilder) warn(code, remedy, format string, args ...any) {
 	b.warnings = append(b.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func (b *domainBuilder) virtio() bool { return b.def.Hardware.OnVirtio() }
+// usesVirtio reports whether the VM gets virtio hardware.
+func (b *domainBuilder) usesVirtio() bool { return b.def.Hardware.OnVirtio() }
 
-func (b *domainBuilder) efi() bool { return b.vm.Firmware == inventory.EFI }
+// isEFI reports whether the VM has EFI firmware.
+func (b *domainBuilder) isEFI() bool { return b.vm.Firmware == inventory.EFI }
 
-// found is the operating system that detect found, empty where it found none.
-func (b *domainBuilder) found() string {
+// detectedOS returns the ID of the operating system that the detect step found, or "".
+func (b *domainBuilder) detectedOS() string {
 	for _, g := range b.def.Guest {
 		if g.OS.ID != "" {
 			return g.OS.ID
@@ -98,19 +104,19 @@ func (b *domainBuilder) found() string {
 	return ""
 }
 
-// windows reports whether the guest is known to be Windows: from its registry, or else
-// from what VMware was told.
-func (b *domainBuilder) windows() bool {
-	if id := b.found(); id != "" {
+// isWindows reports whether the guest is known to be Windows: from its registry, or else from
+// the guest ID in vSphere.
+func (b *domainBuilder) isWindows() bool {
+	if id := b.detectedOS(); id != "" {
 		return id == guest.WindowsID
 	}
 	return strings.HasPrefix(strings.ToLower(b.vm.GuestID), "win")
 }
 
-// linux reports whether the guest is known to be Linux: from its os-release, or else
-// from what VMware was told.
-func (b *domainBuilder) linux() bool {
-	if id := b.found(); id != "" {
+// isLinux reports whether the guest is known to be Linux: from its os-release file, or else from
+// the guest ID in vSphere.
+func (b *domainBuilder) isLinux() bool {
+	if id := b.detectedOS(); id != "" {
 		return id != guest.WindowsID
 	}
 	id := strings.ToLower(b.vm.GuestID)
@@ -124,7 +130,9 @@ func (b *domainBuilder) linux() bool {
 	return false
 }
 
-func (b *domainBuilder) identity() error {
+// setIdentity sets the name, the UUID and the SMBIOS serial number, and the metadata about the source
+// VM.
+func (b *domainBuilder) setIdentity() error {
 	d := &b.domain
 	d.Type, d.UUID = b.opts.Type, b.vm.UUID
 	d.Name = DomainName(b.opts.Maps.Name(b.vm.Name))
@@ -143,8 +151,7 @@ func (b *domainBuilder) identity() error {
 	return err
 }
 
-// DomainName is what libvirt calls the VM: its own name where libvirt takes it, else the
-// folder's.
+// DomainName returns the name of the domain: the VM's name if libvirt accepts it, else SafeName of it.
 func DomainName(name string) string {
 	for _, r := range name {
 		if r == '/' || r < ' ' || r == 0x7f || r == 0xfffd {
@@ -159,22 +166,24 @@ func DomainName(name string) string {
 	}
 }
 
-// source is where a domain came from, kept in its metadata.
+// source is the element in the domain's metadata that describes the source VM.
 type source struct {
 	XMLName      xml.Name `xml:"urn:decamp:source:1 source"`
-	Ref          string   `xml:"ref,attr"`
-	InstanceUUID string   `xml:"instanceUuid,attr,omitempty"`
-	Host         string   `xml:"host,attr,omitempty"`
-	VMX          string   `xml:"vmx,attr,omitempty"`
-	Name         string   `xml:"name,attr"`
-	Networks     []struct {
+	Ref          string   `xml:"ref,attr"`                    // managed object reference, such as "vm-42"
+	InstanceUUID string   `xml:"instanceUuid,attr,omitempty"` // UUID that vCenter assigned
+	Host         string   `xml:"host,attr,omitempty"`         // ESXi host
+	VMX          string   `xml:"vmx,attr,omitempty"`          // path of the VMX file with its datastore
+	Name         string   `xml:"name,attr"`                   // name in vSphere
+	// VMware network of each card
+	Networks []struct {
 		MAC  string `xml:"mac,attr"`
 		Name string `xml:"name,attr"`
 	} `xml:"network"`
-	Tags       []sourceTag       `xml:"tag"`
-	Attributes []sourceAttribute `xml:"attribute"`
+	Tags       []sourceTag       `xml:"tag"`       // vSphere tags
+	Attributes []sourceAttribute `xml:"attribute"` // custom attributes, sorted by name
 }
 
+// sourceMetadata returns the metadata element for vm as XML.
 func sourceMetadata(vm *inventory.VM) (string, error) {
 	s := source{Ref: string(vm.Ref), InstanceUUID: vm.InstanceUUID, Host: vm.HostName, VMX: vm.VMX.String(), Name: vm.Name}
 	s.Tags, s.Attributes = sourceTags(vm)
@@ -188,7 +197,10 @@ func sourceMetadata(vm *inventory.VM) (string, error) {
 	return string(text), err
 }
 
-func (b *domainBuilder) processors() error {
+// setProcessors sets CPUs, memory and clock. With KVM the CPU model is host-model, else maximum: QEMU's
+// default CPU is
+// too old for current distributions. Windows expects the hardware clock in local time.
+func (b *domainBuilder) setProcessors() error {
 	sockets, cores := b.vm.Topology()
 	// Without KVM the default is a CPU older than today's distributions accept.
 	mode := map[string]string{"kvm": "host-model", "qemu": "maximum"}[b.opts.Type]
@@ -200,15 +212,17 @@ func (b *domainBuilder) processors() error {
 	d.Clock = &libvirtxml.DomainClock{Offset: "utc", Timer: []libvirtxml.DomainTimer{
 		{Name: "rtc", TickPolicy: "catchup"}, {Name: "pit", TickPolicy: "delay"}, {Name: "hpet", Present: "no"},
 	}}
-	if b.windows() {
+	if b.isWindows() {
 		d.Clock.Offset = "localtime"
 	}
 	return nil
 }
 
-// firmware asks libvirt to pick OVMF itself: its path differs among distributions.
-func (b *domainBuilder) firmware() error {
-	if !b.efi() {
+// setFirmware sets the EFI firmware; BIOS is libvirt's default. libvirt selects the OVMF file itself,
+// because its
+// path differs among distributions. A virtual TPM starts empty.
+func (b *domainBuilder) setFirmware() error {
+	if !b.isEFI() {
 		return nil
 	}
 	o := b.domain.OS
@@ -222,34 +236,37 @@ func (b *domainBuilder) firmware() error {
 		}
 	}
 	if n := b.opts.nvram; n.file != "" {
-		b.carried(n)
+		b.useNVRAM(n)
 	} else {
-		b.leftBehind(n.why)
+		b.warnDefaultVariables(n.why)
 	}
 	if b.vm.VTPM {
 		b.domain.Devices.TPMs = []libvirtxml.DomainTPM{{Model: "tpm-crb", Backend: &libvirtxml.DomainTPMBackend{
 			Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: "2.0"},
 		}}}
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }
 
-// staysBehind is the code of the warning that a firmware begins with nothing of the VM's.
-const staysBehind = "efi-variables"
+// defaultVariablesCode is the code of the warning that the VM starts with default EFI variables.
+const defaultVariablesCode = "efi-variables"
 
-// leftBehind says that the firmware begins with nothing of the VM's.
-func (b *domainBuilder) leftBehind(why error) {
+// warnDefaultVariables adds the warning that the source VM's EFI boot entries are not carried over. why
+// may be nil.
+func (b *domainBuilder) warnDefaultVariables(why error) {
 	reason := ""
 	if why != nil {
 		reason = fmt.Sprintf(" (%v)", why)
 	}
-	b.warn(staysBehind, `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
+	b.warn(defaultVariablesCode, `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
 		"the boot entries in the EFI variables stay behind%s: the guest boots from the fallback path", reason)
 }
 
-func (b *domainBuilder) consoles() error {
+// addConsoles adds a serial console, a VNC display on 127.0.0.1, and the guest agent's channel if
+// needed.
+func (b *domainBuilder) addConsoles() error {
 	port := uint(0)
 	pty := func() *libvirtxml.DomainChardevSource {
 		return &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}

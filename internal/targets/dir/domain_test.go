@@ -133,7 +133,7 @@ func TestVirtioBlkDomainGolden(t *testing.T) {
 		t.Errorf("libvirt's schema: %s", out)
 	}
 	many := efiVM()
-	for i := range int32(virtioBlk.seats) {
+	for i := range int32(virtioBlk.slots) {
 		d := many.Disks[0]
 		d.Key, d.Unit = 3000+i, 20+int(i)
 		many.Disks = append(many.Disks, d)

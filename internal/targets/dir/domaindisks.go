@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// checkHardware refuses a VM whose disks QEMU has no controller for, before anything
-// is copied.
+// checkHardware returns fault.Unsupported if QEMU has no counterpart of a disk's controller. It is
+// called before the copy.
 func checkHardware(vm *inventory.VM) error {
 	for _, d := range vm.Disks {
 		c := controllerOf(vm, d)
@@ -29,6 +29,7 @@ func checkHardware(vm *inventory.VM) error {
 	return nil
 }
 
+// controllerOf returns the controller of d, or the zero Controller if vm does not list it.
 func controllerOf(vm *inventory.VM, d inventory.Disk) inventory.Controller {
 	for _, c := range vm.Controllers {
 		if c.Key == d.Controller {
@@ -38,52 +39,52 @@ func controllerOf(vm *inventory.VM, d inventory.Disk) inventory.Controller {
 	return inventory.Controller{}
 }
 
-// A bus is a kind of controller that libvirt offers.
+// bus is a controller model of libvirt.
 type bus struct {
-	kind  string // <controller type=…> and <target bus=…>
-	model string // <controller model=…>; "" where there is one only
-	seats int    // disks on one controller, by QEMU's limits
+	kind  string // type attribute of <controller>, and bus attribute of <target>
+	model string // model attribute of <controller>; empty if the kind has only one model
+	slots int    // maximum number of disks on one controller in QEMU
 }
 
 var (
-	pvscsi   = bus{"scsi", "vmpvscsi", 64}
-	virtio   = bus{"scsi", "virtio-scsi", 64}
-	lsilogic = bus{"scsi", "lsilogic", 7}
-	lsisas   = bus{"scsi", "lsisas1068", 8}
-	sata     = bus{"sata", "", 6}
-	ide      = bus{"ide", "", 4}
+	pvscsi   = bus{"scsi", "vmpvscsi", 64}    // VMware's paravirtual controller, in QEMU
+	virtio   = bus{"scsi", "virtio-scsi", 64} // needs a driver in the guest
+	lsilogic = bus{"scsi", "lsilogic", 7}     // LSI 53C895A
+	lsisas   = bus{"scsi", "lsisas1068", 8}   // LSI SAS1068
+	sata     = bus{"sata", "", 6}             // AHCI with six ports
+	ide      = bus{"ide", "", 4}              // two channels of two drives
 
-	// virtioBlk has no controllers: each disk is a PCI device, of which a machine has some 20.
+	// virtioBlk has no controllers: each disk is a PCI device, and a machine has about 20 PCI slots.
 	virtioBlk = bus{"virtio", "", 20}
 )
 
-// storage seats all disks and CD-ROM drives, in the order of VMware's controllers.
-func (b *domainBuilder) storage() error {
+// addStorage adds all disks and CD-ROM drives, in the order of VMware's controllers.
+func (b *domainBuilder) addStorage() error {
 	if err := checkHardware(b.vm); err != nil {
 		return err
 	}
-	s := seating{devices: b.domain.Devices}
+	s := slotAllocator{devices: b.domain.Devices}
 	order := b.bootOrder()
 	for _, c := range b.vm.Controllers {
 		disks := disksOn(b.vm, c)
 		if len(disks) == 0 {
 			continue
 		}
-		on := b.counterpart(c)
+		on := b.chooseBus(c)
 		if on != virtioBlk {
-			s.open(on)
+			s.addController(on)
 		}
 		for _, d := range disks {
-			if err := b.disk(&s, on, d, order); err != nil {
+			if err := b.addDisk(&s, on, d, order); err != nil {
 				return err
 			}
 		}
 	}
-	b.opticals(&s, order)
+	b.addCDROMs(&s, order)
 	return nil
 }
 
-// disksOn returns the disks of a controller in the order of their units.
+// disksOn returns the disks of a controller in the order of their unit numbers.
 func disksOn(vm *inventory.VM, c inventory.Controller) []inventory.Disk {
 	var disks []inventory.Disk
 	for _, d := range vm.Disks {
@@ -95,7 +96,8 @@ func disksOn(vm *inventory.VM, c inventory.Controller) []inventory.Disk {
 	return disks
 }
 
-func (b *domainBuilder) disk(s *seating, on bus, d inventory.Disk, order map[string]uint) error {
+// addDisk adds a disk on the given bus. It returns fault.Unsupported if the bus is full.
+func (b *domainBuilder) addDisk(s *slotAllocator, on bus, d inventory.Disk, order map[string]uint) error {
 	i := slices.IndexFunc(b.def.Images, func(img targets.Image) bool { return img.Key == d.Key })
 	if i < 0 {
 		return fault.New(fault.Internal, "disk %d has no image", d.Key)
@@ -111,17 +113,17 @@ func (b *domainBuilder) disk(s *seating, on bus, d inventory.Disk, order map[str
 		// QEMU cuts the serial of other buses at 20 characters.
 		x.Serial = strings.ReplaceAll(d.UUID, "-", "")
 	}
-	if !s.add(on, x) {
-		return fault.New(fault.Unsupported, "disk %d is one more than the %s controller has room for", d.Key, on.kind).
+	if !s.addDrive(on, x) {
+		return fault.New(fault.Unsupported, "disk %d does not fit on the %s controller", d.Key, on.kind).
 			WithHint("move the disk to an LSI Logic SAS or paravirtual controller in vSphere")
 	}
 	return nil
 }
 
-// opticals adds the VM's CD-ROM drives, empty, as far as there is room for them.
-func (b *domainBuilder) opticals(s *seating, order map[string]uint) {
+// addCDROMs adds the VM's CD-ROM drives without media. Drives for which there is no slot are omitted.
+func (b *domainBuilder) addCDROMs(s *slotAllocator, order map[string]uint) {
 	on := ide
-	if b.efi() {
+	if b.isEFI() {
 		on = sata
 	}
 	for i := range b.vm.CDROMs {
@@ -130,12 +132,13 @@ func (b *domainBuilder) opticals(s *seating, order map[string]uint) {
 		if i == 0 {
 			x.Boot = bootEntry(order, "cdrom")
 		}
-		s.add(on, x)
+		s.addDrive(on, x)
 	}
 }
 
-// bootOrder gives each boot device of the VM its place, from 1. Disks that the VM does
-// not list come last: firmware tries them too.
+// bootOrder returns the position of each boot device, from 1. Disks that are not in the VM's boot order
+// come
+// last, because VMware's firmware tries them, too.
 func (b *domainBuilder) bootOrder() map[string]uint {
 	devices := slices.Clone(b.vm.BootOrder)
 	for _, c := range b.vm.Controllers {
@@ -152,6 +155,7 @@ func (b *domainBuilder) bootOrder() map[string]uint {
 	return order
 }
 
+// bootEntry returns the boot element of a device, or nil if the device is not in the order.
 func bootEntry(order map[string]uint, device string) *libvirtxml.DomainDeviceBoot {
 	if n, ok := order[device]; ok {
 		return &libvirtxml.DomainDeviceBoot{Order: n}
@@ -159,81 +163,86 @@ func bootEntry(order map[string]uint, device string) *libvirtxml.DomainDeviceBoo
 	return nil
 }
 
-// A seating hands out places on controllers, and makes the controllers.
-type seating struct {
-	devices *libvirtxml.DomainDeviceList
-	last    map[string]*row // the row being filled, by kind
-	names   map[string]int  // devices named so far, by prefix
+// slotAllocator assigns controllers and unit numbers to drives, and creates the controllers.
+type slotAllocator struct {
+	devices *libvirtxml.DomainDeviceList // receives controllers and disks
+	current map[string]*controller       // controller with free slots, by kind of bus
+	names   map[string]int               // number of device names assigned, by prefix such as "sd"
 }
 
-// A row is one controller and how many of its seats are taken.
-type row struct {
-	bus   bus
-	index uint
-	taken int
+// controller is a controller of the domain.
+type controller struct {
+	bus   bus  // its model
+	index uint // index attribute, from 0 for each kind
+	used  int  // number of disks on it
 }
 
-// open starts a controller of its own, except where the machine has exactly one.
-func (s *seating) open(on bus) {
-	if s.last == nil {
-		s.last, s.names = map[string]*row{}, map[string]int{}
+// addController adds a controller and makes it current. It does nothing for a second IDE controller, or
+// if the
+// current SATA controller has free slots, because a machine has exactly one.
+func (s *slotAllocator) addController(on bus) {
+	if s.current == nil {
+		s.current, s.names = map[string]*controller{}, map[string]int{}
 	}
-	next := row{bus: on}
-	if r := s.last[on.kind]; r != nil {
-		if on == ide || on == sata && r.taken < on.seats {
+	next := controller{bus: on}
+	if r := s.current[on.kind]; r != nil {
+		if on == ide || on == sata && r.used < on.slots {
 			return
 		}
 		next.index = r.index + 1
 	}
-	s.last[on.kind] = &next
+	s.current[on.kind] = &next
 	index := next.index
 	s.devices.Controllers = append(s.devices.Controllers, libvirtxml.DomainController{Type: on.kind, Index: &index, Model: on.model})
 }
 
-// add seats x, on a further controller of the kind when this one is full. It returns
-// false where there can be no further one, which is IDE.
-func (s *seating) add(on bus, x libvirtxml.DomainDisk) bool {
+// addDrive assigns a slot to x and adds it. If the current controller is full, it adds another
+// controller.
+// It returns false if that is impossible, as with IDE.
+func (s *slotAllocator) addDrive(on bus, x libvirtxml.DomainDisk) bool {
 	if on == virtioBlk {
-		return s.addAlone(x)
+		return s.addVirtioBlk(x)
 	}
-	r := s.last[on.kind]
-	if r == nil || r.bus != on || r.taken == on.seats {
-		s.open(on)
-		r = s.last[on.kind]
+	r := s.current[on.kind]
+	if r == nil || r.bus != on || r.used == on.slots {
+		s.addController(on)
+		r = s.current[on.kind]
 	}
-	if r.taken == on.seats {
+	if r.used == on.slots {
 		return false
 	}
 	prefix := "sd"
 	if on == ide {
 		prefix = "hd"
 	}
-	x.Target = &libvirtxml.DomainDiskTarget{Bus: on.kind, Dev: prefix + letters(s.names[prefix])}
-	x.Address = &libvirtxml.DomainAddress{Drive: r.address()}
+	x.Target = &libvirtxml.DomainDiskTarget{Bus: on.kind, Dev: prefix + diskLetters(s.names[prefix])}
+	x.Address = &libvirtxml.DomainAddress{Drive: r.nextAddress()}
 	s.names[prefix]++
-	r.taken++
+	r.used++
 	s.devices.Disks = append(s.devices.Disks, x)
 	return true
 }
 
-// addAlone seats a disk that is a PCI device of its own. libvirt finds it a place, in the order of
-// the disks.
-func (s *seating) addAlone(x libvirtxml.DomainDisk) bool {
+// addVirtioBlk adds a disk that is a PCI device. libvirt assigns its PCI slot. It returns false if
+// there are
+// more disks than slots.
+func (s *slotAllocator) addVirtioBlk(x libvirtxml.DomainDisk) bool {
 	const prefix = "vd"
 	if s.names == nil {
-		s.last, s.names = map[string]*row{}, map[string]int{}
+		s.current, s.names = map[string]*controller{}, map[string]int{}
 	}
-	x.Target = &libvirtxml.DomainDiskTarget{Bus: virtioBlk.kind, Dev: prefix + letters(s.names[prefix])}
+	x.Target = &libvirtxml.DomainDiskTarget{Bus: virtioBlk.kind, Dev: prefix + diskLetters(s.names[prefix])}
 	s.names[prefix]++
 	s.devices.Disks = append(s.devices.Disks, x)
-	return s.names[prefix] <= virtioBlk.seats
+	return s.names[prefix] <= virtioBlk.slots
 }
 
-// address is the row's next free seat, in the form each kind of controller wants: IDE
-// has two channels of two, the old LSI chip and SATA count units, other SCSI targets.
-func (r *row) address() *libvirtxml.DomainAddressDrive {
+// nextAddress returns the address of the controller's next free slot. IDE has two channels of two
+// units,
+// LSI 53C895A and SATA count units, and other SCSI controllers count targets.
+func (r *controller) nextAddress() *libvirtxml.DomainAddressDrive {
 	controller, channel, scsiTarget, unit := r.index, uint(0), uint(0), uint(0)
-	switch n := uint(r.taken); r.bus {
+	switch n := uint(r.used); r.bus {
 	case ide:
 		channel, unit = n/2, n%2
 	case sata, lsilogic:
@@ -244,10 +253,10 @@ func (r *row) address() *libvirtxml.DomainAddressDrive {
 	return &libvirtxml.DomainAddressDrive{Controller: &controller, Bus: &channel, Target: &scsiTarget, Unit: &unit}
 }
 
-// letters counts a, b … z, aa, ab as Linux names disks.
-func letters(n int) string {
+// diskLetters returns the suffix of Linux's name for the n-th disk: a, b … z, aa, ab.
+func diskLetters(n int) string {
 	if n < 26 {
 		return string(rune('a' + n))
 	}
-	return letters(n/26-1) + letters(n%26)
+	return diskLetters(n/26-1) + diskLetters(n%26)
 }

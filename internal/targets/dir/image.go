@@ -14,51 +14,53 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Open creates img in the VM's partial folder, or opens what a crash left of it.
+// Open creates img in the VM's partial folder, or opens the unfinished image there.
 func (t *Target) Open(ctx context.Context, img targets.Image) (disk.Target, bool, error) {
 	if err := makeFolder(filepath.Dir(img.Path)); err != nil {
 		return nil, false, err
 	}
-	return file(img, img.Path).Open(ctx)
+	return imageFile(img, img.Path).Open(ctx)
 }
 
-// Grow makes the image of a smaller disk one of img's.
+// Grow enlarges an unfinished image to img.Size.
 func (t *Target) Grow(ctx context.Context, img targets.Image, least int64) error {
-	return file(img, img.Path).Grow(ctx, least)
+	return imageFile(img, img.Path).Grow(ctx, least)
 }
 
-// Read opens img for verification, past the page cache.
+// Read opens img for verification with direct I/O, at its current or its final path.
 func (t *Target) Read(ctx context.Context, img targets.Image) (disk.Source, error) {
 	path := img.Path
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		path = img.Final
 	}
-	return file(img, path).Read(ctx)
+	return imageFile(img, path).Read(ctx)
 }
 
-// ReadUnfinished opens img for the check before it is resumed, past the page cache.
+// ReadUnfinished opens an unfinished image with direct I/O.
 func (t *Target) ReadUnfinished(ctx context.Context, img targets.Image) (disk.Source, error) {
-	return file(img, img.Path).ReadUnfinished(ctx)
+	return imageFile(img, img.Path).ReadUnfinished(ctx)
 }
 
-// file is img where it stands now.
-func file(img targets.Image, path string) image.File {
+// imageFile returns the image file at path with img's format and size.
+func imageFile(img targets.Image, path string) image.File {
 	return image.File{Path: path, Format: img.Format, Size: img.Size}
 }
 
-// makeFolder makes a folder that QEMU may enter as its own user, and its name durable.
+// makeFolder creates a folder and syncs its parent. QEMU, which runs as another user, can read the
+// folder. It succeeds
+// if the folder exists.
 func makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return isFolder(dir)
+			return requireFolder(dir)
 		}
 		return ioFault(fmt.Errorf("make the VM's folder: %w", err))
 	}
 	return ioFault(atomicfile.Sync(filepath.Dir(dir)))
 }
 
-// isFolder refuses a link in the place of the VM's folder.
-func isFolder(dir string) error {
+// requireFolder returns an error if dir is a symbolic link or a file.
+func requireFolder(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
 		return image.Replaced(dir)

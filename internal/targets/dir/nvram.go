@@ -16,21 +16,24 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// nvram is this machine's firmware, with what goes with a VM in its variables. libvirt makes the VM's own variables of
-// the file at its first start: so the file stays what was published.
+// nvram describes a file with EFI variables for a VM, and the firmware of this host that it is for.
+// libvirt copies the
+// file to the VM's variable store at the first start, so the file itself does not change.
 type nvram struct {
-	code string // the firmware's
-	file string // with the variables, as the domain names it
-	data []byte // its bytes
-	why  error  // there are none for this reason; nil: nothing is to be carried
+	code string // path of the firmware's code
+	file string // path of the file with variables; empty if there is none
+	data []byte // content of the file
+	why  error  // cause of a missing file; nil if there is nothing to carry over
 }
 
-// nvramSuffix is the end of the file's name; the VM's is before it.
+// nvramSuffix follows the VM's name in the file's name. The convention is libvirt's.
 const nvramSuffix = "_VARS.fd"
 
-// nvram makes variables for a VM whose files are in folder. Layouts of firmwares differ: so the domain names the one
-// that the variables are for. Where this machine has none libvirt is asked to find one, without them.
-func (t *Target) nvram(def targets.Definition, folder string) nvram {
+// planNVRAM returns the EFI variables for a VM whose files are in folder. It writes nothing. Variable
+// stores of
+// different firmware builds are incompatible, so the domain names the firmware, too. If no firmware is
+// found, libvirt chooses one and the variables are not carried over.
+func (t *Target) planNVRAM(def targets.Definition, folder string) nvram {
 	if def.VM.Firmware != inventory.EFI || def.EFI.Empty() {
 		return nvram{}
 	}
@@ -38,10 +41,11 @@ func (t *Target) nvram(def targets.Definition, folder string) nvram {
 	if err != nil {
 		return nvram{why: err}
 	}
-	n.file = filepath.Join(folder, t.name(def.VM)+nvramSuffix)
+	n.file = filepath.Join(folder, t.folderName(def.VM)+nvramSuffix)
 	return n
 }
 
+// makeNVRAM adds def's variables to the default variables of this host's OVMF. n.file is left empty.
 func (t *Target) makeNVRAM(def targets.Definition) (n nvram, err error) {
 	firmware, err := efi.FindFirmware(t.opts.firmwareRoot, def.VM.SecureBoot)
 	if err != nil {
@@ -61,8 +65,9 @@ func (t *Target) makeNVRAM(def targets.Definition) (n nvram, err error) {
 	return nvram{code: firmware.Code, data: store.Bytes()}, nil
 }
 
-// write makes the file in the folder where the VM's files are now, in the place of one that an earlier
-// attempt left.
+// write writes the file to the folder that currently contains the VM's files. It overwrites the file of
+// an earlier
+// attempt.
 func (n nvram) write(folder string) error {
 	if n.file == "" {
 		return nil
@@ -73,16 +78,17 @@ func (n nvram) write(folder string) error {
 	return writeFile(filepath.Join(folder, filepath.Base(n.file)), n.data)
 }
 
-// recorded is what vm.json says of the file; nil where there is none.
-func (n nvram) recorded() *RecordedFile {
+// toRecord returns the file's entry for vm.json, or nil if there is no file.
+func (n nvram) toRecord() *RecordedFile {
 	if n.file == "" {
 		return nil
 	}
 	return &RecordedFile{File: filepath.Base(n.file), Size: int64(len(n.data)), Hash: manifest.HashOf(n.data).String()}
 }
 
-// CheckNVRAM compares the file with the variables of a published VM with what was published. One
-// that has none is right.
+// CheckNVRAM compares the file with EFI variables with its hash in vm.json. It returns nil if the VM
+// has no such file,
+// fault.NotFound if the file is missing, and fault.Corrupt if it differs.
 func CheckNVRAM(folder string, r *Record) error {
 	if r.NVRAM == nil {
 		return nil
@@ -91,17 +97,17 @@ func CheckNVRAM(folder string, r *Record) error {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "the variables of the firmware are gone: %w", err).WithHint("take the file from a backup, or the <loader> and <nvram> out of domain.xml, with firmware='efi' in <os>")
+		return fault.New(fault.NotFound, "the variables of the firmware are gone: %w", err).WithHint("restore the file from a backup, or remove the <loader> and <nvram> elements from domain.xml and set firmware='efi' in <os>")
 	case err != nil:
 		return ioFault(err)
 	case int64(len(data)) != r.NVRAM.Size || manifest.HashOf(data).String() != r.NVRAM.Hash:
-		return fault.New(fault.Corrupt, "%s is not what was published: the firmware's variables in it have changed", path).WithHint("take the file from a backup; a VM that was started has variables of its own, which are no part of this")
+		return fault.New(fault.Corrupt, "%s has changed since it was published: it contains other firmware variables", path).WithHint("restore the file from a backup; a start of the VM does not change this file")
 	}
 	return nil
 }
 
-// carried has the domain use the firmware that the variables are for.
-func (b *domainBuilder) carried(n nvram) {
+// useNVRAM makes the domain use n's firmware with n's file as the template of its variables.
+func (b *domainBuilder) useNVRAM(n nvram) {
 	o := b.domain.OS
 	o.Firmware, o.FirmwareInfo = "", nil
 	o.Loader = &libvirtxml.DomainLoader{Path: n.code, Readonly: "yes", Type: "pflash"}

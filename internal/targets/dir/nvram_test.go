@@ -125,7 +125,7 @@ func TestVariablesThatStayBehind(t *testing.T) {
 func TestVariablesOfAnotherFirmware(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		_, r := publishedAt(t, t.TempDir(), entry(), &targets.Receipt{Place: "proxmox pve1", ID: "100", Name: "efi", EFI: own})
-		if told := len(r.Warnings) == 1 && r.Warnings[0].Code == staysBehind; told == own || len(r.Warnings) > 1 {
+		if told := len(r.Warnings) == 1 && r.Warnings[0].Code == defaultVariablesCode; told == own || len(r.Warnings) > 1 {
 			t.Errorf("with a firmware of its own: %v, warnings %v", own, r.Warnings)
 		}
 	}
@@ -134,7 +134,7 @@ func TestVariablesOfAnotherFirmware(t *testing.T) {
 // A VM of a BIOS has no such variables, whatever is said of them.
 func TestNoVariablesForBIOS(t *testing.T) {
 	d := newTarget(t, Options{firmwareRoot: t.TempDir()})
-	if n := d.nvram(targets.Definition{VM: &inventory.VM{Firmware: inventory.BIOS}, EFI: entry()}, "/vm"); n.file != "" || n.why != nil {
+	if n := d.planNVRAM(targets.Definition{VM: &inventory.VM{Firmware: inventory.BIOS}, EFI: entry()}, "/vm"); n.file != "" || n.why != nil {
 		t.Errorf("%+v", n)
 	}
 }
@@ -150,12 +150,12 @@ func TestDomainOfATrialHasItsVariables(t *testing.T) {
 	must(t, err)
 	xml, err := d.Domain(targets.Definition{VM: vm, Images: images, EFI: entry()})
 	must(t, err)
-	file := filepath.Join(d.partial(vm), "efi_VARS.fd")
+	file := filepath.Join(d.partialFolder(vm), "efi_VARS.fd")
 	if data, err := os.ReadFile(file); err != nil || len(data) != len(vars) || !strings.Contains(xml, file) {
 		t.Errorf("%v, %d bytes:\n%s", err, len(data), xml)
 	}
 	must(t, d.Discard(t.Context(), vm, images))
-	if _, err := os.Stat(d.partial(vm)); err == nil {
+	if _, err := os.Stat(d.partialFolder(vm)); err == nil {
 		t.Error("it is there after the VM was given up")
 	}
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Outline says what def would be published as, with images as Plan names them. It looks at no file.
+// Outline describes the VM that Publish would create, with the image names that Plan returns. It
+// accesses no images.
 func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
 	if err := t.checkStorages(def.VM); err != nil {
 		return targets.Outline{}, err
 	}
-	def.Images = t.images(def.VM)
+	def.Images = t.planImages(def.VM)
 	opts := t.opts.Domain
-	opts.nvram = t.nvram(def, t.Folder(def.VM))
+	opts.nvram = t.planNVRAM(def, t.Folder(def.VM))
 	text, warnings, err := Domain(def, opts)
 	if err != nil {
 		return targets.Outline{}, err
@@ -32,28 +33,29 @@ func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
 	o := targets.NewOutline(def)
 	o.Place, o.Name, o.Machine = "folder "+t.root, x.Name, x.OS.Type.Machine
 	o.Warnings = append(o.Warnings, warnings...)
-	s := sketch{vm: def.VM, x: &x, out: &o, order: map[uint]string{}}
-	s.disks(def.Images)
-	s.cards()
+	s := outlineBuilder{vm: def.VM, x: &x, out: &o, order: map[uint]string{}}
+	s.addDisks(def.Images)
+	s.addCards()
 	for _, at := range slices.Sorted(maps.Keys(s.order)) {
 		o.Boot = append(o.Boot, s.order[at])
 	}
 	return o, nil
 }
 
-// A sketch makes an Outline of a domain.
-type sketch struct {
-	vm    *inventory.VM
-	x     *libvirtxml.Domain
-	out   *targets.Outline
-	order map[uint]string // boot devices by their place
+// outlineBuilder converts a domain to an Outline.
+type outlineBuilder struct {
+	vm    *inventory.VM      // the source VM
+	x     *libvirtxml.Domain // the domain
+	out   *targets.Outline   // the result
+	order map[uint]string    // boot devices by their order attribute
 }
 
-func (s *sketch) disks(images []targets.Image) {
+// addDisks adds the domain's disks and counts its CD-ROM drives.
+func (s *outlineBuilder) addDisks(images []targets.Image) {
 	for _, d := range s.x.Devices.Disks {
 		if d.Device == "cdrom" {
 			s.out.CDROMs++
-			s.boots(d.Boot, "cdrom")
+			s.setBootOrder(d.Boot, "cdrom")
 			continue
 		}
 		i := slices.IndexFunc(images, func(img targets.Image) bool { return img.Final == d.Source.File.File })
@@ -61,15 +63,15 @@ func (s *sketch) disks(images []targets.Image) {
 			continue // Domain names images only
 		}
 		img := images[i]
-		s.boots(d.Boot, fmt.Sprintf("disk:%d", img.Key))
+		s.setBootOrder(d.Boot, fmt.Sprintf("disk:%d", img.Key))
 		s.out.Disks = append(s.out.Disks, targets.OutlineDisk{
-			Key: img.Key, Bus: s.bus(d), Size: img.Size, On: filepath.Dir(img.Final), As: filepath.Base(img.Final), Serial: d.Serial,
+			Key: img.Key, Bus: s.diskBus(d), Size: img.Size, On: filepath.Dir(img.Final), As: filepath.Base(img.Final), Serial: d.Serial,
 		})
 	}
 }
 
-// bus is the model of a disk's controller, or its kind where that has but one.
-func (s *sketch) bus(d libvirtxml.DomainDisk) string {
+// diskBus returns the model of a disk's controller, or its type if it has no model attribute.
+func (s *outlineBuilder) diskBus(d libvirtxml.DomainDisk) string {
 	for _, c := range s.x.Devices.Controllers {
 		if c.Type == d.Target.Bus && c.Index != nil && *c.Index == *d.Address.Drive.Controller {
 			return cmp.Or(c.Model, c.Type)
@@ -78,9 +80,10 @@ func (s *sketch) bus(d libvirtxml.DomainDisk) string {
 	return d.Target.Bus
 }
 
-func (s *sketch) cards() {
+// addCards adds the domain's network cards.
+func (s *outlineBuilder) addCards() {
 	for i, c := range s.x.Devices.Interfaces {
-		n := s.vm.NICs[i] // they are in one order
+		n := s.vm.NICs[i] // Domain adds the cards in this order
 		card := targets.OutlineCard{Key: n.Key, Model: c.Model.Type, MAC: n.MAC, From: n.Network, Down: c.Link != nil && c.Link.State == "down"}
 		if c.Source.Bridge != nil {
 			card.Network = bridgePrefix + c.Source.Bridge.Bridge
@@ -90,12 +93,13 @@ func (s *sketch) cards() {
 		if c.VLan != nil {
 			card.VLAN = int(c.VLan.Tags[0].ID)
 		}
-		s.boots(c.Boot, fmt.Sprintf("net:%d", n.Key))
+		s.setBootOrder(c.Boot, fmt.Sprintf("net:%d", n.Key))
 		s.out.Cards = append(s.out.Cards, card)
 	}
 }
 
-func (s *sketch) boots(b *libvirtxml.DomainDeviceBoot, device string) {
+// setBootOrder records the boot position of a device. b is nil if the firmware does not boot from it.
+func (s *outlineBuilder) setBootOrder(b *libvirtxml.DomainDeviceBoot, device string) {
 	if b != nil {
 		s.order[b.Order] = device
 	}

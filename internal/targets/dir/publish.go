@@ -17,9 +17,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Publish writes the domain and vm.json beside the images and gives the folder its
-// final name. After a crash at any point it may run again: until the rename there is
-// nothing to see, after it everything is there.
+// Publish writes domain.xml and vm.json next to the images and renames the folder. After a crash it can
+// be called
+// again. Before the rename nothing is visible; after it everything is complete.
 func (t *Target) Publish(_ context.Context, def targets.Definition) error {
 	final := t.Folder(def.VM)
 	done, err := t.Published(def)
@@ -29,37 +29,39 @@ func (t *Target) Publish(_ context.Context, def targets.Definition) error {
 	if err != nil {
 		return err
 	}
-	partial := t.partial(def.VM)
-	if err := t.describe(partial, def); err != nil {
+	partial := t.partialFolder(def.VM)
+	if err := t.writeDefinition(partial, def); err != nil {
 		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
 	}
 	if err := syncAll(partial); err != nil {
 		return fmt.Errorf("publish VM %s: %w", def.VM.Name, err)
 	}
-	if err := rename(partial, final); err != nil {
+	if err := renameFolder(partial, final); err != nil {
 		return err
 	}
 	return ioFault(atomicfile.Sync(t.root))
 }
 
-// Domain is what Publish would define, with the images where they are now. What goes with the VM in its
-// firmware's variables is written beside them, for whoever starts it.
+// Domain returns the domain that Publish would write, with the current paths of the images. It writes
+// the file with
+// EFI variables next to them, because the domain refers to it.
 func (t *Target) Domain(def targets.Definition) (string, error) {
 	def.Images = slices.Clone(def.Images)
 	for i := range def.Images {
 		def.Images[i].Final = def.Images[i].Path
 	}
 	opts := t.opts.Domain
-	opts.nvram = t.nvram(def, t.partial(def.VM))
-	if err := opts.nvram.write(t.partial(def.VM)); err != nil {
+	opts.nvram = t.planNVRAM(def, t.partialFolder(def.VM))
+	if err := opts.nvram.write(t.partialFolder(def.VM)); err != nil {
 		return "", err
 	}
 	domain, _, err := Domain(def, opts)
 	return domain, err
 }
 
-// Published reports whether the VM's folder already holds just what def says. One that holds
-// another VM is a Conflict.
+// Published reports whether the VM's folder contains exactly the images of def. A folder with another
+// VM is
+// fault.Conflict.
 func (t *Target) Published(def targets.Definition) (bool, error) {
 	final := t.Folder(def.VM)
 	r, err := ReadRecord(final)
@@ -72,19 +74,20 @@ func (t *Target) Published(def targets.Definition) (bool, error) {
 	same := func(have RecordedImage, want targets.Image) bool {
 		return have.Key == want.Key && have.Root == want.Root
 	}
-	if identity(r.Source) == identity(def.VM) && slices.EqualFunc(r.Images, def.Images, same) {
+	if sourceID(r.Source) == sourceID(def.VM) && slices.EqualFunc(r.Images, def.Images, same) {
 		return true, nil
 	}
-	return false, occupied(final)
+	return false, otherVMError(final)
 }
 
-func occupied(final string) error {
+// otherVMError returns the fault.Conflict for a final folder that contains another VM.
+func otherVMError(final string) error {
 	return fault.New(fault.Conflict, "%s holds another VM", final).
 		WithHint("move it away and run the same command again: the copied images are kept")
 }
 
-// describe writes the two files that make images a VM.
-func (t *Target) describe(partial string, def targets.Definition) error {
+// writeDefinition writes domain.xml, vm.json and the file with EFI variables. It does not sync them.
+func (t *Target) writeDefinition(partial string, def targets.Definition) error {
 	if err := checkImages(partial, def); err != nil {
 		return err
 	}
@@ -92,18 +95,18 @@ func (t *Target) describe(partial string, def targets.Definition) error {
 		return err
 	}
 	opts := t.opts.Domain
-	opts.nvram = t.nvram(def, t.Folder(def.VM))
+	opts.nvram = t.planNVRAM(def, t.Folder(def.VM))
 	domain, warnings, err := Domain(def, opts)
 	if err != nil {
 		return err
 	}
 	if def.Delivered != nil && def.Delivered.EFI {
-		warnings = slices.DeleteFunc(warnings, func(w inventory.Warning) bool { return w.Code == staysBehind })
+		warnings = slices.DeleteFunc(warnings, func(w inventory.Warning) bool { return w.Code == defaultVariablesCode })
 	}
 	of := newRecord(def, t.opts.Domain.Maps.Name(def.VM.Name), warnings)
-	of.NVRAM = opts.nvram.recorded()
+	of.NVRAM = opts.nvram.toRecord()
 	for i, img := range def.Images {
-		if info, err := os.Stat(img.Path); err == nil { // the place that took the VM may have moved it
+		if info, err := os.Stat(img.Path); err == nil { // the platform may have moved the file
 			of.Images[i].Modified = info.ModTime()
 		}
 	}
@@ -118,7 +121,9 @@ func (t *Target) describe(partial string, def targets.Definition) error {
 	)
 }
 
-// checkImages takes proven images only, which are in partial as far as nobody took them from there.
+// checkImages verifies that all images have a root hash and are in partial. A platform may have moved
+// the
+// files of a delivered VM.
 func checkImages(partial string, def targets.Definition) error {
 	for _, img := range def.Images {
 		if img.Root == "" {
@@ -134,9 +139,10 @@ func checkImages(partial string, def targets.Definition) error {
 	return nil
 }
 
+// writeFile writes a file that other users can read. It does not sync it.
 func writeFile(path string, text []byte) error { return ioFault(os.WriteFile(path, text, 0o644)) }
 
-// syncAll makes every file of dir, and their names, durable.
+// syncAll syncs all files of dir and dir itself.
 func syncAll(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -150,12 +156,13 @@ func syncAll(dir string) error {
 	return ioFault(atomicfile.Sync(dir))
 }
 
-// rename gives the folder its final name. The kernel refuses where that name is taken
-// by a file or by a folder with anything in it.
-func rename(partial, final string) error {
+// renameFolder renames a partial folder. rename(2) fails if final is a file or a folder that is not
+// empty; this is
+// fault.Conflict.
+func renameFolder(partial, final string) error {
 	err := unix.Rename(partial, final)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
-		return occupied(final)
+		return otherVMError(final)
 	}
 	if err != nil {
 		return ioFault(fmt.Errorf("rename %s to %s: %w", partial, final, err))
@@ -163,7 +170,7 @@ func rename(partial, final string) error {
 	return nil
 }
 
-// Discard removes the partial folders of imgs. A published VM has none.
+// Discard removes the partial folders of imgs. It refuses paths that are not in a partial folder of t.
 func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []targets.Image) error {
 	var errs []error
 	for _, img := range imgs {
@@ -177,7 +184,7 @@ func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []targets.Imag
 	return errors.Join(append(errs, ioFault(atomicfile.Sync(t.root)))...)
 }
 
-// ioFault gives the errors of a file system their kind.
+// ioFault gives errors of a file system their kind and a remedy. Other errors are returned unchanged.
 func ioFault(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

@@ -88,7 +88,7 @@ var publishedTree = []string{
 func TestPublishMakesOneFolder(t *testing.T) {
 	d := newTarget(t)
 	def := copied(t, d, biosVM())
-	if got := tree(t, d); len(got) != 2 || !strings.Contains(got[0], partialMark) {
+	if got := tree(t, d); len(got) != 2 || !strings.Contains(got[0], partialInfix) {
 		t.Errorf("before Publish: %q", got)
 	}
 	for range 3 { // again and again, as after a crash
@@ -111,14 +111,14 @@ func TestPublishMakesOneFolder(t *testing.T) {
 func TestPublishGoesOnAfterACrash(t *testing.T) {
 	crashes := map[string]func(d *Target, def targets.Definition) error{
 		"domain written": func(d *Target, def targets.Definition) error {
-			return os.WriteFile(filepath.Join(d.partial(def.VM), "domain.xml"), []byte("<dom"), 0o644)
+			return os.WriteFile(filepath.Join(d.partialFolder(def.VM), "domain.xml"), []byte("<dom"), 0o644)
 		},
-		"both written": func(d *Target, def targets.Definition) error { return d.describe(d.partial(def.VM), def) },
+		"both written": func(d *Target, def targets.Definition) error { return d.writeDefinition(d.partialFolder(def.VM), def) },
 		"renamed": func(d *Target, def targets.Definition) error {
-			if err := d.describe(d.partial(def.VM), def); err != nil {
+			if err := d.writeDefinition(d.partialFolder(def.VM), def); err != nil {
 				return err
 			}
-			return rename(d.partial(def.VM), filepath.Join(d.root, "web_01"))
+			return renameFolder(d.partialFolder(def.VM), filepath.Join(d.root, "web_01"))
 		},
 	}
 	for name, crash := range crashes {

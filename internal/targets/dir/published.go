@@ -11,10 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Published is the folder of a VM that was published, with its record.
+// Published is the folder of a published VM with its record.
 type Published struct {
-	Folder string
-	Record *Record
+	Folder string  // path; the folder may have been moved since it was published
+	Record *Record // content of vm.json
 }
 
 // OpenPublished reads the record of a published VM.
@@ -26,32 +26,33 @@ func OpenPublished(folder string) (*Published, error) {
 	return &Published{folder, record}, nil
 }
 
-// CheckNVRAM returns an error if the variables of its EFI firmware are not what was published.
+// CheckNVRAM returns an error if the file with EFI variables has changed since it was published.
 func (p *Published) CheckNVRAM() error { return CheckNVRAM(p.Folder, p.Record) }
 
-// DomainName returns the name that virsh has for the VM.
+// DomainName returns the VM's name for virsh.
 func (p *Published) DomainName() string { return DomainName(p.Record.Called()) }
 
-// CheckPresent returns fault.NotFound if the images were delivered, and cleared from the stage.
+// CheckPresent returns fault.NotFound if the images were delivered to a platform and removed from here.
 func (p *Published) CheckPresent() error {
 	d := p.Record.Delivered
-	if d == nil || slices.ContainsFunc(p.Images(), func(img targets.Image) bool { return exists(img.Path) }) {
+	if d == nil || slices.ContainsFunc(p.Images(), func(img targets.Image) bool { return fileExists(img.Path) }) {
 		return nil
 	}
 	if at := Started(p.Folder); !at.IsZero() {
 		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.Record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
-			WithHint("the manifests in %s say what was delivered; the VM has changed its disks since, as expected after a start", fault.Quote(p.Folder))
+			WithHint("the manifests in %s contain the delivered hashes; the VM has changed its disks since, as expected after a start", fault.Quote(p.Folder))
 	}
 	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.Record.Source.Name, d.Place, d.ID).
-		WithHint("the manifests in %s say what was delivered; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.Folder))
+		WithHint("the manifests in %s contain the delivered hashes; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.Folder))
 }
 
-func exists(path string) bool {
+// fileExists reports whether path exists. It does not follow symbolic links.
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// Images returns the published images where they stand now: the folder may have been moved.
+// Images returns the published images with their paths in p.Folder.
 func (p *Published) Images() []targets.Image {
 	var images []targets.Image
 	for _, img := range p.Record.Images {
@@ -64,13 +65,14 @@ func (p *Published) Images() []targets.Image {
 	return images
 }
 
-// Converted reports whether an image was changed since it was copied.
+// Converted reports whether an image was changed after the copy.
 func (p *Published) Converted() bool {
 	return slices.ContainsFunc(p.Record.Images, func(img RecordedImage) bool { return img.Copied != "" })
 }
 
-// Warnings returns those of all steps, and those of the place that the VM was delivered to. What they say of
-// starting it is left out of one that runs.
+// Warnings returns the warnings of all steps and of the platform. If runs is true, the instruction how
+// to start
+// the VM is omitted.
 func (p *Published) Warnings(runs bool) []inventory.Warning {
 	all := slices.Clone(p.Record.Warnings)
 	if p.Record.Delivered != nil {

@@ -16,62 +16,63 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// recordFile is what makes a folder a published VM.
+// recordFile is the name of the file that marks a folder as a published VM.
 const recordFile = "vm.json"
 
-// recordVersion is the version of vm.json that this package writes.
+// recordVersion is the version of vm.json that this package reads and writes.
 const recordVersion = 1
 
-// A Record is the content of vm.json: all that is known of a VM that was moved. Files
-// are named without folders, so that the VM's folder may be moved.
+// Record is the content of vm.json. File names are without folders, so that the VM's folder can be
+// moved.
 type Record struct {
-	Version  int                 `json:"version"`
-	Decamp   string              `json:"decamp"`         // version that wrote it
-	Name     string              `json:"name,omitempty"` // what the VM is called here; empty: as at the source
-	Source   *inventory.VM       `json:"source"`
-	Images   []RecordedImage     `json:"images"`
-	Guest    []guest.Report      `json:"guest,omitempty"` // in the order of Images
-	Hardware targets.Hardware    `json:"hardware,omitempty"`
-	Warnings []inventory.Warning `json:"warnings,omitempty"`
+	Version  int                 `json:"version"`            // recordVersion
+	Decamp   string              `json:"decamp"`             // version of the program that wrote it
+	Name     string              `json:"name,omitempty"`     // new name of the VM; empty if it is unchanged
+	Source   *inventory.VM       `json:"source"`             // inventory of the source VM
+	Images   []RecordedImage     `json:"images"`             // one element for each disk
+	Guest    []guest.Report      `json:"guest,omitempty"`    // reports of the detect step, in the order of Images
+	Hardware targets.Hardware    `json:"hardware,omitempty"` // profile of controllers and cards
+	Warnings []inventory.Warning `json:"warnings,omitempty"` // warnings of all steps
 
-	// Checks are what was compared with the source, by image.
+	// Checks are the comparisons with the source, one for each image.
 	Checks []targets.Check `json:"checks,omitempty"`
 
-	// NVRAM is the file with the variables that its EFI firmware begins with; nil: none of the VM's.
+	// NVRAM is the file with the EFI variables for the first start; nil if it does not exist.
 	NVRAM *RecordedFile `json:"nvram,omitempty"`
 
-	// EFI is what those brought along.
+	// EFI contains the EFI variables of the source VM that NVRAM includes.
 	EFI *efi.State `json:"efi,omitempty"`
 
-	// Converted lists what was changed in the guest, after the copy was proven; nil: nothing was.
+	// Converted lists the changes inside the guest after the copy was verified; nil if absent.
 	Converted *convert.Result `json:"converted,omitempty"`
 
-	// Delivered is where the VM went with its images; nil: it is here.
+	// Delivered identifies the VM on its platform; nil if the images stay in this folder.
 	Delivered *targets.Receipt `json:"delivered,omitempty"`
 }
 
-// A RecordedFile is a small file of a Record.
+// RecordedFile is a small file of a Record.
 type RecordedFile struct {
-	File string `json:"file"`
-	Size int64  `json:"size"`
-	Hash string `json:"hash"` // BLAKE3-256, hex
+	File string `json:"file"` // name without folder
+	Size int64  `json:"size"` // size in bytes
+	Hash string `json:"hash"` // BLAKE3-256 in hex
 }
 
-// A RecordedImage is one disk of a Record.
+// RecordedImage is the image of one disk.
 type RecordedImage struct {
-	Key      int32          `json:"key"`
-	File     string         `json:"file"`
-	Manifest string         `json:"manifest"`
-	Format   targets.Format `json:"format"`
-	Size     int64          `json:"size"`
-	Root     string         `json:"root"`             // the manifest's root hash, hex
-	Copied   string         `json:"copied,omitempty"` // the root as at the source, where the image was changed since
+	Key      int32          `json:"key"`              // device key of the source disk
+	File     string         `json:"file"`             // name without folder
+	Manifest string         `json:"manifest"`         // name without folder
+	Format   targets.Format `json:"format"`           // raw or qcow2
+	Size     int64          `json:"size"`             // capacity of the disk in bytes
+	Root     string         `json:"root"`             // root hash of the manifest in hex
+	Copied   string         `json:"copied,omitempty"` // root hash of the source disk, if the image was changed after the copy
 
-	// Modified is when the file was last written to before it was published. It is zero in the
-	// records of older versions.
+	// Modified is the modification time of the file when it was published. It is zero in the records of
+	// older versions.
 	Modified time.Time `json:"modified,omitzero"`
 }
 
+// newRecord returns the record of def. name is the VM's new name. warnings follow those of def.
 func newRecord(def targets.Definition, name string, warnings []inventory.Warning) Record {
 	r := Record{
 		Version: recordVersion, Decamp: def.Decamp, Source: def.VM, Guest: def.Guest, Hardware: def.Hardware, EFI: def.EFI, Converted: def.Converted, Delivered: def.Delivered, Checks: def.Checks,
@@ -89,10 +90,12 @@ func newRecord(def targets.Definition, name string, warnings []inventory.Warning
 	return r
 }
 
-// Called is the VM's name here, as people see it.
+// Called returns the VM's name at the target.
 func (r *Record) Called() string { return cmp.Or(r.Name, r.Source.Name) }
 
-// ReadRecord reads the vm.json of a published VM's folder.
+// ReadRecord reads vm.json in the folder of a published VM. It returns fault.NotFound if there is none,
+// and
+// fault.Corrupt if it is malformed.
 func ReadRecord(folder string) (*Record, error) {
 	path := filepath.Join(folder, recordFile)
 	text, err := os.ReadFile(path)
@@ -110,7 +113,7 @@ func ReadRecord(folder string) (*Record, error) {
 	return r, nil
 }
 
-// parseRecord takes no file name that leads out of the folder.
+// parseRecord parses and validates vm.json. It rejects file names that lead out of the folder.
 func parseRecord(text []byte) (*Record, error) {
 	var r Record
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -138,7 +141,7 @@ func parseRecord(text []byte) (*Record, error) {
 	return &r, nil
 }
 
-// isName reports whether a file name leads nowhere else.
+// isName reports whether name is a plain file name without a folder.
 func isName(name string) bool {
 	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
 }

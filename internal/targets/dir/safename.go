@@ -8,15 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxName leaves room, in the 255 bytes that file systems give, for the longest thing
-// appended to it.
+// maxName is the maximum length of a safe name in bytes. File systems allow 255 bytes; the rest is for
+// suffixes.
 const maxName = 180
 
-// SafeName turns a VM's display name into a file name that needs no quoting in a shell
-// and means nothing to a file system: letters and digits of any script stay, and so do
-// inner dots, dashes and underscores; everything else becomes "_". Different names may
-// come to the same; the target finds out. Names cut at maxName end in a hash of the
-// whole.
+// SafeName converts a VM's name to a file name that needs no quotes in a shell. It keeps letters and
+// digits of
+// any script, and dots, dashes and underscores except at the start. Other characters become "_". A name
+// longer
+// than maxName is cut and ends in a hash of the whole name. Different names can give the same result;
+// the target detects this.
 func SafeName(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-", r) {

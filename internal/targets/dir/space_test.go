@@ -20,13 +20,13 @@ func TestWhatAVMTakes(t *testing.T) {
 	if least, most := d.Need(vm); least != 3<<20 || most != 15<<20 {
 		t.Errorf("it needs %d to %d", least, most)
 	}
-	if err := os.Mkdir(d.partial(vm), 0o755); err != nil {
+	if err := os.Mkdir(d.partialFolder(vm), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(d.partial(vm), "disk0"), make([]byte, 1<<20), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.partialFolder(vm), "disk0"), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	had := allocated(d.partial(vm)) // a file system may take more than was written, or less
+	had := allocatedBytes(d.partialFolder(vm)) // a file system may take more than was written, or less
 	if least, most := d.Need(vm); least != max(3<<20-had, 0) || most != 15<<20-had {
 		t.Errorf("with %d bytes there it needs %d to %d", had, least, most)
 	}

@@ -16,19 +16,19 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// startedFile is in the folder of a VM that decamp started where it lives now.
+// startedFile is in the folder of a VM that decamp has started at its target.
 const startedFile = "started.json"
 
-// writerByte is the byte of an image that QEMU locks if it may write to the image. A trial boot, which
-// only reads it, locks other bytes. Programs that lock a whole file lock this byte, too.
+// writerByte is the byte of an image that QEMU locks if it can write to the image. A trial boot, which
+// only reads the image, locks other bytes. Programs that lock a whole file lock this byte, too.
 const writerByte = 101
 
 // started is the content of startedFile.
 type started struct {
-	Time time.Time `json:"time"` // of the first start
+	Time time.Time `json:"time"` // time of the first start, UTC
 }
 
-// MarkStarted records that decamp started the published VM of a folder. An earlier mark stays.
+// MarkStarted records that decamp has started the published VM of a folder. An existing mark is kept.
 func MarkStarted(folder string, now time.Time) error {
 	path := filepath.Join(folder, startedFile)
 	if _, err := os.Lstat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,8 @@ func MarkStarted(folder string, now time.Time) error {
 	return ioFault(atomicfile.Replace(path, append(text, '\n'), 0o644))
 }
 
-// Started returns when decamp first started the published VM of a folder; zero if it did not.
+// Started returns the time when decamp first started the published VM of a folder, or zero if it did
+// not.
 func Started(folder string) time.Time {
 	var s started
 	text, err := os.ReadFile(filepath.Join(folder, startedFile))
@@ -51,7 +52,9 @@ func Started(folder string) time.Time {
 	return s.Time
 }
 
-// WrittenSince is the function of that name for an image of a published VM.
+// WrittenSince calls the function WrittenSince for an image of the record. Records of older versions
+// contain no
+// modification times; then the time of vm.json is used, which was written after the images.
 func (r *Record) WrittenSince(folder string, img RecordedImage) string {
 	published, least := img.Modified, int64(0)
 	if published.IsZero() { // an older version wrote the record, after the images
@@ -67,9 +70,11 @@ func (r *Record) WrittenSince(folder string, img RecordedImage) string {
 	return WrittenSince(filepath.Join(folder, img.File), least, published)
 }
 
-// WrittenSince returns why an image may hold something else than when it was published, as is expected
-// of a VM that was started: a program has it locked, or the file was modified later. It returns "" if
-// nothing indicates that. An image of less than least bytes was cut, which no start does.
+// WrittenSince returns why the content of an image may differ from when it was published, as after a
+// start of
+// its VM: a program has it locked for writing, or its modification time is later. It returns "" if
+// there is
+// no such sign, or if the image is shorter than least bytes, which no start explains.
 func WrittenSince(path string, least int64, published time.Time) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -87,7 +92,8 @@ func WrittenSince(path string, least int64, published time.Time) string {
 	if !info.ModTime().After(published) {
 		return ""
 	}
-	return fmt.Sprintf("it was written to on %s, and published as of %s", stamp(info.ModTime()), stamp(published))
+	return fmt.Sprintf("it was written to on %s, and published as of %s", formatTime(info.ModTime()), formatTime(published))
 }
 
-func stamp(t time.Time) string { return t.Local().Format(time.DateTime) }
+// formatTime returns t in local time for messages.
+func formatTime(t time.Time) string { return t.Local().Format(time.DateTime) }

@@ -13,13 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// storageName is the file that tells a folder's storage from every other.
+// storageName is the file with the ID of a folder's storage.
 const storageName = ".decamp-storage"
 
+// storageID matches the file's content: the output of rand.Text and a newline.
 var storageID = regexp.MustCompile(`^[A-Z2-7]{26}\n$`)
 
-// StorageID returns the id of the storage behind a folder, and gives it one if it has none. Two
-// machines that find the same id see the same files, whatever they call the folder.
+// StorageID returns the ID of the storage that contains folder. It creates a missing ID.
+// Machines that
+// read the same ID share the storage, even if the paths differ.
 func StorageID(folder string) (string, error) {
 	path := filepath.Join(folder, storageName)
 	id, err := os.ReadFile(path)
@@ -30,24 +32,25 @@ func StorageID(folder string) (string, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("make it, or mount what is to be there")
+		return "", fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("create it, or mount its file system")
 	case err != nil:
-		return "", fault.New(fault.Denied, "tell the storage of %s: %w", folder, err).WithHint("decamp has to be able to write there")
+		return "", fault.New(fault.Denied, "identify the storage of %s: %w", folder, err).WithHint("make the folder writable for decamp")
 	case !storageID.Match(id):
-		return "", fault.New(fault.Corrupt, "%s is not what decamp wrote there", path).
-			WithHint("while nothing is moved there, delete it: decamp writes another; machines that share the folder then see the same one")
+		return "", fault.New(fault.Corrupt, "%s has invalid content", path).
+			WithHint("delete it while no migration to the folder runs: decamp creates a new one for all machines that share the folder")
 	}
 	return string(id[:len(id)-1]), nil
 }
 
-// newStorageID gives a folder an id. Of several who do so at once, all find the same one: a
-// link is made by the first only.
+// newStorageID writes an ID. If several processes do so at the same time, all read the same ID
+// afterwards,
+// because only the first link(2) succeeds.
 func newStorageID(folder string) error {
 	draft := filepath.Join(folder, storageName+"."+rand.Text())
 	if err := atomicfile.Replace(draft, []byte(rand.Text()+"\n"), 0o644); err != nil {
 		return err
 	}
-	defer os.Remove(draft) // one that stays is in nobody's way
+	defer os.Remove(draft) // a remaining draft is harmless
 	if err := os.Link(draft, filepath.Join(folder, storageName)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write %s: %w", storageName, err)
 	}

@@ -7,20 +7,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// A sourceTag is a tag in the metadata of a domain.
+// sourceTag is a tag in the domain's metadata.
 type sourceTag struct {
-	Category string `xml:"category,attr"`
-	Name     string `xml:"name,attr"`
+	Category string `xml:"category,attr"` // vSphere category
+	Name     string `xml:"name,attr"`     // name within the category
 }
 
-// A sourceAttribute is a custom attribute there.
+// sourceAttribute is a custom attribute in the domain's metadata.
 type sourceAttribute struct {
-	Name  string `xml:"name,attr"`
-	Value string `xml:",chardata"`
+	Name  string `xml:"name,attr"` // name that vCenter's administrator defined
+	Value string `xml:",chardata"` // value as text
 }
 
-// sourceTags are what people put on the VM, as it was: what XML cannot hold, such as NUL, it writes as
-// U+FFFD. vm.json has even that.
+// sourceTags returns vm's tags and attributes for the domain's metadata. The XML encoder replaces
+// characters that
+// XML cannot contain, such as NUL, by U+FFFD; vm.json contains the originals.
 func sourceTags(vm *inventory.VM) (tags []sourceTag, attributes []sourceAttribute) {
 	for _, t := range vm.Tags {
 		tags = append(tags, sourceTag(t))

@@ -16,17 +16,18 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Withdraw removes the folder of a published VM. It is renamed first, so that nobody finds half of
-// it; what a crash leaves then is a partial folder. A folder that holds another VM is a Conflict, and so
-// is a VM that runs.
+// Withdraw removes the folder of a published VM. It renames the folder first, so that a crash leaves a
+// partial
+// folder and never an incomplete published VM. A folder with another VM, or a running VM, is
+// fault.Conflict.
 func (t *Target) Withdraw(_ context.Context, vm *inventory.VM) error {
-	final, partial := t.Folder(vm), t.partial(vm)
+	final, partial := t.Folder(vm), t.partialFolder(vm)
 	r, err := ReadRecord(final)
 	switch {
-	case fault.Is(err, fault.NotFound): // an earlier Withdraw may have come so far
+	case fault.Is(err, fault.NotFound): // an earlier Withdraw may have renamed it
 	case err != nil:
 		return err
-	case identity(r.Source) != identity(vm):
+	case sourceID(r.Source) != sourceID(vm):
 		return fault.New(fault.Conflict, "%s holds another VM", final).WithHint("remove it by hand if it is not needed")
 	default:
 		if err := inUse(final, r); err != nil {
@@ -42,12 +43,13 @@ func (t *Target) Withdraw(_ context.Context, vm *inventory.VM) error {
 	return ioFault(atomicfile.Sync(t.root))
 }
 
-// inUse is a Conflict if QEMU, which locks the images it has open, or anybody else locks one.
+// inUse returns fault.Conflict if a process has locked one of the images. QEMU locks the images that it
+// has open. It returns nil for missing images, and on file systems without locks.
 func inUse(folder string, r *Record) error {
 	for _, img := range r.Images {
 		path := filepath.Join(folder, img.File)
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) { // it was delivered
+		if errors.Is(err, fs.ErrNotExist) { // a delivered image was removed
 			continue
 		}
 		if err != nil {
@@ -56,8 +58,8 @@ func inUse(folder string, r *Record) error {
 		whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 		err = errors.Join(unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &whole), f.Close())
 		if err == nil && whole.Type != unix.F_UNLCK {
-			return fault.New(fault.Conflict, "%s is in use", path).WithHint("shut the VM down first: fuser -v %s tells who has it", fault.Quote(path))
+			return fault.New(fault.Conflict, "%s is in use", path).WithHint("shut the VM down first; to find the process: fuser -v %s", fault.Quote(path))
 		}
 	}
-	return nil // a file system without locks tells nothing
+	return nil // also on a file system without locks
 }

@@ -16,39 +16,44 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// The kinds of objects that are made, and that are asked for.
+// Kinds of objects that decamp creates or reads.
 var (
-	machines   = kube.Kind{Group: "kubevirt.io", Version: "v1", Plural: "virtualmachines"}
-	volumes    = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "datavolumes"}
-	tokens     = kube.Kind{Group: "upload.cdi.kubevirt.io", Version: "v1beta1", Plural: "uploadtokenrequests"}
+	machines = kube.Kind{Group: "kubevirt.io", Version: "v1", Plural: "virtualmachines"}      // VirtualMachine
+	volumes  = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "datavolumes"} // DataVolume
+	// UploadTokenRequest
+	tokens = kube.Kind{Group: "upload.cdi.kubevirt.io", Version: "v1beta1", Plural: "uploadtokenrequests"}
+	// CDIConfig, whose only object is named "config"
 	cdiConfigs = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "cdiconfigs", Cluster: true}
-	namespaces = kube.Kind{Version: "v1", Plural: "namespaces", Cluster: true}
-	classes    = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
+	namespaces = kube.Kind{Version: "v1", Plural: "namespaces", Cluster: true} // Namespace
+	// StorageClass
+	classes = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
 )
 
-// Cluster takes VMs into a namespace of a Kubernetes cluster. It satisfies platform.Place.
+// Cluster implements platform.Place for a namespace of a Kubernetes cluster.
 type Cluster struct {
-	client *kube.Client
-	opts   Options
-	proxy  string // URL of CDI's upload proxy, where the user named one
-	flags  string // by which virtctl finds the cluster, with a blank before each
+	client *kube.Client // connection to the API server
+	opts   Options      // fixed after newCluster
+	proxy  string       // URL of CDI's upload proxy; empty to use the URL that CDI publishes
+	flags  string       // flags for virtctl and kubectl in remedies, with a leading space
 
-	poll     time.Duration    // between looks at what the cluster is doing
-	patience time.Duration    // with a cluster that is getting nowhere
-	hope     time.Duration    // that a VM which cannot start will, as soon as there is a node for it
-	now      func() time.Time // replaced by tests
+	poll     time.Duration // interval between queries of an object's state
+	patience time.Duration // maximum time without any change of state
+	// time that a VM may fail to start before Start returns an error; a new node may solve the problem
+	startPatience time.Duration
+	now           func() time.Time // time.Now; replaced by tests
 }
 
 var _ platform.Place = (*Cluster)(nil)
 
-// The cluster's pace: pods are scheduled, pull images and attach volumes.
+// Default times of a Cluster.
 const (
-	defaultPoll     = 2 * time.Second
-	defaultPatience = 30 * time.Minute
-	defaultHope     = 5 * time.Minute
+	defaultPoll          = 2 * time.Second  // pods are scheduled, pull images and attach volumes, which takes seconds
+	defaultPatience      = 30 * time.Minute // default of Cluster.patience
+	defaultStartPatience = 5 * time.Minute  // default of Cluster.startPatience
 )
 
-// newCluster returns the place that an address with a kubeconfig names. It reads that, and asks nobody.
+// newCluster returns the platform at an address with a kubeconfig. It reads the kubeconfig and sends no
+// request.
 func newCluster(a address) (*Cluster, error) {
 	config, err := kube.Load(a.kubeconfig, a.context, a.Plugins)
 	if err != nil {
@@ -56,13 +61,14 @@ func newCluster(a address) (*Cluster, error) {
 	}
 	a.Namespace = cmp.Or(a.Namespace, config.Namespace)
 	return &Cluster{
-		client: kube.New(config), opts: a.Options, proxy: a.uploadProxy, flags: a.flags(),
-		poll: defaultPoll, patience: defaultPatience, hope: defaultHope, now: time.Now,
+		client: kube.New(config), opts: a.Options, proxy: a.uploadProxy, flags: a.kubeFlags(),
+		poll: defaultPoll, patience: defaultPatience, startPatience: defaultStartPatience, now: time.Now,
 	}, nil
 }
 
-// flags name the kubeconfig and the context to the tools of Kubernetes. A home directory is the shell's to find.
-func (a address) flags() string {
+// kubeFlags returns the flags that select the kubeconfig and the context. The user's shell expands
+// "$HOME".
+func (a address) kubeFlags() string {
 	flags := " --kubeconfig=" + fault.Quote(a.kubeconfig)
 	if rest, ok := strings.CutPrefix(a.kubeconfig, "~/"); ok {
 		flags = ` --kubeconfig="$HOME"/` + fault.Quote(rest)
@@ -73,20 +79,21 @@ func (a address) flags() string {
 	return flags
 }
 
-// String names the place as people do.
+// String returns the platform's name for receipts and messages.
 func (c *Cluster) String() string { return fmt.Sprintf("kubevirt %s %s", c.client.Host(), c.opts) }
 
-// Close gives connections back.
+// Close closes idle connections.
 func (c *Cluster) Close() error {
 	c.client.Close()
 	return nil
 }
 
-// Check asks the cluster for all that Deliver needs: KubeVirt and CDI, rights, the storage class, the
-// upload proxy. It has the cluster judge the objects without making them, so that what its own versions
-// of KubeVirt and CDI refuse is known before anything is copied.
+// Check verifies what Deliver needs: KubeVirt and CDI, permissions, storage classes, the upload proxy.
+// It then sends
+// the objects as a dry run, so that objects that the cluster's versions reject are found before the
+// copy.
 func (c *Cluster) Check(ctx context.Context, vm *inventory.VM) error {
-	o, err := objects(undelivered(vm), c.opts)
+	o, err := newObjects(definitionOf(vm), c.opts)
 	if err != nil {
 		return err
 	}
@@ -99,8 +106,8 @@ func (c *Cluster) Check(ctx context.Context, vm *inventory.VM) error {
 	return c.checkObjects(ctx, o, vm)
 }
 
-// undelivered is what vm would be defined by, before it has images.
-func undelivered(vm *inventory.VM) targets.Definition {
+// definitionOf returns a definition of vm without image files, for checks.
+func definitionOf(vm *inventory.VM) targets.Definition {
 	def := targets.Definition{VM: vm}
 	for _, d := range vm.Disks {
 		def.Images = append(def.Images, targets.Image{Key: d.Key, Size: d.Capacity})
@@ -108,6 +115,7 @@ func undelivered(vm *inventory.VM) targets.Definition {
 	return def
 }
 
+// checkAPIs returns fault.Unsupported if KubeVirt or CDI is not installed.
 func (c *Cluster) checkAPIs(ctx context.Context) error {
 	for _, need := range []struct {
 		kube.Kind
@@ -127,18 +135,21 @@ func (c *Cluster) checkAPIs(ctx context.Context) error {
 	return nil
 }
 
+// checkNamespace returns fault.NotFound if the namespace does not exist. An account may lack the
+// permission to read
+// namespaces; then it returns nil.
 func (c *Cluster) checkNamespace(ctx context.Context) error {
-	err := c.client.Read(ctx, namespaces, "", c.opts.namespace(), nil)
+	err := c.client.Read(ctx, namespaces, "", c.opts.namespaceName(), nil)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no such namespace").WithHint("kubectl create namespace %s", c.opts.namespace())
+		return fault.New(fault.NotFound, "there is no such namespace").WithHint("kubectl create namespace %s", c.opts.namespaceName())
 	case fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin):
-		return nil // accounts of a namespace need not see namespaces
+		return nil // the account may have permissions in the namespace only
 	}
 	return err
 }
 
-// rights are the verbs that a delivery needs.
+// rights are the permissions that a delivery requires.
 var rights = []struct {
 	kube.Kind
 	verbs []string
@@ -148,23 +159,24 @@ var rights = []struct {
 	{tokens, []string{"create"}},
 }
 
+// checkRights returns fault.Denied for the first permission that the account lacks.
 func (c *Cluster) checkRights(ctx context.Context) error {
 	for _, need := range rights {
 		for _, verb := range need.verbs {
-			may, err := c.client.May(ctx, verb, need.Kind, c.opts.namespace())
+			may, err := c.client.May(ctx, verb, need.Kind, c.opts.namespaceName())
 			if err != nil {
 				return err
 			}
 			if !may {
 				return fault.New(fault.Denied, "the account may not %s %s.%s", verb, need.Plural, need.Group).
-					WithHint("kubectl -n %s create rolebinding decamp --clusterrole=edit --user=NAME (or --serviceaccount=NAMESPACE:NAME)", c.opts.namespace())
+					WithHint("kubectl -n %s create rolebinding decamp --clusterrole=edit --user=NAME (or --serviceaccount=NAMESPACE:NAME)", c.opts.namespaceName())
 			}
 		}
 	}
 	return nil
 }
 
-// checkClasses asks for each storage class that disks name.
+// checkClasses checks each storage class that disks name.
 func (c *Cluster) checkClasses(ctx context.Context, o *Objects) error {
 	asked := map[string]bool{"": true}
 	for _, d := range o.disks {
@@ -180,6 +192,9 @@ func (c *Cluster) checkClasses(ctx context.Context, o *Objects) error {
 	return nil
 }
 
+// checkClass returns fault.NotFound if the storage class does not exist. An account may lack the
+// permission to read
+// storage classes; then it returns nil.
 func (c *Cluster) checkClass(ctx context.Context, name string) error {
 	err := c.client.Read(ctx, classes, "", name, nil)
 	switch {
@@ -191,16 +206,19 @@ func (c *Cluster) checkClass(ctx context.Context, name string) error {
 	return err
 }
 
+// checkProxy checks that the upload proxy answers.
 func (c *Cluster) checkProxy(ctx context.Context) error {
 	p, err := c.uploadProxy(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	return p.reach(ctx)
+	return p.checkHealth(ctx)
 }
 
-// uploadProxy is the one the user named, or else the one that CDI tells of. CDI tells whose certificate it has, too.
+// uploadProxy returns the proxy at the user's URL, or at the URL that CDI publishes. CDI also publishes
+// the
+// certificate of the proxy's CA. The caller closes the proxy.
 func (c *Cluster) uploadProxy(ctx context.Context) (*proxy, error) {
 	var config struct {
 		Status struct {
@@ -214,32 +232,34 @@ func (c *Cluster) uploadProxy(ctx context.Context) (*proxy, error) {
 	}
 	address := cmp.Or(c.proxy, config.Status.URL)
 	if address == "" {
-		return nil, fault.New(fault.NotFound, "CDI tells of no upload proxy that is reached from outside").
+		return nil, fault.New(fault.NotFound, "CDI publishes no URL of its upload proxy").
 			WithHint("kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")
 	}
-	if !strings.Contains(address, "://") { // CDI tells the host alone
+	if !strings.Contains(address, "://") { // CDI publishes only the host
 		address = "https://" + address
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
-	roots.AppendCertsFromPEM([]byte(config.Status.CA)) // one that is none is not trusted
+	roots.AppendCertsFromPEM([]byte(config.Status.CA)) // malformed certificates are ignored
 	return newProxy(address, c.client.Config().TLS, roots)
 }
 
-// checkObjects has the cluster judge what is not there yet, and refuses what is there and not vm's.
+// checkObjects validates the objects that do not exist by a dry run. An existing object of another VM
+// is
+// fault.Conflict.
 func (c *Cluster) checkObjects(ctx context.Context, o *Objects, vm *inventory.VM) error {
 	try := func(k kube.Kind, what, name string, object any) error {
 		var there state
-		err := c.client.Read(ctx, k, c.opts.namespace(), name, &there)
+		err := c.client.Read(ctx, k, c.opts.namespaceName(), name, &there)
 		switch {
-		case err == nil && !made(there.Metadata.Annotations, vm):
-			return taken(what, name, c.String(), vm)
+		case err == nil && !isMadeOf(there.Metadata.Annotations, vm):
+			return conflictError(what, name, c.String(), vm)
 		case err == nil:
-			return nil // of an earlier Deliver
+			return nil // an earlier Deliver created it
 		case fault.Is(err, fault.NotFound):
-			err = c.client.Try(ctx, k, c.opts.namespace(), object)
+			err = c.client.Try(ctx, k, c.opts.namespaceName(), object)
 		}
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", what, name, err)

@@ -172,7 +172,7 @@ func TestClusterGivesUp(t *testing.T) {
 		want   fault.Kind
 		says   string
 	}{
-		"a volume that is too small":       {kube.Config{Small: 512}, fault.Full, "less room"},
+		"a volume that is too small":       {kube.Config{Small: 512}, fault.Full, "smaller than the disk"},
 		"a volume that fails":              {kube.Config{GiveUp: true}, fault.Transient, "describe datavolume"},
 		"a volume that never comes":        {kube.Config{Stuck: true}, fault.Transient, "describe datavolume"},
 		"a network that is always cut":     {kube.Config{Cut: 99}, fault.Transient, "describe datavolume"},
@@ -271,7 +271,7 @@ func TestClusterCheckGetsAlongWithoutLooking(t *testing.T) {
 func TestClusterReplacesVolumesOfOtherBytes(t *testing.T) {
 	lab, c := start(t, kube.Config{})
 	d, contents := cargo(t)
-	old, err := objects(d.Definition, c.opts)
+	old, err := newObjects(d.Definition, c.opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestFolderConformance(t *testing.T) {
 				Seen:   func(t *testing.T) []targettest.Seen { return seenBelow(t, f.root) },
 				Things: func(t *testing.T) []string { return thingsBelow(t, f.root) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {
-					if err := os.Mkdir(f.file(vm), 0o755); err != nil {
+					if err := os.Mkdir(f.manifestPath(vm), 0o755); err != nil {
 						t.Fatal(err)
 					}
 				},

@@ -45,7 +45,7 @@ func startControllers(t *testing.T, s *apiServer) *controllers {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for pause(ctx, 10*time.Millisecond) == nil {
+		for waitFor(ctx, 10*time.Millisecond) == nil {
 			c.reconcile(ctx)
 		}
 	}()
@@ -227,7 +227,7 @@ func (s *apiServer) eventually(t *testing.T, what string, is func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		if err := pause(t.Context(), 50*time.Millisecond); err != nil {
+		if err := waitFor(t.Context(), 50*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestReasonOfAnObjectThatGetsNowhere(t *testing.T) {
 		{"Bound", "Unknown", "waits"},
 		{"Running", "False", ""},
 	}
-	if why, want := s.why(), ", Ready: no node, Failure: no memory, Bound: waits"; why != want {
+	if why, want := s.failureText(), ", Ready: no node, Failure: no memory, Bound: waits"; why != want {
 		t.Errorf("%q, want %q", why, want)
 	}
 }
@@ -33,7 +33,7 @@ func TestWithdrawRefusesEitherSignOfARunningVM(t *testing.T) {
 		var s state
 		s.Metadata.Name = "web-01"
 		change(&s)
-		if err := c.drop(t.Context(), machines, s); !fault.Is(err, fault.Conflict) {
+		if err := c.deleteObject(t.Context(), machines, s); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -43,19 +43,19 @@ func TestWithdrawRefusesEitherSignOfARunningVM(t *testing.T) {
 func TestVMCreatedMeanwhileIsNotOurs(t *testing.T) {
 	lab, c := start(t, kube.Config{})
 	d, _ := cargo(t)
-	o, err := objects(d.Definition, c.opts)
+	o, err := newObjects(d.Definition, c.opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lab.Put("virtualmachines", "vms", o.vm.Metadata.Name, map[string]any{"spec": "theirs"})
-	if err := c.deliver(t.Context(), o, d); !fault.Is(err, fault.Conflict) {
+	if err := c.createObjects(t.Context(), o, d); !fault.Is(err, fault.Conflict) {
 		t.Errorf("%v", err)
 	}
 	lab2, c2 := start(t, kube.Config{})
 	if _, err := c2.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	if err := c2.deliver(t.Context(), o, d); err != nil || len(lab2.Objects("virtualmachines")) != 1 {
+	if err := c2.createObjects(t.Context(), o, d); err != nil || len(lab2.Objects("virtualmachines")) != 1 {
 		t.Errorf("a VM that an earlier request created: %v", err)
 	}
 }

@@ -12,16 +12,17 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// disks adds the VM's disks in the order of VMware's controllers, and a DataVolume for each. The
-// DataVolumes are numbered as the VM lists its disks, like the images.
-func (b *builder) disks() error {
+// addDisks adds a DataVolume for each disk, in the order of vm.Disks, and the disks in the order of
+// VMware's
+// controllers.
+func (b *builder) addDisks() error {
 	spec := &b.out.vm.Spec.Template.Spec
 	for i, d := range b.vm.Disks {
 		at := slices.IndexFunc(b.def.Images, func(img targets.Image) bool { return img.Key == d.Key })
 		if at < 0 {
 			return fault.New(fault.Internal, "disk %d has no image", d.Key)
 		}
-		class, err := b.opts.class(namemap.Datastore(d))
+		class, err := b.opts.storageClass(namemap.Datastore(d))
 		if err != nil {
 			return err
 		}
@@ -34,26 +35,29 @@ func (b *builder) disks() error {
 		x := diskDevice{Name: volumeName(i), Disk: diskBus{"sata"}, BootOrder: b.order[diskKey(d)]}
 		switch b.def.Hardware {
 		case targets.Virtio:
-			x.Disk.Bus = "scsi" // which is virtio-scsi: Linux keeps its sdX names
-			x.Serial = serial(d)
+			x.Disk.Bus = "scsi" // virtio-scsi: Linux keeps its sdX names
+			x.Serial = diskSerial(d)
 		case targets.VirtioBlk:
-			x.Disk.Bus = "virtio" // whose serial QEMU cuts, too
+			x.Disk.Bus = "virtio" // QEMU truncates serial numbers there, too
 		}
 		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, x)
 	}
-	if !b.virtio() {
+	if !b.usesVirtio() {
 		b.warnOfBuses()
 	}
 	return nil
 }
 
+// volumeName returns the name of the i-th disk within the VirtualMachine.
 func volumeName(i int) string { return fmt.Sprintf("disk%d", i) }
 
+// diskKey returns the name of a disk in inventory.VM.BootOrder.
 func diskKey(d inventory.Disk) string { return fmt.Sprintf("disk:%d", d.Key) }
 
-// serial is what the guest reads as the disk's serial number, of the signs that KubeVirt takes. SATA has
-// none: QEMU cuts it there.
-func serial(d inventory.Disk) string {
+// diskSerial returns the disk's UUID without the characters that KubeVirt rejects. Disks on SATA have
+// no serial
+// number, because QEMU truncates it there.
+func diskSerial(d inventory.Disk) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
 			return r
@@ -62,7 +66,7 @@ func serial(d inventory.Disk) string {
 	}, d.UUID)
 }
 
-// warnOfBuses names the controllers whose disks the guest will find on SATA.
+// warnOfBuses adds a warning for each controller whose disks move to SATA.
 func (b *builder) warnOfBuses() {
 	for _, c := range b.vm.Controllers {
 		on := func(d inventory.Disk) bool { return d.Controller == c.Key }
@@ -74,30 +78,31 @@ func (b *builder) warnOfBuses() {
 	}
 }
 
-// dataVolume is where the image of the VM's i-th disk goes. It is bound at once, as nothing that uses
-// it is there yet, and it stays when CDI is done with it.
+// dataVolume returns the DataVolume for the VM's i-th disk. Its annotations make CDI bind the volume
+// immediately,
+// although no pod uses it, and keep it after the upload.
 func (b *builder) dataVolume(i int, img targets.Image, class string) dataVolume {
-	notes := identity(b.vm)
+	notes := identityNotes(b.vm)
 	notes["cdi.kubevirt.io/storage.bind.immediate.requested"] = "true"
 	notes["cdi.kubevirt.io/storage.deleteAfterCompletion"] = "false"
 	if img.Root != "" {
 		notes[rootNote] = img.Root
 	}
 	s := storage{Class: class, VolumeMode: b.opts.VolumeMode}
-	s.Resources.Requests.Storage = quantity(img.Size)
+	s.Resources.Requests.Storage = formatQuantity(img.Size)
 	if b.opts.AccessMode != "" {
 		s.AccessModes = []string{b.opts.AccessMode}
 	}
 	return dataVolume{
 		APIVersion: diskAPI, Kind: "DataVolume",
-		Metadata: meta{Name: diskName(b.name, i), Namespace: b.opts.namespace(), Labels: labels(b.vm), Annotations: notes},
+		Metadata: meta{Name: diskName(b.name, i), Namespace: b.opts.namespaceName(), Labels: sourceLabels(b.vm), Annotations: notes},
 		Spec:     diskSpec{Source: source{Upload: &empty{}}, ContentType: "kubevirt", Storage: s},
 	}
 }
 
-// bootOrder gives each disk and card that vm boots from its place, from 1. Disks that the VM does not
-// list come last: VMware's firmware tries them, too. What KubeVirt does not get, CD-ROM drives and
-// floppies, has no place.
+// bootOrder returns the position of each boot device, from 1. Disks that are not in the VM's boot order
+// come last,
+// because VMware's firmware tries them, too. CD-ROM drives and floppies are omitted.
 func bootOrder(vm *inventory.VM) map[string]uint {
 	devices := slices.Clone(vm.BootOrder)
 	for _, i := range vm.Seated() {

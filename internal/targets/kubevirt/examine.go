@@ -12,25 +12,27 @@ import (
 
 var _ platform.Examiner = (*Cluster)(nil)
 
-// Examine is Check by aspects. What the cluster says of the objects of a VM is known once there is one. A
-// network that a NetworkAttachmentDefinition names is not asked after: its namespace may be another's.
+// Examine performs the checks of Check by aspect. The dry run of objects requires a VM and is omitted.
+// A
+// NetworkAttachmentDefinition is not checked, because the account may not be able to read its
+// namespace.
 func (c *Cluster) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	switch a {
 	case platform.Login:
-		return []platform.Look{platform.See("", "it answers, knows us, and has the namespace", c.checkNamespace(ctx))}
+		return []platform.Look{platform.See("", "it answers, accepts the credentials, and has the namespace", c.checkNamespace(ctx))}
 	case platform.Parts:
 		return []platform.Look{platform.See("", "KubeVirt and CDI are there", c.checkAPIs(ctx))}
 	case platform.Storage:
 		return append(c.seeClasses(ctx), platform.See("upload proxy", "it answers", c.checkProxy(ctx)))
 	case platform.Rights:
-		return []platform.Look{platform.See("", "the account may make and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
+		return []platform.Look{platform.See("", "the account may create and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
 	}
 	return nil
 }
 
-// seeStart is no reason to refuse a VM: it is for those who have decamp start it.
+// seeStart checks the permission to start VMs. Its absence does not prevent a delivery.
 func (c *Cluster) seeStart(ctx context.Context) platform.Look {
-	may, err := c.client.May(ctx, "patch", machines, c.opts.namespace())
+	may, err := c.client.May(ctx, "patch", machines, c.opts.namespaceName())
 	if err == nil && !may {
 		err = c.mayNotStart(nil)
 	}
@@ -39,10 +41,11 @@ func (c *Cluster) seeStart(ctx context.Context) platform.Look {
 	return look
 }
 
+// seeClasses checks all storage classes that the options and the map name.
 func (c *Cluster) seeClasses(ctx context.Context) (looks []platform.Look) {
-	seen := map[string]bool{"": true} // the cluster's default has no name here
+	seen := map[string]bool{"": true} // the cluster's default has no name in the options
 	for _, d := range platform.StandIn(c.opts.Maps).Disks {
-		name, err := c.opts.class(namemap.Datastore(d))
+		name, err := c.opts.storageClass(namemap.Datastore(d))
 		if err == nil && seen[name] {
 			continue
 		}

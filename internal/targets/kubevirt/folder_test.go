@@ -56,7 +56,7 @@ func TestFolderLeavesStrangersAlone(t *testing.T) {
 		"half":      "kind: DataVolume\nmetadata: {annotations: {decamp.github.io/ref: '7'}}\n",
 	} {
 		f, d := &Folder{root: t.TempDir()}, platform.Delivery{Definition: definition(biosVM())}
-		if err := os.WriteFile(f.file(d.VM), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(f.manifestPath(d.VM), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := f.Deliver(t.Context(), d)
@@ -68,7 +68,7 @@ func TestFolderLeavesStrangersAlone(t *testing.T) {
 		if err := f.Withdraw(t.Context(), d.VM); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if now, err := os.ReadFile(f.file(d.VM)); err != nil || string(now) != text {
+		if now, err := os.ReadFile(f.manifestPath(d.VM)); err != nil || string(now) != text {
 			t.Errorf("%s: %q, %v", name, now, err)
 		}
 	}

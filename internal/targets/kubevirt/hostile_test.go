@@ -38,12 +38,12 @@ func TestHostileInventoryInManifests(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", vm, err)
 		}
-		o, err := objects(def, opts)
+		o, err := newObjects(def, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := &Folder{root: "/srv/stage", opts: opts}
-		text = append(f.preamble(o, def), text...)
+		text = append(f.headerComment(o, def), text...)
 		docs := parsedDocuments(t, text)
 		if len(docs) != len(vm.Disks)+1 {
 			t.Fatalf("%d documents, want %d:\n%s", len(docs), len(vm.Disks)+1, text)
@@ -145,11 +145,11 @@ func TestHostileInventoryInJSON(t *testing.T) {
 	for range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		o, err := objects(definition(vm), Options{Network: multusPrefix + "ns/net"})
+		o, err := newObjects(definition(vm), Options{Network: multusPrefix + "ns/net"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := marshal(o.vm)
+		text, err := marshalJSON(o.vm)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,46 +13,48 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// prefix is that of decamp's own annotations.
+// prefix begins the keys of decamp's annotations and labels.
 const prefix = "decamp.github.io/"
 
-// The annotations that say whose an object is. All three have to agree.
+// Annotations that identify the VM of an object. All three must match.
 const (
-	refNote      = prefix + "ref"           // inventory.MoRef
-	instanceNote = prefix + "instance-uuid" // vCenter's
-	uuidNote     = prefix + "uuid"          // SMBIOS
+	refNote      = prefix + "ref"           // managed object reference
+	instanceNote = prefix + "instance-uuid" // UUID that vCenter assigned
+	uuidNote     = prefix + "uuid"          // SMBIOS UUID
 )
 
-// The annotations that say more.
+// Annotations for information.
 const (
-	nameNote = prefix + "name" // as people see it
-	hostNote = prefix + "host" // where it ran
-	vmxNote  = prefix + "vmx"  // datastore path
-	fromNote = prefix + "version"
-	rootNote = prefix + "image" // of a DataVolume: the root hash of the image that is in it, or will be
+	nameNote = prefix + "name"    // name in vSphere
+	hostNote = prefix + "host"    // ESXi host
+	vmxNote  = prefix + "vmx"     // path of the VMX file with its datastore
+	fromNote = prefix + "version" // version of decamp
+	rootNote = prefix + "image"   // of a DataVolume: root hash of its image, set before the upload
 )
 
-// sourceLabel is how objects of a VM are found: a hash of its identity, as labels cannot hold all that
-// may be in it. It counts only together with the annotations.
+// sourceLabel is the label for listing a VM's objects: a hash of its identity, because labels allow few
+// characters. The
+// annotations decide whether an object belongs to the VM.
 const sourceLabel = prefix + "source"
 
-// maxNotes is how much of a VM's notes is kept, in bytes. All annotations of an object may have 256 KiB.
+// maxNotes is the maximum length of an annotation in bytes. Kubernetes limits all annotations of an
+// object to 256 KiB.
 const maxNotes = 64 << 10
 
-// identity is what tells vm from any other.
-func identity(vm *inventory.VM) map[string]string {
+// identityNotes returns the annotations that identify the source VM. The caller may modify the map.
+func identityNotes(vm *inventory.VM) map[string]string {
 	return map[string]string{refNote: string(vm.Ref), instanceNote: vm.InstanceUUID, uuidNote: vm.UUID}
 }
 
-// labels are those of all objects of vm.
-func labels(vm *inventory.VM) map[string]string {
+// sourceLabels returns the labels of all objects of vm.
+func sourceLabels(vm *inventory.VM) map[string]string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", vm.Ref, vm.InstanceUUID, vm.UUID))
 	return map[string]string{sourceLabel: hex.EncodeToString(sum[:16])}
 }
 
-// made reports whether an object with these annotations was made of vm.
-func made(annotations map[string]string, vm *inventory.VM) bool {
-	for key, want := range identity(vm) {
+// isMadeOf reports whether an object with these annotations was created for vm.
+func isMadeOf(annotations map[string]string, vm *inventory.VM) bool {
+	for key, want := range identityNotes(vm) {
 		if have, ok := annotations[key]; !ok || have != want {
 			return false
 		}
@@ -60,19 +62,19 @@ func made(annotations map[string]string, vm *inventory.VM) bool {
 	return true
 }
 
-// annotations are those of vm's VirtualMachine.
-func annotations(def targets.Definition) map[string]string {
+// vmAnnotations returns the annotations of the VirtualMachine.
+func vmAnnotations(def targets.Definition) map[string]string {
 	vm := def.VM
-	notes := identity(vm)
-	maps.Copy(notes, map[string]string{nameNote: valid(vm.Name), hostNote: valid(vm.HostName), vmxNote: valid(vm.VMX.String()), fromNote: def.Decamp})
-	if text := valid(vm.Annotation); text != "" {
-		notes["description"] = text // where consoles look for it
+	notes := identityNotes(vm)
+	maps.Copy(notes, map[string]string{nameNote: toValidText(vm.Name), hostNote: toValidText(vm.HostName), vmxNote: toValidText(vm.VMX.String()), fromNote: def.Decamp})
+	if text := toValidText(vm.Annotation); text != "" {
+		notes["description"] = text // web consoles display this annotation
 	}
 	return notes
 }
 
-// valid is what Kubernetes stores of a text: UTF-8, and not without end.
-func valid(text string) string {
+// toValidText converts text to valid UTF-8 of at most maxNotes bytes.
+func toValidText(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= maxNotes {
 		return text
@@ -84,8 +86,9 @@ func valid(text string) string {
 	return text[:cut]
 }
 
-// taken says that something of another VM, or of nobody's, has the name that vm needs.
-func taken(what, name, where string, vm *inventory.VM) error {
-	return fault.New(fault.Conflict, "%s %s in %s is not of VM %s", what, name, where, vm.Name).
+// conflictError returns the error for an object that has a name which vm needs, and does not belong to
+// vm.
+func conflictError(what, name, where string, vm *inventory.VM) error {
+	return fault.New(fault.Conflict, "%s %s in %s does not belong to VM %s", what, name, where, vm.Name).
 		WithHint("rename VM %s at the source, or migrate it to another namespace", fault.Quote(vm.Name))
 }

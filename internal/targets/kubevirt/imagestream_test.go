@@ -54,7 +54,7 @@ func TestStreamIsTheDisk(t *testing.T) {
 		if err != nil || !bytes.Equal(got, content) {
 			t.Fatalf("%d bytes of %d, %v", len(got), len(content), err)
 		}
-		if read > data*2*step {
+		if read > data*2*readSize {
 			t.Errorf("%d bytes were read for %d pieces of data", read, data)
 		}
 		if err := errors.Join(s.Close(), s.Close()); err != nil || open != 0 {
@@ -70,15 +70,15 @@ func TestStreamIsTheDisk(t *testing.T) {
 func TestStreamTellsWhoFailed(t *testing.T) {
 	bad, open := errors.New("bad sector"), 2
 	s := streamOf(t, ram{bytes.Repeat([]byte{1}, 4096), bad, &open})
-	if _, err := io.ReadAll(s); !errors.Is(err, bad) || !errors.Is(s.broken(), bad) {
-		t.Errorf("%v, %v", err, s.broken())
+	if _, err := io.ReadAll(s); !errors.Is(err, bad) || !errors.Is(s.readError(), bad) {
+		t.Errorf("%v, %v", err, s.readError())
 	}
 	s = streamOf(t, ram{bytes.Repeat([]byte{1}, 4096), context.Canceled, &open})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.watch(ctx, func() {})
-	if _, err := io.ReadAll(s); err == nil || s.broken() != nil {
-		t.Errorf("%v, %v", err, s.broken())
+	s.setContext(ctx, func() {})
+	if _, err := io.ReadAll(s); err == nil || s.readError() != nil {
+		t.Errorf("%v, %v", err, s.readError())
 	}
 }
 

@@ -214,7 +214,7 @@ func keepsWhatOthersMade(t *testing.T, c *controllers) {
 	}
 	other := in(namespace, documents(t, "testdata/bios.yaml")[0])
 	m := other["metadata"].(map[string]any)
-	m["name"], m["labels"] = "theirs", labels(d.VM)
+	m["name"], m["labels"] = "theirs", sourceLabels(d.VM)
 	m["annotations"].(map[string]any)[uuidNote] = "another"
 	if err := place.client.Create(t.Context(), kindOf(other), namespace, other, nil); err != nil {
 		t.Fatal(err)

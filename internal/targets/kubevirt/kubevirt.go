@@ -1,28 +1,28 @@
-// Package kubevirt takes VMs into Kubernetes clusters that run KubeVirt: a VirtualMachine, and a
-// DataVolume of CDI for each disk.
+// Package kubevirt delivers VMs to Kubernetes clusters that run KubeVirt. A VM becomes a VirtualMachine, and
+// each disk a DataVolume of CDI.
 //
-// Manifests is the heart of it, a pure function. Two places use it:
+// The function Manifests defines these objects. Two implementations of platform.Place use it:
 //
-//   - Folder needs no cluster: it writes the manifests beside the images' folders, with the commands
-//     that are left to be typed.
-//   - Cluster creates the DataVolumes, sends the images to CDI's upload proxy, waits until CDI has
-//     written them, and creates the VirtualMachine, powered off. Asked to, it starts it.
+//   - Folder needs no cluster. It writes the manifests next to the folders of the images, with the
+//     remaining commands as comments.
+//   - Cluster creates the DataVolumes, uploads the images to CDI's upload proxy, waits until CDI has
+//     written them, and creates the VirtualMachine, powered off. Start powers it on.
 //
-// # What the VM gets
+// # Hardware
 //
-// KubeVirt has fewer kinds of hardware than QEMU: disks on SATA, virtio-scsi, virtio-blk or USB, and
-// no network card of VMware's. The compat profile is SATA and e1000e, which systems of the last
-// fifteen years have drivers for; the virtio profile is for guests that were converted. CD-ROM drives
-// are left out: KubeVirt has no empty ones. Manifests warns of each thing that is not as it was.
+// KubeVirt supports less hardware than QEMU: disks on SATA, virtio-scsi, virtio-blk or USB, and no card
+// model of VMware's. The compat profile uses SATA and e1000e, for which operating systems of the last
+// fifteen years have drivers. The virtio profile is for converted guests. KubeVirt has no empty CD-ROM
+// drives, so they are omitted. Manifests returns a warning for each difference.
 //
-// # Whose is what
+// # Ownership
 //
-// Each object carries the source VM's identity in annotations. What carries another, or none, is not
-// decamp's: it is a fault.Conflict, and never changed nor removed.
+// The annotations of each object contain the source VM's identity. An object with another identity, or
+// without one, is fault.Conflict. It is never changed or removed.
 //
-// # What it does not do
+// # Limits
 //
-// It sends whole images only: CDI takes no deltas. Holes are sent as zeros.
+// Only whole images are uploaded, because CDI does not accept changes. Holes are sent as zeros.
 package kubevirt
 
 import (
@@ -42,41 +42,43 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Options are the choices that the source VM does not make.
+// Options are choices that do not follow from the source VM.
 type Options struct {
-	// Namespace holds the objects; "default" if empty.
+	// Namespace is the namespace of all objects; "default" if empty.
 	Namespace string
 
-	// StorageClass of disks that Maps do not send elsewhere; the cluster's default if empty.
+	// StorageClass is the storage class of disks without an entry in Maps; the cluster's default if empty.
 	StorageClass string
 
-	// AccessMode is ReadWriteOnce, ReadWriteMany or ReadWriteOncePod; what CDI knows of the storage
-	// class if empty. It has to be said for classes that CDI does not know.
+	// AccessMode is ReadWriteOnce, ReadWriteMany or ReadWriteOncePod. If empty, CDI uses its profile of
+	// the
+	// storage class; a class without a profile requires a value.
 	AccessMode string
 
-	// VolumeMode is Block or Filesystem; as AccessMode if empty.
+	// VolumeMode is Block or Filesystem. If empty, CDI chooses it like the access mode.
 	VolumeMode string
 
-	// Network is what cards join: Pod, or multus:[NAMESPACE/]NAME for a NetworkAttachmentDefinition.
-	// Pod if empty.
+	// Network is the network of cards: Pod, or multus:[NAMESPACE/]NAME for a NetworkAttachmentDefinition.
+	// Empty means
+	// Pod.
 	Network string
 
-	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores, whose
-	// storages are storage classes. They also say what VMs are called.
+	// Maps assign networks to cards, and storage classes to disks by datastore. They also contain new
+	// names of VMs.
 	Maps namemap.Map
 
-	// Plugins decides whether the kubeconfig may start a command to log in.
+	// Plugins decides whether the kubeconfig may run a credential plugin.
 	Plugins kube.PluginPolicy
 }
 
-// Pod is the network that every pod of the cluster is in. A VM has one card there at most.
+// Pod is the cluster's pod network. A VM can have at most one card in it.
 const Pod = "pod"
 
-// multusPrefix comes before the name of a NetworkAttachmentDefinition.
+// multusPrefix precedes the name of a NetworkAttachmentDefinition.
 const multusPrefix = "multus:"
 
-// choices are the keys of Options in a --to, each with what it may be.
-var choices = map[string]*regexp.Regexp{
+// parameterPatterns contains the parameters of an address with the pattern of their values.
+var parameterPatterns = map[string]*regexp.Regexp{
 	"namespace":    regexp.MustCompile(`^` + label + `$`),
 	"storageClass": regexp.MustCompile(`^` + label + `(\.` + label + `)*$`),
 	"accessMode":   regexp.MustCompile(`^ReadWrite(Once|Many|OncePod)$`),
@@ -87,36 +89,40 @@ var choices = map[string]*regexp.Regexp{
 	"uploadProxy":  regexp.MustCompile(`^https://`),
 }
 
-// label is a DNS label as RFC 1123 has it, which is what names of Kubernetes are made of.
+// label matches a DNS label (RFC 1123). Most names in Kubernetes consist of such labels.
 const label = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`
 
+// networkName matches the value of Options.Network.
 var networkName = regexp.MustCompile(`^(` + Pod + `|` + multusPrefix + `(` + label + `/)?` + label + `(\.` + label + `)*)$`)
 
-// An address is what a --to says after "kubevirt:", taken apart:
+// address is the part of a target after "kubevirt:":
 //
-//	kubevirt:/FOLDER?namespace=vms&storageClass=fast           manifests beside the images
-//	kubevirt:/FOLDER?kubeconfig=/FILE&context=NAME             into a cluster; images pass through FOLDER
+// \tkubevirt:/FOLDER?namespace=vms&storageClass=fast manifests next to the images
+// \tkubevirt:/FOLDER?kubeconfig=/FILE&context=NAME a cluster, with FOLDER as the staging folder
 //
-// Both take network=pod or network=multus:NAMESPACE/NAME, accessMode= and volumeMode=; a cluster also
-// takes uploadProxy=URL, where the one that CDI tells of cannot be reached from here.
+// Both forms accept network=pod or network=multus:NAMESPACE/NAME, accessMode= and volumeMode=. The
+// second accepts
+// uploadProxy=URL, for the case that the URL that CDI publishes is not reachable.
 type address struct {
-	folder      string
-	kubeconfig  string // file; empty for manifests
-	context     string // of the kubeconfig; its current one if empty
-	uploadProxy string // URL; the one that CDI tells of if empty
+	folder      string // absolute path of the staging folder
+	kubeconfig  string // path; empty for manifests only
+	context     string // context in the kubeconfig; the current context if empty
+	uploadProxy string // URL of the upload proxy; the URL that CDI publishes if empty
 	Options
 }
 
-// New returns the place that an address names, and whether images are to stay on the stage, as they are
-// not anywhere else. Of o the maps and the policy of plugins
-// count; the address has the rest. No request is sent yet. What cannot be understood is fault.Invalid.
+// New returns the platform at an address. keep reports whether the images must stay in the staging
+// folder, because they
+// are not sent anywhere. New uses the maps and the plugin policy of o; the address contains all other
+// options. It sends
+// no request. An invalid address is fault.Invalid.
 func New(to string, o Options) (place platform.Place, keep bool, err error) {
-	a, err := parse(to)
+	a, err := parseAddress(to)
 	if err != nil {
 		return nil, false, err
 	}
 	a.Maps, a.Plugins = o.Maps, o.Plugins
-	if err := a.Options.check(); err != nil {
+	if err := a.Options.validate(); err != nil {
 		return nil, false, err
 	}
 	if a.kubeconfig == "" {
@@ -129,49 +135,51 @@ func New(to string, o Options) (place platform.Place, keep bool, err error) {
 	return c, false, nil
 }
 
-// parameters returns the field of each parameter of an address.
-func (a *address) parameters() map[string]*string {
+// parameterFields returns the field for each parameter of an address.
+func (a *address) parameterFields() map[string]*string {
 	return map[string]*string{
 		"namespace": &a.Namespace, "storageClass": &a.StorageClass, "accessMode": &a.AccessMode, "volumeMode": &a.VolumeMode,
 		"network": &a.Network, "kubeconfig": &a.kubeconfig, "context": &a.context, "uploadProxy": &a.uploadProxy,
 	}
 }
 
-// Parameters returns the names of the parameters of an address, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameters())) }
+// Parameters returns the names of the parameters of an address in alphabetical order.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameterFields())) }
 
-// parse takes an address apart.
-func parse(text string) (address, error) {
+// parseAddress parses and validates an address. The error is fault.Invalid.
+func parseAddress(text string) (address, error) {
 	folder, query, _ := strings.Cut(text, "?")
 	a := address{folder: folder}
 	values, err := url.ParseQuery(query)
 	if err != nil || !filepath.IsAbs(folder) {
-		return a, fault.New(fault.Invalid, "kubevirt:%s is not where a VM can live", text).WithHint("write it as kubevirt:/FOLDER?namespace=NAME")
+		return a, fault.New(fault.Invalid, "kubevirt:%s is not a valid target", text).WithHint("write it as kubevirt:/FOLDER?namespace=NAME")
 	}
-	into := a.parameters()
+	into := a.parameterFields()
 	for key, given := range values {
 		if into[key] == nil || len(given) != 1 {
-			return a, fault.New(fault.Invalid, "kubevirt:%s says %s %d times, which means nothing", text, key, len(given)).
-				WithHint("there are namespace, storageClass, accessMode, volumeMode, network, kubeconfig, context and uploadProxy, each once")
+			return a, fault.New(fault.Invalid, "kubevirt:%s has an unknown or repeated parameter: %s (%d times)", text, key, len(given)).
+				WithHint("the parameters are namespace, storageClass, accessMode, volumeMode, network, kubeconfig, context and uploadProxy, each once")
 		}
-		if !choices[key].MatchString(given[0]) {
-			return a, fault.New(fault.Invalid, "kubevirt:%s: %s cannot be %q", text, key, given[0]).WithHint("it has to match %s", choices[key])
+		if !parameterPatterns[key].MatchString(given[0]) {
+			return a, fault.New(fault.Invalid, "kubevirt:%s: %s cannot be %q", text, key, given[0]).WithHint("it has to match %s", parameterPatterns[key])
 		}
 		*into[key] = given[0]
 	}
 	if a.kubeconfig == "" && a.context+a.uploadProxy != "" {
-		return a, fault.New(fault.Invalid, "kubevirt:%s: context and uploadProxy are of a cluster", text).WithHint("add kubeconfig=/FILE, or leave them out")
+		return a, fault.New(fault.Invalid, "kubevirt:%s: context and uploadProxy require a cluster", text).WithHint("add kubeconfig=/FILE, or remove them")
 	}
 	return a, nil
 }
 
-// check refuses networks that are named in no way that is known.
-func (o Options) check() error {
+// validate returns an error for networks that KubeVirt cannot represent. Patterns are skipped; addCards
+// checks the
+// networks that they give.
+func (o Options) validate() error {
 	for source, to := range o.Maps.Networks {
-		if namemap.IsPattern(source) { // what it comes to is seen when cards are
+		if namemap.IsPattern(source) { // addCards checks the result for each card
 			continue
 		}
-		if err := joinable(source, to); err != nil {
+		if err := checkNetwork(source, to); err != nil {
 			return err
 		}
 	}
@@ -181,15 +189,15 @@ func (o Options) check() error {
 	return nil
 }
 
-// joinable refuses what no card of KubeVirt's can join.
-func joinable(source string, to namemap.Network) error {
+// checkNetwork returns an error if no card of KubeVirt can join the network in the mapped form.
+func checkNetwork(source string, to namemap.Network) error {
 	switch {
 	case to.To != "" && !networkName.MatchString(to.To):
 		return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to.To).
 			WithHint("in maps.networks of the plan file, or networks of --map, it is %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
 	case to.VLAN != 0:
 		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be tagged with VLAN %d: KubeVirt's cards have no tag", source, to.VLAN).
-			WithHint("say it in the NetworkAttachmentDefinition (vlan: %d), and take vlan out of the map", to.VLAN)
+			WithHint("set it in the NetworkAttachmentDefinition (vlan: %d), and remove vlan from the map", to.VLAN)
 	case to.Model != "" && !slices.Contains(models, to.Model):
 		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be %s: KubeVirt has none", source, to.Model).
 			WithHint("there are: %s", strings.Join(models, ", "))
@@ -197,29 +205,29 @@ func joinable(source string, to namemap.Network) error {
 	return nil
 }
 
-// models are the network cards that KubeVirt and maps both have.
+// models are the card models that both KubeVirt and maps support.
 var models = []string{"virtio", "e1000", "e1000e", "rtl8139", "pcnet"}
 
-// class is the storage class of disks of a datastore; "" is the cluster's default.
-func (o Options) class(datastore string) (string, error) {
+// storageClass returns the storage class for disks of a datastore; "" is the cluster's default.
+func (o Options) storageClass(datastore string) (string, error) {
 	name := cmp.Or(o.Maps.Storage(datastore), o.StorageClass)
-	if name != "" && !choices["storageClass"].MatchString(name) {
+	if name != "" && !parameterPatterns["storageClass"].MatchString(name) {
 		return "", fault.New(fault.Invalid, "datastore %s cannot become %q, which is no name of a storage class", datastore, name).
 			WithHint("kubectl get storageclass lists them")
 	}
 	return name, nil
 }
 
-// namespace is where the objects are.
-func (o Options) namespace() string {
+// namespaceName returns the namespace of all objects.
+func (o Options) namespaceName() string {
 	if o.Namespace == "" {
 		return "default"
 	}
 	return o.Namespace
 }
 
-// name is what a VM's objects are called.
-func (o Options) name(vm *inventory.VM) string { return Name(o.Maps.Name(vm.Name)) }
+// objectName returns the name of the VirtualMachine.
+func (o Options) objectName(vm *inventory.VM) string { return Name(o.Maps.Name(vm.Name)) }
 
-// String names the place as people do.
-func (o Options) String() string { return fmt.Sprintf("namespace %s", o.namespace()) }
+// String returns the namespace for messages.
+func (o Options) String() string { return fmt.Sprintf("namespace %s", o.namespaceName()) }

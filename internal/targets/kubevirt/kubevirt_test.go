@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 			folder: "/x", Options: Options{AccessMode: "ReadWriteOnce", VolumeMode: "Block", Network: "multus:a/b"},
 		},
 	} {
-		got, err := parse(text)
+		got, err := parseAddress(text)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %+v, %v", text, got, err)
 		}
@@ -57,7 +57,7 @@ func FuzzParseAddress(f *testing.F) {
 	f.Add("/srv/out?namespace=vms&storageClass=x")
 	f.Add("/x?kubeconfig=~/.kube/config&context=a")
 	f.Fuzz(func(t *testing.T, text string) {
-		a, err := parse(text)
+		a, err := parseAddress(text)
 		if err == nil && !filepath.IsAbs(a.folder) {
 			t.Errorf("%q is %+v", text, a)
 		}

@@ -83,7 +83,7 @@ func compare(t *testing.T, path, got string) {
 func TestManifestsReadBackTheSame(t *testing.T) {
 	for _, name := range []string{"on", "No", "1e3", "0x10", "1:30", "2026-11-22", "null", "~", "a: b", "#", "- x", "it's", "näme\n\t\x00", "\xff", "{}"} {
 		def := definition(with(biosVM(), func(vm *inventory.VM) { vm.Name, vm.Annotation, vm.HostName = name, name, name }))
-		o, err := objects(def, Options{})
+		o, err := newObjects(def, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestQuantityIsExact(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0", 512: "512", 1024: "1Ki", 1<<20 + 512: "1049088", 3 << 20: "3Mi", 1 << 30: "1Gi", 62 << 40: "62Ti", 1 << 50: "1024Ti",
 	} {
-		if got := quantity(n); got != want {
+		if got := formatQuantity(n); got != want {
 			t.Errorf("%d is %s", n, got)
 		}
 	}

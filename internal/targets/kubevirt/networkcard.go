@@ -9,10 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
+// cardKey returns the name of a card in inventory.VM.BootOrder.
 func cardKey(n inventory.NIC) string { return fmt.Sprintf("net:%d", n.Key) }
 
-// cards adds the VM's network cards, each with its MAC, and the network it joins.
-func (b *builder) cards() error {
+// addCards adds the VM's network cards with their MACs and networks.
+func (b *builder) addCards() error {
 	spec := &b.out.vm.Spec.Template.Spec
 	if len(b.vm.NICs) == 0 {
 		no := false
@@ -20,21 +21,21 @@ func (b *builder) cards() error {
 	}
 	inPod := ""
 	for i, n := range b.vm.NICs {
-		x := card{Name: fmt.Sprintf("net%d", i), Model: b.model(n), MAC: n.MAC, BootOrder: b.order[cardKey(n)]}
-		if err := joinable(n.Network, b.opts.Maps.Network(n.Network)); err != nil {
+		x := card{Name: fmt.Sprintf("net%d", i), Model: b.cardModel(n), MAC: n.MAC, BootOrder: b.order[cardKey(n)]}
+		if err := checkNetwork(n.Network, b.opts.Maps.Network(n.Network)); err != nil {
 			return err
 		}
 		if n.LinkDown() {
 			x.State = "down"
 		}
 		joined := network{Name: x.Name}
-		name, isMultus := strings.CutPrefix(b.network(n), multusPrefix)
+		name, isMultus := strings.CutPrefix(b.networkOf(n), multusPrefix)
 		switch {
 		case isMultus:
 			joined.Multus, x.Bridge = &multus{name}, &empty{}
 		case inPod != "":
-			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which takes one card of a VM", inPod, n.MAC).
-				WithHint("say network=%sNAMESPACE/NAME for all cards, or in a plan file where each network leads: %s", multusPrefix, planned(n))
+			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which accepts one card of a VM", inPod, n.MAC).
+				WithHint("use network=%sNAMESPACE/NAME for all cards, or map each network in a plan file: %s", multusPrefix, mapExample(n))
 		default:
 			inPod = cmp.Or(n.MAC, cardKey(n)) // a card may have no MAC yet
 			joined.Pod, x.Masquerade = &empty{}, &empty{}
@@ -46,27 +47,30 @@ func (b *builder) cards() error {
 	return nil
 }
 
-// network is what a card joins.
-func (b *builder) network(n inventory.NIC) string {
+// networkOf returns the network of a card: the map's, the default of the options, or Pod.
+func (b *builder) networkOf(n inventory.NIC) string {
 	return cmp.Or(b.opts.Maps.Network(n.Network).To, b.opts.Network, Pod)
 }
 
+// warnOfPod adds the warning that a card joins the pod network, which uses DHCP and NAT.
 func (b *builder) warnOfPod(n inventory.NIC) {
-	b.warn("pod-network", "if it has a fixed address, or others look for it there, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+planned(n),
-		"network card %s leaves %q for the pod network: the guest has to ask for its address by DHCP, and is behind the pod's", n.MAC, n.Network)
+	b.warn("pod-network", "if it has a fixed address, or other machines connect to it, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+mapExample(n),
+		"network card %s moves from %q to the pod network: the guest must use DHCP, and is behind the pod's address", n.MAC, n.Network)
 }
 
-// planned is how a plan file says where a card's network leads.
-func planned(n inventory.NIC) string {
+// mapExample returns a line for the plan file that maps a card's network.
+func mapExample(n inventory.NIC) string {
 	return fmt.Sprintf(`maps: {networks: {%q: "%sNAMESPACE/NAME"}}`, n.Network, multusPrefix)
 }
 
-// model is the card's kind: what it was where KubeVirt has it.
-func (b *builder) model(n inventory.NIC) string {
+// cardModel returns the card's model at the target: the mapped one, virtio, or the source's model if
+// KubeVirt has it.
+// Otherwise it returns e1000e and adds a warning.
+func (b *builder) cardModel(n inventory.NIC) string {
 	if model := b.opts.Maps.Network(n.Network).Model; model != "" {
 		return model
 	}
-	if b.virtio() {
+	if b.usesVirtio() {
 		return "virtio"
 	}
 	same := map[string]string{"e1000": "e1000", "e1000e": "e1000e", "pcnet32": "pcnet"}

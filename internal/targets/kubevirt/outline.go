@@ -14,19 +14,20 @@ var (
 	_ platform.Outliner = (*Cluster)(nil)
 )
 
-// Outline says what def becomes.
+// Outline describes the VM that the manifests define.
 func (f *Folder) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
-	return outline(def, f.opts, f.String())
+	return newOutline(def, f.opts, f.String())
 }
 
-// Outline says what def becomes.
+// Outline describes the VM that Deliver would create.
 func (c *Cluster) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
-	return outline(def, c.opts, c.String())
+	return newOutline(def, c.opts, c.String())
 }
 
-func outline(def targets.Definition, opts Options, place string) (targets.Outline, error) {
-	def.Images = undelivered(def.VM).Images
-	made, err := objects(def, opts)
+// newOutline converts the objects for def to an Outline.
+func newOutline(def targets.Definition, opts Options, place string) (targets.Outline, error) {
+	def.Images = definitionOf(def.VM).Images
+	made, err := newObjects(def, opts)
 	if err != nil {
 		return targets.Outline{}, err
 	}
@@ -46,6 +47,7 @@ func outline(def targets.Definition, opts Options, place string) (targets.Outlin
 	return o, nil
 }
 
+// outlineDisks adds the disks to o and their boot positions to order.
 func (made *Objects) outlineDisks(def targets.Definition, o *targets.Outline, order map[uint]string) {
 	devices := made.vm.Spec.Template.Spec.Domain.Devices.Disks
 	for at, i := range def.VM.Seated() {
@@ -67,6 +69,7 @@ func (made *Objects) outlineDisks(def targets.Definition, o *targets.Outline, or
 	}
 }
 
+// outlineCards adds the cards to o and their boot positions to order.
 func (made *Objects) outlineCards(def targets.Definition, o *targets.Outline, order map[uint]string) {
 	spec := made.vm.Spec.Template.Spec
 	for i, n := range def.VM.NICs {

@@ -67,7 +67,7 @@ func TestConsoleNamesTheClusterAsTheAddressDoes(t *testing.T) {
 		" --kubeconfig='/my k' --context='a b'":          {kubeconfig: "/my k", context: "a b"},
 		` --kubeconfig="$HOME"/.kube/config --context=x`: {kubeconfig: "~/.kube/config", context: "x"},
 	} {
-		if got := a.flags(); got != want {
+		if got := a.kubeFlags(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestStartMeetsTrouble(t *testing.T) {
 		"ImagePullBackOff":   {fault.Conflict, "ImagePullBackOff", "get events"},
 		"CrashLoopBackOff":   {fault.Conflict, "CrashLoopBackOff", "logs -c compute"},
 		"Starting":           {fault.Full, "Failure: virtualmachineinstances is forbidden: exceeded quota: few", "describe resourcequota"},
-		"Provisioning":       {fault.Conflict, `at "Provisioning" and gets nowhere`, "describe vm,vmi web-01"},
+		"Provisioning":       {fault.Conflict, `status has been "Provisioning" for too long`, "describe vm,vmi web-01"},
 	} {
 		t.Run(at, func(t *testing.T) {
 			_, c, d := delivered(t, kube.Config{Hitch: at, Passes: 4})

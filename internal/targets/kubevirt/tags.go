@@ -11,19 +11,21 @@ import (
 )
 
 const (
-	tagLabel       = prefix + "tag-"       // with the category behind it
-	tagsNote       = prefix + "tags"       // all of them as they were, as JSON
-	attributesNote = prefix + "attributes" // custom ones, as JSON
+	tagLabel       = prefix + "tag-"       // followed by the category
+	tagsNote       = prefix + "tags"       // all tags with their original names, as JSON
+	attributesNote = prefix + "attributes" // all custom attributes, as JSON
 )
 
-// The words of labels: 63 characters on either side of the prefix, of which a number may take three.
+// Alphabets for labels.
 var (
+	// part of a label's key; a key has at most 63 characters after the prefix, and Unused may add three
 	categoryWords = targets.Alphabet{Upper: true, Signs: "_.", Most: 56}
-	valueWords    = targets.Alphabet{Upper: true, Signs: "_.", Most: 63}
+	valueWords    = targets.Alphabet{Upper: true, Signs: "_.", Most: 63} // value of a label, at most 63 characters
 )
 
-// tagLabels are the VM's tags, by which VMs are selected: decamp.github.io/tag-env=prod. A label has one
-// value, so a further tag of a category has a number in its key.
+// tagLabels returns the VM's tags as labels for selectors, such as decamp.github.io/tag-env=prod. A
+// label has one value,
+// so the keys of further tags of a category end in a number.
 func tagLabels(vm *inventory.VM) map[string]string {
 	all := map[string]string{}
 	taken := map[string]bool{}
@@ -34,8 +36,10 @@ func tagLabels(vm *inventory.VM) map[string]string {
 	return all
 }
 
-// inscribe notes tags and attributes by their own words, as far as there is room.
-func (b *builder) inscribe(notes map[string]string) {
+// addTagNotes adds annotations with the original tags and attributes. If they do not fit, it omits some
+// and adds a
+// warning.
+func (b *builder) addTagNotes(notes map[string]string) {
 	tags, attributes := slices.Clone(b.vm.Tags), maps.Clone(b.vm.Attributes)
 	for len(tags) > 0 && len(asText(tags)) > maxNotes {
 		tags = tags[:len(tags)*9/10]
@@ -55,16 +59,16 @@ func (b *builder) inscribe(notes map[string]string) {
 		notes[attributesNote] = asText(attributes)
 	}
 	if left := len(b.vm.Tags) - len(tags) + len(b.vm.Attributes) - len(attributes); left > 0 {
-		b.warn("tags", "nothing, unless somebody needs them: vm.json of the folder it was staged in has them all",
-			"%d of its tags and attributes are not in its annotations, which have room for %d KiB of each", left, maxNotes>>10)
+		b.warn("tags", "no action is needed: vm.json in its staging folder contains all of them",
+			"%d of its tags and attributes are not in its annotations, which can contain %d KiB of each", left, maxNotes>>10)
 	}
 }
 
-// asText is JSON on one line, with signs as people write them.
+// asText returns v as JSON on one line, without escapes for HTML.
 func asText(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // texts do not fail
+	_ = e.Encode(v) // strings and maps of strings do not fail
 	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }

@@ -57,7 +57,7 @@ func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
 	vm := with(bigVM(), func(vm *inventory.VM) { vm.Attributes["Owner"] = "<R&D>\x00" })
 	check := func(left int) {
 		t.Helper()
-		o, err := objects(definition(vm), bigOptions())
+		o, err := newObjects(definition(vm), bigOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestAnnotationsHaveTagsAndAttributes(t *testing.T) {
 
 // What is said before are the labels, in order.
 func TestOutlineHasTheLabels(t *testing.T) {
-	o, err := outline(definition(bigVM()), bigOptions(), "somewhere")
+	o, err := newOutline(definition(bigVM()), bigOptions(), "somewhere")
 	if err != nil {
 		t.Fatal(err)
 	}

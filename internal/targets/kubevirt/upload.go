@@ -12,37 +12,39 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// An upload brings one image into its DataVolume. It looks at what the DataVolume is at, and does what is
-// next; so it goes on wherever an earlier one was cut off.
+// upload transfers one image to its DataVolume. Each step depends on the state of the DataVolume, so
+// that an upload
+// resumes after a crash.
 type upload struct {
 	*Cluster
-	proxy    *proxy
-	want     dataVolume
-	vm       *inventory.VM
-	open     func(context.Context) (*stream, error)
-	progress *platform.Progress
+	proxy    *proxy                                 // receives the image
+	want     dataVolume                             // the DataVolume to create
+	vm       *inventory.VM                          // the source VM
+	open     func(context.Context) (*stream, error) // opens the image
+	progress *platform.Progress                     // progress of the delivery
 
-	failures int   // transfers that ended in the middle
-	last     error // what is wrong, while it may pass
+	failures int   // number of transfers that ended early
+	last     error // last error that may be temporary
 }
 
-// maxFailures is how often an image is sent in vain.
+// maxFailures is the number of failed transfers after which the upload fails.
 const maxFailures = 5
 
-// stall is how long a transfer may stand still, or the last byte may be without an answer: the proxy
-// that answers when it is through has the whole image synced by then.
+// stall is the maximum time without progress of a transfer, and between its last byte and the answer. A
+// synchronous
+// proxy answers after it has synced the whole image.
 const stall = 15 * time.Minute
 
-// run returns when CDI has written the image.
+// run creates the DataVolume, sends the image, and returns when CDI has written it.
 func (u *upload) run(ctx context.Context) error {
-	if err := u.create(ctx); err != nil {
+	if err := u.createVolume(ctx); err != nil {
 		return err
 	}
 	var seen state
-	var restarts *int // of the pod that has the image; nil: none has
+	var restarts *int // restart count of the pod that has received the image; nil before
 	deadline := u.now().Add(u.patience)
 	for {
-		s, err := u.look(ctx)
+		s, err := u.readVolume(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,9 +52,9 @@ func (u *upload) run(ctx context.Context) error {
 		case s.Status.Phase == "Succeeded":
 			return nil
 		case s.Status.Phase == "Failed":
-			return fault.New(fault.Transient, "CDI gave up%s", s.why()).WithHint("%s", u.describe())
+			return fault.New(fault.Transient, "CDI failed%s", s.failureText()).WithHint("%s", u.describeCommand())
 		case s.Status.Phase == "UploadReady" && (restarts == nil || *restarts != s.Status.Restarts):
-			taken, err := u.send(ctx)
+			taken, err := u.sendImage(ctx)
 			if err != nil {
 				return err
 			}
@@ -64,36 +66,38 @@ func (u *upload) run(ctx context.Context) error {
 			seen, deadline = *s, u.now().Add(u.patience)
 		}
 		if u.now().After(deadline) {
-			return errors.Join(fault.New(fault.Transient, "CDI is at %q and gets nowhere%s", s.Status.Phase, s.why()).WithHint("%s", u.describe()), u.last)
+			return errors.Join(fault.New(fault.Transient, "the DataVolume has been in phase %q for too long%s", s.Status.Phase, s.failureText()).WithHint("%s", u.describeCommand()), u.last)
 		}
-		if err := pause(ctx, u.poll); err != nil {
+		if err := waitFor(ctx, u.poll); err != nil {
 			return err
 		}
 	}
 }
 
-func (u *upload) describe() string {
-	return "kubectl -n " + u.opts.namespace() + " describe datavolume,pvc " + u.want.Metadata.Name
+// describeCommand returns the kubectl command that displays the DataVolume's state.
+func (u *upload) describeCommand() string {
+	return "kubectl -n " + u.opts.namespaceName() + " describe datavolume,pvc " + u.want.Metadata.Name
 }
 
-// create makes the DataVolume, or finds the one of an earlier upload. One that was for other bytes, or
-// that CDI gave up, is replaced.
-func (u *upload) create(ctx context.Context) error {
+// createVolume creates the DataVolume, or finds the one of an earlier upload. It replaces a DataVolume
+// for another image,
+// or one that has failed.
+func (u *upload) createVolume(ctx context.Context) error {
 	deadline := u.now().Add(u.patience)
 	for {
-		err := u.retry(ctx, func() error { return u.client.Create(ctx, volumes, u.opts.namespace(), u.want, nil) })
+		err := u.retryTransient(ctx, func() error { return u.client.Create(ctx, volumes, u.opts.namespaceName(), u.want, nil) })
 		if !fault.Is(err, fault.Conflict) {
 			return err
 		}
-		s, lookErr := u.look(ctx)
+		s, lookErr := u.readVolume(ctx)
 		switch {
-		case fault.Is(lookErr, fault.NotFound): // it went away just now
+		case fault.Is(lookErr, fault.NotFound): // it was deleted meanwhile
 		case lookErr != nil:
 			return lookErr
 		case s.Metadata.Annotations[rootNote] == u.want.Metadata.Annotations[rootNote] && s.Status.Phase != "Failed":
 			return nil
 		default:
-			del := u.client.Delete(ctx, volumes, u.opts.namespace(), s.Metadata.Name, kube.Only{UID: s.Metadata.UID})
+			del := u.client.Delete(ctx, volumes, u.opts.namespaceName(), s.Metadata.Name, kube.Only{UID: s.Metadata.UID})
 			if del != nil && !fault.Is(del, fault.NotFound) && !fault.Is(del, fault.Conflict) {
 				return del
 			}
@@ -101,55 +105,58 @@ func (u *upload) create(ctx context.Context) error {
 		if u.now().After(deadline) {
 			return err
 		}
-		if err := pause(ctx, u.poll); err != nil {
+		if err := waitFor(ctx, u.poll); err != nil {
 			return err
 		}
 	}
 }
 
-// look reads the DataVolume. One that is not of this VM is fault.Conflict.
-func (u *upload) look(ctx context.Context) (*state, error) {
+// readVolume reads the DataVolume. One that belongs to another VM is fault.Conflict.
+func (u *upload) readVolume(ctx context.Context) (*state, error) {
 	var s state
-	err := u.retry(ctx, func() error {
+	err := u.retryTransient(ctx, func() error {
 		s = state{}
-		return u.client.Read(ctx, volumes, u.opts.namespace(), u.want.Metadata.Name, &s)
+		return u.client.Read(ctx, volumes, u.opts.namespaceName(), u.want.Metadata.Name, &s)
 	})
-	if err == nil && !made(s.Metadata.Annotations, u.vm) {
-		err = taken("DataVolume", u.want.Metadata.Name, u.String(), u.vm)
+	if err == nil && !isMadeOf(s.Metadata.Annotations, u.vm) {
+		err = conflictError("DataVolume", u.want.Metadata.Name, u.String(), u.vm)
 	}
 	return &s, err
 }
 
-// send sends the image once. taken says that CDI has all of it; neither that nor an error, that it may be
-// tried again.
-func (u *upload) send(ctx context.Context) (taken bool, err error) {
-	token, err := u.token(ctx)
+// sendImage sends the image once. taken reports whether CDI has received all of it. If it returns false
+// and nil, the
+// caller can try again.
+func (u *upload) sendImage(ctx context.Context) (taken bool, err error) {
+	token, err := u.requestToken(ctx)
 	if err != nil {
 		return false, err
 	}
-	if err := u.proxy.choose(ctx, token); err != nil {
-		return false, u.judge(ctx, err, 0)
+	if err := u.proxy.choosePath(ctx, token); err != nil {
+		return false, u.permanentError(ctx, err, 0)
 	}
 	body, err := u.open(ctx)
 	if err != nil {
 		return false, err
 	}
-	body.tell = u.progress.Sent
-	err = u.proxy.post(ctx, token, body, stall)
+	body.report = u.progress.Sent
+	err = u.proxy.postImage(ctx, token, body, stall)
 	if err == nil {
 		return true, nil
 	}
-	if broken := body.broken(); broken != nil { // the image, not the way
+	if broken := body.readError(); broken != nil { // the image is unreadable
 		return false, broken
 	}
-	return false, u.judge(ctx, err, body.sent())
+	return false, u.permanentError(ctx, err, body.sentBytes())
 }
 
-// token asks for leave to upload. It is good for five minutes, and asked about only when an upload begins.
-func (u *upload) token(ctx context.Context) (string, error) {
+// requestToken requests an upload token from CDI. It expires after five minutes, and is checked only
+// when the upload
+// begins.
+func (u *upload) requestToken(ctx context.Context) (string, error) {
 	request := map[string]any{
 		"apiVersion": "upload.cdi.kubevirt.io/v1beta1", "kind": "UploadTokenRequest",
-		"metadata": meta{Name: u.want.Metadata.Name, Namespace: u.opts.namespace()},
+		"metadata": meta{Name: u.want.Metadata.Name, Namespace: u.opts.namespaceName()},
 		"spec":     map[string]string{"pvcName": u.want.Metadata.Name},
 	}
 	var reply struct {
@@ -157,16 +164,17 @@ func (u *upload) token(ctx context.Context) (string, error) {
 			Token string `json:"token"`
 		} `json:"status"`
 	}
-	err := u.retry(ctx, func() error { return u.client.Create(ctx, tokens, u.opts.namespace(), request, &reply) })
+	err := u.retryTransient(ctx, func() error { return u.client.Create(ctx, tokens, u.opts.namespaceName(), request, &reply) })
 	if err == nil && reply.Status.Token == "" {
-		err = fault.New(fault.Corrupt, "CDI gave no upload token").WithHint("kubectl -n cdi logs deployment/cdi-apiserver")
+		err = fault.New(fault.Corrupt, "CDI returned no upload token").WithHint("kubectl -n cdi logs deployment/cdi-apiserver")
 	}
 	return reply.Status.Token, err
 }
 
-// judge returns what cannot pass, of what went wrong after so many bytes. The rest is tried again: a
-// pod that is not ready as long as patience lasts, a transfer that was cut a few times.
-func (u *upload) judge(ctx context.Context, err error, sent int64) error {
+// permanentError returns the error of a failed transfer, or nil if the transfer can be tried again.
+// sent is the number
+// of transferred bytes. It counts failures, except answers that the pod is not ready.
+func (u *upload) permanentError(ctx context.Context, err error, sent int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -174,34 +182,34 @@ func (u *upload) judge(ctx context.Context, err error, sent int64) error {
 	var a *answer
 	if errors.As(err, &a) {
 		switch a.code {
-		case http.StatusServiceUnavailable, http.StatusConflict: // not ready; or it has an image already, and is working on it
+		case http.StatusServiceUnavailable, http.StatusConflict: // the pod is not ready, or processes an image
 			return nil
 		case http.StatusBadRequest:
-			return fault.New(fault.Full, "%w", err).WithHint("the volume has less room than the disk: try another storageClass; %s", u.describe())
+			return fault.New(fault.Full, "%w", err).WithHint("the volume is smaller than the disk: try another storageClass; %s", u.describeCommand())
 		case http.StatusNotFound:
-			return fault.New(fault.NotFound, "%w", err).WithHint("is %s CDI's upload proxy? Say uploadProxy=https://HOST:PORT", u.proxy.url)
+			return fault.New(fault.NotFound, "%w", err).WithHint("if %s is not CDI's upload proxy, add uploadProxy=https://HOST:PORT", u.proxy.url)
 		case http.StatusRequestEntityTooLarge:
 			return fault.New(fault.Unsupported, "%w", err).
-				WithHint("something before CDI bounds uploads (nginx: annotation nginx.ingress.kubernetes.io/proxy-body-size: \"0\"), or use a forwarded port as uploadProxy")
+				WithHint("a proxy before CDI limits uploads (nginx: annotation nginx.ingress.kubernetes.io/proxy-body-size: \"0\"), or set uploadProxy to a forwarded port")
 		}
 	}
 	if u.failures++; u.failures >= maxFailures {
-		return fault.New(fault.Transient, "sent %d times in vain, the last time %d bytes: %w", u.failures, sent, err).WithHint("%s", u.describe())
+		return fault.New(fault.Transient, "the upload failed %d times, the last time after %d bytes: %w", u.failures, sent, err).WithHint("%s", u.describeCommand())
 	}
 	return nil
 }
 
-// tries is how often the API server is asked for one thing.
+// tries is the maximum number of attempts of a request to the API server.
 const tries = 5
 
-// retry asks again while nobody answers, or an answer says that it may pass.
-func (c *Cluster) retry(ctx context.Context, ask func() error) error {
+// retryTransient calls ask until it succeeds, fails permanently, or has failed `tries` times.
+func (c *Cluster) retryTransient(ctx context.Context, ask func() error) error {
 	for n := 1; ; n++ {
 		err := ask()
 		if n == tries || !fault.Is(err, fault.Transient) && !fault.Is(err, fault.Unreachable) {
 			return err
 		}
-		if pauseErr := pause(ctx, c.poll); pauseErr != nil {
+		if pauseErr := waitFor(ctx, c.poll); pauseErr != nil {
 			return pauseErr
 		}
 	}

@@ -15,45 +15,46 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// The paths of the upload proxy. To the first it answers once it has all bytes, and works on; to the
-// second, which all versions have, it answers when it is through with them.
+// Paths of the upload proxy.
 const (
-	asyncPath = "/v1beta1/upload-async"
-	syncPath  = "/v1beta1/upload"
+	asyncPath = "/v1beta1/upload-async" // the proxy answers when it has received all bytes; missing in old versions
+	syncPath  = "/v1beta1/upload"       // the proxy answers when the image is written and synced
 )
 
-// proxyName is in the certificate that CDI makes for its proxy, whatever it is reached by.
+// proxyName is in the certificate that CDI issues for its proxy, in addition to the service's name.
 const proxyName = "cdi-uploadproxy"
 
-// A proxy is CDI's upload proxy, which passes images to the pods that write them.
+// proxy is a client of CDI's upload proxy, which passes images to the pods that write them.
 type proxy struct {
-	url  *url.URL
-	http *http.Client
-	path string // what images are sent to; empty until it is known
+	url  *url.URL     // base URL
+	http *http.Client // client with its own connections
+	path string       // path for uploads; empty until choosePath has succeeded
 }
 
-// newProxy returns the proxy at an address. Its certificate has to be of roots, and of the address or
-// of the name that CDI gives it: a forwarded port is called otherwise. A kubeconfig that does not have
-// certificates verified counts here too.
+// newProxy returns the proxy at an address. Its certificate must be signed by one of roots, and be for
+// the address or
+// for proxyName, as with a forwarded port. If the kubeconfig disables the verification of certificates,
+// the proxy's
+// is not verified, either.
 func newProxy(address string, cluster *tls.Config, roots *x509.CertPool) (*proxy, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fault.New(fault.Invalid, "%q is no address of an upload proxy", address).WithHint("say uploadProxy=https://HOST:PORT")
+		return nil, fault.New(fault.Invalid, "%q is not the URL of an upload proxy", address).WithHint("use uploadProxy=https://HOST:PORT")
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.ForceAttemptHTTP2 = false // its windows are small for whole disks
+	t.ForceAttemptHTTP2 = false // its flow-control windows slow large uploads down
 	t.ExpectContinueTimeout = 10 * time.Second
 	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // verified below
 	if !cluster.InsecureSkipVerify {
 		t.TLSClientConfig.VerifyConnection = func(s tls.ConnectionState) error {
-			return verify(s.PeerCertificates, roots, u.Hostname(), proxyName)
+			return verifyChain(s.PeerCertificates, roots, u.Hostname(), proxyName)
 		}
 	}
 	return &proxy{url: u, http: &http.Client{Transport: t}}, nil
 }
 
-// verify reports whether a chain leads to roots, and is of one of the names.
-func verify(chain []*x509.Certificate, roots *x509.CertPool, names ...string) (err error) {
+// verifyChain returns nil if the chain is signed by one of roots and valid for one of the names.
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, names ...string) (err error) {
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
@@ -68,25 +69,27 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, names ...string) (e
 	return err
 }
 
+// close closes idle connections.
 func (p *proxy) close() { p.http.CloseIdleConnections() }
 
-// proxyTimeout bounds an answer of the proxy that is not about an image.
+// proxyTimeout limits requests without an image.
 const proxyTimeout = 30 * time.Second
 
-// reach reports whether something answers there.
-func (p *proxy) reach(ctx context.Context) error {
-	code, err := p.ask(ctx, http.MethodGet, "/healthz", "")
+// checkHealth returns fault.Unreachable if the proxy does not answer.
+func (p *proxy) checkHealth(ctx context.Context) error {
+	code, err := p.request(ctx, http.MethodGet, "/healthz", "")
 	switch {
 	case err != nil:
 		return fault.New(fault.Unreachable, "upload proxy %s: %w", p.url, err).
-			WithHint("if it is not reached from here: kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")
+			WithHint("if it is not reachable from this host: kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")
 	case code >= 500:
 		return fault.New(fault.Transient, "upload proxy %s answers %d", p.url, code).WithHint("kubectl -n cdi get pods")
 	}
 	return nil
 }
 
-func (p *proxy) ask(ctx context.Context, method, path, token string) (code int, err error) {
+// request sends a request without a body and returns the status code. token may be empty.
+func (p *proxy) request(ctx context.Context, method, path, token string) (code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, proxyTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, p.url.JoinPath(path).String(), nil)
@@ -103,12 +106,14 @@ func (p *proxy) ask(ctx context.Context, method, path, token string) (code int, 
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// choose finds out which path the proxy has: it is asked as virtctl asks it. One that is not ready is asked again.
-func (p *proxy) choose(ctx context.Context, token string) error {
+// choosePath sets p.path to the best path that the proxy has. It sends the same request as virtctl. A
+// proxy that is not
+// ready gives an *answer, and the caller tries again.
+func (p *proxy) choosePath(ctx context.Context, token string) error {
 	if p.path != "" {
 		return nil
 	}
-	code, err := p.ask(ctx, http.MethodHead, asyncPath, token)
+	code, err := p.request(ctx, http.MethodHead, asyncPath, token)
 	switch {
 	case err != nil:
 		return err
@@ -122,25 +127,27 @@ func (p *proxy) choose(ctx context.Context, token string) error {
 	return nil
 }
 
-// An answer is what the proxy says that is not yes.
+// answer is the error for a status other than 200.
 type answer struct {
-	code int
-	text string
+	code int    // HTTP status code
+	text string // first bytes of the body
 }
 
+// Error returns the status with the body's text.
 func (a *answer) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the upload proxy answers %d %s: %s", a.code, http.StatusText(a.code), a.text))
 }
 
-// post sends an image whole. It asks before it sends: a proxy that is not ready gets none of it. A
-// transfer that stands still for longer than stall is given up.
-func (p *proxy) post(ctx context.Context, token string, body *stream, stall time.Duration) error {
+// postImage sends an image in one request and closes body. It waits for "100 Continue", so that a proxy
+// that is not
+// ready receives no data. It aborts a transfer without progress after stall.
+func (p *proxy) postImage(ctx context.Context, token string, body *stream, stall time.Duration) error {
 	defer body.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watch := time.AfterFunc(stall, func() { cancel(fault.New(fault.Transient, "nothing was taken for %v", stall)) })
+	watch := time.AfterFunc(stall, func() { cancel(fault.New(fault.Transient, "no data was accepted for %v", stall)) })
 	defer watch.Stop()
-	body.watch(ctx, func() { watch.Reset(stall) })
+	body.setContext(ctx, func() { watch.Reset(stall) })
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url.JoinPath(p.path).String(), body)
 	if err != nil {
 		return err
@@ -154,7 +161,7 @@ func (p *proxy) post(ctx context.Context, token string, body *stream, stall time
 		return errors.Join(context.Cause(ctx), err)
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) // what is missing of it is not needed
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) // a partial text is sufficient
 	if resp.StatusCode != http.StatusOK {
 		return &answer{resp.StatusCode, strings.ToValidUTF8(string(text), "?")}
 	}

@@ -10,14 +10,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// encode writes objects as YAML documents, fields in the order of their types. It goes by way of
-// JSON, which is YAML as well, so that one set of tags says what fields are called.
-func encode(objects ...any) ([]byte, error) {
+// encodeYAML returns objects as YAML documents with the fields in the order of their types. It converts
+// JSON, so that the
+// JSON tags also apply to YAML.
+func encodeYAML(objects ...any) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
 	for _, o := range objects {
-		text, err := marshal(o)
+		text, err := marshalJSON(o)
 		if err != nil {
 			return nil, err
 		}
@@ -25,7 +26,7 @@ func encode(objects ...any) ([]byte, error) {
 		if err := yaml.Unmarshal(escapeForYAML(text), &document); err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
 		}
-		block(&document)
+		setStyle(&document)
 		if err := e.Encode(&document); err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
 		}
@@ -33,8 +34,8 @@ func encode(objects ...any) ([]byte, error) {
 	return out.Bytes(), e.Close()
 }
 
-// marshal is JSON with "&" and "<" as they are.
-func marshal(o any) ([]byte, error) {
+// marshalJSON is json.Marshal without escapes for HTML.
+func marshalJSON(o any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
@@ -42,8 +43,9 @@ func marshal(o any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// escapeForYAML escapes the characters that JSON allows within a string and YAML does not, or reads as a line
-// break. Outside of strings JSON has none of them.
+// escapeForYAML escapes characters that JSON allows in a string, and that YAML does not allow or reads
+// as a line break.
+// Outside of strings, JSON contains none of them.
 func escapeForYAML(text []byte) []byte {
 	const byteOrderMark = '\ufeff'
 	var out bytes.Buffer
@@ -57,24 +59,24 @@ func escapeForYAML(text []byte) []byte {
 	return out.Bytes()
 }
 
-// plain are words that need no quotes whoever reads them: nothing that is a number or a time to anybody.
-var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9./_-]*$`)
+// plainWord matches strings that need no quotes: no parser reads them as a number or a time.
+var plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9./_-]*$`)
 
-// truths are words that are not text to readers of YAML 1.1, which kubectl is.
-const truths = " y n yes no on off true false null "
+// yaml11Words are words that YAML 1.1, which kubectl supports, reads as booleans or null.
+const yaml11Words = " y n yes no on off true false null "
 
-// block has a node written in lines, without the quotes it does not need.
-func block(n *yaml.Node) {
+// setStyle sets the block style for a node and its children, and quotes only where required.
+func setStyle(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
-		if n.Tag == "!!str" && (!plain.MatchString(n.Value) || strings.Contains(truths, " "+strings.ToLower(n.Value)+" ")) {
+		if n.Tag == "!!str" && (!plainWord.MatchString(n.Value) || strings.Contains(yaml11Words, " "+strings.ToLower(n.Value)+" ")) {
 			n.Style = yaml.DoubleQuotedStyle
 		} else {
 			n.Style = 0
 		}
 	} else if len(n.Content) > 0 {
-		n.Style = 0 // an empty one stays {}
+		n.Style = 0 // an empty node stays {}
 	}
 	for _, child := range n.Content {
-		block(child)
+		setStyle(child)
 	}
 }

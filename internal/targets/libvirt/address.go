@@ -13,28 +13,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// An address is where a libvirt is, as its own tools write it, and which of its pools takes images:
+// address is the URI of a libvirt in the syntax of libvirt's tools, with parameters of decamp:
 //
-//	qemu:///system?pool=default
-//	qemu+unix:///system?socket=/run/libvirt/virtqemud-sock
-//	qemu+ssh://root@kvm1:2222/system?keyfile=/root/.ssh/id_ed25519&pool=vms
-//	qemu+tls://kvm1/system?pkipath=/etc/pki/decamp
-//	qemu+tcp://127.0.0.1:16509/system
+// \tqemu:///system?pool=default
+// \tqemu+unix:///system?socket=/run/libvirt/virtqemud-sock
+// \tqemu+ssh://root@kvm1:2222/system?keyfile=/root/.ssh/id_ed25519&pool=vms
+// \tqemu+tls://kvm1/system?pkipath=/etc/pki/decamp
+// \tqemu+tcp://127.0.0.1:16509/system
 type address struct {
-	driver    string // what libvirt itself is asked to open: qemu:///system
-	transport string // unix, ssh, tls or tcp
-	user      string
-	host      string
-	port      string
-	pool      string
+	driver    string // URI for the daemon itself, such as "qemu:///system"
+	transport string // "unix", "ssh", "tls" or "tcp"
+	user      string // user name for SSH; ssh's default if empty
+	host      string // empty for the transport unix
+	port      string // default of the transport if empty
+	pool      string // pool for disks without an entry in the map
 
-	socket     string // of libvirt, on its machine
-	keyFile    string // for SSH
-	knownHosts string // for SSH
-	pki        string // folder with a client's certificates, for TLS
+	socket     string // path of libvirt's socket on its host; a default path if empty
+	keyFile    string // private key for SSH
+	knownHosts string // known_hosts file for SSH
+	pki        string // folder with the client's certificates for TLS
 }
 
-// parseAddress reads an address.
+// parseAddress parses an address. The default transport is unix, or TLS if there is a host, as in
+// libvirt's tools. The
+// default pool is "default". The error is fault.Invalid.
 func parseAddress(text string) (address, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -48,12 +50,12 @@ func parseAddress(text string) (address, error) {
 	if a.transport == "" {
 		a.transport = "unix"
 		if a.host != "" {
-			a.transport = "tls" // as libvirt's own tools have it
+			a.transport = "tls" // as in libvirt's tools
 		}
 	}
 	options, err := url.ParseQuery(u.RawQuery)
 	if err == nil {
-		err = a.options(options)
+		err = a.parseOptions(options)
 	}
 	if err != nil {
 		return address{}, badAddress(text, err.Error())
@@ -61,32 +63,33 @@ func parseAddress(text string) (address, error) {
 	_, secret := u.User.Password()
 	switch {
 	case scheme != "qemu" || u.Path != "/system" && u.Path != "/session":
-		return address{}, badAddress(text, "only qemu:///system and qemu:///session are known")
+		return address{}, badAddress(text, "only qemu:///system and qemu:///session are supported")
 	case a.transport != "unix" && a.transport != "ssh" && a.transport != "tls" && a.transport != "tcp":
-		return address{}, badAddress(text, "only unix, ssh, tls and tcp are known ways")
+		return address{}, badAddress(text, "only the transports unix, ssh, tls and tcp are supported")
 	case a.transport == "unix" && (u.Host != "" || u.User != nil), a.transport != "unix" && a.host == "":
 		return address{}, badAddress(text, "ssh, tls and tcp need a host, and unix has none")
 	case strings.HasPrefix(a.host, "-") || strings.HasPrefix(a.user, "-"):
 		return address{}, badAddress(text, "no host or user begins with a dash")
 	case secret:
-		return address{}, badAddress(text, "it takes no password")
+		return address{}, badAddress(text, "a password is not supported")
 	}
 	return a, nil
 }
 
-// parameters returns the field of each parameter of an address.
-func (a *address) parameters() map[string]*string {
+// parameterFields returns the field for each parameter of an address.
+func (a *address) parameterFields() map[string]*string {
 	return map[string]*string{
 		"pool": &a.pool, "socket": &a.socket, "keyfile": &a.keyFile, "known_hosts": &a.knownHosts, "pkipath": &a.pki,
 	}
 }
 
-// Parameters returns the names of the parameters of an address, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameters())) }
+// Parameters returns the names of the parameters of an address in alphabetical order.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(address).parameterFields())) }
 
-// options takes what stands behind the question mark.
-func (a *address) options(q url.Values) error {
-	known := a.parameters()
+// parseOptions sets the fields from the query of an address. The last value of a repeated parameter
+// counts.
+func (a *address) parseOptions(q url.Values) error {
+	known := a.parameterFields()
 	for name, values := range q {
 		field, ok := known[name]
 		if !ok {
@@ -99,12 +102,13 @@ func (a *address) options(q url.Values) error {
 	return nil
 }
 
+// badAddress returns the error for an invalid address.
 func badAddress(text, why string) error {
 	return fault.New(fault.Invalid, "libvirt at %q: %s", text, why).
 		WithHint("write it as libvirt:qemu:///system?pool=default, or as libvirt:qemu+ssh://root@HOST/system?pool=default")
 }
 
-// String is the address as virsh takes it, without options.
+// String returns the URI for virsh -c, without parameters.
 func (a address) String() string {
 	if a.transport == "unix" {
 		return a.driver
@@ -121,11 +125,13 @@ func (a address) String() string {
 	return u.String()
 }
 
+// defaultPort contains the port of each transport.
 var defaultPort = map[string]string{"ssh": "22", "tls": "16514", "tcp": "16509"}
 
-// sockets are the places where libvirt listens on its machine: of the one daemon for all, and of that
-// for QEMU alone.
-func (a address) sockets() []string {
+// socketPaths returns the paths of libvirt's sockets on its host: those of the monolithic daemon
+// libvirtd, and
+// of virtqemud.
+func (a address) socketPaths() []string {
 	if a.socket != "" {
 		return []string{a.socket}
 	}
@@ -136,5 +142,5 @@ func (a address) sockets() []string {
 	return []string{filepath.Join(folder, "libvirt-sock"), filepath.Join(folder, "virtqemud-sock")}
 }
 
-// name is what receipts and messages call the place.
-func (a address) name() string { return "libvirt " + a.String() + " pool " + a.pool }
+// displayName returns the platform's name for receipts and messages.
+func (a address) displayName() string { return "libvirt " + a.String() + " pool " + a.pool }

@@ -44,7 +44,7 @@ func TestSSHTakesAddressesAsTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := login(a).Arguments(remoteCommand(a))
+	args := sshLogin(a).Arguments(remoteCommand(a))
 	end := slices.Index(args, "--")
 	if want := []string{"kvm1", `exec nc -U '/run/it'\''s;reboot'`}; end < 0 || !slices.Equal(args[end+1:], want) {
 		t.Errorf("ssh %q", args)

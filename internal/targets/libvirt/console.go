@@ -18,30 +18,32 @@ import (
 
 var _ platform.Consoler = (*Place)(nil)
 
-// Console attaches to the serial console of the domain that Deliver made of the VM. One that somebody else has is
-// a fault.Conflict, and so is a VM that is off; a VM without a serial port is fault.Unsupported. ctx bounds the
-// attaching only.
+// Console attaches to the serial console of the delivered domain. If another client uses the console,
+// or if the
+// VM is off, the error is fault.Conflict. If the VM has no serial port, it is fault.Unsupported. ctx
+// limits
+// the attaching only.
 //
-// Reading ends with io.EOF once the VM is off. It is a fault.Conflict where libvirt ends the console of a VM that runs,
-// as it does for whoever takes it by force.
+// Read returns io.EOF when the VM is off. If libvirt ends the console of a running VM, as after
+// virsh console --force, Read returns fault.Conflict.
 func (p *Place) Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d, x, err := p.domains().delivered(ctx, c, def.VM)
+	d, x, err := p.domainFinder().deliveredDomain(ctx, c, def.VM)
 	if err == nil {
 		var open *rpc.Console
 		if open, err = attachConsole(ctx, c, p.at, d, x); err == nil {
 			late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 			return &console{Console: open, ctx: late, cancel: cancel, at: p.at, wait: p.wait, client: c, domain: d, closed: make(chan struct{})}, nil
 		}
-		err = p.at.named(d, err)
+		err = p.at.wrapError(d, err)
 	}
 	return nil, errors.Join(err, ignoreClosed(c.Close()))
 }
 
-// attachConsole opens a domain's console.
+// attachConsole opens the console of a domain.
 func attachConsole(ctx context.Context, c *rpc.Client, at address, d rpc.Domain, x *libvirtxml.Domain) (*rpc.Console, error) {
 	if !hasSerial(x) {
 		return nil, noSerial(at, d, x)
@@ -51,29 +53,31 @@ func attachConsole(ctx context.Context, c *rpc.Client, at address, d rpc.Domain,
 		return nil, err
 	}
 	if !on {
-		return nil, fault.New(fault.Conflict, "it is off").WithHint("start it: %s", at.virsh("start", d.Name))
+		return nil, fault.New(fault.Conflict, "it is off").WithHint("start it: %s", at.virshCommand("start", d.Name))
 	}
 	open, err := c.OpenConsole(ctx, d)
 	switch {
 	case rpc.IsCode(err, rpc.OperationFailed):
-		return nil, fault.New(fault.Conflict, "somebody else has its console: %w", err).
-			WithHint("have them leave it; or take it from them: %s", at.virsh("console --force", d.Name))
-	case rpc.IsCode(err, rpc.InternalError): // a serial port that leads into a file, or over the network
+		return nil, fault.New(fault.Conflict, "its console is in use by another client: %w", err).
+			WithHint("end the other session; or take the console over: %s", at.virshCommand("console --force", d.Name))
+	case rpc.IsCode(err, rpc.InternalError): // the serial port is connected to a file or to the network
 		return nil, noSerial(at, d, x)
 	}
 	return open, libvirtFault(err)
 }
 
-// noSerial is the error of a domain whose serial port cannot be had, with the way to its screen.
+// noSerial returns the error for a domain without a usable serial port. Its remedy is the VM's display
+// if there is one.
 func noSerial(at address, d rpc.Domain, x *libvirtxml.Domain) error {
-	err := fault.New(fault.Unsupported, "it has no serial console that libvirt passes on")
-	if screen := at.screen(d.Name, x); screen != "" {
-		return err.WithHint("look at its screen: %s", screen)
+	err := fault.New(fault.Unsupported, "it has no serial console that libvirt gives access to")
+	if screen := at.viewerCommand(d.Name, x); screen != "" {
+		return err.WithHint("open its display: %s", screen)
 	}
-	return err.WithHint("give it one, <serial type='pty'/>: %s", at.virsh("edit", d.Name))
+	return err.WithHint("give it one, <serial type='pty'/>: %s", at.virshCommand("edit", d.Name))
 }
 
-// isOn reports whether a domain has a QEMU, whatever that does. One that nobody has any more has none.
+// isOn reports whether a domain has a QEMU process, in any state. It returns false for a removed
+// domain.
 func isOn(ctx context.Context, c *rpc.Client, d rpc.Domain) (bool, error) {
 	state, _, err := c.DomainState(ctx, d)
 	if rpc.IsCode(err, rpc.NoDomain) {
@@ -82,64 +86,67 @@ func isOn(ctx context.Context, c *rpc.Client, d rpc.Domain) (bool, error) {
 	return state != rpc.Off && state != rpc.Crashed, libvirtFault(err)
 }
 
-// A console is that of a domain, on a connection of its own.
+// console is the console of a domain with its own connection to libvirt.
 type console struct {
 	*rpc.Console
-	ctx    context.Context // until Close
-	cancel context.CancelFunc
-	at     address
-	wait   func(context.Context, time.Duration) error
-	client *rpc.Client
-	domain rpc.Domain
+	ctx    context.Context                            // cancelled by Close
+	cancel context.CancelFunc                         // cancels ctx
+	at     address                                    // address for messages
+	wait   func(context.Context, time.Duration) error // sleeps; replaced by tests
+	client *rpc.Client                                // connection, closed by Close
+	domain rpc.Domain                                 // domain of the console
 
-	over   error // what every further Read returns; Read's
-	once   sync.Once
-	closed chan struct{} // by Close
+	readErr error         // result of further Reads; used by Read only
+	once    sync.Once     // makes Close idempotent
+	closed  chan struct{} // closed by Close
 }
 
-// Read says why the console ended, too.
+// Read reads the guest's output. Errors contain the reason for the end of the console.
 func (k *console) Read(p []byte) (int, error) {
-	if k.over != nil {
-		return 0, k.over
+	if k.readErr != nil {
+		return 0, k.readErr
 	}
 	n, err := k.Console.Read(p)
 	if err != nil {
-		k.over = k.why(err)
+		k.readErr = k.endError(err)
 	}
-	return n, k.over
+	return n, k.readErr
 }
 
+// Write sends input to the guest.
 func (k *console) Write(p []byte) (int, error) {
 	n, err := k.Console.Write(p)
-	return n, k.at.named(k.domain, err)
+	return n, k.at.wrapError(k.domain, err)
 }
 
-// why looks at the domain, as libvirt ends a console in the same way for whatever reason, and a moment before
-// it knows that QEMU has ended.
-func (k *console) why(err error) error {
+// endError returns the error for the end of the console. libvirt reports the same end for any cause,
+// and
+// sometimes before it has noticed that QEMU has ended. So endError polls the domain's state.
+func (k *console) endError(err error) error {
 	var said *rpc.Error
 	if k.isClosed() {
 		return net.ErrClosed
 	}
 	if err != io.EOF && !errors.As(err, &said) {
-		return k.at.named(k.domain, err)
+		return k.at.wrapError(k.domain, err)
 	}
-	for range looks {
+	for range stateChecks {
 		on, lost := isOn(k.ctx, k.client, k.domain)
 		switch {
 		case lost != nil:
-			return k.at.named(k.domain, lost)
+			return k.at.wrapError(k.domain, lost)
 		case !on:
 			return io.EOF
 		}
-		if k.wait(k.ctx, lookPause) != nil {
+		if k.wait(k.ctx, stateCheckPause) != nil {
 			return net.ErrClosed
 		}
 	}
-	return k.at.named(k.domain, fault.New(fault.Conflict, "libvirt ended its console, and it runs on: somebody may have taken it by force (%w)", err).
-		WithHint("run the same command again once they have left it"))
+	return k.at.wrapError(k.domain, fault.New(fault.Conflict, "libvirt ended its console, and the VM still runs: another client may have taken the console over (%w)", err).
+		WithHint("run the same command again when the other session has ended"))
 }
 
+// isClosed reports whether Close was called.
 func (k *console) isClosed() bool {
 	select {
 	case <-k.closed:
@@ -149,7 +156,7 @@ func (k *console) isClosed() bool {
 	}
 }
 
-// Close leaves the console to others. The VM runs on.
+// Close releases the console. The VM keeps its state.
 func (k *console) Close() error {
 	var err error
 	k.once.Do(func() {

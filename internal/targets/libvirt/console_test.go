@@ -143,7 +143,7 @@ func TestConsoleThatSomebodyHas(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
-	if _, err := io.ReadAll(console); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "by force") || fault.HintOf(err) == "" {
+	if _, err := io.ReadAll(console); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "taken the console over") || fault.HintOf(err) == "" {
 		t.Errorf("taken by force: %v (%s)", err, fault.HintOf(err))
 	}
 	if now := s.state(t, def.VM); !strings.HasPrefix(now, "running") {

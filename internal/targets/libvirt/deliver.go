@@ -13,31 +13,32 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// A job is one Deliver.
+// job is one call of Deliver.
 type job struct {
 	platform.Delivery
-	at      address
-	maps    namemap.Map
-	connect func(context.Context) (*rpc.Client, error)
-	finder  poolFinder
-	domains domains
+	at      address                                    // address of libvirt
+	maps    namemap.Map                                // names and storages at the target
+	connect func(context.Context) (*rpc.Client, error) // opens another connection
+	finder  poolFinder                                 // finds pools
+	domains domainFinder                               // finds domains
 
-	client *rpc.Client
-	into   []pool // for each image
-	pools  []pool // all that there may be volumes of the VM in
-	begun  bool   // something may have been made
-	done   int64
+	client         *rpc.Client // set by run
+	into           []pool      // pool of each image, in the order of Images
+	pools          []pool      // all pools that may contain volumes of the VM
+	mayHaveCreated bool        // volumes or a domain may exist that a failed delivery must remove
+	done           int64       // bytes sent and bytes compared, together
 }
 
-// A volume is an image in its pool.
+// volume is an image in its pool.
 type volume struct {
-	path   string // on libvirt's machine
-	format targets.Format
-	block  bool  // it is a device
-	size   int64 // of the disk
-	room   int64 // of the device, which is no less
+	path       string         // path on libvirt's host
+	format     targets.Format // format of the volume, which may differ from the image's
+	block      bool           // it is a block device
+	size       int64          // capacity of the disk in bytes
+	deviceSize int64          // size of the device in bytes, at least size; zero for files
 }
 
+// run delivers the VM, or finds it complete. It sets mayHaveCreated before the first change.
 func (j *job) run(ctx context.Context) (platform.Receipt, error) {
 	c, err := j.connect(ctx)
 	if err != nil {
@@ -56,21 +57,21 @@ func (j *job) run(ctx context.Context) (platform.Receipt, error) {
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	warnings = append(warnings, j.leavesVariables(x)...)
-	there, err := j.domains.find(ctx, c, j.VM, x.Name)
+	warnings = append(warnings, j.warnNoVariables(x)...)
+	there, err := j.domains.findDomain(ctx, c, j.VM, x.Name)
 	if err == nil && there != nil {
-		there, err = j.whole(ctx, *there)
+		there, err = j.completeDomain(ctx, *there)
 	}
 	if err == nil && there == nil {
-		there, err = j.make(ctx)
+		there, err = j.createDomain(ctx)
 	}
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	return platform.Receipt{Place: j.at.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
+	return platform.Receipt{Place: j.at.displayName(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.removeStaged()
 }
 
-// findPools finds where each image goes, in the order of images.
+// findPools sets j.into and j.pools.
 func (j *job) findPools(ctx context.Context) (err error) {
 	disks := make([]inventory.Disk, len(j.Images))
 	for i, img := range j.Images {
@@ -83,34 +84,35 @@ func (j *job) findPools(ctx context.Context) (err error) {
 	if j.into, err = j.finder.forDisks(ctx, j.client, disks); err != nil {
 		return err
 	}
-	j.pools, err = j.finder.all(ctx, j.client)
+	j.pools, err = j.finder.allPools(ctx, j.client)
 	return err
 }
 
-// whole returns a domain that is there, or nil if its volumes are not: libvirt may have defined it
-// when nobody waited for that any more, and its volumes were taken away.
-func (j *job) whole(ctx context.Context, d rpc.Domain) (*rpc.Domain, error) {
+// completeDomain returns d if all its volumes exist. Otherwise it undefines the domain and returns nil:
+// libvirt may
+// have defined it after decamp had given up waiting and had removed the volumes.
+func (j *job) completeDomain(ctx context.Context, d rpc.Domain) (*rpc.Domain, error) {
 	volumes, err := ownVolumes(ctx, j.client, j.pools, j.VM, diskVolumes)
 	if err != nil || len(volumes) == len(j.Images) {
 		return &d, err
 	}
-	if err := j.waiting(); err != nil {
+	if err := j.checkStaged(); err != nil {
 		return nil, err
 	}
-	return nil, j.domains.forget(ctx, j.client, j.VM)
+	return nil, j.domains.undefineOwn(ctx, j.client, j.VM)
 }
 
-// make makes the volumes and, of them, the domain.
-func (j *job) make(ctx context.Context) (*rpc.Domain, error) {
-	if err := j.waiting(); err != nil {
+// createDomain creates the volumes and then defines the domain.
+func (j *job) createDomain(ctx context.Context) (*rpc.Domain, error) {
+	if err := j.checkStaged(); err != nil {
 		return nil, err
 	}
-	j.begun = true
-	placed, err := j.images(ctx)
+	j.mayHaveCreated = true
+	placed, err := j.placeImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	vars, err := j.variables(ctx)
+	vars, err := j.uploadVariables(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +127,14 @@ func (j *job) make(ctx context.Context) (*rpc.Domain, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	j.begun = false // what is made stays
+	j.mayHaveCreated = false // the domain is complete
 	return &d, nil
 }
 
-// waiting sees that all images are on the stage: what of them is in the pool is about to be replaced.
-func (j *job) waiting() error {
+// checkStaged returns fault.NotFound if an image is missing in the staging folder. It is called before
+// volumes of an
+// earlier delivery are removed.
+func (j *job) checkStaged() error {
 	for _, img := range j.Images {
 		if _, err := os.Lstat(img.Path); err != nil {
 			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
@@ -139,23 +143,26 @@ func (j *job) waiting() error {
 	return nil
 }
 
-// images brings all images into the pool, in the place of what an earlier delivery left there.
-func (j *job) images(ctx context.Context) ([]volume, error) {
+// placeImages links or uploads all images into their pools. It first removes volumes of an earlier
+// delivery.
+func (j *job) placeImages(ctx context.Context) ([]volume, error) {
 	if err := removeVolumes(ctx, j.client, j.pools, j.VM); err != nil {
 		return nil, err
 	}
+	// Images that cannot be linked are uploaded below.
 	linked, err := j.linkAll(ctx)
 	placed := make([]volume, len(j.Images))
 	for i := range j.Images {
 		if err == nil {
-			placed[i], err = j.image(ctx, i, linked)
+			placed[i], err = j.placeImage(ctx, i, linked)
 		}
 	}
 	return placed, err
 }
 
-// image finds the i-th image among the volumes that were linked, or uploads it.
-func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
+// placeImage returns the volume of the i-th image. If it is not among the linked volumes, placeImage
+// uploads it as raw.
+func (j *job) placeImage(ctx context.Context, i int, linked []rpc.Volume) (volume, error) {
 	img := j.Images[i]
 	v := volume{format: img.Format, block: j.into[i].block, size: img.Size}
 	name := volumeName(j.maps, j.VM, i, img.Format)
@@ -166,19 +173,19 @@ func (j *job) image(ctx context.Context, i int, linked []rpc.Volume) (volume, er
 		in = linked[at]
 	} else {
 		v.format = targets.Raw
-		in, err = j.upload(ctx, img, j.into[i], volumeName(j.maps, j.VM, i, targets.Raw))
+		in, err = j.uploadImage(ctx, img, j.into[i], volumeName(j.maps, j.VM, i, targets.Raw))
 	}
 	if err == nil {
 		v.path, err = j.client.VolumePath(ctx, in)
 	}
 	if err == nil && v.block {
-		v.room, err = j.client.VolumeSize(ctx, in)
+		v.deviceSize, err = j.client.VolumeSize(ctx, in)
 	}
 	return v, err
 }
 
-// count tells how many bytes of the disks were sent or compared.
-func (j *job) count(n int64) {
+// addProgress reports n more bytes that were sent or compared. Each byte of a disk counts twice.
+func (j *job) addProgress(n int64) {
 	if j.Progress == nil {
 		return
 	}
@@ -187,19 +194,21 @@ func (j *job) count(n int64) {
 	for _, img := range j.Images {
 		total += 2 * img.Size
 	}
-	j.Progress(min(j.done, total), total) // what is small is not in the total
+	j.Progress(min(j.done, total), total) // the total does not include the EFI variables
 }
 
-// tidy takes away what a delivery that failed has made, over a connection of its own.
-func (j *job) tidy(ctx context.Context) error {
-	ctx, cancel := outlive(ctx)
+// cleanUp removes what a failed delivery created. It uses a new connection, because the old one may be
+// broken, and
+// works after ctx is cancelled.
+func (j *job) cleanUp(ctx context.Context) error {
+	ctx, cancel := withCleanupTimeout(ctx)
 	defer cancel()
 	c, err := j.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := j.domains.forget(ctx, c, j.VM); err != nil {
+	if err := j.domains.undefineOwn(ctx, c, j.VM); err != nil {
 		return err
 	}
 	return removeVolumes(ctx, c, j.pools, j.VM)

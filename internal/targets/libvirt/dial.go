@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	dialPatience = 30 * time.Second
-	callPatience = 5 * time.Minute // of a pool that is slow to tell what is in it
+	dialTimeout = 30 * time.Second // limit for a connection with its TLS handshake
+	callTimeout = 5 * time.Minute  // limit for the silence of libvirt; refreshing a large pool is slow
 )
 
-// connect opens a connection to libvirt's driver.
+// connect opens a connection to libvirt and its driver. The caller closes it.
 func (p *Place) connect(ctx context.Context) (*rpc.Client, error) {
 	conn, err := p.dial(ctx, p.at)
 	if err != nil {
 		return nil, fmt.Errorf("libvirt at %s: %w", p.at, err)
 	}
-	c := rpc.New(conn, callPatience)
+	c := rpc.New(conn, callTimeout)
 	if err := c.Open(ctx, p.at.driver); err != nil {
 		return nil, errors.Join(fmt.Errorf("libvirt at %s: %w", p.at, refusedLogin(err)), ignoreClosed(c.Close()))
 	}
 	return c, nil
 }
 
-// refusedLogin gives what libvirt says to a login its kind.
+// refusedLogin converts an authentication error of libvirt to fault.Denied.
 func refusedLogin(err error) error {
 	if rpc.IsCode(err, rpc.AuthFailed, rpc.AuthCancelled, rpc.AuthUnavailable, rpc.AccessDenied) {
 		return fault.New(fault.Denied, "%w", err).OfLogin().
@@ -45,7 +45,7 @@ func refusedLogin(err error) error {
 	return libvirtFault(err)
 }
 
-// ignoreClosed leaves out that a connection which broke cannot be closed.
+// ignoreClosed returns nil for net.ErrClosed, which closing a broken connection returns.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -53,9 +53,9 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// dial makes the connection that libvirt's protocol is spoken over.
+// dial opens a connection to libvirt's socket with the address's transport.
 func dial(ctx context.Context, a address) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPatience)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	switch a.transport {
 	case "unix":
@@ -68,9 +68,12 @@ func dial(ctx context.Context, a address) (net.Conn, error) {
 	return dialTCP(ctx, a)
 }
 
+// dialUnix connects to the first socket that accepts. Missing permission is fault.Denied. If no socket
+// accepts, the error
+// is fault.Unreachable.
 func dialUnix(ctx context.Context, a address) (net.Conn, error) {
 	var errs []error
-	for _, path := range a.sockets() {
+	for _, path := range a.socketPaths() {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 		if err == nil {
 			return conn, nil
@@ -84,14 +87,16 @@ func dialUnix(ctx context.Context, a address) (net.Conn, error) {
 	return nil, dialFault(ctx, errors.Join(errs...), "start it: systemctl start libvirtd, or virtqemud.socket; and see where it listens: ls /run/libvirt")
 }
 
+// dialTCP connects to libvirt without encryption.
 func dialTCP(ctx context.Context, a address) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(a.host, cmp.Or(a.port, defaultPort[a.transport])))
 	if err != nil {
-		return nil, dialFault(ctx, err, "see whether libvirt listens there: systemctl start libvirtd-"+a.transport+".socket; SSH needs no such thing: qemu+ssh://root@"+a.host+"/system")
+		return nil, dialFault(ctx, err, "make libvirt listen there: systemctl start libvirtd-"+a.transport+".socket; or use SSH: qemu+ssh://root@"+a.host+"/system")
 	}
 	return conn, nil
 }
 
+// dialFault returns context.Canceled if ctx was cancelled, else fault.Unreachable with the remedy.
 func dialFault(ctx context.Context, err error, remedy string) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return context.Canceled
@@ -99,7 +104,7 @@ func dialFault(ctx context.Context, err error, remedy string) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", remedy)
 }
 
-// dialTLS shows the client's certificate, and waits for libvirt to say that it takes it.
+// dialTLS connects with the client's certificate and waits until libvirt has accepted it.
 func dialTLS(ctx context.Context, a address) (net.Conn, error) {
 	config, err := tlsConfig(a)
 	if err != nil {
@@ -112,7 +117,7 @@ func dialTLS(ctx context.Context, a address) (net.Conn, error) {
 	conn := tls.Client(raw, config)
 	err = conn.HandshakeContext(ctx)
 	if err == nil {
-		err = welcomed(ctx, conn)
+		err = readAcceptance(ctx, conn)
 	}
 	if err == nil {
 		return conn, nil
@@ -120,8 +125,9 @@ func dialTLS(ctx context.Context, a address) (net.Conn, error) {
 	return nil, errors.Join(tlsFault(ctx, a, err), ignoreClosed(raw.Close()))
 }
 
-// welcomed reads the one byte by which libvirt says that it takes a client's certificate.
-func welcomed(ctx context.Context, conn net.Conn) error {
+// readAcceptance reads the byte that libvirt sends after the TLS handshake: 1 if it accepts the
+// client's certificate.
+func readAcceptance(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var word [1]byte
@@ -129,12 +135,14 @@ func welcomed(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	if word[0] != 1 {
-		return errors.New("libvirt does not take the client's certificate")
+		return errors.New("libvirt rejects the client's certificate")
 	}
 	return nil
 }
 
-// tlsFault: whoever answers and does not come to terms with us refuses us, or is refused.
+// tlsFault returns fault.Unreachable if the peer did not answer, else fault.Denied: one side rejected
+// the other's
+// certificate.
 func tlsFault(ctx context.Context, a address, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return context.Canceled
@@ -143,11 +151,13 @@ func tlsFault(ctx context.Context, a address, err error) error {
 		return fault.New(fault.Unreachable, "%w", err).WithHint("see what answers there, and its log: journalctl -u libvirtd")
 	}
 	return fault.New(fault.Denied, "%w", err).OfLogin().
-		WithHint("compare the certificates of both sides: virt-pki-validate; the client's are read from %s", a.certificates()[0])
+		WithHint("compare the certificates of both sides: virt-pki-validate; the client's are read from %s", a.certificateFiles()[0])
 }
 
-// certificates names the files of the client: its certificate, its key, and the authority's.
-func (a address) certificates() [3]string {
+// certificateFiles returns the paths of the client's certificate, its key, and the CA's certificate.
+// The defaults are
+// libvirt's.
+func (a address) certificateFiles() [3]string {
 	if a.pki != "" {
 		in := func(name string) string { return filepath.Join(a.pki, name) }
 		return [3]string{in("clientcert.pem"), in("clientkey.pem"), in("cacert.pem")}
@@ -155,8 +165,9 @@ func (a address) certificates() [3]string {
 	return [3]string{"/etc/pki/libvirt/clientcert.pem", "/etc/pki/libvirt/private/clientkey.pem", "/etc/pki/CA/cacert.pem"}
 }
 
+// tlsConfig reads the certificates. Unreadable files are fault.Denied.
 func tlsConfig(a address) (*tls.Config, error) {
-	names := a.certificates()
+	names := a.certificateFiles()
 	own, err := tls.LoadX509KeyPair(names[0], names[1])
 	if err != nil {
 		return nil, noCertificate(err)
@@ -172,6 +183,7 @@ func tlsConfig(a address) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.host, Certificates: []tls.Certificate{own}, RootCAs: authorities}, nil
 }
 
+// noCertificate returns the error for missing or malformed certificates.
 func noCertificate(err error) error {
 	return fault.New(fault.Denied, "certificates for libvirt: %w", err).OfLogin().
 		WithHint("name the folder with clientcert.pem, clientkey.pem and cacert.pem: ?pkipath=FOLDER; see https://libvirt.org/kbase/tlscerts.html")

@@ -12,25 +12,27 @@ import (
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
-// delivery is the mark of a domain that Deliver made, in its metadata. One that somebody defined from
-// a folder's domain.xml does not have it.
-type delivery struct {
-	XMLName  xml.Name `xml:"urn:decamp:delivery:1 delivery"`
-	Identity string   `xml:"identity,attr"`
-	Pool     string   `xml:"pool,attr"`
+// deliveryMark is the element in the metadata of a domain that Deliver defined. A domain that a user
+// defined from a domain.xml of a folder does not have it.
+type deliveryMark struct {
+	XMLName  xml.Name `xml:"urn:decamp:delivery:1 delivery"` // namespace and version of the mark
+	Identity string   `xml:"identity,attr"`                  // sourceID of the VM
+	Pool     string   `xml:"pool,attr"`                      // pool of the address
 }
 
-// A domains finds the domains that Deliver made, over any connection to the libvirt at an address. It has no other state.
-type domains struct{ at address }
+// domainFinder finds the domains that Deliver defined. It keeps no state apart from the address.
+type domainFinder struct{ at address }
 
-func (l domains) mark(vm *inventory.VM) delivery {
-	return delivery{Identity: identity(vm), Pool: l.at.pool}
+// newMark returns the mark for vm's domain.
+func (l domainFinder) newMark(vm *inventory.VM) deliveryMark {
+	return deliveryMark{Identity: sourceID(vm), Pool: l.at.pool}
 }
 
-// find looks for vm's domain, nil if there is none. Where somebody else's has its UUID or name, it is
-// a fault.Conflict.
-func (l domains) find(ctx context.Context, c *rpc.Client, vm *inventory.VM, name string) (*rpc.Domain, error) {
-	own, err := l.own(ctx, c, vm)
+// findDomain returns vm's domain, or nil if it does not exist. If another domain has its UUID or name, the
+// error is
+// fault.Conflict.
+func (l domainFinder) findDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM, name string) (*rpc.Domain, error) {
+	own, err := l.ownDomain(ctx, c, vm)
 	if own != nil || err != nil {
 		return own, err
 	}
@@ -41,11 +43,13 @@ func (l domains) find(ctx context.Context, c *rpc.Client, vm *inventory.VM, name
 	case err != nil:
 		return nil, libvirtFault(err)
 	}
-	return nil, l.conflict(vm, taken, "name")
+	return nil, l.conflictError(vm, taken, "name")
 }
 
-// own finds the domain with vm's UUID.
-func (l domains) own(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.Domain, error) {
+// ownDomain returns the domain with vm's UUID, or nil if it does not exist. If it lacks the mark, the error
+// is
+// fault.Conflict.
+func (l domainFinder) ownDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc.Domain, error) {
 	uuid, err := rpc.ParseUUID(vm.UUID)
 	if err != nil {
 		return nil, fmt.Errorf("VM %s: %w", vm.Name, err)
@@ -64,36 +68,38 @@ func (l domains) own(ctx context.Context, c *rpc.Client, vm *inventory.VM) (*rpc
 	if err != nil {
 		return nil, libvirtFault(err)
 	}
-	if !l.marked(vm, text) {
-		return nil, l.conflict(vm, d, "UUID")
+	if !l.hasMark(vm, text) {
+		return nil, l.conflictError(vm, d, "UUID")
 	}
 	return &d, nil
 }
 
-// marked reports whether a domain is what Deliver made of vm.
-func (l domains) marked(vm *inventory.VM, text string) bool {
+// hasMark reports whether a domain's XML contains the mark that Deliver writes for vm.
+func (l domainFinder) hasMark(vm *inventory.VM, text string) bool {
 	var x struct {
-		Deliveries []delivery `xml:"metadata>delivery"`
+		Deliveries []deliveryMark `xml:"metadata>delivery"`
 	}
 	if xml.Unmarshal([]byte(text), &x) != nil {
 		return false
 	}
 	for _, d := range x.Deliveries {
-		if d.Identity == l.mark(vm).Identity && d.Pool == l.at.pool {
+		if d.Identity == l.newMark(vm).Identity && d.Pool == l.at.pool {
 			return true
 		}
 	}
 	return false
 }
 
-func (l domains) conflict(vm *inventory.VM, other rpc.Domain, what string) error {
-	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", l.at, other.Name, what, vm.Name).
-		WithHint("if nobody needs it: virsh -c %s undefine --nvram %s", fault.Quote(l.at.String()), fault.Quote(other.Name))
+// conflictError returns the error for another domain with vm's name or UUID; property names which.
+func (l domainFinder) conflictError(vm *inventory.VM, other rpc.Domain, property string) error {
+	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", l.at, other.Name, property, vm.Name).
+		WithHint("if it is not needed: virsh -c %s undefine --nvram %s", fault.Quote(l.at.String()), fault.Quote(other.Name))
 }
 
-// forget undefines vm's domain, if it is there and ours.
-func (l domains) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) error {
-	d, err := l.own(ctx, c, vm)
+// undefineOwn undefines vm's domain if it exists and has the mark. If it runs, the error is
+// fault.Conflict.
+func (l domainFinder) undefineOwn(ctx context.Context, c *rpc.Client, vm *inventory.VM) error {
+	d, err := l.ownDomain(ctx, c, vm)
 	if fault.Is(err, fault.Conflict) || err == nil && d == nil {
 		return nil
 	}
@@ -107,24 +113,25 @@ func (l domains) forget(ctx context.Context, c *rpc.Client, vm *inventory.VM) er
 	return c.Undefine(ctx, *d)
 }
 
-// domainXML is the delivery's domain with its disks where they are now, the file that libvirt makes its
-// firmware's variables of, if it has one, and our mark.
+// domainXML returns the domain with the disks in their pools and the mark. vars is the path of the
+// template for the
+// EFI variables at libvirt, or "" if it does not exist.
 func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	x, err := parseDomain(j.Domain)
 	if err != nil {
 		return "", err
 	}
 	for i, img := range j.Images {
-		if !place(x, img.Path, placed[i]) {
+		if !setDiskSource(x, img.Path, placed[i]) {
 			return "", fault.New(fault.Internal, "the domain of VM %s has no disk at %s", j.VM.Name, img.Path)
 		}
 	}
 	if vars != "" {
 		x.OS.NVRam.Template = vars
 	} else if x.OS != nil {
-		x.OS.NVRam = nil // of the stage, which is to be cleared
+		x.OS.NVRam = nil // its file is in the staging folder, which is going to be removed
 	}
-	mark, err := xml.Marshal(j.domains.mark(j.VM))
+	mark, err := xml.Marshal(j.domains.newMark(j.VM))
 	if err != nil {
 		return "", err
 	}
@@ -135,19 +142,21 @@ func (j *job) domainXML(placed []volume, vars string) (string, error) {
 	return x.Marshal()
 }
 
-// source is where a disk finds its volume. The guest sees as much as it had of a device that is larger.
-func (v volume) source() *libvirtxml.DomainDiskSource {
+// toSource returns the source element of the volume's disk. If the device is larger than the disk, a
+// slice
+// limits what the guest sees.
+func (v volume) toSource() *libvirtxml.DomainDiskSource {
 	if !v.block {
 		return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: v.path}}
 	}
 	s := &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: v.path}}
-	if v.room > v.size {
+	if v.deviceSize > v.size {
 		s.Slices = &libvirtxml.DomainDiskSlices{Slices: []libvirtxml.DomainDiskSlice{{Type: "storage", Size: uint(v.size)}}}
 	}
 	return s
 }
 
-// parseDomain reads the domain that the stage made.
+// parseDomain parses the domain of the staging folder, or one of libvirt.
 func parseDomain(text string) (*libvirtxml.Domain, error) {
 	var x libvirtxml.Domain
 	if err := x.Unmarshal(text); err != nil {
@@ -156,22 +165,24 @@ func parseDomain(text string) (*libvirtxml.Domain, error) {
 	return &x, nil
 }
 
-// place has the disk of the image at path be a volume.
-func place(x *libvirtxml.Domain, path string, v volume) bool {
+// setDiskSource changes the disk with the image at path to the volume. It returns false if there is no
+// such disk.
+func setDiskSource(x *libvirtxml.Domain, path string, v volume) bool {
 	for i := range x.Devices.Disks {
 		d := &x.Devices.Disks[i]
 		if d.Source == nil || d.Source.File == nil || d.Source.File.File != path {
 			continue
 		}
 		d.Driver.Type = string(v.format)
-		d.Source = v.source()
+		d.Source = v.toSource()
 		return true
 	}
 	return false
 }
 
-// missingNetworks warns of networks that a domain's cards join and that are not there, or not active:
-// libvirt defines such a domain, and does not start it.
+// missingNetworks returns a warning for each network of the domain's cards that does not exist or is
+// not active.
+// libvirt defines such a domain, but does not start it.
 func missingNetworks(ctx context.Context, c *rpc.Client, at address, x *libvirtxml.Domain) ([]inventory.Warning, error) {
 	if x.Devices == nil {
 		return nil, nil
@@ -195,7 +206,7 @@ func missingNetworks(ctx context.Context, c *rpc.Client, at address, x *libvirtx
 	return warnings, nil
 }
 
-// missingNetwork warns of a network that is not there, or not active; nil if it is.
+// missingNetwork returns a warning if the network does not exist or is not active, else nil.
 func missingNetwork(ctx context.Context, c *rpc.Client, at address, name string) (*inventory.Warning, error) {
 	there, active, err := c.Network(ctx, name)
 	if err != nil || active {
@@ -204,29 +215,30 @@ func missingNetwork(ctx context.Context, c *rpc.Client, at address, name string)
 	if there {
 		return &inventory.Warning{
 			Code: "no-network", Text: fmt.Sprintf("libvirt's network %q is not active, so the VM does not start", name),
-			Remedy: "start the network: " + at.virsh("net-start", name),
+			Remedy: "start the network: " + at.virshCommand("net-start", name),
 		}, nil
 	}
 	return &inventory.Warning{
 		Code: "no-network", Text: fmt.Sprintf("libvirt has no network %q, so the VM does not start", name),
-		Remedy: "make the network, or have the VM join another: virsh net-list --all; virsh edit VM",
+		Remedy: "create the network, or change the VM's network: virsh net-list --all; virsh edit VM",
 	}, nil
 }
 
-// delivered finds the domain that Deliver made of vm, and reads it as it would be started.
-func (l domains) delivered(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
-	own, err := l.own(ctx, c, vm)
+// deliveredDomain returns vm's domain and its persistent definition. If it does not exist, the error is
+// fault.NotFound.
+func (l domainFinder) deliveredDomain(ctx context.Context, c *rpc.Client, vm *inventory.VM) (d rpc.Domain, x *libvirtxml.Domain, err error) {
+	own, err := l.ownDomain(ctx, c, vm)
 	if err != nil {
 		return d, nil, err
 	}
 	if own == nil {
 		return d, nil, fault.New(fault.NotFound, "libvirt at %s has no domain of VM %q", l.at, vm.Name).
-			WithHint("see what is there, and migrate the VM again if somebody removed it: virsh -c %s list --all", fault.Quote(l.at.String()))
+			WithHint("list the domains, and migrate the VM again if it was removed: virsh -c %s list --all", fault.Quote(l.at.String()))
 	}
 	text, err := c.DomainXML(ctx, *own)
 	if err != nil {
 		return d, nil, libvirtFault(err)
 	}
 	x, err = parseDomain(text)
-	return *own, x, l.at.named(*own, err)
+	return *own, x, l.at.wrapError(*own, err)
 }

@@ -14,18 +14,20 @@ import (
 
 var _ platform.Examiner = (*Place)(nil)
 
-// Examine is Check by aspects. Who may do what is known only once it is done: there is nothing to ask.
+// Examine performs the checks of Check by aspect. libvirt has no call to query permissions, so it
+// returns nothing
+// for platform.Rights.
 func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	look := map[platform.Aspect]func(context.Context, *rpc.Client) []platform.Look{
 		platform.Login: func(context.Context, *rpc.Client) []platform.Look {
-			return []platform.Look{{Seen: "it answers, and lets us in"}}
+			return []platform.Look{{Seen: "libvirt answers and accepts the login"}}
 		},
 		platform.Parts: p.seeType, platform.Storage: p.seePools, platform.Network: p.seeNetworks,
 	}[a]
 	if look == nil {
 		return nil
 	}
-	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
+	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // only queries
 	if err != nil {
 		return []platform.Look{{Err: err}}
 	}
@@ -33,6 +35,7 @@ func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look 
 	return look(ctx, c)
 }
 
+// seeType checks whether libvirt supports the domain type.
 func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 	if p.opts.Type == "" {
 		return nil
@@ -40,6 +43,7 @@ func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 	return []platform.Look{platform.See("", "it runs domains of type "+p.opts.Type, p.checkType(ctx, c))}
 }
 
+// seePools checks all pools that the address and the map name.
 func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
 	for _, d := range platform.StandIn(p.opts.Maps).Disks {
@@ -48,13 +52,14 @@ func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []platform.L
 			continue
 		}
 		seen[name] = true
-		found, err := p.pools().find(ctx, c, name)
+		found, err := p.poolFinder().findPool(ctx, c, name)
 		looks = append(looks, platform.See("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
 	}
 	return looks
 }
 
-// seeNetworks looks for libvirt's networks that cards join. Bridges are the host's, and not known to libvirt.
+// seeNetworks checks the libvirt networks of the map. Bridges are not checked, because libvirt does not
+// list them.
 func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
 	for _, card := range platform.StandIn(p.opts.Maps).NICs {

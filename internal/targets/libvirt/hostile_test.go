@@ -16,7 +16,7 @@ var lvName = regexp.MustCompile(`^[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}$`)
 // TestHostileInventoryInVolumes names and describes the volumes of hostile VMs, and reads them from XML.
 func TestHostileInventoryInVolumes(t *testing.T) {
 	r := inventorytest.New(11)
-	var d domains
+	var d domainFinder
 	for i := range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
@@ -36,11 +36,11 @@ func TestHostileInventoryInVolumes(t *testing.T) {
 		if err := xml.Unmarshal([]byte(text), &v); err != nil || v.Name != name || v.Capacity != int64(i) {
 			t.Fatalf("%+v, %v in:\n%s", v, err, text)
 		}
-		marked, err := xml.Marshal(d.mark(vm))
+		marked, err := xml.Marshal(d.newMark(vm))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !d.marked(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
+		if !d.hasMark(vm, "<domain><name>x</name><metadata>"+string(marked)+"</metadata></domain>") {
 			t.Fatalf("mark %s", marked)
 		}
 	}

@@ -258,7 +258,7 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 		vm := withoutCards()
 		vm.Name = name
 		volume := volumeName(s.place.opts.Maps, vm, 0, targets.Raw)
-		if want += "-" + identity(vm) + "-disk0.raw"; volume != want {
+		if want += "-" + sourceID(vm) + "-disk0.raw"; volume != want {
 			t.Errorf("%q: %q, want %q", name, volume, want)
 		}
 		_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
@@ -320,11 +320,11 @@ func TestVariablesAreNoDevice(t *testing.T) {
 	} {
 		j := &job{into: tt.into, pools: tt.pools}
 		in, _ := j.filePool()
-		warnings := j.leavesVariables(x)
+		warnings := j.warnNoVariables(x)
 		if in.Name != tt.want || (len(warnings) == 0) != (tt.want != "") {
 			t.Errorf("in %q, warnings %+v, want %q", in.Name, warnings, tt.want)
 		}
-		if none := j.leavesVariables(&libvirtxml.Domain{}); len(none) > 0 {
+		if none := j.warnNoVariables(&libvirtxml.Domain{}); len(none) > 0 {
 			t.Errorf("a VM without variables: %+v", none)
 		}
 	}

@@ -42,7 +42,7 @@ func TestDisksOnTwoPools(t *testing.T) {
 				t.Fatalf("domains %v", domains)
 			}
 			for i, in := range []string{s.pool, other.pool} {
-				volume := fmt.Sprintf("%s/www_01-%s-disk%d.raw", in, identity(vm), i)
+				volume := fmt.Sprintf("%s/www_01-%s-disk%d.raw", in, sourceID(vm), i)
 				if _, err := os.Stat(volume); err != nil || !strings.Contains(texts[0], "file='"+volume+"'") {
 					t.Errorf("disk %d: %v, domain\n%s", i, err, texts[0])
 				}

@@ -1,12 +1,12 @@
-// Package libvirt is the place for VMs on a host or cluster node that libvirt manages: images become
-// volumes of a pool, and the VM a domain that is defined and off, until Start powers it on.
+// Package libvirt delivers VMs to a host that libvirt manages. Images become volumes of a pool. The VM becomes
+// a domain, which is defined and stays off until Start powers it on.
 //
-// Images that wait on the pool's own file system get a name there instead of a copy. All others are uploaded
-// over libvirt's connection, without their holes, and read back and compared. A volume of LVM's is a device that
-// holds what was there before: libvirt writes zeros to it where there are holes, and the comparison proves that.
+// If the staging folder and the pool are in the same file system, images are linked into the pool. Otherwise
+// they are uploaded over libvirt's connection without their holes, read back and compared. A logical volume
+// of LVM contains old data; libvirt writes zeros to it for holes, and the comparison verifies this.
 //
-// What is made carries the source VM's identity: volumes in their names, the domain in its metadata.
-// Nothing else is ever changed. The domain is defined last, so one that is there is whole.
+// Volume names and the domain's metadata contain the source VM's identity. Other volumes and domains are never
+// changed. The domain is defined last, so an existing domain is complete.
 package libvirt
 
 import (
@@ -32,35 +32,34 @@ import (
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
-// Options are what an address does not say.
+// Options contain settings that are not in the address.
 type Options struct {
-	// Stage is the folder in which images wait. What a pool on the same file system will take is
-	// there already, and Check asks for no more room. Empty if it is not known.
+	// Stage is the staging folder. Check requires no space in pools of the same file system, because the
+	// images are linked. Empty if not known.
 	Stage string
 
-	// Type is that of the domains, "kvm" or "qemu": Check asks whether there can be any. Empty if
-	// that is not to be asked.
+	// Type is the domain type, "kvm" or "qemu". Check verifies that libvirt supports it. Empty skips the
+	// check.
 	Type string
 
-	// Maps say which pool disks of some datastores go to, in place of the address's, and what VMs are called.
+	// Maps assign pools to disks by datastore, instead of the address's pool, and new names to VMs.
 	Maps namemap.Map
 }
 
-// A Place is a libvirt, with the pools that images go to. It satisfies platform.Place.
+// Place implements platform.Place for a libvirt and some of its pools.
 type Place struct {
-	at   address
-	opts Options
-	dial func(context.Context, address) (net.Conn, error) // replaced by tests
-	wait func(context.Context, time.Duration) error       // by the clock, but in tests
+	at   address                                          // address with the default pool
+	opts Options                                          // fixed after New
+	dial func(context.Context, address) (net.Conn, error) // connects to libvirt; replaced by tests
+	wait func(context.Context, time.Duration) error       // sleeps; replaced by tests
 
-	linked atomic.Bool // the last VM that was checked has its images on its pools' file systems
+	linked atomic.Bool // all images of the last checked VM can be linked instead of uploaded
 }
 
 var _ platform.Place = (*Place)(nil)
 
-// New returns the place at an address such as qemu:///system?pool=default or
-// qemu+ssh://root@kvm1/system?pool=vms. It connects to nobody yet. An address that makes no sense is
-// fault.Invalid.
+// New returns the platform at an address such as qemu:///system?pool=default or
+// qemu+ssh://root@kvm1/system?pool=vms. It does not connect. An invalid address is fault.Invalid.
 func New(url string, o Options) (*Place, error) {
 	at, err := parseAddress(url)
 	if err != nil {
@@ -69,23 +68,26 @@ func New(url string, o Options) (*Place, error) {
 	return &Place{at: at, opts: o, dial: dial, wait: sleep.For}, nil
 }
 
-func (p *Place) pools() poolFinder { return poolFinder{p.at, p.opts.Maps} }
+// poolFinder returns the finder of the address's and the map's pools.
+func (p *Place) poolFinder() poolFinder { return poolFinder{p.at, p.opts.Maps} }
 
-func (p *Place) domains() domains { return domains{p.at} }
+// domainFinder returns the finder of delivered domains.
+func (p *Place) domainFinder() domainFinder { return domainFinder{p.at} }
 
-// Check finds out whether vm could be delivered. What thin disks take on their datastores has to be
-// free in the pool, and all of a disk where volumes are devices.
+// Check verifies that vm can be delivered. A pool must have as much free space as thin disks use on
+// their
+// datastores, or the whole capacity if volumes are block devices.
 func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
-	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
+	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // only queries
 	if err != nil {
 		return err
 	}
 	defer release()
-	into, err := p.pools().forDisks(ctx, c, vm.Disks)
+	into, err := p.poolFinder().forDisks(ctx, c, vm.Disks)
 	if err != nil {
 		return err
 	}
-	if _, err = p.domains().find(ctx, c, vm, dir.DomainName(p.opts.Maps.Name(vm.Name))); err != nil {
+	if _, err = p.domainFinder().findDomain(ctx, c, vm, dir.DomainName(p.opts.Maps.Name(vm.Name))); err != nil {
 		return err
 	}
 	if err := p.checkType(ctx, c); err != nil {
@@ -97,8 +99,9 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 	return p.checkRoom(vm, into)
 }
 
-// checkType asks whether libvirt can run domains of the type they will be. It is asked before the copy,
-// as it refuses to define others.
+// checkType verifies that libvirt supports the domain type. Without KVM, libvirt refuses to define
+// domains of
+// type kvm; the check finds this before the copy.
 func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
 	if p.opts.Type == "" {
 		return nil
@@ -109,11 +112,12 @@ func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
 		return err
 	}
 	return fault.New(fault.Unsupported, "libvirt at %s has no domains of type %s: %w", p.at, p.opts.Type, err).
-		WithHint("see what is missing: virt-host-validate qemu; or have the VM emulated, which is slow: --domain-type qemu")
+		WithHint("find the cause: virt-host-validate qemu; or use emulation, which is slow: --domain-type qemu")
 }
 
-// countLeft counts as free in the pools of into that have devices what an earlier delivery of vm left in them: the next
-// one takes it away first.
+// countLeft adds the volumes of an earlier delivery of vm to the available space of pools with devices.
+// The next
+// delivery removes these volumes first.
 func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, into []pool) error {
 	devices := slices.DeleteFunc(slices.Clone(into), func(in pool) bool { return !in.block })
 	left, err := ownVolumes(ctx, c, devices, vm, diskVolumes)
@@ -134,8 +138,9 @@ func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, 
 	return nil
 }
 
-// checkRoom compares what each pool has with what the disks take of it for certain. into are their
-// pools.
+// checkRoom returns fault.Full if a pool has less space than the disks need. into contains the pool of
+// each disk. Pools in
+// the file system of the staging folder are skipped, because their images are linked.
 func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	need := map[string]int64{}
 	for i, d := range vm.Disks {
@@ -160,8 +165,7 @@ func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	return nil
 }
 
-// Sends is part of platform.Sender: images on a pool's own file system get a name there. That is known once a
-// VM was checked.
+// Sends implements platform.Sender. It returns 0 after a Check of a VM whose images can all be linked.
 func (p *Place) Sends(held, _ int64) int64 {
 	if p.linked.Load() {
 		return 0
@@ -169,26 +173,28 @@ func (p *Place) Sends(held, _ int64) int64 {
 	return held
 }
 
-// sameDevice reports whether two folders of this machine are of one file system.
+// sameDevice reports whether two folders of this host are in the same file system.
 func sameDevice(a, b string) bool {
 	var s, t unix.Stat_t
 	return unix.Stat(a, &s) == nil && unix.Stat(b, &t) == nil && s.Dev == t.Dev
 }
 
-// Deliver makes the VM: its volumes, then its domain. A VM that is there is left as it is.
+// Deliver creates the volumes and then the domain. A complete VM is left unchanged. After an error it
+// removes
+// what it created, and joins errors of the removal to the cause.
 func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
-	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.pools(), domains: p.domains()}
+	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.poolFinder(), domains: p.domainFinder()}
 	r, err := j.run(ctx)
 	if err == nil {
 		return r, nil
 	}
-	if j.begun {
-		err = errors.Join(err, j.tidy(ctx))
+	if j.mayHaveCreated {
+		err = errors.Join(err, j.cleanUp(ctx))
 	}
-	return platform.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.at.name(), libvirtFault(err))
+	return platform.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.at.displayName(), libvirtFault(err))
 }
 
-// Withdraw removes the domain with its EFI variables and TPM, and its volumes. A domain that runs is a
+// Withdraw removes the domain with its EFI variables, TPM state and volumes. A running domain is
 // fault.Conflict.
 func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	c, err := p.connect(ctx)
@@ -196,29 +202,31 @@ func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 		return err
 	}
 	defer c.Close()
-	pools, err := p.pools().all(ctx, c)
+	pools, err := p.poolFinder().allPools(ctx, c)
 	if err != nil {
 		return err
 	}
-	err = p.domains().forget(ctx, c, vm)
+	err = p.domainFinder().undefineOwn(ctx, c, vm)
 	if err == nil {
 		err = removeVolumes(ctx, c, pools, vm)
 	}
 	if err != nil {
-		return fmt.Errorf("withdraw VM %s from %s: %w", vm.Name, p.at.name(), libvirtFault(err))
+		return fmt.Errorf("withdraw VM %s from %s: %w", vm.Name, p.at.displayName(), libvirtFault(err))
 	}
 	return nil
 }
 
-// tidyPatience is for taking away what a failed delivery made.
-const tidyPatience = 2 * time.Minute
+// cleanupTimeout limits the removal of what a failed delivery created.
+const cleanupTimeout = 2 * time.Minute
 
-// outlive is a context for taking things away, of those who were asked to stop.
-func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), tidyPatience)
+// withCleanupTimeout returns a context that is not cancelled with ctx and ends after cleanupTimeout.
+func withCleanupTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// libvirtFault gives what libvirt says its kind.
+// libvirtFault gives an error of libvirt its kind and a remedy: fault.Full for a full pool,
+// fault.Denied for missing
+// permission, else fault.Unsupported. Other errors are returned unchanged.
 func libvirtFault(err error) error {
 	var said *rpc.Error
 	if err == nil || fault.KindOf(err) != fault.Internal || !errors.As(err, &said) {
@@ -230,13 +238,14 @@ func libvirtFault(err error) error {
 	case errors.Is(said, unix.EACCES), errors.Is(said, unix.EPERM), errors.Is(said, unix.EROFS), said.Code == rpc.AccessDenied:
 		return fault.New(fault.Denied, "%w", err).WithHint("let libvirt write to the pool's folder, and the account manage VMs and volumes")
 	}
-	return fault.New(fault.Unsupported, "%w", err).WithHint("see what libvirt makes of it: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml by hand")
+	return fault.New(fault.Unsupported, "%w", err).WithHint("read libvirt's log: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml by hand")
 }
 
 var _ platform.Outliner = (*Place)(nil)
 
-// Outline is the stage's domain, with its disks in their pools. Those that are uploaded are raw, and
-// called so: which are is known when they are delivered.
+// Outline returns the outline of the staging folder with the disks in their pools. It assumes that
+// images are
+// uploaded as raw volumes. The delivery may link them in their own format instead.
 func (p *Place) Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error) {
 	o := stage
 	o.Place = "libvirt " + p.at.String()

@@ -14,29 +14,32 @@ import (
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
-// A pool is where the images go.
+// pool is a pool that images can be written to.
 type pool struct {
 	rpc.Pool
-	folder    string // on libvirt's machine
-	available int64  // bytes
-	block     bool   // its volumes are devices
+	folder    string // target path on libvirt's host
+	available int64  // free space in bytes
+	block     bool   // its volumes are block devices
 }
 
-// kinds are the types of pools that decamp writes to. Volumes of most are files: what is not written to them reads
-// as zeros, and takes no room. Those of logical ones are LVM's: devices that take all their room at once, are made of
-// whole extents, and read as what was there before.
+// poolTypes contains the supported types of pools. Volumes of dir, fs and netfs are files: unwritten
+// ranges read as
+// zeros and use no space. Volumes of logical are LVM logical volumes: block devices that are allocated
+// at once,
+// are rounded up to whole extents, and contain old data.
 //
-// The volumes of disk are partitions, which have no names of ours; those of iscsi, scsi and mpath are made elsewhere.
-// Whether rbd, zfs, gluster, sheepdog and vstorage keep what decamp promises was never tried.
-var kinds = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "logical": {block: true}}
+// Volumes of type disk are partitions with fixed names. Volumes of iscsi, scsi and mpath are created by
+// other
+// tools. The types rbd, zfs, gluster, sheepdog and vstorage are not tested.
+var poolTypes = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "logical": {block: true}}
 
-// A poolFinder finds the pools that VMs go to, over any connection to the libvirt at an address.
+// poolFinder finds the pools for a VM's disks. It keeps no state.
 type poolFinder struct {
-	at   address
-	maps namemap.Map
+	at   address     // address of libvirt, with the default pool
+	maps namemap.Map // map with the pools of datastores
 }
 
-// forDisks finds the pools that disks go to, one for each disk: that of the map, or else the address's.
+// forDisks returns the pool of each disk: the map's, or the address's if the map has no entry.
 func (f poolFinder) forDisks(ctx context.Context, c *rpc.Client, disks []inventory.Disk) ([]pool, error) {
 	found := map[string]pool{}
 	into := make([]pool, len(disks))
@@ -44,7 +47,7 @@ func (f poolFinder) forDisks(ctx context.Context, c *rpc.Client, disks []invento
 		name := cmp.Or(f.maps.Storage(namemap.Datastore(d)), f.at.pool)
 		if _, ok := found[name]; !ok {
 			var err error
-			if found[name], err = f.find(ctx, c, name); err != nil {
+			if found[name], err = f.findPool(ctx, c, name); err != nil {
 				return nil, err
 			}
 		}
@@ -53,17 +56,18 @@ func (f poolFinder) forDisks(ctx context.Context, c *rpc.Client, disks []invento
 	return into, nil
 }
 
-// all returns all pools that a VM's volumes may be in: the address's, and those of the map that are there.
-func (f poolFinder) all(ctx context.Context, c *rpc.Client) ([]pool, error) {
+// allPools returns all pools that may contain volumes of a VM: the address's pool, and the existing
+// pools of the map.
+func (f poolFinder) allPools(ctx context.Context, c *rpc.Client) ([]pool, error) {
 	var all []pool
 	names := append([]string{f.at.pool}, f.maps.Targets()...)
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			continue
 		}
-		found, err := f.find(ctx, c, name)
+		found, err := f.findPool(ctx, c, name)
 		if fault.Is(err, fault.NotFound) && i > 0 {
-			continue // a map may be of several hosts
+			continue // a map can be for several hosts
 		}
 		if err != nil {
 			return nil, err
@@ -73,8 +77,9 @@ func (f poolFinder) all(ctx context.Context, c *rpc.Client) ([]pool, error) {
 	return all, nil
 }
 
-// find finds a pool, in a state to be used.
-func (f poolFinder) find(ctx context.Context, c *rpc.Client, name string) (pool, error) {
+// findPool returns the pool with a name. A pool that does not exist is fault.NotFound, an inactive one
+// fault.Conflict, and one of an unsupported type fault.Unsupported.
+func (f poolFinder) findPool(ctx context.Context, c *rpc.Client, name string) (pool, error) {
 	found, err := c.PoolByName(ctx, name)
 	if rpc.IsCode(err, rpc.NoPool) {
 		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", f.at, name).
@@ -103,7 +108,8 @@ func (f poolFinder) find(ctx context.Context, c *rpc.Client, name string) (pool,
 	return into, f.checkDevices(ctx, c, into)
 }
 
-// checkDevices sees whether libvirt can fill a pool that has devices.
+// checkDevices returns fault.Unsupported if the pool has block devices and libvirt is older than
+// rpc.SparseDevices.
 func (f poolFinder) checkDevices(ctx context.Context, c *rpc.Client, in pool) error {
 	if !in.block {
 		return nil
@@ -115,16 +121,17 @@ func (f poolFinder) checkDevices(ctx context.Context, c *rpc.Client, in pool) er
 	if version >= rpc.SparseDevices {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "libvirt at %s is older than 6.7, the first that can leave holes out on their way to devices, as pool %s has", f.at, in.Name).
-		WithHint("choose a pool of files, or update libvirt there")
+	return fault.New(fault.Unsupported, "libvirt at %s is older than 6.7, the first version with sparse uploads to block devices; pool %s has block devices", f.at, in.Name).
+		WithHint("choose a pool with files, or update libvirt on that host")
 }
 
+// describePool converts the XML of a pool. An unsupported type is fault.Unsupported.
 func describePool(found rpc.Pool, text string) (pool, error) {
 	var x libvirtxml.StoragePool
 	if err := x.Unmarshal(text); err != nil {
 		return pool{}, fault.New(fault.Corrupt, "pool %s: %w", found.Name, err).WithHint("look at it: virsh pool-dumpxml %s", fault.Quote(found.Name))
 	}
-	kind, known := kinds[x.Type]
+	kind, known := poolTypes[x.Type]
 	if !known || x.Target == nil {
 		return pool{}, fault.New(fault.Unsupported, "pool %s is of type %s, to which decamp does not write", found.Name, x.Type).
 			WithHint("choose a pool of type dir, fs, netfs or logical, and move the disks on from there: virsh blockcopy")
@@ -132,8 +139,11 @@ func describePool(found rpc.Pool, text string) (pool, error) {
 	return pool{Pool: found, folder: x.Target.Path, block: kind.block}, nil
 }
 
-// volumeXML describes a new raw volume of a pool. As a file it takes no room yet. A volume of LVM's that takes less than
-// its capacity would be a snapshot of nothing, which breaks when it has taken that.
+// volumeXML returns the XML of a new raw volume. A file volume is created with no allocation. A logical
+// volume
+// must be fully allocated: with a smaller allocation, libvirt creates a snapshot volume, which fails
+// when
+// it is full.
 func volumeXML(in pool, name string, size int64) (string, error) {
 	x := libvirtxml.StorageVolume{
 		Name:     name,

@@ -27,7 +27,7 @@ func TestPoolsThatCannotBeUsed(t *testing.T) {
 }
 
 func known(kind string) bool {
-	_, ok := kinds[kind]
+	_, ok := poolTypes[kind]
 	return ok
 }
 
@@ -50,7 +50,7 @@ func FuzzDescriptions(f *testing.F) {
 		} else if fault.HintOf(err) == "" {
 			t.Errorf("%v has no remedy", err)
 		}
-		if p.domains().marked(webVM(1), text) != p.domains().marked(webVM(1), text+"\n") {
+		if p.domainFinder().hasMark(webVM(1), text) != p.domainFinder().hasMark(webVM(1), text+"\n") {
 			t.Errorf("%q is ours, or not", text)
 		}
 	})
@@ -73,7 +73,7 @@ func TestMark(t *testing.T) {
 		`<a><delivery xmlns="urn:decamp:delivery:1" identity="6c61edc1332f1bf4" pool="vms"/></a>`: false,
 	}
 	for metadata, want := range tests {
-		if got := p.domains().marked(webVM(1), "<domain><metadata>"+metadata+"</metadata></domain>"); got != want {
+		if got := p.domainFinder().hasMark(webVM(1), "<domain><metadata>"+metadata+"</metadata></domain>"); got != want {
 			t.Errorf("%s: %v", metadata, got)
 		}
 	}

@@ -7,26 +7,28 @@ import (
 	"github.com/decamp/decamp/internal/targets/ssh"
 )
 
-// dialSSH starts ssh, which connects us with libvirt's socket on its machine.
+// dialSSH starts ssh and connects to libvirt's socket on its host.
 func dialSSH(a address) (net.Conn, error) {
-	conn, err := login(a).Start(remoteCommand(a))
+	conn, err := sshLogin(a).Start(remoteCommand(a))
 	if err != nil { // not a nil *ssh.Conn in the interface
 		return nil, err
 	}
 	return conn, nil
 }
 
-func login(a address) ssh.Login {
+// sshLogin returns the login of the address. A failure of the remote command means that libvirt is not
+// running.
+func sshLogin(a address) ssh.Login {
 	return ssh.Login{
 		Host: a.host, Port: a.port, User: a.user, KeyFile: a.keyFile, KnownHosts: a.knownHosts,
 		Exit: func(_ int, err error) error {
-			return fault.New(fault.Unreachable, "%w", err).WithHint("start libvirt there: systemctl start libvirtd, or virtqemud.socket; without virt-ssh-helper it takes nc")
+			return fault.New(fault.Unreachable, "%w", err).WithHint("start libvirt there: systemctl start libvirtd, or virtqemud.socket; the host needs virt-ssh-helper or nc")
 		},
 	}
 }
 
-// remoteCommand has the other side join its end to libvirt's socket: by libvirt's own helper, or by netcat
-// where that is missing.
+// remoteCommand returns the shell command that connects its input and output to libvirt's socket: with
+// virt-ssh-helper, or with nc if that is not installed.
 func remoteCommand(a address) string {
 	if a.socket != "" {
 		return "exec nc -U " + fault.Quote(a.socket)

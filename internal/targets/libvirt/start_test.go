@@ -194,14 +194,14 @@ func TestVMsThatDoNotStart(t *testing.T) {
 			t.Errorf("%s: it is %s", what, now)
 		}
 	}
-	expect("no network", fault.Conflict, "make the network")
+	expect("no network", fault.Conflict, "create the network")
 	file := t.TempDir() + "/network.xml"
 	write(t, file, "<network><name>default</name><bridge name='virbr0'/></network>")
 	s.virsh(t, "net-define", file)
 	expect("a network that is not active", fault.Conflict, "virsh -c qemu:///system net-start default")
 	s.virsh(t, "net-start", "default")
 
-	volume := fmt.Sprintf("%s/web_01-%s-disk0.raw", s.pool, identity(vm))
+	volume := fmt.Sprintf("%s/web_01-%s-disk0.raw", s.pool, sourceID(vm))
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -252,17 +252,17 @@ func TestCausesOfRefusedStarts(t *testing.T) {
 		"no memory, by QEMU": {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "give the VM less"},
 		"no memory":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "give the VM less"},
 		"another's image":    {bare, rpc.Error{Code: 1, Message: "Could not open '/srv/a.raw': Permission denied"}, fault.Denied, "AppArmor"},
-		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "make the bridge"},
+		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "create the bridge"},
 		"who knows":          {bare, rpc.Error{Code: 1, Message: "x"}, fault.Unsupported, "less /var/log/libvirt/qemu/-rf.log; virsh -c qemu:///system start -- -rf"},
 	}
 	for name, tt := range tests {
-		err := s.place.starter().refusal(t.Context(), s.client, rpc.Domain{Name: "-rf"}, tt.domain, &tt.said)
+		err := s.place.newStarter().startError(t.Context(), s.client, rpc.Domain{Name: "-rf"}, tt.domain, &tt.said)
 		if !fault.Is(err, tt.kind) || !strings.Contains(fault.HintOf(err), tt.remedy) || !errors.Is(err, &tt.said) {
 			t.Errorf("%s: %v (%v, remedy %q), want %v and %q", name, err, fault.KindOf(err), fault.HintOf(err), tt.kind, tt.remedy)
 		}
 	}
 	broken := errors.New("broken")
-	if err := s.place.starter().refusal(t.Context(), s.client, rpc.Domain{}, bare, broken); err != broken {
+	if err := s.place.newStarter().startError(t.Context(), s.client, rpc.Domain{}, bare, broken); err != broken {
 		t.Errorf("a connection that broke: %v", err)
 	}
 }
@@ -276,15 +276,15 @@ func TestStatesThatAreNotRunning(t *testing.T) {
 	for state, want := range map[rpc.State]string{
 		rpc.Running: "", rpc.Blocked: "", rpc.Paused: "resume", rpc.Stopping: "domstate", rpc.Crashed: "destroy", rpc.Asleep: "dompmwakeup",
 	} {
-		err := p.starter().running(rpc.Domain{Name: "web01"}, state, 0)
+		err := p.newStarter().checkRunning(rpc.Domain{Name: "web01"}, state, 0)
 		if (err == nil) != (want == "") || err != nil && (!fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "virsh -c qemu+ssh://root@kvm1/system "+want)) {
 			t.Errorf("state %d: %v (%s)", state, err, fault.HintOf(err))
 		}
 	}
-	if err := p.starter().running(rpc.Domain{}, rpc.Paused, rpc.PausedByIO); !strings.Contains(fault.HintOf(err), "full") {
+	if err := p.newStarter().checkRunning(rpc.Domain{}, rpc.Paused, rpc.PausedByIO); !strings.Contains(fault.HintOf(err), "full") {
 		t.Errorf("a full pool: %v (%s)", err, fault.HintOf(err))
 	}
-	if err := p.starter().running(rpc.Domain{}, rpc.Paused, rpc.PausedToStart); !fault.Is(err, fault.Transient) {
+	if err := p.newStarter().checkRunning(rpc.Domain{}, rpc.Paused, rpc.PausedToStart); !fault.Is(err, fault.Transient) {
 		t.Errorf("under way: %v", err)
 	}
 }
@@ -301,7 +301,7 @@ func TestConsole(t *testing.T) {
 		"virt-viewer -c qemu:///session -- -a":   {Graphics: serial.Graphics},
 		"":                                       {},
 	} {
-		if got := p.at.console("-a", &libvirtxml.Domain{Devices: devices}); got != want {
+		if got := p.at.consoleCommand("-a", &libvirtxml.Domain{Devices: devices}); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

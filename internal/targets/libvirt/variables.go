@@ -15,17 +15,19 @@ import (
 
 var _ platform.Carrier = (*Place)(nil)
 
-// CarriesEFI reports whether a VM's boot entries are taken: only by a libvirt of this machine. They are in variables
-// that are made for one build of the firmware, and which another machine has is not known here.
+// CarriesEFI reports whether EFI variables can be carried over, which requires a libvirt of this host.
+// The variables
+// are for one build of the firmware, and the build on another host is not known.
 func (p *Place) CarriesEFI() bool { return p.at.transport == "unix" }
 
-// hasVariables reports whether a domain names a file that its firmware's variables are made of.
+// hasVariables reports whether a domain names a template for its EFI variables.
 func hasVariables(x *libvirtxml.Domain) bool {
 	return x.OS != nil && x.OS.NVRam != nil && x.OS.NVRam.Template != ""
 }
 
-// filePool is the first of the VM's pools that has files, and false if none does: variables have a size, which a device
-// rounds up.
+// filePool returns the first of the VM's pools whose volumes are files, or false if all pools have block devices. A
+// block device is
+// unsuitable for EFI variables, because its size is rounded up.
 func (j *job) filePool() (pool, bool) {
 	for _, in := range slices.Concat(j.into, j.pools) {
 		if !in.block {
@@ -35,20 +37,21 @@ func (j *job) filePool() (pool, bool) {
 	return pool{}, false
 }
 
-// leavesVariables warns of variables for which there is no place.
-func (j *job) leavesVariables(x *libvirtxml.Domain) []inventory.Warning {
+// warnNoVariables returns a warning if the domain has EFI variables and no pool can store them.
+func (j *job) warnNoVariables(x *libvirtxml.Domain) []inventory.Warning {
 	if _, ok := j.filePool(); ok || !hasVariables(x) {
 		return nil
 	}
 	return []inventory.Warning{{
-		Code: "efi-variables", Text: "the boot entries in the EFI variables stay behind, as no pool of the VM has files: the guest boots from the fallback path",
-		Remedy: `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or name a pool of files as pool=NAME and send the disks to this one by the map of storages`,
+		Code: "efi-variables", Text: "the boot entries in the EFI variables are not carried over, because no pool of the VM has files: the guest boots from the fallback path",
+		Remedy: `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or name a pool with files as pool=NAME and assign the disks to this pool in the map of storages`,
 	}}
 }
 
-// variables brings the file that libvirt makes the variables of the VM's EFI firmware of, at its first start,
-// into the pool, and returns where it is there; "" if it has none. The stage may be cleared then.
-func (j *job) variables(ctx context.Context) (path string, err error) {
+// uploadVariables uploads the template for the VM's EFI variables to a pool, and returns its path on
+// libvirt's host,
+// or "" if it does not exist. libvirt copies the template at the first start of the domain.
+func (j *job) uploadVariables(ctx context.Context) (path string, err error) {
 	x, err := parseDomain(j.Domain)
 	if err != nil {
 		return "", err
@@ -62,7 +65,7 @@ func (j *job) variables(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	v, err := j.fill(ctx, src, into, volumePrefix(j.maps, j.VM)+"-vars.fd")
+	v, err := j.fillVolume(ctx, src, into, volumePrefix(j.maps, j.VM)+"-vars.fd")
 	if err != nil {
 		return "", fmt.Errorf("upload the firmware's variables: %w", err)
 	}

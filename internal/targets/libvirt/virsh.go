@@ -10,21 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
-// virsh is a command of libvirt's own client, to be pasted. name is what it is about.
-func (a address) virsh(command, name string) string {
-	return "virsh -c " + fault.Quote(a.String()) + " " + command + " " + operand(name)
+// virshCommand returns a virsh command to paste. name is the object of the command.
+func (a address) virshCommand(command, name string) string {
+	return "virsh -c " + fault.Quote(a.String()) + " " + command + " " + quoteOperand(name)
 }
 
-// operand is a name in a command, which is no option even if it begins like one.
-func operand(name string) string {
+// quoteOperand quotes a name for a shell, so that a leading dash does not make it an option.
+func quoteOperand(name string) string {
 	if strings.HasPrefix(name, "-") {
 		return "-- " + fault.Quote(name)
 	}
 	return fault.Quote(name)
 }
 
-// log is the command that shows what QEMU said, on libvirt's machine.
-func (a address) log(name string) string {
+// logCommand returns the command that displays QEMU's log on libvirt's host.
+func (a address) logCommand(name string) string {
 	folder := "/var/log/libvirt/qemu/"
 	if a.driver == "qemu:///session" {
 		folder = "~/.cache/libvirt/qemu/log/"
@@ -32,20 +32,21 @@ func (a address) log(name string) string {
 	return "less " + folder + fault.Quote(name+".log")
 }
 
-// screen is the command by which a person sees the VM's screen; empty where it has none.
-func (a address) screen(name string, x *libvirtxml.Domain) string {
+// viewerCommand returns the command that opens the VM's display, or "" if it has no display.
+func (a address) viewerCommand(name string, x *libvirtxml.Domain) string {
 	if x.Devices == nil || len(x.Devices.Graphics) == 0 {
 		return ""
 	}
-	return "virt-viewer -c " + fault.Quote(a.String()) + " " + operand(name)
+	return "virt-viewer -c " + fault.Quote(a.String()) + " " + quoteOperand(name)
 }
 
-// console is the command by which a person sees what the VM says: on its serial port, or else on its screen.
-func (a address) console(name string, x *libvirtxml.Domain) string {
+// consoleCommand returns the command that opens the VM's serial console, or its display if it has no
+// serial console.
+func (a address) consoleCommand(name string, x *libvirtxml.Domain) string {
 	if hasSerial(x) {
-		return a.virsh("console", name)
+		return a.virshCommand("console", name)
 	}
-	return a.screen(name, x)
+	return a.viewerCommand(name, x)
 }
 
 // hasSerial reports whether a domain has a serial console.
@@ -53,8 +54,8 @@ func hasSerial(x *libvirtxml.Domain) bool {
 	return x.Devices != nil && (len(x.Devices.Serials) > 0 || len(x.Devices.Consoles) > 0)
 }
 
-// named adds the domain and the address to err, which may be nil.
-func (a address) named(d rpc.Domain, err error) error {
+// wrapError adds the domain and the address to err. It returns nil if err is nil.
+func (a address) wrapError(d rpc.Domain, err error) error {
 	if err == nil {
 		return nil
 	}

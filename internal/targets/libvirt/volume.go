@@ -20,21 +20,23 @@ import (
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
-// identity tells one source VM from any other, in 16 hex digits.
-func identity(vm *inventory.VM) string {
+// sourceID returns 16 hex digits that identify a source VM: a hash of its reference and UUIDs.
+func sourceID(vm *inventory.VM) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", vm.Ref, vm.InstanceUUID, vm.UUID))
 	return hex.EncodeToString(sum[:8])
 }
 
-// nameMost is how many bytes of a VM's name are in those of its volumes.
-const nameMost = 40
+// nameMax is the number of bytes of a VM's name that its volume names contain.
+const nameMax = 40
 
-// volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
+// volumeName returns the name of vm's n-th disk: its prefix, the number and the format.
 func volumeName(maps namemap.Map, vm *inventory.VM, n int, format targets.Format) string {
 	return fmt.Sprintf("%s-disk%d.%s", volumePrefix(maps, vm), n, format)
 }
 
-// volumePrefix is the front of the names of all of vm's volumes. It is such that LVM takes it, too.
+// volumePrefix returns the common prefix of the names of vm's volumes: ASCII characters of the VM's
+// name and its
+// sourceID. LVM accepts it, too.
 func volumePrefix(maps namemap.Map, vm *inventory.VM) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
@@ -42,30 +44,36 @@ func volumePrefix(maps namemap.Map, vm *inventory.VM) string {
 		}
 		return r
 	}, dir.SafeName(maps.Name(vm.Name)))
-	return unreserved(plain[:min(len(plain), nameMost)]) + "-" + identity(vm)
+	return avoidReserved(plain[:min(len(plain), nameMax)]) + "-" + sourceID(vm)
 }
 
 // reserved are what no name of a volume of LVM's may have within, and what none may begin with (apply_lvname_restrictions
 // in lib/misc/lvm-string.c).
 var (
-	reserved       = regexp.MustCompile(`_(cdata|cmeta|corig|cpool|cvol|imeta|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin|wcorig)`)
+	// reserved and reservedPrefix match what LVM does not accept within a volume's name, and at its
+	// beginning
+	// (apply_lvname_restrictions in lib/misc/lvm-string.c).
+	reserved = regexp.MustCompile(`_(cdata|cmeta|corig|cpool|cvol|imeta|iorig|mimage|mlog|pmspare|rimage|rmeta|tdata|tmeta|vdata|vorigin|wcorig)`)
+	// names that begin like snapshots or temporary volumes of LVM
 	reservedPrefix = regexp.MustCompile(`^(pvmove|snapshot)`)
 )
 
-func unreserved(name string) string {
+// avoidReserved changes the parts of a name that LVM reserves.
+func avoidReserved(name string) string {
 	return reservedPrefix.ReplaceAllString(reserved.ReplaceAllString(name, "-$1"), "vm-$1")
 }
 
 // Ends of the names of volumes, behind the VM's identity: of its disks, and of all.
 const (
-	diskVolumes = `-disk[0-9]+\.(raw|qcow2)$`
-	allVolumes  = `-(disk[0-9]+\.(raw|qcow2)|vars\.fd)$`
+	diskVolumes = `-disk[0-9]+\.(raw|qcow2)$`            // ending of the names of a VM's disks
+	allVolumes  = `-(disk[0-9]+\.(raw|qcow2)|vars\.fd)$` // also of the template for EFI variables
 )
 
-// ownVolumes lists the volumes of pools that were made of vm, whatever it was called then, and whose names
-// end so. A pool may be there twice.
+// ownVolumes lists the volumes whose names contain vm's sourceID and match the ending. The VM's name
+// may have changed
+// since they were created. pools can contain duplicates.
 func ownVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM, end string) ([]rpc.Volume, error) {
-	made := regexp.MustCompile(`-` + identity(vm) + end)
+	made := regexp.MustCompile(`-` + sourceID(vm) + end)
 	var own []rpc.Volume
 	listed := map[string]bool{}
 	for _, in := range pools {
@@ -89,12 +97,13 @@ func ownVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.
 	return own, nil
 }
 
-// deleteVolume deletes v, and waits for an upload into it that libvirt has not given up yet.
+// deleteVolume deletes v. It retries for ten seconds while libvirt finishes an aborted upload to the
+// volume.
 func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
 	const pause, tries = 100 * time.Millisecond, 100
 	for try := 1; ; try++ {
 		err := c.DeleteVolume(ctx, v)
-		if try == tries || !rpc.IsCode(err, rpc.OperationInvalid, rpc.OperationFailed, rpc.InternalError) { // the last is lvremove's
+		if try == tries || !rpc.IsCode(err, rpc.OperationInvalid, rpc.OperationFailed, rpc.InternalError) { // InternalError if lvremove failed
 			return inUse(err)
 		}
 		select {
@@ -105,48 +114,51 @@ func deleteVolume(ctx context.Context, c *rpc.Client, v rpc.Volume) error {
 	}
 }
 
-// inUse gives a volume that LVM does not remove a remedy.
+// inUse adds a remedy to the error for a volume that LVM does not remove.
 func inUse(err error) error {
 	if !rpc.IsCode(err, rpc.InternalError) {
 		return err
 	}
 	return fault.New(fault.Conflict, "%w", err).
-		WithHint("see who has it open: fuser -v /dev/VG/LV; after an upload that was cut off it may be libvirt, which VMs outlive: systemctl restart libvirtd; then run the same command again")
+		WithHint("find the process that has it open: fuser -v /dev/VG/LV; after an aborted upload it can be libvirtd, whose restart does not affect VMs: systemctl restart libvirtd; then run the same command again")
 }
 
-// upload makes a raw volume of an image, and compares it with the image.
-func (j *job) upload(ctx context.Context, img targets.Image, into pool, name string) (rpc.Volume, error) {
+// uploadImage creates a raw volume, writes the image to it, and compares the two.
+func (j *job) uploadImage(ctx context.Context, img targets.Image, into pool, name string) (rpc.Volume, error) {
 	src, err := j.Open(ctx, img)
 	if err != nil {
 		return rpc.Volume{}, err
 	}
-	v, err := j.fill(ctx, src, into, name)
+	v, err := j.fillVolume(ctx, src, into, name)
 	if err = errors.Join(err, src.Close()); err != nil {
 		return rpc.Volume{}, fmt.Errorf("upload disk %d: %w", img.Key, err)
 	}
 	return v, nil
 }
 
-func (j *job) fill(ctx context.Context, src disk.Source, into pool, name string) (rpc.Volume, error) {
+// fillVolume creates a raw volume with the content of src, and compares the two.
+func (j *job) fillVolume(ctx context.Context, src disk.Source, into pool, name string) (rpc.Volume, error) {
 	text, err := volumeXML(into, name, src.Size())
 	if err != nil {
 		return rpc.Volume{}, err
 	}
 	v, err := j.client.CreateVolume(ctx, into.Pool, text)
 	if err != nil {
-		return v, j.noRoom(ctx, into, src.Size(), err)
+		return v, j.fullError(ctx, into, src.Size(), err)
 	}
 	if src.Size() == 0 {
 		return v, nil
 	}
-	if err := j.client.Upload(ctx, v, src, j.count); err != nil {
+	if err := j.client.Upload(ctx, v, src, j.addProgress); err != nil {
 		return v, err
 	}
-	return v, j.compare(ctx, v, src)
+	return v, j.compareVolume(ctx, v, src)
 }
 
-// noRoom tells a volume that was not made for lack of room: of what LVM says libvirt has no number.
-func (j *job) noRoom(ctx context.Context, into pool, size int64, err error) error {
+// fullError converts the error of a failed creation to fault.Full if the volume group has too little
+// space. libvirt
+// has no error code for this case.
+func (j *job) fullError(ctx context.Context, into pool, size int64, err error) error {
 	if !into.block || !rpc.IsCode(err, rpc.InternalError) {
 		return err
 	}
@@ -156,10 +168,11 @@ func (j *job) noRoom(ctx context.Context, into pool, size int64, err error) erro
 	return fault.New(fault.Full, "%w", err).WithHint("make room in the volume group and run the same command again: vgs; lvs")
 }
 
-// compare reads v back. What differs is read again a little later, a few times: libvirt 9.0 was seen to
-// tell of holes, or of an end, where the data was that it had just taken.
-func (j *job) compare(ctx context.Context, v rpc.Volume, src disk.Source) (err error) {
-	c := &comparison{ctx: ctx, src: src, told: j.count}
+// compareVolume reads v back and compares it with src. After a difference it reads again, with pauses
+// from firstPause to
+// lastPause: libvirt 9.0 was observed to report holes, or the end, in a range that it had just written.
+func (j *job) compareVolume(ctx context.Context, v rpc.Volume, src disk.Source) (err error) {
+	c := &comparison{ctx: ctx, src: src, progress: j.addProgress}
 	for pause := firstPause; pause <= lastPause; pause *= 2 {
 		if err = j.client.Download(ctx, v, src.Size(), c); !fault.Is(err, fault.Corrupt) {
 			return err
@@ -175,28 +188,29 @@ func (j *job) compare(ctx context.Context, v rpc.Volume, src disk.Source) (err e
 
 // The pauses between comparisons double.
 const (
-	firstPause = 200 * time.Millisecond
-	lastPause  = 3200 * time.Millisecond
+	firstPause = 200 * time.Millisecond  // the pause doubles with each comparison
+	lastPause  = 3200 * time.Millisecond // pause before the last comparison
 )
 
-// A comparison holds a disk against what libvirt has of it. It may be made again.
+// comparison implements rpc.Reader and compares a volume with a disk. It can be used for several
+// downloads.
 type comparison struct {
-	ctx  context.Context
-	src  disk.Source
-	buf  []byte
-	told func(int64)
-	held int64 // bytes from the front that told knows of
+	ctx      context.Context // context for reads of src
+	src      disk.Source     // disk with the expected content
+	buf      []byte          // reused by Data
+	progress func(int64)     // receives the number of bytes that were compared first
+	reported int64           // offset up to which progress was reported
 }
 
-// tell says that all before end is the same.
-func (c *comparison) tell(end int64) {
-	if end > c.held {
-		c.told(end - c.held)
-		c.held = end
+// reportUpTo reports that all bytes before end are equal.
+func (c *comparison) reportUpTo(end int64) {
+	if end > c.reported {
+		c.progress(end - c.reported)
+		c.reported = end
 	}
 }
 
-// Data compares bytes that libvirt sent.
+// Data compares bytes of the volume with the disk.
 func (c *comparison) Data(off int64, p []byte) error {
 	if len(c.buf) < len(p) {
 		c.buf = make([]byte, len(p))
@@ -206,13 +220,13 @@ func (c *comparison) Data(off int64, p []byte) error {
 		return err
 	}
 	if !bytes.Equal(p, want) {
-		return differs(off)
+		return contentError(off)
 	}
-	c.tell(off + int64(len(p)))
+	c.reportUpTo(off + int64(len(p)))
 	return nil
 }
 
-// Zeros sees that there is nothing on the disk where libvirt has a hole.
+// Zeros verifies that the disk contains only zeros in a hole of the volume.
 func (c *comparison) Zeros(r disk.Range) error {
 	extents, err := c.src.Extents(c.ctx, r)
 	if err != nil {
@@ -225,17 +239,18 @@ func (c *comparison) Zeros(r disk.Range) error {
 				return err
 			}
 		}
-		c.tell(e.End())
+		c.reportUpTo(e.End())
 	}
 	return nil
 }
 
-func differs(off int64) error {
-	return fault.New(fault.Corrupt, "what libvirt stored differs from the image at or after byte %d", off).
-		WithHint("run the same command again; if it differs again, look at the pool's storage: dmesg")
+// contentError returns the error for a difference at or after an offset.
+func contentError(off int64) error {
+	return fault.New(fault.Corrupt, "the volume in libvirt differs from the image at or after byte %d", off).
+		WithHint("run the same command again; if it differs again, check the pool's storage: dmesg")
 }
 
-// removeVolumes deletes vm's volumes of pools.
+// removeVolumes deletes all volumes of vm in the pools.
 func removeVolumes(ctx context.Context, c *rpc.Client, pools []pool, vm *inventory.VM) error {
 	volumes, err := ownVolumes(ctx, c, pools, vm, allVolumes)
 	if err != nil {

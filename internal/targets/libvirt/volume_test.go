@@ -21,7 +21,7 @@ func TestWhatIsReadBackIsCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told int64
-	c := &comparison{ctx: t.Context(), src: src, told: func(n int64) { told += n }}
+	c := &comparison{ctx: t.Context(), src: src, progress: func(n int64) { told += n }}
 	for _, e := range extents {
 		if e.Kind == disk.Zero {
 			if err := c.Zeros(e.Range); err != nil {
@@ -71,7 +71,7 @@ func TestVolumeNames(t *testing.T) {
 	} {
 		other := webVM(1)
 		change(other)
-		if identity(other) == identity(vm) {
+		if sourceID(other) == sourceID(vm) {
 			t.Errorf("%+v has the identity of another", other)
 		}
 	}

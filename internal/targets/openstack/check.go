@@ -16,29 +16,31 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A checker reports whether VMs could be delivered. It changes nothing and is safe for concurrent use.
+// checker determines whether VMs can be delivered. It changes nothing and is safe for concurrent use.
 type checker struct {
 	chooser
-	finder finder
+	finder finder // finds parts of earlier deliveries
 }
 
-// check reports why vm cannot be delivered.
-func (c checker) check(ctx context.Context, vm *inventory.VM) error {
+// checkVM returns the reason why vm cannot be delivered, or nil. It stops at the first problem, in this
+// order: login,
+// role, flavor, networks, MACs, names, volume types, quota of volumes, availability zone.
+func (c checker) checkVM(ctx context.Context, vm *inventory.VM) error {
 	m, err := machineOf(targets.Definition{VM: vm}, c.opts)
 	if err != nil {
 		return err
 	}
-	s, err := c.cloud.knock(ctx) // the first question: who mistyped a name is not to wait
+	s, err := c.cloud.sessionNow(ctx) // one attempt, because the name may be wrong
 	if err != nil {
 		return err
 	}
 	if err := c.checkRole(s); err != nil {
 		return err
 	}
-	if _, err := c.flavor(ctx, s, vm); err != nil {
+	if _, err := c.chooseFlavor(ctx, s, vm); err != nil {
 		return err
 	}
-	nets, err := c.networks(ctx, s, vm)
+	nets, err := c.chooseNetworks(ctx, s, vm)
 	if err != nil {
 		return err
 	}
@@ -52,20 +54,22 @@ func (c checker) check(ctx context.Context, vm *inventory.VM) error {
 			return err
 		}
 	}
-	_, err = c.zones(ctx, s)
+	_, err = c.volumeZone(ctx, s)
 	return err
 }
 
-// checkRole refuses a token that changes nothing. What others may do is known only to each service's policy.
+// checkRole returns fault.Denied if the token's only role is reader. The permissions of other roles
+// depend on each
+// service's policy, which cannot be queried.
 func (c checker) checkRole(s *session) error {
 	if !s.readsOnly() {
 		return nil
 	}
-	return fault.New(fault.Denied, "all that the token may do on %s is read: its only role is reader", c.cloud.name).
-		WithHint("openstack%s role add --project %s --user USER member", c.cloud.option(), fault.Quote(s.project))
+	return fault.New(fault.Denied, "the token may only read on %s: its only role is reader", c.cloud.name).
+		WithHint("openstack%s role add --project %s --user USER member", c.cloud.cloudOption(), fault.Quote(s.project))
 }
 
-// checkTypes refuses types of volumes that there are not.
+// checkTypes returns fault.NotFound for a volume type that does not exist.
 func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) error {
 	var wanted []string
 	for _, d := range vm.Disks {
@@ -77,7 +81,7 @@ func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) e
 		return nil
 	}
 	var list []volumetypes.VolumeType
-	err := c.cloud.ask(ctx, "list types of volumes", func(ctx context.Context) error {
+	err := c.cloud.retryCall(ctx, "list types of volumes", func(ctx context.Context) error {
 		pages, err := volumetypes.List(s.volume, volumetypes.ListOpts{}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -96,6 +100,8 @@ func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) e
 	return nil
 }
 
+// hasType returns nil if the list contains a type with the name or ID, else fault.NotFound with the
+// existing names.
 func hasType(list []volumetypes.VolumeType, name string) error {
 	var names []string
 	for _, t := range list {
@@ -104,24 +110,26 @@ func hasType(list []volumetypes.VolumeType, name string) error {
 		}
 		names = append(names, fault.Line(t.Name))
 	}
-	return fault.New(fault.NotFound, "there is no type of volumes %s; there are: %s", fault.Line(name), strings.Join(names[:min(len(names), 30)], ", ")).
+	return fault.New(fault.NotFound, "there is no volume type %s; there are: %s", fault.Line(name), strings.Join(names[:min(len(names), 30)], ", ")).
 		WithHint("name one of them: volumeType=TYPE or a map of storages, or leave it out")
 }
 
-// checkVolumes compares what the project may have of volumes with what it has and is to get.
+// checkVolumes returns fault.Full if the project's quota of volumes is too small for vm. Volumes of an
+// earlier delivery
+// count as existing.
 func (c checker) checkVolumes(ctx context.Context, s *session, vm *inventory.VM) error {
 	if c.opts.Boot == fromImage {
 		return nil
 	}
 	var l *volumelimits.Limits
-	err := c.cloud.ask(ctx, "look at the limits of volumes", func(ctx context.Context) (err error) {
+	err := c.cloud.retryCall(ctx, "read the limits of volumes", func(ctx context.Context) (err error) {
 		l, err = volumelimits.Get(ctx, s.volume).Extract()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	there, err := c.finder.volumesOf(ctx, s, vm) // of an earlier delivery, which this one goes on with
+	there, err := c.finder.volumesOf(ctx, s, vm) // an earlier delivery created them, and this one reuses them
 	if err != nil {
 		return err
 	}
@@ -133,17 +141,18 @@ func (c checker) checkVolumes(ctx context.Context, s *session, vm *inventory.VM)
 		gigabytes -= v.Size
 	}
 	a := l.Absolute
-	return errorsFirst(
-		c.room("GiB of volumes", max(gigabytes, 0), a.MaxTotalVolumeGigabytes, a.TotalGigabytesUsed),
-		c.room("volumes", max(number, 0), a.MaxTotalVolumes, a.TotalVolumesUsed),
+	return firstError(
+		c.quotaError("GiB of volumes", max(gigabytes, 0), a.MaxTotalVolumeGigabytes, a.TotalGigabytesUsed),
+		c.quotaError("volumes", max(number, 0), a.MaxTotalVolumes, a.TotalVolumesUsed),
 	)
 }
 
-// checkServers does the same for servers. It is not for Check: not all VMs are started, and others may have
-// been stopped for it by then.
+// checkServers returns fault.Full if the project's quota of servers is too small for vm. Check does not
+// call it, because
+// not all VMs are started, and other servers may be stopped before.
 func (c checker) checkServers(ctx context.Context, s *session, vm *inventory.VM) error {
 	var l *serverlimits.Limits
-	err := c.cloud.ask(ctx, "look at the limits of servers", func(ctx context.Context) (err error) {
+	err := c.cloud.retryCall(ctx, "read the limits of servers", func(ctx context.Context) (err error) {
 		l, err = serverlimits.Get(ctx, s.compute, nil).Extract()
 		return err
 	})
@@ -151,24 +160,24 @@ func (c checker) checkServers(ctx context.Context, s *session, vm *inventory.VM)
 		return err
 	}
 	a := l.Absolute
-	return errorsFirst(
-		c.room("servers", 1, a.MaxTotalInstances, a.TotalInstancesUsed),
-		c.room("vCPUs", vm.CPUs, a.MaxTotalCores, a.TotalCoresUsed),
-		c.room("MiB of memory", int(vm.MemoryMiB), a.MaxTotalRAMSize, a.TotalRAMUsed),
+	return firstError(
+		c.quotaError("servers", 1, a.MaxTotalInstances, a.TotalInstancesUsed),
+		c.quotaError("vCPUs", vm.CPUs, a.MaxTotalCores, a.TotalCoresUsed),
+		c.quotaError("MiB of memory", int(vm.MemoryMiB), a.MaxTotalRAMSize, a.TotalRAMUsed),
 	)
 }
 
-// room refuses what is more than a quota leaves. A quota below zero is none.
-func (c checker) room(what string, need, quota, used int) error {
+// quotaError returns fault.Full if need exceeds the rest of the quota. A negative quota is unlimited.
+func (c checker) quotaError(what string, need, quota, used int) error {
 	if quota < 0 || need <= quota-used {
 		return nil
 	}
 	return fault.New(fault.Full, "%d %s are needed, and the project has %d of %d left", need, what, max(quota-used, 0), quota).
-		WithHint("remove what is not needed, or have the quota raised: openstack%s quota show --usage", c.cloud.option())
+		WithHint("remove unused resources, or raise the quota: openstack%s quota show --usage", c.cloud.cloudOption())
 }
 
-// errorsFirst is the first that is one.
-func errorsFirst(errs ...error) error {
+// firstError returns the first error that is not nil.
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -177,7 +186,8 @@ func errorsFirst(errs ...error) error {
 	return nil
 }
 
-// checkMACs refuses addresses that somebody else's ports have.
+// checkMACs returns fault.Conflict if a foreign port has the MAC of one of vm's cards. on contains the
+// network of each card.
 func (c checker) checkMACs(ctx context.Context, s *session, vm *inventory.VM, on []networks.Network) error {
 	if c.opts.MACs == newMACs {
 		return nil
@@ -189,8 +199,8 @@ func (c checker) checkMACs(ctx context.Context, s *session, vm *inventory.VM, on
 		}
 		for _, port := range list {
 			if port.Description != portMark(vm) && port.NetworkID == on[i].ID && strings.EqualFold(port.MACAddress, card.MAC) {
-				return fault.New(fault.Conflict, "port %s on network %s has the address %s already", port.ID, fault.Line(on[i].Name), card.MAC).
-					WithHint("see whose it is: openstack%s port show %s; or leave the address with mac=new", c.cloud.option(), port.ID)
+				return fault.New(fault.Conflict, "port %s on network %s already has the address %s", port.ID, fault.Line(on[i].Name), card.MAC).
+					WithHint("find its owner: openstack%s port show %s; or use a new address with mac=new", c.cloud.cloudOption(), port.ID)
 			}
 		}
 	}

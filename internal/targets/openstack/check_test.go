@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		"reader":            {config: lab.Config{Roles: []string{"reader"}}, address: "lab", kind: fault.Denied, words: "role add"},
 		"no such flavor":    {address: "lab?flavor=huge", kind: fault.NotFound, words: "m1.tiny (1 vCPUs, 512 MiB, disk 1 GiB)"},
 		"no flavor fits":    {address: "lab", vm: with(web(), func(vm *inventory.VM) { vm.CPUs = 64 }), kind: fault.NotFound, words: "flavor create --vcpus 64"},
-		"flavor's disk":     {address: "lab?boot=image&flavor=v4", vm: with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }), kind: fault.Invalid, words: "boot=image takes 1"},
+		"flavor's disk":     {address: "lab?boot=image&flavor=v4", vm: with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }), kind: fault.Invalid, words: "boot=image requires 1"},
 		"no such network":   {address: "lab?network=wan", kind: fault.NotFound, words: "there are: dmz, lan"},
 		"twice a network":   {config: lab.Config{Networks: []lab.Network{{ID: "a", Name: "lan"}, {ID: "b", Name: "lan"}}}, address: "lab", kind: fault.Conflict, words: "network list --name lan"},
 		"no such type":      {address: "lab?volumeType=gold", kind: fault.NotFound, words: "fast, slow"},
@@ -107,11 +107,11 @@ func TestAddressesThatAreNone(t *testing.T) {
 	environmentOf(t, serve(t, lab.Config{}))
 	for address, words := range map[string]string{
 		"https://user:secret@cloud": "clouds.yaml",
-		"lab?password=secret":       "it may have flavor",
+		"lab?password=secret":       "the parameters are flavor",
 		"lab?boot=floppy":           "volume|image",
 		"lab?flavor=a&flavor=b":     "each once",
-		"lab?start=true":            "say --start",
-		"lab?start=false":           "say --start",
+		"lab?start=true":            "use --start",
+		"lab?start=false":           "use --start",
 		"nobody":                    "not found in clouds.yaml",
 		"":                          "OS_CLOUD",
 		"app?project=other":         "application credential",
@@ -241,13 +241,13 @@ func FuzzWords(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got := words(body)
+		got := errorText(body)
 		if len(got) > fault.MaxLine+len("…") || strings.ContainsAny(got, "\n\r\x1b\x00") {
 			t.Errorf("%q", got)
 		}
 		c := &cloud{name: "x"}
 		for _, status := range []int{400, 401, 403, 404, 409, 413, 429, 500} {
-			_, err := c.refusal(t.Context(), "do", gophercloud.ErrUnexpectedResponseCode{Actual: status, Body: body})
+			_, err := c.convertError(t.Context(), "do", gophercloud.ErrUnexpectedResponseCode{Actual: status, Body: body})
 			var told *fault.Error
 			if !errors.As(err, &told) || told.Hint == "" {
 				t.Errorf("%v", err)

@@ -15,20 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// A chooser finds the flavor, the networks and the zone that the options name for VMs. It changes nothing and
-// is safe for concurrent use.
+// chooser finds the flavor, networks and zone for VMs according to the options. It changes nothing and
+// is safe for
+// concurrent use.
 type chooser struct {
-	cloud *cloud
-	opts  Options
+	cloud *cloud  // the login
+	opts  Options // options of the platform
 }
 
-// networks finds the network of each card, in their order.
-func (c chooser) networks(ctx context.Context, s *session, vm *inventory.VM) ([]networks.Network, error) {
+// chooseNetworks returns the network of each card, in the order of vm.NICs.
+func (c chooser) chooseNetworks(ctx context.Context, s *session, vm *inventory.VM) ([]networks.Network, error) {
 	if len(vm.NICs) == 0 {
 		return nil, nil
 	}
 	var list []networks.Network
-	err := c.cloud.ask(ctx, "list networks", func(ctx context.Context) error {
+	err := c.cloud.retryCall(ctx, "list networks", func(ctx context.Context) error {
 		pages, err := networks.List(s.network, networks.ListOpts{}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -41,7 +42,7 @@ func (c chooser) networks(ctx context.Context, s *session, vm *inventory.VM) ([]
 	}
 	var joined []networks.Network
 	for _, card := range vm.NICs {
-		n, err := c.network(list, card)
+		n, err := c.chooseNetwork(list, card)
 		if err != nil {
 			return nil, err
 		}
@@ -50,12 +51,16 @@ func (c chooser) networks(ctx context.Context, s *session, vm *inventory.VM) ([]
 	return joined, nil
 }
 
-// network is the one that a card joins. Two of a name are told apart by ID.
-func (c chooser) network(list []networks.Network, card inventory.NIC) (networks.Network, error) {
+// chooseNetwork returns the network of a card. An entry of the map takes precedence over the default
+// network.
+//
+// A network that does not exist is fault.NotFound. If several networks have the name, the error is
+// fault.Conflict, and the user must name the ID. A VLAN or a model in the map is fault.Unsupported.
+func (c chooser) chooseNetwork(list []networks.Network, card inventory.NIC) (networks.Network, error) {
 	to := c.opts.Maps.Network(card.Network)
 	if to.VLAN != 0 || to.Model != "" {
-		return networks.Network{}, fault.New(fault.Unsupported, "cards of network %s have a vlan or model in the map: a VLAN is the network's there, and a server has one model for all cards", fault.Line(card.Network)).
-			WithHint("take vlan and model out of the map, and name the network that is in the VLAN")
+		return networks.Network{}, fault.New(fault.Unsupported, "cards of network %s have a vlan or model in the map: OpenStack's networks define VLANs, and a server has one model for all cards", fault.Line(card.Network)).
+			WithHint("remove vlan and model from the map, and name the network of the VLAN")
 	}
 	name := cmp.Or(to.To, c.opts.Network)
 	var found []networks.Network
@@ -70,42 +75,44 @@ func (c chooser) network(list []networks.Network, card inventory.NIC) (networks.
 	there := strings.Join(names[:min(len(names), 30)], ", ")
 	switch {
 	case name == "":
-		return networks.Network{}, fault.New(fault.Invalid, "it is not said where network card %s leads, which was on %s; there are: %s", card.MAC, fault.Line(card.Network), there).
+		return networks.Network{}, fault.New(fault.Invalid, "network card %s on %s has no network at the target; there are: %s", card.MAC, fault.Line(card.Network), there).
 			WithHint(`name it: network=NETWORK, or in a map: {networks: {%q: NETWORK}}`, card.Network)
 	case len(found) == 0:
 		return networks.Network{}, fault.New(fault.NotFound, "there is no network %s for cards of VMware's network %s; there are: %s", fault.Line(name), fault.Line(card.Network), there).
 			WithHint("name one of them: network=NETWORK, or a map of networks")
 	case len(found) > 1:
 		return networks.Network{}, fault.New(fault.Conflict, "%d networks are called %s", len(found), fault.Line(name)).
-			WithHint("name its ID: openstack%s network list --name %s", c.cloud.option(), fault.Quote(name))
+			WithHint("name its ID: openstack%s network list --name %s", c.cloud.cloudOption(), fault.Quote(name))
 	}
 	return found[0], nil
 }
 
-// zones finds out where the availability zone is one: of volumes, of servers, or of both. It is "" for
-// volumes where Cinder does not know it.
-func (c chooser) zones(ctx context.Context, s *session) (ofVolumes string, err error) {
+// volumeZone validates the availability zone of the options, which must be one of volumes or servers.
+// It returns the zone
+// for volumes, or "" if Cinder does not have it.
+func (c chooser) volumeZone(ctx context.Context, s *session) (ofVolumes string, err error) {
 	wanted := c.opts.AvailabilityZone
 	if wanted == "" {
 		return "", nil
 	}
-	names, err := c.volumeZones(ctx, s)
+	names, err := c.listVolumeZones(ctx, s)
 	if err != nil {
 		return "", err
 	}
 	if slices.Contains(names, wanted) {
 		return wanted, nil
 	}
-	names, err = c.serverZones(ctx, s)
+	names, err = c.listServerZones(ctx, s)
 	if err != nil || slices.Contains(names, wanted) {
 		return "", err
 	}
 	return "", fault.New(fault.NotFound, "there is no availability zone %s; there are: %s", fault.Line(wanted), fault.Line(strings.Join(names, ", "))).
-		WithHint("name one of them: availabilityZone=ZONE, or leave it out")
+		WithHint("name one of them: availabilityZone=ZONE, or remove the parameter")
 }
 
-func (c chooser) volumeZones(ctx context.Context, s *session) (names []string, err error) {
-	err = c.cloud.ask(ctx, "list zones of volumes", func(ctx context.Context) error {
+// listVolumeZones returns the names of Cinder's availability zones.
+func (c chooser) listVolumeZones(ctx context.Context, s *session) (names []string, err error) {
+	err = c.cloud.retryCall(ctx, "list zones of volumes", func(ctx context.Context) error {
 		pages, err := volumezones.List(s.volume).AllPages(ctx)
 		if err != nil {
 			return err
@@ -120,8 +127,9 @@ func (c chooser) volumeZones(ctx context.Context, s *session) (names []string, e
 	return names, err
 }
 
-func (c chooser) serverZones(ctx context.Context, s *session) (names []string, err error) {
-	err = c.cloud.ask(ctx, "list zones of servers", func(ctx context.Context) error {
+// listServerZones returns the names of Nova's availability zones.
+func (c chooser) listServerZones(ctx context.Context, s *session) (names []string, err error) {
+	err = c.cloud.retryCall(ctx, "list zones of servers", func(ctx context.Context) error {
 		pages, err := serverzones.List(s.compute).AllPages(ctx)
 		if err != nil {
 			return err
@@ -136,10 +144,12 @@ func (c chooser) serverZones(ctx context.Context, s *session) (names []string, e
 	return names, err
 }
 
-// flavor is the one that was named, or the smallest that vm fits in.
-func (c chooser) flavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
+// chooseFlavor returns the flavor of the options, or the smallest flavor that fits vm. The error is
+// fault.NotFound if
+// there is no such flavor.
+func (c chooser) chooseFlavor(ctx context.Context, s *session, vm *inventory.VM) (flavors.Flavor, error) {
 	var list []flavors.Flavor
-	err := c.cloud.ask(ctx, "list flavors", func(ctx context.Context) error {
+	err := c.cloud.retryCall(ctx, "list flavors", func(ctx context.Context) error {
 		pages, err := flavors.ListDetail(s.compute, nil).AllPages(ctx)
 		if err != nil {
 			return err
@@ -150,9 +160,9 @@ func (c chooser) flavor(ctx context.Context, s *session, vm *inventory.VM) (flav
 	if err != nil {
 		return flavors.Flavor{}, err
 	}
-	need := requirement(vm, c.opts)
+	need := needOf(vm, c.opts)
 	if c.opts.Flavor != "" {
 		return namedFlavor(list, c.opts.Flavor, need)
 	}
-	return smallest(list, need)
+	return smallestFlavor(list, need)
 }

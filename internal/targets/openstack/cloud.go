@@ -19,37 +19,40 @@ import (
 )
 
 const (
-	// maxAnswer is the longest answer that is read, in bytes.
+	// maxAnswer is the maximum length of an answer in bytes.
 	maxAnswer = 32 << 20
 
-	// tries is how often a question is asked while nobody answers, and pause how long to wait between two.
+	// tries is the maximum number of attempts of a request that can be repeated.
 	tries = 40
-	pause = 3 * time.Second
+	pause = 3 * time.Second // pause is the time between two attempts.
 
-	// longestPause is the longest that a service may ask us to wait.
+	// longestPause limits the wait that a service requests by Retry-After.
 	longestPause = 2 * time.Minute
 )
 
-// A cloud is one login.
+// cloud is a connection to an OpenStack cloud with one login. It is safe for concurrent use. The first
+// request logs in;
+// the session is kept as long as the cloud. Expired tokens are renewed if the credentials allow it.
 type cloud struct {
-	name  string // as people know it
-	named bool   // in clouds.yaml
-	as    credentials
-	http  http.Client
-	wait  func(context.Context, time.Duration) error
+	name  string                                     // name for messages
+	named bool                                       // name is an entry of clouds.yaml
+	as    credentials                                // credentials for the login
+	http  http.Client                                // client for all services
+	wait  func(context.Context, time.Duration) error // sleeps; replaced by tests
 
-	mu sync.Mutex // of what follows, also while it logs in
-	in *session
+	mu sync.Mutex // guards in; held during the login
+	in *session   // nil before the first login
 }
 
-// A session is what a login gives: the services, each with the token.
+// session is the result of a login.
 type session struct {
-	image, volume, network, compute *gophercloud.ServiceClient
+	image, volume, network, compute *gophercloud.ServiceClient // clients with the token
 
-	project string
-	roles   []string
+	project string   // ID of the project; empty if the token does not contain it
+	roles   []string // names of the token's roles
 }
 
+// newCloud reads the credentials. It sends no request.
 func newCloud(name string, o Options) (*cloud, error) {
 	as, err := readCredentials(name, o)
 	if err != nil {
@@ -70,15 +73,17 @@ func newCloud(name string, o Options) (*cloud, error) {
 		ResponseHeaderTimeout: 30 * time.Minute,
 	}
 	return &cloud{name: fault.Line(name), named: named, as: as, wait: o.Wait, http: http.Client{
-		Transport:     &recall.Transport{Next: &bounded{next: transport}},
+		Transport:     &recall.Transport{Next: &limitedTransport{next: transport}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// bounded ends answers that are longer than anybody's.
-type bounded struct{ next http.RoundTripper }
+// limitedTransport limits the length of answers to maxAnswer. A longer answer is cut, so that it is
+// malformed JSON.
+type limitedTransport struct{ next http.RoundTripper }
 
-func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (b *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(r)
 	if err == nil {
 		res.Body = struct {
@@ -89,26 +94,33 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// session logs in, once.
-func (c *cloud) session(ctx context.Context) (*session, error) { return c.enter(ctx, c.ask) }
+// session returns the session. The first call logs in, and repeats the login while Keystone does not
+// answer.
+func (c *cloud) session(ctx context.Context) (*session, error) {
+	return c.openSession(ctx, c.retryCall)
+}
 
-// knock is session for who does not wait until somebody answers.
-func (c *cloud) knock(ctx context.Context) (*session, error) { return c.enter(ctx, c.once) }
+// sessionNow is session with one attempt to log in, for checks.
+func (c *cloud) sessionNow(ctx context.Context) (*session, error) {
+	return c.openSession(ctx, c.callOnce)
+}
 
-func (c *cloud) enter(ctx context.Context, ask func(context.Context, string, func(context.Context) error) error) (*session, error) {
+// openSession logs in if there is no session. call is retryCall or callOnce.
+func (c *cloud) openSession(ctx context.Context, call func(context.Context, string, func(context.Context) error) error) (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.in != nil {
 		return c.in, nil
 	}
-	err := ask(ctx, "log in", func(ctx context.Context) (err error) {
-		c.in, err = c.login(ctx)
+	err := call(ctx, "log in", func(ctx context.Context) (err error) {
+		c.in, err = c.authenticate(ctx)
 		return err
 	})
 	return c.in, err
 }
 
-func (c *cloud) login(ctx context.Context) (*session, error) {
+// authenticate logs in and finds the services in the catalog.
+func (c *cloud) authenticate(ctx context.Context) (*session, error) {
 	provider, err := openstack.NewClient(c.as.auth.IdentityEndpoint)
 	if err != nil {
 		return nil, err
@@ -131,12 +143,12 @@ func (c *cloud) login(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 	}
-	s.compute.Microversion = "2.37" // of Newton, 2016: the first that makes servers without a card
-	return s, s.read(provider.GetAuthResult())
+	s.compute.Microversion = "2.37" // Newton, 2016: the first version that creates servers without a card
+	return s, s.readToken(provider.GetAuthResult())
 }
 
-// read keeps what the token says of itself.
-func (s *session) read(result gophercloud.AuthResult) error {
+// readToken sets the project and the roles from the answer to the login.
+func (s *session) readToken(result gophercloud.AuthResult) error {
 	said, ok := result.(interface {
 		ExtractProject() (*tokens.Project, error)
 		ExtractRoles() ([]tokens.Role, error)
@@ -161,14 +173,15 @@ func (s *session) read(result gophercloud.AuthResult) error {
 	return nil
 }
 
-// readsOnly reports whether all roles of the token are known to change nothing.
+// readsOnly reports whether all roles of the token are known to be read-only.
 func (s *session) readsOnly() bool {
 	return len(s.roles) > 0 && !slices.ContainsFunc(s.roles, func(role string) bool { return role != "reader" })
 }
 
-// without is a client for one try: it has the token, and does not log in again by itself. An upload that is
-// refused has to begin anew, and gophercloud would go on with the body where it was.
-func (c *cloud) without(s *gophercloud.ServiceClient) *gophercloud.ServiceClient {
+// withoutReauth returns a client with the same token that does not log in again by itself. gophercloud
+// would continue
+// a rejected upload in the middle of its body.
+func (c *cloud) withoutReauth(s *gophercloud.ServiceClient) *gophercloud.ServiceClient {
 	provider := &gophercloud.ProviderClient{HTTPClient: c.http, UserAgent: s.UserAgent}
 	provider.UseTokenLock()
 	provider.CopyTokenFrom(s.ProviderClient)
@@ -177,15 +190,17 @@ func (c *cloud) without(s *gophercloud.ServiceClient) *gophercloud.ServiceClient
 	return &bare
 }
 
-// ask asks for what may be asked twice, again while that may help.
-func (c *cloud) ask(ctx context.Context, what string, do func(context.Context) error) error {
+// retryCall calls do until it succeeds, fails permanently, or has failed `tries` times. what describes
+// the call for messages.
+// do must be safe to repeat.
+func (c *cloud) retryCall(ctx context.Context, what string, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := do(ctx)
 		if err == nil {
 			return nil
 		}
-		after, told := c.refusal(ctx, what, err)
-		if try == tries || !passes(told) {
+		after, told := c.convertError(ctx, what, err)
+		if try == tries || !isTemporary(told) {
 			return told
 		}
 		if err := c.wait(ctx, max(pause, after)); err != nil {
@@ -194,14 +209,16 @@ func (c *cloud) ask(ctx context.Context, what string, do func(context.Context) e
 	}
 }
 
-// once asks for what may have to be looked at before it is asked again.
-func (c *cloud) once(ctx context.Context, what string, do func(context.Context) error) error {
+// callOnce calls do once. After a temporary error it waits as long as the service requests, so that the
+// caller can verify
+// the result and try again.
+func (c *cloud) callOnce(ctx context.Context, what string, do func(context.Context) error) error {
 	err := do(ctx)
 	if err == nil {
 		return nil
 	}
-	after, told := c.refusal(ctx, what, err)
-	if passes(told) && after > 0 {
+	after, told := c.convertError(ctx, what, err)
+	if isTemporary(told) && after > 0 {
 		if err := c.wait(ctx, after); err != nil {
 			return err
 		}

@@ -14,20 +14,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// credentials are what a login takes. They are never formatted.
+// credentials are the data for a login. Their formatting is suppressed.
 type credentials struct {
-	auth     gophercloud.AuthOptions
-	endpoint gophercloud.EndpointOpts
-	tls      *tls.Config
+	auth     gophercloud.AuthOptions  // user, password or token, and project
+	endpoint gophercloud.EndpointOpts // region and interface of the services
+	tls      *tls.Config              // CA and client certificate
 }
 
-// String returns ***, so that %v and %s do not tell.
+// String returns a placeholder, so that %v and %s do not print secrets.
 func (credentials) String() string { return "***" }
 
-// GoString returns ***, so that %#v does not tell.
+// GoString returns a placeholder, so that %#v does not print secrets.
 func (credentials) GoString() string { return "***" }
 
-// splitAddress takes CLOUD?key=value apart.
+// splitAddress parses CLOUD?key=value.
 func splitAddress(address string) (name string, query url.Values, err error) {
 	name, rest, _ := strings.Cut(address, "?")
 	query, err = url.ParseQuery(rest)
@@ -38,8 +38,9 @@ func splitAddress(address string) (name string, query url.Values, err error) {
 	return name, query, nil
 }
 
-// readCredentials finds them as OpenStack's own tools do: the named cloud in clouds.yaml (and secure.yaml),
-// else the one that OS_CLOUD names, else OS_AUTH_URL and what goes with it.
+// readCredentials finds credentials like OpenStack's tools: the named cloud in clouds.yaml (and
+// secure.yaml), else the
+// cloud in OS_CLOUD, else OS_AUTH_URL and the related variables.
 func readCredentials(name string, o Options) (credentials, error) {
 	if name == "" {
 		name = o.Getenv("OS_CLOUD")
@@ -47,26 +48,28 @@ func readCredentials(name string, o Options) (credentials, error) {
 	options := []clouds.ParseOption{clouds.WithCloudName(name)}
 	if name == "" {
 		if o.Getenv("OS_AUTH_URL") == "" {
-			return credentials{}, fault.New(fault.Invalid, "it is not said which OpenStack cloud is meant").
+			return credentials{}, fault.New(fault.Invalid, "the OpenStack cloud is not named").
 				WithHint("write openstack:CLOUD with a name of clouds.yaml, or: export OS_CLOUD=NAME, or: . openrc.sh")
 		}
-		options = []clouds.ParseOption{clouds.WithCloudName(environment), clouds.WithCloudsYAML(strings.NewReader(asYAML(o.Getenv)))}
+		options = []clouds.ParseOption{clouds.WithCloudName(environmentCloud), clouds.WithCloudsYAML(strings.NewReader(asYAML(o.Getenv)))}
 	}
 	var c credentials
 	var err error
 	if c.auth, c.endpoint, c.tls, err = clouds.Parse(options...); err != nil {
-		return credentials{}, fault.New(fault.Invalid, "the credentials of OpenStack cloud %q: %s", fault.Line(name), harmless(err)).
-			WithHint("openstack --os-cloud %s token issue tries them; clouds.yaml is looked for here, in ~/.config/openstack and /etc/openstack", fault.Quote(name))
+		return credentials{}, fault.New(fault.Invalid, "the credentials of OpenStack cloud %q: %s", fault.Line(name), safeErrorText(err)).
+			WithHint("test them: openstack --os-cloud %s token issue; clouds.yaml is searched in the current folder, ~/.config/openstack and /etc/openstack", fault.Quote(name))
 	}
 	c.tls.MinVersion = tls.VersionTLS12
-	c.auth.AllowReauth = c.auth.TokenID == "" // tokens end after an hour, uploads need not
-	return c, c.aim(o.Project)
+	c.auth.AllowReauth = c.auth.TokenID == "" // a token may expire after an hour, during an upload
+	return c, c.setProject(o.Project)
 }
 
-// environment is the cloud that OS_* variables describe.
-const environment = "OS_* variables"
+// environmentCloud is the name of the cloud that asYAML describes.
+const environmentCloud = "OS_* variables"
 
-// asYAML makes a clouds.yaml of the environment, so that both are read in one way. JSON is YAML.
+// asYAML converts the OS_* variables to a clouds.yaml, so that one parser reads both. The result is
+// JSON, which is
+// valid YAML.
 func asYAML(getenv func(string) string) string {
 	auth := map[string]string{}
 	for key, variables := range map[string][]string{
@@ -91,32 +94,36 @@ func asYAML(getenv func(string) string) string {
 			cloud[key] = value
 		}
 	}
-	text, _ := json.Marshal(map[string]any{"clouds": map[string]any{environment: cloud}}) // of strings, which cannot fail
+	text, _ := json.Marshal(map[string]any{"clouds": map[string]any{environmentCloud: cloud}}) // strings cannot fail
 	return string(text)
 }
 
-// harmless is what can be told of an error: YAML's repeat what was read, which may be a password.
-func harmless(err error) string {
+// safeErrorText returns the text of an error of clouds.Parse if it contains no secrets. Errors of the
+// YAML parser quote
+// the input, which may be a password.
+func safeErrorText(err error) string {
 	text := err.Error()
 	for _, known := range []string{"clouds file not found", "not found in clouds.yaml", "failed to open the CA cert", "failed to parse the CA Cert", "client cert"} {
 		if strings.Contains(text, known) {
 			return fault.Line(text)
 		}
 	}
-	return "what was read is no clouds.yaml that is understood"
+	return "clouds.yaml is malformed"
 }
 
-// projectID is how the IDs of projects look.
+// projectID matches the IDs of projects.
 var projectID = regexp.MustCompile(`^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 
-// aim has the token be of another project than the credentials say.
-func (c *credentials) aim(project string) error {
+// setProject changes the project of the token. An application credential is bound to one project; then
+// the error is
+// fault.Invalid.
+func (c *credentials) setProject(project string) error {
 	if project == "" {
 		return nil
 	}
 	if c.auth.ApplicationCredentialID != "" || c.auth.ApplicationCredentialName != "" {
-		return fault.New(fault.Invalid, "an application credential is of one project: it cannot be used for %q", fault.Line(project)).
-			WithHint("leave project= out, or make a credential of that project: openstack application credential create NAME")
+		return fault.New(fault.Invalid, "an application credential is bound to its project: it cannot be used for %q", fault.Line(project)).
+			WithHint("remove project=, or create a credential in that project: openstack application credential create NAME")
 	}
 	if projectID.MatchString(project) {
 		c.auth.Scope = &gophercloud.AuthScope{ProjectID: project}

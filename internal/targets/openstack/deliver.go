@@ -21,83 +21,85 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// undoTimeout bounds what is done after an error, also after somebody asked to stop.
+// undoTimeout limits the cleanup after a failed delivery, which also runs after a cancellation.
 const undoTimeout = 10 * time.Minute
 
-// poll is how often a volume, an image or a server is asked after.
+// poll is the interval between queries of the state of a volume, an image or a server.
 const poll = 5 * time.Second
 
-// A delivery is one VM on its way.
+// delivery is one call of Deliver or Start. It is not safe for concurrent use.
 type delivery struct {
-	cloud   *cloud
-	opts    Options
-	finder  finder
-	remover remover
+	cloud   *cloud  // the login
+	opts    Options // options of the platform
+	finder  finder  // finds existing parts
+	remover remover // removes parts
 
 	platform.Delivery
-	session *session
-	machine *machine
-	flavor  flavors.Flavor
-	nets    []networks.Network // of the cards
+	session *session           // set by newDelivery
+	machine *machine           // hardware of the VM
+	flavor  flavors.Flavor     // chosen flavor
+	nets    []networks.Network // network of each card
 
-	zone     string // of volumes
-	contents string
-	progress *platform.Progress
-	warnings []inventory.Warning
-	ports    []ports.Port // of the cards
-	volumes  []string     // IDs, by disk
-	record   string       // ID
+	zone     string              // availability zone of volumes; empty if the cloud chooses
+	contents string              // imagesHash of the images
+	progress *platform.Progress  // reports transferred bytes
+	warnings []inventory.Warning // differences from the source VM
+	ports    []ports.Port        // port of each card
+	volumes  []string            // ID of each disk's volume
+	record   string              // ID of the record: the boot volume or the image
 }
 
+// warn adds a warning. code is a stable identifier, remedy an instruction for the user.
 func (w *delivery) warn(code, remedy, format string, args ...any) {
 	w.warnings = append(w.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// Deliver makes ports and volumes, or the image. After a crash it finds what it made by
-// their marks. What an earlier delivery completed stays as it is, also if this one fails.
+// Deliver creates ports and volumes, or the image. After a crash it finds its parts by their marks. If
+// this call fails, a
+// VM that an earlier call completed is left unchanged.
 func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
-	w, err := prepareDelivery(ctx, p.chooser(), d)
+	w, err := prepareDelivery(ctx, p.newChooser(), d)
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	there, err := w.finder.find(ctx, w.session, d.VM)
+	there, err := w.finder.findParts(ctx, w.session, d.VM)
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	id, of := there.record()
+	id, of := there.completedRecord()
 	if id != "" && of != w.contents {
-		return platform.Receipt{}, w.outdated(id)
+		return platform.Receipt{}, w.outdatedError(id)
 	}
 	if id != "" {
-		if err := w.adopt(there, id); err != nil {
+		if err := w.adoptFound(there, id); err != nil {
 			return platform.Receipt{}, err
 		}
-	} else if err := w.carryOut(ctx); err != nil {
-		return platform.Receipt{}, w.abandon(ctx, err)
+	} else if err := w.createParts(ctx); err != nil {
+		return platform.Receipt{}, w.removeParts(ctx, err)
 	}
-	return w.receipt(), nil
+	return w.newReceipt(), nil
 }
 
-// outdated says that what was delivered is not what is to be.
-func (w *delivery) outdated(record string) error {
-	return fault.New(fault.Conflict, "%s was made of an earlier copy of VM %s", record, w.VM.Name).
-		WithHint("if that one is not wanted any more: openstack%s %s delete %s, and again", w.cloud.option(), w.opts.Boot, record)
+// outdatedError returns the error for a complete record of another copy of the VM.
+func (w *delivery) outdatedError(record string) error {
+	return fault.New(fault.Conflict, "%s contains an earlier copy of VM %s", record, w.VM.Name).
+		WithHint("if the earlier copy is not needed: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
 }
 
-// prepareDelivery finds out what the VM is to become and what it is to join, before anything is made.
+// prepareDelivery returns a delivery with networks and zone. It creates nothing.
 func prepareDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery, error) {
 	w, err := newDelivery(ctx, c, d)
 	if err != nil {
 		return nil, err
 	}
-	if w.nets, err = c.networks(ctx, w.session, d.VM); err != nil {
+	if w.nets, err = c.chooseNetworks(ctx, w.session, d.VM); err != nil {
 		return nil, err
 	}
-	w.zone, err = c.zones(ctx, w.session)
+	w.zone, err = c.volumeZone(ctx, w.session)
 	return w, err
 }
 
-// newDelivery finds out what the VM is to become.
+// newDelivery returns a delivery with hardware, session and flavor. It creates nothing.
 func newDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery, error) {
 	m, err := machineOf(d.Definition, c.opts)
 	if err != nil {
@@ -105,29 +107,29 @@ func newDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery
 	}
 	w := &delivery{
 		cloud: c.cloud, opts: c.opts, finder: finder{c.cloud}, remover: remover{finder{c.cloud}},
-		Delivery: d, machine: m, contents: contents(d.Images), progress: platform.NewProgress(d), warnings: m.warnings,
+		Delivery: d, machine: m, contents: imagesHash(d.Images), progress: platform.NewProgress(d), warnings: m.warnings,
 	}
 	if w.session, err = c.cloud.session(ctx); err != nil {
 		return nil, err
 	}
-	if w.flavor, err = c.flavor(ctx, w.session, d.VM); err != nil {
+	if w.flavor, err = c.chooseFlavor(ctx, w.session, d.VM); err != nil {
 		return nil, err
 	}
-	if w.flavor.VCPUs != d.VM.CPUs { // Nova refuses a topology of another number
+	if w.flavor.VCPUs != d.VM.CPUs { // Nova rejects a topology with another number of CPUs
 		maps.DeleteFunc(m.properties, func(key, _ string) bool { return strings.HasPrefix(key, "hw_cpu_") })
 	}
-	if n := requirement(d.VM, c.opts); w.flavor.VCPUs != n.cpus || w.flavor.RAM != n.ramMiB {
+	if n := needOf(d.VM, c.opts); w.flavor.VCPUs != n.cpus || w.flavor.RAM != n.ramMiB {
 		w.warn("flavor", "if that is wrong, name another: flavor=NAME", "flavor %s has %d vCPUs and %d MiB, the VM had %d and %d",
 			fault.Line(w.flavor.Name), w.flavor.VCPUs, w.flavor.RAM, n.cpus, n.ramMiB)
 	}
 	return w, nil
 }
 
-// adopt takes what an earlier delivery completed for this one's. What somebody removed of it is fault.Conflict.
-func (w *delivery) adopt(there *found, record string) error {
+// adoptFound uses the parts of a complete delivery. If a part was removed, the error is fault.Conflict.
+func (w *delivery) adoptFound(there *found, record string) error {
 	gone := func(what string) error {
 		return fault.New(fault.Conflict, "%s of VM %s was delivered, and is gone", what, w.VM.Name).
-			WithHint("if the rest of it is not wanted either: openstack%s %s delete %s, and again", w.cloud.option(), w.opts.Boot, record)
+			WithHint("if the rest is not needed: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
 	}
 	w.record, w.volumes, w.ports = record, make([]string, len(w.VM.Disks)), make([]ports.Port, len(w.VM.NICs))
 	for i, d := range w.VM.Disks {
@@ -153,9 +155,9 @@ func (w *delivery) adopt(there *found, record string) error {
 	return nil
 }
 
-// carryOut makes what is not there yet. Cards come first: what Neutron refuses is known before hours of
-// copying.
-func (w *delivery) carryOut(ctx context.Context) error {
+// createParts creates the missing parts. Ports come first, so that errors of Neutron appear before
+// hours of copying.
+func (w *delivery) createParts(ctx context.Context) error {
 	if err := w.finder.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
 		return err
 	}
@@ -167,64 +169,67 @@ func (w *delivery) carryOut(ctx context.Context) error {
 	}
 	w.volumes = make([]string, len(w.VM.Disks))
 	for i := range w.VM.Disks {
-		v, err := w.volume(ctx, i)
+		v, err := w.ensureVolume(ctx, i)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", w.VM.Disks[i].Key, err)
 		}
 		w.volumes[i] = v
 		w.progress.Finish(w.VM.Disks[i].Capacity)
 	}
-	return w.complete(ctx)
+	return w.completeRecord(ctx)
 }
 
-// plan names what a disk is made by.
-func (w *delivery) plan(i int) string {
+// planHash returns a hash of everything that determines the i-th disk's volume. A volume with another
+// hash is replaced.
+// i is -1 for the empty volume of a VM without disks.
+func (w *delivery) planHash(i int) string {
 	root, size := "", int64(0)
 	if i >= 0 {
-		img := w.image(i)
+		img := w.imageOf(i)
 		root, size = img.Root, img.Size
 	}
-	text, _ := json.Marshal([]any{w.machine.properties, root, size, w.volumeType(i), w.opts.AvailabilityZone, w.opts.Boot}) // of text and numbers
+	text, _ := json.Marshal([]any{w.machine.properties, root, size, w.volumeType(i), w.opts.AvailabilityZone, w.opts.Boot}) // strings and numbers cannot fail
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// metadata are those of the volume or the image of a disk.
-func (w *delivery) metadata(i int) map[string]string {
-	m := mark(w.VM)
-	m[planKey] = w.plan(i)
+// partMetadata returns the metadata of the volume or image of the i-th disk.
+func (w *delivery) partMetadata(i int) map[string]string {
+	m := sourceMetadata(w.VM)
+	m[planKey] = w.planHash(i)
 	if i >= 0 {
 		m[diskKey] = fmt.Sprint(w.VM.Disks[i].Key)
 	}
 	if i == w.machine.boot {
-		maps.Copy(m, notes(w.Definition))
-		m[flavorKey] = text(w.flavor.ID)
+		maps.Copy(m, noteMetadata(w.Definition))
+		m[flavorKey] = toText(w.flavor.ID)
 	}
 	return m
 }
 
-// abandon removes what there is: nobody was told of it.
-func (w *delivery) abandon(ctx context.Context, why error) error {
+// removeParts removes everything after a failed delivery. It returns why, joined with an error of the
+// removal.
+func (w *delivery) removeParts(ctx context.Context, why error) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := w.remover.remove(late, w.session, w.VM); err != nil {
-		return errors.Join(why, fmt.Errorf("remove what was made: %w", err))
+	if err := w.remover.removeAll(late, w.session, w.VM); err != nil {
+		return errors.Join(why, fmt.Errorf("remove the created parts: %w", err))
 	}
 	return why
 }
 
-// receipt says what there is now, and how a server is made of it. It does not know whether Start makes one.
-func (w *delivery) receipt() platform.Receipt {
+// newReceipt returns the receipt with the command that creates the server. Start may create it instead.
+func (w *delivery) newReceipt() platform.Receipt {
 	return platform.Receipt{
 		Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
-			Code: targets.NotStarted, Text: "OpenStack has no server that was never on: this one is made when it is started", Remedy: w.command(),
+			Code: targets.NotStarted, Text: "OpenStack cannot create a server that is off: this one is created when it is started", Remedy: w.createCommand(),
 		}),
 	}
 }
 
-// command makes a server of what there is.
-func (w *delivery) command() string {
-	c := "openstack" + w.cloud.option() + " server create --flavor " + fault.Quote(w.flavor.ID)
+// createCommand returns the command that creates a server from the delivered parts.
+func (w *delivery) createCommand() string {
+	c := "openstack" + w.cloud.cloudOption() + " server create --flavor " + fault.Quote(w.flavor.ID)
 	if w.opts.Boot == fromImage {
 		c += " --image " + w.record
 	} else {

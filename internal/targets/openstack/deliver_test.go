@@ -190,7 +190,7 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 		"no right to MACs":  {config: lab.Config{Owned: true}, kind: fault.Denied, words: "mac=new"},
 		"no right":          {trouble: lab.Fault{Method: "POST", Path: "images", Status: 403, Times: 9}, kind: fault.Denied, words: "member"},
 		"volumes fail":      {config: lab.Config{BadVolumes: 9}, kind: fault.Transient, words: "volume message list"},
-		"damage on the way": {config: lab.Config{Damage: 9}, kind: fault.Corrupt, words: "not what was sent"},
+		"damage on the way": {config: lab.Config{Damage: 9}, kind: fault.Corrupt, words: "differs from the sent data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := serve(t, v.config)

@@ -9,11 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// examine is check by aspects, for a VM that stands in for all.
-func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look {
-	s, err := c.cloud.knock(ctx)
+// examineAspect performs the checks of checkVM by aspect, for a VM with all datastores and networks of
+// the map.
+func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platform.Look {
+	s, err := c.cloud.sessionNow(ctx)
 	if a == platform.Login {
-		return []platform.Look{platform.See("", "Keystone answers, knows us, and names the services", err)}
+		return []platform.Look{platform.See("", "Keystone answers, accepts the credentials, and lists the services", err)}
 	}
 	if err != nil {
 		return []platform.Look{{Err: err}}
@@ -21,15 +22,15 @@ func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look
 	vm := platform.StandIn(c.opts.Maps)
 	switch a {
 	case platform.Parts:
-		flavor, flavorErr := c.flavor(ctx, s, vm)
-		_, zoneErr := c.zones(ctx, s)
+		flavor, flavorErr := c.chooseFlavor(ctx, s, vm)
+		_, zoneErr := c.volumeZone(ctx, s)
 		return []platform.Look{
 			platform.See("flavors", "there is "+fault.Line(flavor.Name), flavorErr),
 			platform.See("availability zone", cmp.Or(fault.Line(c.opts.AvailabilityZone), "the cloud chooses it"), zoneErr),
 		}
 	case platform.Storage:
 		return append(c.seeTypes(ctx, s, vm),
-			platform.See("quota of volumes", "it leaves room for one", c.checkVolumes(ctx, s, vm)),
+			platform.See("quota of volumes", "it allows another", c.checkVolumes(ctx, s, vm)),
 			c.seeServers(ctx, s, vm))
 	case platform.Network:
 		return c.seeNetworks(ctx, s, vm)
@@ -39,16 +40,17 @@ func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look
 	return nil
 }
 
-// seeServers is no reason to refuse a VM: it is for those who have decamp start it.
+// seeServers checks the quota of servers. It does not prevent a delivery, because not all VMs are
+// started.
 func (c checker) seeServers(ctx context.Context, s *session, vm *inventory.VM) platform.Look {
-	look := platform.See("quota of servers", "it leaves room for one", c.checkServers(ctx, s, vm))
+	look := platform.See("quota of servers", "it allows another", c.checkServers(ctx, s, vm))
 	look.Mild = fault.Is(look.Err, fault.Full)
 	return look
 }
 
-// seeTypes looks at the types of volumes that are named.
+// seeTypes checks the volume types that the options and the map name.
 func (c checker) seeTypes(ctx context.Context, s *session, vm *inventory.VM) (looks []platform.Look) {
-	seen := map[string]bool{"": true} // the project's default has no name here
+	seen := map[string]bool{"": true} // the project's default has no name in the options
 	for _, d := range vm.Disks {
 		name := c.opts.volumeType(d)
 		if seen[name] {
@@ -60,14 +62,15 @@ func (c checker) seeTypes(ctx context.Context, s *session, vm *inventory.VM) (lo
 	return looks
 }
 
-// seeNetworks looks at those that cards join. Where nothing is said of a network, each VM tells by itself
-// that it has none.
+// seeNetworks checks the networks that the options and the map name. If there is no default network,
+// unmapped networks
+// are not checked.
 func (c checker) seeNetworks(ctx context.Context, s *session, vm *inventory.VM) (looks []platform.Look) {
 	for _, card := range vm.NICs {
 		if card.Network == "" && c.opts.Network == "" && c.opts.Maps.Network("").To == "" {
 			continue
 		}
-		_, err := c.networks(ctx, s, &inventory.VM{NICs: []inventory.NIC{card}})
+		_, err := c.chooseNetworks(ctx, s, &inventory.VM{NICs: []inventory.NIC{card}})
 		looks = append(looks, platform.See(platform.Cards(card), "there is a network for cards", err))
 	}
 	return looks

@@ -29,8 +29,8 @@ func TestHostileInventoryInMetadata(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%+v: %v", vm, err)
 		}
-		items, _ := inscriptions(vm)
-		for _, more := range []map[string]string{mark(vm), notes(def), m.properties, {"name": m.name, "description": description(vm), "port": portMark(vm)}} {
+		items, _ := tagMetadata(vm)
+		for _, more := range []map[string]string{sourceMetadata(vm), noteMetadata(def), m.properties, {"name": m.name, "description": volumeDescription(vm), "port": portMark(vm)}} {
 			maps.Copy(items, more)
 		}
 		text, err := json.Marshal(items)
@@ -47,7 +47,7 @@ func TestHostileInventoryInMetadata(t *testing.T) {
 				t.Fatalf("OpenStack does not take %q: %q", key, value)
 			}
 		}
-		if !made(back, vm) {
+		if !isMadeOf(back, vm) {
 			t.Fatalf("%q is not found again as the VM's", back)
 		}
 		if back[refKey] != string(vm.Ref) || back[instanceKey] != vm.InstanceUUID || back[uuidKey] != vm.UUID {

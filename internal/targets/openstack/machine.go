@@ -13,53 +13,60 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A machine is what a VM becomes, as far as the cloud need not be asked for it.
+// machine is the definition of a VM, as far as it does not depend on the cloud.
 type machine struct {
-	name       string
-	properties map[string]string // of images, and by them of volumes: what Nova makes the server's hardware by
-	bus        string            // of all disks: sata, ide or scsi
-	boot       int               // index of the disk that it boots from; -1 if it has none
-	warnings   []inventory.Warning
+	name       string              // name of the server
+	properties map[string]string   // properties of images and volumes, from which Nova derives the server's hardware
+	bus        string              // bus of all disks: sata, ide, scsi or virtio
+	boot       int                 // index of the boot disk; -1 if there are no disks
+	warnings   []inventory.Warning // differences from the source VM
 }
 
+// bytes of a GiB
 const gib = 1 << 30
 
-// gibibytes is the size of the volume that a disk of so many bytes takes.
+// gibibytes returns the size in GiB of the volume for a disk, rounded up.
 func gibibytes(bytes int64) int { return int((bytes + gib - 1) / gib) }
 
-// machineOf says what def becomes, with a warning for each thing that is not as it was on VMware.
+// machineOf returns the machine for def. It sends no request. Check and Deliver both use it, so that
+// its errors appear
+// before the copy.
 func machineOf(def targets.Definition, o Options) (*machine, error) {
 	b := &builder{vm: def.VM, def: def, machine: machine{name: nameOf(o.Maps.Name(def.VM.Name)), properties: map[string]string{}, boot: bootDisk(def.VM)}}
 	if o.Boot == fromImage && len(def.VM.Disks) != 1 {
-		return nil, fault.New(fault.Invalid, "VM %s has %d disks: with boot=image it has one", def.VM.Name, len(def.VM.Disks)).
-			WithHint("leave boot=image out: volumes take any number of disks")
+		return nil, fault.New(fault.Invalid, "VM %s has %d disks: boot=image requires exactly one", def.VM.Name, len(def.VM.Disks)).
+			WithHint("remove boot=image: with volumes, any number of disks is possible")
 	}
-	for _, step := range []func() error{b.disks, b.cards, b.firmware, b.system, b.tags} {
+	for _, step := range []func() error{b.setDiskBus, b.setCardModel, b.setFirmware, b.setGuestProperties, b.warnLostTags} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
 		}
 	}
-	b.warn("uuid", "licences that hang on it have to be renewed; the old one is in the metadata as "+uuidKey,
-		"the server gets a UUID of Nova's, and not %s", def.VM.UUID)
+	b.warn("uuid", "licences that depend on it must be renewed; the old UUID is in the metadata as "+uuidKey,
+		"Nova assigns a new UUID to the server, instead of %s", def.VM.UUID)
 	return &b.machine, nil
 }
 
-// A builder collects one machine.
+// builder builds one machine.
 type builder struct {
-	vm  *inventory.VM
-	def targets.Definition
+	vm  *inventory.VM      // def.VM
+	def targets.Definition // not modified
 	machine
 }
 
+// warn adds a warning. code is a stable identifier, remedy an instruction for the user.
 func (b *builder) warn(code, remedy, format string, args ...any) {
 	b.warnings = append(b.warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func (b *builder) virtio() bool { return b.def.Hardware.OnVirtio() }
+// usesVirtio reports whether the VM gets virtio hardware.
+func (b *builder) usesVirtio() bool { return b.def.Hardware.OnVirtio() }
 
-func (b *builder) efi() bool { return b.vm.Firmware == inventory.EFI }
+// isEFI reports whether the VM has EFI firmware.
+func (b *builder) isEFI() bool { return b.vm.Firmware == inventory.EFI }
 
-// bootDisk is the disk that the VM boots from: the first of its boot order, or else of its controllers.
+// bootDisk returns the index of the first disk in the boot order, or else on the controllers; -1 if
+// there are no disks.
 func bootDisk(vm *inventory.VM) int {
 	for _, device := range vm.BootOrder {
 		for i, d := range vm.Disks {
@@ -74,9 +81,13 @@ func bootDisk(vm *inventory.VM) int {
 	return vm.Seated()[0]
 }
 
-// disks puts all disks on one bus, as Nova has one for each server. SATA is what every QEMU has, and what
-// most guests have a driver for: those that distributions patch have no PVSCSI.
-func (b *builder) disks() error {
+// setDiskBus chooses the bus of all disks, because a server in Nova has only one.
+//
+// With virtio hardware it is virtio-scsi or virtio-blk. A BIOS guest with at most three disks, all on
+// IDE, keeps IDE.
+// Others get SATA: every QEMU has it, and most guests have a driver for it. Distributions build QEMU
+// without PVSCSI.
+func (b *builder) setDiskBus() error {
 	b.bus = "sata"
 	switch b.def.Hardware {
 	case targets.Virtio:
@@ -90,7 +101,7 @@ func (b *builder) disks() error {
 			used[c.Bus] = true
 		}
 	}
-	if !b.virtio() && !b.efi() && len(used) == 1 && used[inventory.IDE] && len(b.vm.Disks) <= 3 {
+	if !b.usesVirtio() && !b.isEFI() && len(used) == 1 && used[inventory.IDE] && len(b.vm.Disks) <= 3 {
 		b.bus, b.properties["hw_machine_type"] = "ide", "pc"
 	}
 	for _, kind := range slices.Sorted(maps.Keys(used)) {
@@ -102,19 +113,21 @@ func (b *builder) disks() error {
 	b.properties["hw_disk_bus"] = b.bus
 	for i, d := range b.vm.Disks {
 		if d.Capacity%gib != 0 {
-			b.warn("disk-size", "nothing has to be done; a GPT is moved to the new end by: sgdisk -e /dev/sdX",
-				"disk %d has %d GiB, and not %d MiB: volumes are whole GiB", i, gibibytes(d.Capacity), d.Capacity>>20)
+			b.warn("disk-size", "no action is required; to move a GPT to the new end: sgdisk -e /dev/sdX",
+				"disk %d has %d GiB instead of %d MiB: volume sizes are whole GiB", i, gibibytes(d.Capacity), d.Capacity>>20)
 		}
 	}
 	return nil
 }
 
-// cards chooses the model: Nova has one for all cards of a server.
-func (b *builder) cards() error {
+// setCardModel chooses the model of all cards, because a server in Nova has only one: virtio, e1000 if
+// the first card
+// has that model, or e1000e. It adds a warning for each card whose model changes.
+func (b *builder) setCardModel() error {
 	if len(b.vm.NICs) == 0 {
 		return nil
 	}
-	if b.virtio() {
+	if b.usesVirtio() {
 		b.properties["hw_vif_model"] = "virtio"
 		return nil
 	}
@@ -126,15 +139,18 @@ func (b *builder) cards() error {
 	for _, card := range b.vm.NICs {
 		if card.Model != model {
 			b.warn("nic-model", "check the guest's network configuration after the first boot",
-				"network card %s is an %s, and was %s: a server has one model, and not every QEMU has VMware's", card.MAC, model, cmp.Or(card.Model, "unknown"))
+				"network card %s is an %s instead of %s: a server has one model, and not every QEMU has VMware's", card.MAC, model, cmp.Or(card.Model, "unknown"))
 		}
 	}
 	return nil
 }
 
-func (b *builder) firmware() error {
+// setFirmware sets firmware, secure boot and TPM. EFI variables are not carried over, and a TPM starts
+// empty; both give
+// a warning.
+func (b *builder) setFirmware() error {
 	p := b.properties
-	if !b.efi() {
+	if !b.isEFI() {
 		p["hw_firmware_type"] = "bios"
 		return nil
 	}
@@ -147,13 +163,15 @@ func (b *builder) firmware() error {
 	if b.vm.VTPM {
 		p["hw_tpm_version"], p["hw_tpm_model"] = "2.0", "tpm-crb"
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot; the cloud needs Barbican for a TPM",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }
 
-// system says what was found in the guest.
-func (b *builder) system() error {
+// setGuestProperties sets the CPU topology and the properties of the guest. The detected system takes
+// precedence over
+// the guest ID in vSphere.
+func (b *builder) setGuestProperties() error {
 	p := b.properties
 	sockets, cores := b.vm.Topology()
 	p["hw_cpu_sockets"], p["hw_cpu_cores"], p["hw_cpu_threads"] = fmt.Sprint(sockets), fmt.Sprint(cores), "1"
@@ -161,7 +179,7 @@ func (b *builder) system() error {
 	for _, g := range b.def.Guest {
 		if g.OS.ID != "" {
 			windows = g.OS.ID == guest.WindowsID
-			p["os_distro"] = text(g.OS.ID)
+			p["os_distro"] = toText(g.OS.ID)
 		}
 	}
 	if b.def.GuestAgent() {
@@ -169,7 +187,7 @@ func (b *builder) system() error {
 	}
 	p["os_type"] = "linux"
 	if windows {
-		p["os_type"] = "windows" // Nova has its clock and Hyper-V's extensions by it
+		p["os_type"] = "windows" // Nova then sets the clock to local time and enables Hyper-V's extensions
 	}
 	return nil
 }

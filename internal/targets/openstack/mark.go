@@ -13,46 +13,46 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Keys of the metadata that all of ours has. The first four have to agree with a VM, for it to be made of it.
+// Keys of the mark of all parts. All four values must match a VM.
 const (
-	sourceKey   = "decamp_source" // a hash of the three that follow, by which it is found
-	refKey      = "decamp_ref"
-	instanceKey = "decamp_instance_uuid"
-	uuidKey     = "decamp_uuid"
+	sourceKey   = "decamp_source"        // hash of the following three, for searching
+	refKey      = "decamp_ref"           // managed object reference
+	instanceKey = "decamp_instance_uuid" // UUID that vCenter assigned
+	uuidKey     = "decamp_uuid"          // SMBIOS UUID
 )
 
-// Keys of the metadata that say more.
+// Further keys of metadata.
 const (
-	nameKey     = "decamp_name"     // as people see it
-	hostKey     = "decamp_host"     // where it ran
-	vmxKey      = "decamp_vmx"      // datastore path
-	diskKey     = "decamp_disk"     // device key of the disk that it holds
-	planKey     = "decamp_plan"     // what it was made by, so that it is not gone on with by another
-	completeKey = "decamp_complete" // of the record: what all disks were made of
-	flavorKey   = "decamp_flavor"   // of the record: the ID
-	networksKey = "decamp_networks" // of the record: what the cards were on
-	versionKey  = "decamp_version"
+	nameKey     = "decamp_name"     // name in vSphere
+	hostKey     = "decamp_host"     // ESXi host
+	vmxKey      = "decamp_vmx"      // path of the VMX file with its datastore
+	diskKey     = "decamp_disk"     // device key of the source disk
+	planKey     = "decamp_plan"     // planHash, so that a volume of another definition is not reused
+	completeKey = "decamp_complete" // imagesHash, set as the last step; only in the record
+	flavorKey   = "decamp_flavor"   // ID of the flavor; only in the record
+	networksKey = "decamp_networks" // VMware network of each card; only in the record
+	versionKey  = "decamp_version"  // version of decamp
 )
 
-// maxText is the longest value of metadata, in characters, and the longest name.
+// maxText is the maximum length of names and metadata values, in characters.
 const maxText = 255
 
-// identity tells one source VM from any other, in 32 hex digits.
-func identity(vm *inventory.VM) string {
+// sourceID returns 32 hex digits that identify a source VM: a hash of its reference and UUIDs.
+func sourceID(vm *inventory.VM) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", vm.Ref, vm.InstanceUUID, vm.UUID))
 	return hex.EncodeToString(sum[:16])
 }
 
-// mark says whose something is.
-func mark(vm *inventory.VM) map[string]string {
+// sourceMetadata returns the metadata that marks parts of vm.
+func sourceMetadata(vm *inventory.VM) map[string]string {
 	return map[string]string{
-		sourceKey: identity(vm), refKey: text(string(vm.Ref)), instanceKey: text(vm.InstanceUUID), uuidKey: text(vm.UUID),
+		sourceKey: sourceID(vm), refKey: toText(string(vm.Ref)), instanceKey: toText(vm.InstanceUUID), uuidKey: toText(vm.UUID),
 	}
 }
 
-// made reports whether something with these metadata was made of vm.
-func made(metadata map[string]string, vm *inventory.VM) bool {
-	for key, want := range mark(vm) {
+// isMadeOf reports whether a part with this metadata was created for vm.
+func isMadeOf(metadata map[string]string, vm *inventory.VM) bool {
+	for key, want := range sourceMetadata(vm) {
 		if have, ok := metadata[key]; !ok || have != want {
 			return false
 		}
@@ -60,37 +60,39 @@ func made(metadata map[string]string, vm *inventory.VM) bool {
 	return true
 }
 
-// tag is the mark of images, besides their properties, by which they are found.
-func tag(vm *inventory.VM) string { return "decamp-" + identity(vm) }
+// imageTag returns the tag of vm's images, because Glance can list images by tag.
+func imageTag(vm *inventory.VM) string { return "decamp-" + sourceID(vm) }
 
-// portMark is the mark of a port: its description, as ports have no metadata.
+// portMark returns the mark of a port: its description, because ports have no metadata.
 func portMark(vm *inventory.VM) string {
-	return text(fmt.Sprintf("%s of VMware VM ref=%s instance=%s uuid=%s", tag(vm), vm.Ref, vm.InstanceUUID, vm.UUID))
+	return toText(fmt.Sprintf("%s of VMware VM ref=%s instance=%s uuid=%s", imageTag(vm), vm.Ref, vm.InstanceUUID, vm.UUID))
 }
 
-// notes are the metadata of the record that people may want to know.
-func notes(def targets.Definition) map[string]string {
+// noteMetadata returns further metadata of the record, for users.
+func noteMetadata(def targets.Definition) map[string]string {
 	vm := def.VM
 	var nets []string
 	for _, card := range vm.NICs {
 		nets = append(nets, card.MAC+" "+card.Network)
 	}
 	return map[string]string{
-		nameKey: text(vm.Name), hostKey: text(vm.HostName), vmxKey: text(vm.VMX.String()),
-		networksKey: text(strings.Join(nets, ", ")), versionKey: text(def.Decamp),
+		nameKey: toText(vm.Name), hostKey: toText(vm.HostName), vmxKey: toText(vm.VMX.String()),
+		networksKey: toText(strings.Join(nets, ", ")), versionKey: toText(def.Decamp),
 	}
 }
 
-// description is what people read of a volume.
-func description(vm *inventory.VM) string {
-	return text("Moved from VMware by decamp: " + vm.Name + " on " + vm.HostName + ". " + vm.Annotation)
+// volumeDescription returns the description of vm's volumes, for users.
+func volumeDescription(vm *inventory.VM) string {
+	return toText("Moved from VMware by decamp: " + vm.Name + " on " + vm.HostName + ". " + vm.Annotation)
 }
 
-// text is what OpenStack's databases take: printable characters of the basic plane, and 255 of them.
-func text(s string) string {
+// toText converts a string to at most maxText printable characters of Unicode's basic plane, which all
+// of OpenStack's
+// databases can store.
+func toText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r > 0xffff {
-			return '?' // MySQL's utf8 has three bytes
+			return '?' // MySQL's utf8 has at most three bytes per character
 		}
 		return r
 	}, fault.Line(s))
@@ -101,14 +103,15 @@ func text(s string) string {
 	return s
 }
 
-// nameOf is the name of a VM here, with room behind it for that of a disk.
+// nameOf returns the server's name, short enough for the suffix of a disk.
 func nameOf(vm string) string {
-	name := []rune(text(vm))
+	name := []rune(toText(vm))
 	return cmp.Or(strings.TrimSpace(string(name[:min(len(name), maxText-15)])), "vm")
 }
 
-// contents names what is in images, so that a record is not taken for one of a later copy.
-func contents(images []targets.Image) string {
+// imagesHash returns a hash of the root hashes of images. It distinguishes records of different copies
+// of a VM.
+func imagesHash(images []targets.Image) string {
 	h := sha256.New()
 	for _, img := range images {
 		fmt.Fprintf(h, "%d=%s\n", img.Key, img.Root)

@@ -1,26 +1,25 @@
-// Package openstack brings VMs to OpenStack: a Place for package staged. It asks Keystone, Glance, Cinder,
-// Neutron and Nova, with the credentials that OpenStack's own tools use, and nothing else.
+// Package openstack delivers VMs to OpenStack. It uses Keystone, Glance, Cinder, Neutron and Nova with the
+// credentials that OpenStack's tools use.
 //
 //	port 0 … -> image 0 -> volume 0 -> image 0 deleted -> image 1 … -> complete
 //
 // # Terms
 //
-// The record is what a delivered VM is known by: the volume that it boots from, or its image with
-// boot=image. Its metadata say whose it is and, last of all, that it is complete. A mark is the metadata
-// of anything of ours: the source VM's reference and UUIDs. What has no mark, or another's, is never
-// changed nor removed.
+// The record of a delivered VM is its boot volume, or its image with boot=image. The metadata of the record
+// identify the source VM, and are marked as complete in the last step. The mark of a part (volume, port,
+// image, server) is metadata with the source VM's reference and UUIDs. A part without a mark, or with the
+// mark of another VM, is never changed or removed.
 //
-// # Why there is no server
+// # Servers
 //
-// Nova cannot make a server that is off: what is made is started, and a guest that ran for a moment has
-// mounted its disks, sent its address and perhaps begun to work, while nobody decided that. So a delivery
-// is volumes and ports, and the command that makes a server of them. Start makes it, when somebody decided that
-// it is to run.
+// Nova starts a server when it creates it. A guest that runs for a moment mounts its disks, uses its address
+// and may begin to work, although the user has not requested it. So a delivery consists of volumes and ports,
+// and of the command that creates the server. Start creates it on request.
 //
-// # What it does not do
+// # Limits
 //
-// It sends whole images only. Nova chooses a server's UUID: the source's is in the metadata, and is not what
-// firmware tells the guest.
+// Only whole images are uploaded. Nova chooses the server's UUID. The metadata contain the source VM's UUID,
+// but the guest cannot read it from the firmware.
 package openstack
 
 import (
@@ -40,39 +39,39 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Options say how VMs are delivered. What New's address says of the same goes before.
+// Options configure deliveries. Parameters of New's address override them.
 type Options struct {
-	Flavor           string // name or ID; the smallest that fits if empty
-	Network          string // what cards join, name or ID; Maps say otherwise for some of VMware's, by name
-	VolumeType       string // of disks that Maps do not send elsewhere; the project's default if empty
-	AvailabilityZone string // of volumes and server; the cloud's choice if empty
+	Flavor           string // name or ID; the smallest flavor that fits if empty
+	Network          string // name or ID of the network of cards without an entry in Maps
+	VolumeType       string // type of volumes of disks without an entry in Maps; the project's default if empty
+	AvailabilityZone string // zone of volumes and servers; the cloud's choice if empty
 	Boot             string // fromVolume or fromImage; fromVolume if empty
-	Project          string // name or ID; that of the credentials if empty
-	Format           string // of images while they are sent: raw or qcow2; qcow2 if empty
+	Project          string // name or ID; the project of the credentials if empty
+	Format           string // format of uploads, raw or qcow2; qcow2 if empty
 	MACs             string // keepMACs or newMACs; keepMACs if empty
 
-	// Maps say what networks cards join, and of which types the volumes of disks are, by datastore. They also
-	// say what servers are called.
+	// Maps assign networks to cards, and volume types to disks by datastore. They also contain new names
+	// of VMs.
 	Maps namemap.Map
 
-	// Getenv reads the environment. Nil: os.Getenv.
+	// Getenv reads environment variables; os.Getenv if nil.
 	Getenv func(string) string
 
-	// Wait waits between two questions, or until ctx ends. Nil: by the clock.
+	// Wait sleeps for d, or until ctx ends. A timer is used if it is nil.
 	Wait func(ctx context.Context, d time.Duration) error
 }
 
 const (
-	fromVolume = "volume"
-	fromImage  = "image"
-	keepMACs   = "keep"
-	newMACs    = "new"
+	fromVolume = "volume" // each disk becomes a volume; the default
+	fromImage  = "image"  // the only disk becomes an image, from which the server boots
+	keepMACs   = "keep"   // ports have the MACs of the source's cards; the default
+	newMACs    = "new"    // Neutron chooses the MACs
 )
 
-// Place is a project of an OpenStack cloud. It satisfies platform.Place.
+// Place implements platform.Place for a project of an OpenStack cloud.
 type Place struct {
-	cloud *cloud
-	opts  Options
+	cloud *cloud  // the login
+	opts  Options // fixed after New
 }
 
 var (
@@ -84,16 +83,17 @@ var (
 
 // New returns the project at an address such as
 //
-//	mycloud?flavor=m1.small&network=lan
+// \tmycloud?flavor=m1.small&network=lan
 //
-// It begins with a name of clouds.yaml; where that is empty, OS_CLOUD or the other variables OS_* count. It
-// asks nobody.
+// The first part is a name in clouds.yaml. If it is empty, OS_CLOUD or the other OS_* variables are
+// used. New sends no
+// request.
 func New(address string, o Options) (*Place, error) {
 	name, query, err := splitAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	if err := o.take(query); err != nil {
+	if err := o.parseQuery(query); err != nil {
 		return nil, err
 	}
 	if o.Getenv == nil {
@@ -109,45 +109,48 @@ func New(address string, o Options) (*Place, error) {
 	return &Place{cloud: c, opts: o}, nil
 }
 
-// volumeType is that of a disk's volume; "" is the project's default.
+// volumeType returns the type of a disk's volume; "" is the project's default.
 func (o Options) volumeType(d inventory.Disk) string {
 	return cmp.Or(o.Maps.Storage(namemap.Datastore(d)), o.VolumeType)
 }
 
-// choices are the keys of an address, each with what it may be.
-var choices = map[string]*regexp.Regexp{
-	"flavor": anything, "network": anything, "volumeType": anything, "availabilityZone": anything, "project": anything,
+// parameterPatterns contains the parameters of an address with the pattern of their values.
+var parameterPatterns = map[string]*regexp.Regexp{
+	"flavor": anyText, "network": anyText, "volumeType": anyText, "availabilityZone": anyText, "project": anyText,
 	"boot": regexp.MustCompile(`^(volume|image)$`), "format": regexp.MustCompile(`^(raw|qcow2)$`),
 	"mac": regexp.MustCompile(`^(keep|new)$`),
 }
 
-var anything = regexp.MustCompile(`^[^\x00-\x1f]{1,255}$`)
+// anyText matches printable values.
+var anyText = regexp.MustCompile(`^[^\x00-\x1f]{1,255}$`)
 
-// parameters returns the field of each parameter of an address.
-func (o *Options) parameters() map[string]*string {
+// parameterFields returns the field for each parameter of an address.
+func (o *Options) parameterFields() map[string]*string {
 	return map[string]*string{
 		"flavor": &o.Flavor, "network": &o.Network, "volumeType": &o.VolumeType, "availabilityZone": &o.AvailabilityZone,
 		"boot": &o.Boot, "project": &o.Project, "format": &o.Format, "mac": &o.MACs,
 	}
 }
 
-// Parameters returns the names of the parameters of an address, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameters())) }
+// Parameters returns the names of the parameters of an address in alphabetical order.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameterFields())) }
 
-// take reads what the address says.
-func (o *Options) take(query url.Values) error {
-	into := o.parameters()
+// parseQuery sets the options from the query of an address. The error is fault.Invalid for unknown and
+// repeated
+// parameters, and for values that do not match parameterPatterns.
+func (o *Options) parseQuery(query url.Values) error {
+	into := o.parameterFields()
 	if query.Has("start") {
-		return fault.New(fault.Invalid, "an address of OpenStack does not say whether VMs are started").
-			WithHint("leave start= out of it, and say --start")
+		return fault.New(fault.Invalid, "an address of OpenStack has no parameter start").
+			WithHint("remove start= and use --start")
 	}
 	for key, given := range query {
 		if into[key] == nil || len(given) != 1 {
-			return fault.New(fault.Invalid, "an address of OpenStack has %q %d times, which means nothing", fault.Line(key), len(given)).
-				WithHint("it may have flavor, network, volumeType, availabilityZone, boot, project, format and mac, each once")
+			return fault.New(fault.Invalid, "an address of OpenStack has an unknown or repeated parameter: %q (%d times)", fault.Line(key), len(given)).
+				WithHint("the parameters are flavor, network, volumeType, availabilityZone, boot, project, format and mac, each once")
 		}
-		if !choices[key].MatchString(given[0]) {
-			return fault.New(fault.Invalid, "%s cannot be %q", key, fault.Line(given[0])).WithHint("it has to match %s", choices[key])
+		if !parameterPatterns[key].MatchString(given[0]) {
+			return fault.New(fault.Invalid, "%s cannot be %q", key, fault.Line(given[0])).WithHint("it must match %s", parameterPatterns[key])
 		}
 		*into[key] = given[0]
 	}
@@ -157,23 +160,28 @@ func (o *Options) take(query url.Values) error {
 	return nil
 }
 
-func (p *Place) chooser() chooser { return chooser{p.cloud, p.opts} }
+// newChooser returns the chooser for p's options.
+func (p *Place) newChooser() chooser { return chooser{p.cloud, p.opts} }
 
-func (p *Place) checker() checker { return checker{p.chooser(), finder{p.cloud}} }
+// newChecker returns the checker for p's options.
+func (p *Place) newChecker() checker { return checker{p.newChooser(), finder{p.cloud}} }
 
-// Check reports why vm cannot be delivered. It only reads.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error { return p.checker().check(ctx, vm) }
-
-// Examine is Check by aspects, for a VM that stands in for all.
-func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
-	return p.checker().examine(ctx, a)
+// Check verifies that vm can be delivered. It changes nothing.
+func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
+	return p.newChecker().checkVM(ctx, vm)
 }
 
-// Withdraw removes what was made of vm.
+// Examine performs the checks of Check by aspect, without a VM.
+func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+	return p.newChecker().examineAspect(ctx, a)
+}
+
+// Withdraw removes everything that was created for vm. It returns after no service lists a part of vm
+// any more.
 func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	s, err := p.cloud.session(ctx)
 	if err != nil {
 		return err
 	}
-	return remover{finder{p.cloud}}.remove(ctx, s, vm)
+	return remover{finder{p.cloud}}.removeAll(ctx, s, vm)
 }

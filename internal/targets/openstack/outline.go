@@ -10,8 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Outline says what def becomes, as far as the cloud need not be asked: what a network's or a volume
-// type's name means there, and which flavor fits, Check finds out.
+// Outline describes the VM without a request to the cloud. It does not resolve names of networks and
+// volume types, and
+// chooses no flavor; Check does.
 func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
 	m, err := machineOf(def, p.opts)
 	if err != nil {
@@ -19,9 +20,9 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 	}
 	o := targets.NewOutline(def)
 	o.Place, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
-	o.GuestAgent = def.GuestAgent() // Nova gives the channel on any hardware
-	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's own"), []string{tag(def.VM)}
-	items, _ := inscriptions(def.VM)
+	o.GuestAgent = def.GuestAgent() // Nova adds the channel to any hardware
+	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's default"), []string{imageTag(def.VM)}
+	items, _ := tagMetadata(def.VM)
 	for _, key := range slices.Sorted(maps.Keys(items)) {
 		if strings.HasPrefix(key, tagKey) {
 			o.Tags = append(o.Tags, key+"="+items[key])
@@ -40,15 +41,15 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 			Network: cmp.Or(p.opts.Maps.Network(n.Network).To, p.opts.Network),
 		}
 		if p.opts.MACs == newMACs {
-			card.MAC = "of the cloud's choice"
+			card.MAC = "chosen by the cloud"
 		}
 		o.Cards = append(o.Cards, card)
 	}
 	return o, nil
 }
 
-// outlineDisk is a disk's volume, or its image where there are none. Nova gives a disk the ID of its volume
-// as serial number.
+// outlineDisk describes a disk's volume, or its image with boot=image. Nova uses the ID of the volume
+// as the serial number.
 func (p *Place) outlineDisk(def targets.Definition, m *machine, i int) targets.OutlineDisk {
 	d := def.VM.Disks[i]
 	out := targets.OutlineDisk{Key: d.Key, Bus: m.bus, Size: d.Capacity, As: volumeName(m.name, i)}

@@ -16,20 +16,21 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// portName tells the cards of a VM apart.
+// portName returns the name of the i-th card's port.
 func (w *delivery) portName(i int) string { return fmt.Sprintf("%s-net%d", w.machine.name, i) }
 
-// A portMaker makes the ports of a VM's cards.
+// portMaker creates the ports of a VM's cards.
 type portMaker struct{ *delivery }
 
-// makePorts gives each card a port, and removes those of an earlier delivery that are none of them.
+// makePorts creates a port for each card, or reuses it, and sets w.ports. It removes other ports of
+// earlier deliveries.
 func (w portMaker) makePorts(ctx context.Context) error {
 	there, err := w.finder.portsOf(ctx, w.session, w.VM)
 	if err != nil {
 		return err
 	}
 	for i, card := range w.VM.NICs {
-		at := slices.IndexFunc(there, func(p ports.Port) bool { return w.suits(p, i) })
+		at := slices.IndexFunc(there, func(p ports.Port) bool { return w.matchesCard(p, i) })
 		if at >= 0 {
 			w.ports = append(w.ports, there[at])
 			there = slices.Delete(there, at, at+1)
@@ -49,17 +50,19 @@ func (w portMaker) makePorts(ctx context.Context) error {
 	return nil
 }
 
-// suits reports whether a port of ours is the one of a card.
-func (w portMaker) suits(p ports.Port, i int) bool {
+// matchesCard reports whether p, which has the VM's mark, is a suitable port for the i-th card.
+func (w portMaker) matchesCard(p ports.Port, i int) bool {
 	card := w.VM.NICs[i]
 	return p.Name == w.portName(i) && p.NetworkID == w.nets[i].ID && p.AdminStateUp != card.LinkDown() &&
 		(w.opts.MACs == newMACs || strings.EqualFold(p.MACAddress, card.MAC))
 }
 
-// makePort makes one. Of an answer that was lost it finds out what it was.
+// makePort creates the port of the i-th card. After a lost answer it looks for the port before it tries
+// again. If a fixed
+// address is taken, it creates the port without that address and adds a warning.
 func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (ports.Port, error) {
 	card := w.VM.NICs[i]
-	fixed, err := w.fixed(ctx, card, on)
+	fixed, err := w.fixedAddresses(ctx, card, on)
 	if err != nil {
 		return ports.Port{}, err
 	}
@@ -69,23 +72,23 @@ func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (po
 		case err == nil:
 			return port, nil
 		case fault.Is(err, fault.Conflict) && len(fixed) > 0 && strings.Contains(err.Error(), "IpAddress"):
-			w.warn("address", "see who has it: openstack port list --fixed-ip ip-address="+fixed[0].IPAddress,
+			w.warn("address", "find its owner: openstack port list --fixed-ip ip-address="+fixed[0].IPAddress,
 				"an address of card %s is taken on network %s: %s", card.MAC, fault.Line(on.Name), err.Error())
 			fixed = nil
 			continue
 		case fault.Is(err, fault.Denied):
-			return port, fault.New(fault.Denied, "%w", err).WithHint("who does not own network %s may not choose addresses on it: "+
-				"take one of the project's with network=, have the role admin, or leave the MAC with mac=new", fault.Line(on.Name))
-		case !fault.Is(err, fault.Conflict) && (!passes(err) || try == createTries):
+			return port, fault.New(fault.Denied, "%w", err).WithHint("only the owner of network %s may choose addresses on it: "+
+				"use a network of the project with network=, use the role admin, or use a new MAC with mac=new", fault.Line(on.Name))
+		case !fault.Is(err, fault.Conflict) && (!isTemporary(err) || try == createTries):
 			return port, err
 		}
 		there, look := w.lookForPort(ctx, i)
 		if look != nil || there != nil {
-			return deref(there), look
+			return portValue(there), look
 		}
 		if fault.Is(err, fault.Conflict) {
 			return port, fault.New(fault.Conflict, "the address is taken on network %s: %w", fault.Line(on.Name), err).
-				WithHint("see who has it: openstack%s port list --mac-address %s; or leave it with mac=new", w.cloud.option(), card.MAC)
+				WithHint("find its owner: openstack%s port list --mac-address %s; or use a new one with mac=new", w.cloud.cloudOption(), card.MAC)
 		}
 		if err := w.cloud.wait(ctx, pause); err != nil {
 			return port, err
@@ -93,16 +96,18 @@ func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (po
 	}
 }
 
-func deref(p *ports.Port) ports.Port {
+// portValue returns *p, or the zero Port if p is nil.
+func portValue(p *ports.Port) ports.Port {
 	if p == nil {
 		return ports.Port{}
 	}
 	return *p
 }
 
-// createTries is how often something is asked for whose answer is lost.
+// createTries is the maximum number of attempts to create an object whose answers are lost.
 const createTries = 10
 
+// createPort sends one request for the i-th card's port.
 func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, fixed []ports.IP) (ports.Port, error) {
 	card := w.VM.NICs[i]
 	o := ports.CreateOpts{
@@ -115,7 +120,7 @@ func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, f
 		o.FixedIPs = fixed
 	}
 	var made ports.Port
-	err := w.cloud.once(ctx, "make a port on network "+fault.Line(on.Name), func(ctx context.Context) error {
+	err := w.cloud.callOnce(ctx, "make a port on network "+fault.Line(on.Name), func(ctx context.Context) error {
 		port, err := ports.Create(ctx, w.session.network, o).Extract()
 		if err == nil {
 			made = *port
@@ -125,24 +130,25 @@ func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, f
 	return made, err
 }
 
-// lookForPort finds a port that was made by a call whose answer was lost.
+// lookForPort returns the i-th card's port if an earlier call has created it, else nil.
 func (w portMaker) lookForPort(ctx context.Context, i int) (*ports.Port, error) {
 	there, err := w.finder.portsOf(ctx, w.session, w.VM)
-	if at := slices.IndexFunc(there, func(p ports.Port) bool { return w.suits(p, i) }); at >= 0 {
+	if at := slices.IndexFunc(there, func(p ports.Port) bool { return w.matchesCard(p, i) }); at >= 0 {
 		return &there[at], err
 	}
 	return nil, err
 }
 
-// fixed are the addresses of a card that fit a subnet of its network. Neutron lets none through that a port
-// does not have.
-func (w portMaker) fixed(ctx context.Context, card inventory.NIC, on networks.Network) ([]ports.IP, error) {
-	wanted := addresses(w.Definition, card)
+// fixedAddresses returns the static addresses of a card that are in a subnet of its network. It adds a
+// warning for each
+// other address, because Neutron drops packets with an address that the port does not have.
+func (w portMaker) fixedAddresses(ctx context.Context, card inventory.NIC, on networks.Network) ([]ports.IP, error) {
+	wanted := guestAddresses(w.Definition, card)
 	if len(wanted) == 0 {
 		return nil, nil
 	}
 	var list []subnets.Subnet
-	err := w.cloud.ask(ctx, "list subnets", func(ctx context.Context) error {
+	err := w.cloud.retryCall(ctx, "list subnets", func(ctx context.Context) error {
 		pages, err := subnets.List(w.session.network, subnets.ListOpts{NetworkID: on.ID}).AllPages(ctx)
 		if err != nil {
 			return err
@@ -160,8 +166,8 @@ func (w portMaker) fixed(ctx context.Context, card inventory.NIC, on networks.Ne
 			return err == nil && prefix.Contains(a)
 		})
 		if i < 0 {
-			w.warn("address", "give the guest another address, or the port this one: openstack port set --allowed-address ip-address="+a.String()+" PORT",
-				"the guest has address %v on card %s, which no subnet of network %s has: it gets no packets there", a, card.MAC, fault.Line(on.Name))
+			w.warn("address", "change the guest's address, or allow it on the port: openstack port set --allowed-address ip-address="+a.String()+" PORT",
+				"the guest has address %v on card %s, which is in no subnet of network %s: it receives no packets there", a, card.MAC, fault.Line(on.Name))
 			continue
 		}
 		fit = append(fit, ports.IP{SubnetID: list[i].ID, IPAddress: a.String()})
@@ -169,8 +175,8 @@ func (w portMaker) fixed(ctx context.Context, card inventory.NIC, on networks.Ne
 	return fit, nil
 }
 
-// addresses returns the static addresses that the guest has configured for a card.
-func addresses(def targets.Definition, card inventory.NIC) (all []netip.Addr) {
+// guestAddresses returns the static addresses that the guest has configured for a card.
+func guestAddresses(def targets.Definition, card inventory.NIC) (all []netip.Addr) {
 	for _, s := range targets.StaticAddresses(def.VM, def.Guest) {
 		if strings.EqualFold(s.MAC, card.MAC) {
 			all = append(all, s.Addresses...)

@@ -11,9 +11,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// createServer sends one request for the server and sets w.server. The server gets the ports in the
+// order of the cards.
+// The networks are "none" if there are no cards; otherwise Nova would add one.
 func (w *starter) createServer(ctx context.Context) error {
-	metadata, _ := inscriptions(w.VM)
-	maps.Copy(metadata, mark(w.VM))
+	metadata, _ := tagMetadata(w.VM)
+	maps.Copy(metadata, sourceMetadata(w.VM))
 	o := servers.CreateOpts{
 		Name: w.machine.name, FlavorRef: w.flavor.ID, AvailabilityZone: w.opts.AvailabilityZone, Metadata: metadata, Networks: "none",
 	}
@@ -27,9 +30,9 @@ func (w *starter) createServer(ctx context.Context) error {
 	if w.opts.Boot == fromImage {
 		o.ImageRef = w.record
 	} else {
-		o.BlockDevice = w.devices()
+		o.BlockDevice = w.blockDevices()
 	}
-	return w.cloud.once(ctx, "make a server", func(ctx context.Context) error {
+	return w.cloud.callOnce(ctx, "make a server", func(ctx context.Context) error {
 		made, err := servers.Create(ctx, w.session.compute, o, nil).Extract()
 		if err == nil {
 			w.server = made.ID
@@ -38,8 +41,8 @@ func (w *starter) createServer(ctx context.Context) error {
 	})
 }
 
-// devices are the volumes, the one to boot from first.
-func (w *starter) devices() []servers.BlockDevice {
+// blockDevices returns the volumes, the boot volume first.
+func (w *starter) blockDevices() []servers.BlockDevice {
 	device := func(id string, index int) servers.BlockDevice {
 		return servers.BlockDevice{
 			SourceType: servers.SourceVolume, DestinationType: servers.DestinationVolume, UUID: id,
@@ -55,7 +58,7 @@ func (w *starter) devices() []servers.BlockDevice {
 	return all
 }
 
-// lookForServer finds one that was made by a call whose answer was lost.
+// lookForServer sets w.server if an earlier call has created it.
 func (w *starter) lookForServer(ctx context.Context) error {
 	list, err := w.finder.serversOf(ctx, w.session, w.VM)
 	if len(list) > 0 {
@@ -64,17 +67,19 @@ func (w *starter) lookForServer(ctx context.Context) error {
 	return err
 }
 
+// readServer reads the server's state.
 func (w *starter) readServer(ctx context.Context) (s *servers.Server, err error) {
-	err = w.cloud.ask(ctx, "look at a server", func(ctx context.Context) error {
+	err = w.cloud.retryCall(ctx, "read a server", func(ctx context.Context) error {
 		s, err = servers.Get(ctx, w.session.compute, w.server).Extract()
 		return err
 	})
 	return s, err
 }
 
-// powerOn has Nova start a server that is off. One that it starts just now is busy, and is looked at again.
+// powerOn starts a server that is off. A conflict means that the server changes its state; the caller
+// reads it again.
 func (w *starter) powerOn(ctx context.Context) error {
-	err := w.cloud.ask(ctx, "start a server", func(ctx context.Context) error {
+	err := w.cloud.retryCall(ctx, "start a server", func(ctx context.Context) error {
 		return servers.Start(ctx, w.session.compute, w.server).ExtractErr()
 	})
 	if fault.Is(err, fault.Conflict) {
@@ -83,7 +88,9 @@ func (w *starter) powerOn(ctx context.Context) error {
 	return err
 }
 
-// clearServer deletes a server that never ran, and waits until what it is made of is free.
+// clearServer deletes a server that never ran, and waits until its volumes and ports are free. The
+// error is
+// fault.Transient if the server exists after shortWait polls.
 func (w *starter) clearServer(ctx context.Context, id string) error {
 	for range shortWait {
 		list, err := w.finder.serversOf(ctx, w.session, w.VM)
@@ -92,7 +99,7 @@ func (w *starter) clearServer(ctx context.Context, id string) error {
 		}
 		at := slices.IndexFunc(list, func(s servers.Server) bool { return s.ID == id })
 		if at < 0 {
-			return w.freed(ctx, id)
+			return w.waitVolumesFree(ctx, id)
 		}
 		if err := w.remover.removeServer(ctx, w.session, list[at]); err != nil {
 			return err
@@ -101,18 +108,20 @@ func (w *starter) clearServer(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return fault.New(fault.Transient, "server %s does not go away", id).WithHint("openstack%s server delete --force %s", w.cloud.option(), id)
+	return fault.New(fault.Transient, "server %s still exists after its deletion", id).WithHint("openstack%s server delete --force %s", w.cloud.cloudOption(), id)
 }
 
-// freed waits until no volume is a server's any more: Cinder is told when Nova is through.
-func (w *starter) freed(ctx context.Context, server string) error {
+// waitVolumesFree waits until no volume is attached to the server. Nova detaches volumes after it has
+// deleted the server.
+// The error is fault.Transient after shortWait polls.
+func (w *starter) waitVolumesFree(ctx context.Context, server string) error {
 	for range shortWait {
 		list, err := w.finder.volumesOf(ctx, w.session, w.VM)
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(list, func(v volumes.Volume) bool {
-			return moving(v.Status) || len(v.Attachments) > 0 && v.Attachments[0].ServerID == server
+			return isChanging(v.Status) || len(v.Attachments) > 0 && v.Attachments[0].ServerID == server
 		}) {
 			return nil
 		}
@@ -120,5 +129,5 @@ func (w *starter) freed(ctx context.Context, server string) error {
 			return err
 		}
 	}
-	return fault.New(fault.Transient, "volumes are still those of server %s", server).WithHint("look at them: openstack%s volume list", w.cloud.option())
+	return fault.New(fault.Transient, "volumes are still attached to server %s", server).WithHint("list them: openstack%s volume list", w.cloud.cloudOption())
 }

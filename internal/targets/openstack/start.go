@@ -14,20 +14,23 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Start makes the server of what was delivered, once, or powers on the one that it made before, and returns
-// when it is active. A server that Nova could not bring up is removed again: it has the volumes and ports, and
-// would be in the way of the next.
+// Start creates the server from the delivered parts, or powers on the server that it has created
+// before, and waits
+// until it is active. It removes a server that Nova could not start, because its attached volumes and
+// ports would
+// block the next attempt.
 func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	d, err := newDelivery(ctx, p.chooser(), platform.Delivery{Definition: def})
+	d, err := newDelivery(ctx, p.newChooser(), platform.Delivery{Definition: def})
 	if err != nil {
 		return targets.Started{}, err
 	}
 	w := &starter{delivery: d}
-	there, err := d.finder.find(ctx, w.session, def.VM)
+	there, err := d.finder.findParts(ctx, w.session, def.VM)
 	if err != nil {
 		return targets.Started{}, err
 	}
-	for _, step := range []func(context.Context, *found) error{w.recall, w.findServer, w.makeServer} {
+	// A server from an earlier call of Start is reused.
+	for _, step := range []func(context.Context, *found) error{w.loadDelivered, w.findServer, w.makeServer} {
 		if err := step(ctx, there); err != nil {
 			return targets.Started{}, err
 		}
@@ -35,35 +38,36 @@ func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Star
 	if err := w.awaitServer(ctx); err != nil {
 		return targets.Started{}, err
 	}
-	return targets.Started{Console: "openstack" + p.cloud.option() + " console url show " + w.server}, nil
+	return targets.Started{Console: "openstack" + p.cloud.cloudOption() + " console url show " + w.server}, nil
 }
 
-// A starter makes or powers on the server of one VM. It is not safe for concurrent use.
+// starter creates or powers on the server of one VM. It is not safe for concurrent use.
 type starter struct {
 	*delivery
-	server string // ID; empty until there is one
+	server string // ID; empty until the server exists
 }
 
-// recall takes what was delivered for what the server is made of. What a server of somebody else's has may
-// run already: the command that makes one is printed.
-func (w *starter) recall(ctx context.Context, there *found) error {
-	id, of := there.record()
+// loadDelivered finds the delivered parts. A part that a foreign server uses is fault.Conflict: the
+// user may have created
+// the server with the command in the receipt.
+func (w *starter) loadDelivered(ctx context.Context, there *found) error {
+	id, of := there.completedRecord()
 	if id == "" {
 		if err := w.finder.checkNames(ctx, w.session, w.VM, w.machine.name); err != nil {
 			return err
 		}
-		return fault.New(fault.NotFound, "there is nothing of VM %s on %s that a server could be made of", w.VM.Name, w.cloud.name).
-			WithHint("see what there is: openstack%s volume list --property %s=%s", w.cloud.option(), sourceKey, identity(w.VM))
+		return fault.New(fault.NotFound, "VM %s has not been delivered to %s", w.VM.Name, w.cloud.name).
+			WithHint("list its volumes: openstack%s volume list --property %s=%s", w.cloud.cloudOption(), sourceKey, sourceID(w.VM))
 	}
 	if of != w.contents {
-		return w.outdated(id)
+		return w.outdatedError(id)
 	}
 	use := func(what, name, server string) error {
 		if server == "" || slices.ContainsFunc(there.servers, func(s servers.Server) bool { return s.ID == server }) {
 			return nil
 		}
 		return fault.New(fault.Conflict, "%s %s is in use by server %s, which decamp did not make", what, fault.Line(name), fault.Line(server)).
-			WithHint("if that one is the VM, it was started by hand, and nothing is left to do: openstack%s server show %s", w.cloud.option(), fault.Quote(server))
+			WithHint("if that server is the VM, it was started by hand, and no action is needed: openstack%s server show %s", w.cloud.cloudOption(), fault.Quote(server))
 	}
 	for _, v := range there.volumes {
 		for _, a := range v.Attachments {
@@ -77,16 +81,16 @@ func (w *starter) recall(ctx context.Context, there *found) error {
 			return err
 		}
 	}
-	return w.adopt(there, id)
+	return w.adoptFound(there, id)
 }
 
-// stillborn reports whether Nova could not bring a server up, and no guest ever wrote to its disks.
-func stillborn(s servers.Server) bool { return s.Status == "ERROR" && s.LaunchedAt.IsZero() }
+// neverRan reports whether Nova could not start a server, so that no guest has written to its disks.
+func neverRan(s servers.Server) bool { return s.Status == "ERROR" && s.LaunchedAt.IsZero() }
 
-// findServer takes the server that there is, and removes what a Start that was cut off left of one.
+// findServer sets w.server to the existing server, and removes servers that never ran.
 func (w *starter) findServer(ctx context.Context, there *found) error {
 	for _, s := range there.servers {
-		if stillborn(s) {
+		if neverRan(s) {
 			if err := w.clearServer(ctx, s.ID); err != nil {
 				return err
 			}
@@ -97,14 +101,15 @@ func (w *starter) findServer(ctx context.Context, there *found) error {
 	return nil
 }
 
-// makeServer makes one, if there is none. Of an answer that was lost it finds out what it was.
+// makeServer creates the server unless it exists. After a lost answer it looks for the server before it
+// tries again.
 func (w *starter) makeServer(ctx context.Context, _ *found) error {
 	for try := 1; w.server == ""; try++ {
 		err := w.createServer(ctx)
 		if err == nil {
 			return nil
 		}
-		if !passes(err) || try == createTries {
+		if !isTemporary(err) || try == createTries {
 			return err
 		}
 		if err := w.lookForServer(ctx); err != nil || w.server != "" {
@@ -117,12 +122,12 @@ func (w *starter) makeServer(ctx context.Context, _ *found) error {
 	return nil
 }
 
-// wake is what makes servers active again that somebody put to rest, by status.
-var wake = map[string]string{
+// resumeCommands contains the command that resumes a server, by its status.
+var resumeCommands = map[string]string{
 	"PAUSED": "unpause", "SUSPENDED": "resume", "SHELVED": "unshelve", "SHELVED_OFFLOADED": "unshelve", "RESCUE": "unrescue",
 }
 
-// awaitServer waits until the server runs. One that is off is powered on.
+// awaitServer waits until the server is active. It powers on a server that is off, once.
 func (w *starter) awaitServer(ctx context.Context) error {
 	ordered := false
 	for range shortWait {
@@ -134,13 +139,13 @@ func (w *starter) awaitServer(ctx context.Context) error {
 		case s.Status == "ACTIVE":
 			return nil
 		case s.Status == "ERROR":
-			return w.failed(ctx, *s)
+			return w.serverError(ctx, *s)
 		case s.Status == "SHUTOFF" && !ordered:
 			ordered = true
 			err = w.powerOn(ctx)
-		case wake[s.Status] != "":
+		case resumeCommands[s.Status] != "":
 			return fault.New(fault.Conflict, "server %s is %s", s.ID, s.Status).
-				WithHint("who put it to rest decides: openstack%s server %s %s", w.cloud.option(), wake[s.Status], s.ID)
+				WithHint("if it should run: openstack%s server %s %s", w.cloud.cloudOption(), resumeCommands[s.Status], s.ID)
 		}
 		if err != nil {
 			return err
@@ -149,22 +154,24 @@ func (w *starter) awaitServer(ctx context.Context) error {
 			return err
 		}
 	}
-	return fault.New(fault.Conflict, "server %s does not get active", w.server).WithHint("look at it: openstack%s server show %s", w.cloud.option(), w.server)
+	return fault.New(fault.Conflict, "server %s does not become active", w.server).WithHint("check its state: openstack%s server show %s", w.cloud.cloudOption(), w.server)
 }
 
-// failed is what becomes of a server in ERROR. One that ran before stays: with boot=image the guest's disk is its.
-// What it is made of stays. The address cannot name another flavor now: it would be that of another run.
-func (w *starter) failed(ctx context.Context, s servers.Server) error {
-	if !stillborn(s) {
-		return fault.New(fault.Conflict, "server %s ran, and has an error now: %s", s.ID, fault.Line(s.Fault.Message)).
-			WithHint("if nothing else is wrong: openstack%s server reboot --hard %s", w.cloud.option(), s.ID)
+// serverError returns the error of a server in the status ERROR. It removes the server if it never ran.
+// A server that ran
+// stays, because with boot=image it contains the only copy of the guest's disk. The delivered parts
+// stay.
+func (w *starter) serverError(ctx context.Context, s servers.Server) error {
+	if !neverRan(s) {
+		return fault.New(fault.Conflict, "server %s has run before, and has an error: %s", s.ID, fault.Line(s.Fault.Message)).
+			WithHint("restart it: openstack%s server reboot --hard %s", w.cloud.cloudOption(), s.ID)
 	}
 	kind := fault.Transient
 	if strings.Contains(s.Fault.Message, "No valid host") {
 		kind = fault.Full
 	}
-	why := fault.New(kind, "Nova could not start server %s, which is removed again: %s", s.ID, fault.Line(s.Fault.Message)).
-		WithHint("have room made for it; or make it by hand, with another flavor or zone: %s", w.command())
+	why := fault.New(kind, "Nova could not start server %s, which has been removed: %s", s.ID, fault.Line(s.Fault.Message)).
+		WithHint("free resources; or create it with another flavor or zone: %s", w.createCommand())
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	if err := w.clearServer(late, s.ID); err != nil {

@@ -56,7 +56,7 @@ func TestStartMakesTheServerOnce(t *testing.T) {
 		t.Errorf("consoles %q and %q", first.Console, again.Console)
 	}
 	v := cloud.Volumes()
-	if s.Flavor != "v2" || !slices.Equal(s.Volumes, []string{v[0].ID, v[1].ID}) || len(s.Ports) != 1 || s.Metadata[sourceKey] != identity(d.VM) {
+	if s.Flavor != "v2" || !slices.Equal(s.Volumes, []string{v[0].ID, v[1].ID}) || len(s.Ports) != 1 || s.Metadata[sourceKey] != sourceID(d.VM) {
 		t.Errorf("made of %+v", s)
 	}
 }

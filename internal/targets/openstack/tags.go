@@ -9,24 +9,26 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// The metadata of the record, and of the server, that the VM's tags and custom attributes are in. They are
-// no tags of Nova's: those have 60 characters and are for newer clouds only (microversion 2.26), and
-// volumes have none.
+// Prefixes of the keys for the VM's tags and custom attributes, in the metadata of the record and of the server.
+// Nova's tags are not used: they have at most 60 characters and require microversion 2.26, and volumes
+// have none.
 const (
-	tagKey       = "decamp_tag_"       // with the category behind it
-	attributeKey = "decamp_attribute_" // with the name behind it
+	tagKey       = "decamp_tag_"       // followed by the category
+	attributeKey = "decamp_attribute_" // followed by the attribute's name
 )
 
-// maxItems is how many of them there are at most: Nova and Glance have 128 for all (quotas metadata_items,
-// image_property_quota), and what is ours and the hardware's takes some thirty.
+// maxItems is the maximum number of metadata items for tags and attributes. Nova and Glance allow 128
+// items in total
+// (quotas metadata_items, image_property_quota); marks and hardware use about thirty.
 const maxItems = 80
 
-// keyWords are what both services take in keys.
+// keyWords is the alphabet of keys that both services accept.
 var keyWords = targets.Alphabet{Upper: true, Signs: "_.", Most: 120}
 
-// inscriptions are tags and attributes as metadata: decamp_tag_env=prod. A key has one value, so a further
-// tag of a category has a number in its key. left is how many are cut, or are not in it.
-func inscriptions(vm *inventory.VM) (items map[string]string, left int) {
+// tagMetadata returns the tags and attributes as metadata, such as decamp_tag_env=prod. A key has one
+// value, so the keys
+// of further tags of a category end in a number. left counts the items that are cut or omitted.
+func tagMetadata(vm *inventory.VM) (items map[string]string, left int) {
 	items = map[string]string{}
 	taken := map[string]bool{}
 	add := func(key, value string) {
@@ -34,7 +36,7 @@ func inscriptions(vm *inventory.VM) (items map[string]string, left int) {
 			left++
 		}
 		if len(items) < maxItems {
-			items[targets.Unused(key, "_", taken)] = text(value)
+			items[targets.Unused(key, "_", taken)] = toText(value)
 		}
 	}
 	for _, t := range vm.Tags {
@@ -46,11 +48,11 @@ func inscriptions(vm *inventory.VM) (items map[string]string, left int) {
 	return items, left
 }
 
-// tags warns of what is not in the metadata as it was.
-func (b *builder) tags() error {
-	if _, left := inscriptions(b.vm); left > 0 {
-		b.warn("tags", "nothing, unless somebody needs them: vm.json of the folder it was staged in has them all",
-			"%d of its tags and attributes are cut, or are not in the metadata, which have room for %d of %d characters", left, maxItems, maxText)
+// warnLostTags adds a warning if the metadata cannot contain all tags and attributes.
+func (b *builder) warnLostTags() error {
+	if _, left := tagMetadata(b.vm); left > 0 {
+		b.warn("tags", "no action is needed: vm.json in its staging folder contains all of them",
+			"%d of its tags and attributes are cut, or are not in the metadata, which can contain %d of %d characters", left, maxItems, maxText)
 	}
 	return nil
 }

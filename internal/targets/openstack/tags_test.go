@@ -78,7 +78,7 @@ func FuzzInscriptions(f *testing.F) {
 			}
 			vm.Attributes = map[string]string{a: b, b: a, strings.ToLower(a): a}
 		})
-		items, _ := inscriptions(vm)
+		items, _ := tagMetadata(vm)
 		if len(items) != len(vm.Tags)+len(vm.Attributes) {
 			t.Errorf("%q for %q and %q", items, vm.Tags, vm.Attributes)
 		}

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// volumeTries is how often a volume is made that ends with an error.
+	// volumeTries is the maximum number of volumes that end in an error.
 	volumeTries = 2
 
-	// longCopy is how often a volume is asked after while Cinder fills it: for a day.
+	// longCopy is the number of polls while Cinder fills a volume: one day.
 	longCopy = 24 * 720
 
-	// shortWait is how often something is asked after that should take minutes: for an hour.
+	// shortWait is the number of polls for operations that take minutes: one hour.
 	shortWait = 720
 )
 
-// image is the stage's image of a disk.
-func (w *delivery) image(i int) targets.Image {
+// imageOf returns the staged image of the i-th disk, or the zero Image if it is missing.
+func (w *delivery) imageOf(i int) targets.Image {
 	at := slices.IndexFunc(w.Images, func(img targets.Image) bool { return img.Key == w.VM.Disks[i].Key })
 	if at < 0 {
 		return targets.Image{}
@@ -33,29 +33,31 @@ func (w *delivery) image(i int) targets.Image {
 	return w.Images[at]
 }
 
-// volume makes the volume of a disk, or finds it, and returns its ID.
-func (w *delivery) volume(ctx context.Context, i int) (string, error) {
+// ensureVolume creates or finds the volume of the i-th disk, and returns its ID. It uploads the image
+// only if there is no
+// usable volume. It fails after volumeTries volumes have ended in an error.
+func (w *delivery) ensureVolume(ctx context.Context, i int) (string, error) {
 	failed, uploaded := 0, ""
 	for try := 1; ; try++ {
-		v, bad, err := w.settle(ctx, i)
+		v, bad, err := w.settleVolumes(ctx, i)
 		if err != nil {
 			return "", err
 		}
 		if v != nil {
-			return v.ID, w.ready(ctx, *v, i)
+			return v.ID, w.finishVolume(ctx, *v, i)
 		}
 		if failed += bad; failed >= volumeTries || try > createTries {
-			return "", fault.New(fault.Transient, "Cinder made no volume of %d GiB", gibibytes(w.VM.Disks[i].Capacity)).
-				WithHint("see what it says: openstack%s volume message list; another type may have room: volumeType=TYPE", w.cloud.option())
+			return "", fault.New(fault.Transient, "Cinder created no volume of %d GiB", gibibytes(w.VM.Disks[i].Capacity)).
+				WithHint("find the cause: openstack%s volume message list; another type may have space: volumeType=TYPE", w.cloud.cloudOption())
 		}
 		if uploaded == "" {
-			if uploaded, err = (imageSender{w}).upload(ctx, i); err != nil {
+			if uploaded, err = (imageSender{w}).uploadVerified(ctx, i); err != nil {
 				return "", fmt.Errorf("upload: %w", err)
 			}
 		}
-		if err := w.createVolume(ctx, i, uploaded); err != nil && !passes(err) {
+		if err := w.createVolume(ctx, i, uploaded); err != nil && !isTemporary(err) {
 			return "", err
-		} else if err != nil { // it may be there: Cinder's databases do not show it at once
+		} else if err != nil { // it may exist: Cinder does not list new volumes at once
 			if err := w.cloud.wait(ctx, pause); err != nil {
 				return "", err
 			}
@@ -63,10 +65,11 @@ func (w *delivery) volume(ctx context.Context, i int) (string, error) {
 	}
 }
 
-// volumeName is the name of a disk's volume, and of its image.
+// volumeName returns the name of the volume of a VM's i-th disk, and of its image.
 func volumeName(vm string, i int) string { return fmt.Sprintf("%s-disk%d", vm, max(i, 0)) }
 
-// volumeType is that of the i-th disk's volume; of the one that there is without disks it is the usual.
+// volumeType returns the type of the i-th disk's volume. i is -1 for the empty volume of a VM without
+// disks.
 func (w *delivery) volumeType(i int) string {
 	if i < 0 {
 		return w.opts.VolumeType
@@ -74,24 +77,26 @@ func (w *delivery) volumeType(i int) string {
 	return w.opts.volumeType(w.VM.Disks[i])
 }
 
-// createVolume asks for one, once.
+// createVolume sends one request for the i-th disk's volume.
 func (w *delivery) createVolume(ctx context.Context, i int, image string) error {
 	o := volumes.CreateOpts{
-		Name: volumeName(w.machine.name, i), Description: description(w.VM), Size: 1, ImageID: image,
-		VolumeType: w.volumeType(i), AvailabilityZone: w.zone, Metadata: w.metadata(i),
+		Name: volumeName(w.machine.name, i), Description: volumeDescription(w.VM), Size: 1, ImageID: image,
+		VolumeType: w.volumeType(i), AvailabilityZone: w.zone, Metadata: w.partMetadata(i),
 	}
 	if i >= 0 {
 		o.Size = gibibytes(w.VM.Disks[i].Capacity)
 	}
-	return w.cloud.once(ctx, "make a volume", func(ctx context.Context) error {
+	return w.cloud.callOnce(ctx, "make a volume", func(ctx context.Context) error {
 		_, err := volumes.Create(ctx, w.session.volume, o, nil).Extract()
 		return err
 	})
 }
 
-// settle waits until what there is of a disk's volumes is ready, and returns the one to go on with, nil if
-// there is none. Others are deleted; bad says how many of those had an error.
-func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad int, err error) {
+// settleVolumes waits until no volume of the i-th disk changes its state, and returns the usable one,
+// or nil. A volume is
+// usable if it is available and was created from the same plan. All others are deleted; bad counts
+// those with an error.
+func (w *delivery) settleVolumes(ctx context.Context, i int) (v *volumes.Volume, bad int, err error) {
 	seen := map[string]bool{}
 	for look := 0; ; look++ {
 		list, err := w.finder.volumesOf(ctx, w.session, w.VM)
@@ -106,9 +111,9 @@ func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad in
 				continue
 			}
 			switch {
-			case moving(each.Status):
+			case isChanging(each.Status):
 				busy = true
-			case v == nil && each.Status == "available" && each.Metadata[planKey] == w.plan(i):
+			case v == nil && each.Status == "available" && each.Metadata[planKey] == w.planHash(i):
 				v = &each
 			default:
 				if strings.HasPrefix(each.Status, "error") && !seen[each.ID] {
@@ -124,7 +129,7 @@ func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad in
 			return v, bad, nil
 		}
 		if look == longCopy {
-			return nil, bad, fault.New(fault.Transient, "a volume does not get ready").WithHint("look at it: openstack%s volume list", w.cloud.option())
+			return nil, bad, fault.New(fault.Transient, "a volume does not become available").WithHint("check its state: openstack%s volume list", w.cloud.cloudOption())
 		}
 		if err := w.cloud.wait(ctx, poll); err != nil {
 			return nil, bad, err
@@ -132,15 +137,17 @@ func (w *delivery) settle(ctx context.Context, i int) (v *volumes.Volume, bad in
 	}
 }
 
-// moving reports whether a volume is on its way to another status.
-func moving(status string) bool {
+// isChanging reports whether a volume is in a transient status.
+func isChanging(status string) bool {
 	return slices.Contains([]string{"creating", "downloading", "deleting", "uploading", "detaching", "attaching", "retyping", "backing-up", "restoring-backup"}, status)
 }
 
-// ready gives a volume what Cinder did not take from its image, and deletes that.
-func (w *delivery) ready(ctx context.Context, v volumes.Volume, i int) error {
+// finishVolume sets the properties that Cinder did not copy from the image, and deletes the image. On
+// Ceph the volume may
+// depend on the image; then the image stays, and a warning is added.
+func (w *delivery) finishVolume(ctx context.Context, v volumes.Volume, i int) error {
 	if i == w.machine.boot {
-		if err := w.bootable(ctx, v); err != nil {
+		if err := w.makeBootable(ctx, v); err != nil {
 			return err
 		}
 	}
@@ -149,13 +156,13 @@ func (w *delivery) ready(ctx context.Context, v volumes.Volume, i int) error {
 		return err
 	}
 	for _, img := range there {
-		if i >= 0 && properties(img)[diskKey] != fmt.Sprint(w.VM.Disks[i].Key) {
+		if i >= 0 && textProperties(img)[diskKey] != fmt.Sprint(w.VM.Disks[i].Key) {
 			continue
 		}
 		err := w.remover.removeImage(ctx, w.session, img.ID)
-		if fault.Is(err, fault.Conflict) { // its volume is a clone of it, as on Ceph
-			w.warn("image-kept", "leave it as long as the volume is there; after that: openstack image delete "+img.ID,
-				"image %s stays: the volume of disk %d was made of it and needs it", img.ID, i)
+		if fault.Is(err, fault.Conflict) { // the volume is a clone of the image, as on Ceph
+			w.warn("image-kept", "keep it as long as the volume exists; after that: openstack image delete "+img.ID,
+				"image %s stays: the volume of disk %d depends on it", img.ID, i)
 			err = nil
 		}
 		if err != nil {
@@ -165,10 +172,10 @@ func (w *delivery) ready(ctx context.Context, v volumes.Volume, i int) error {
 	return nil
 }
 
-// bootable sees to it that Nova boots from the volume, with the right hardware.
-func (w *delivery) bootable(ctx context.Context, v volumes.Volume) error {
+// makeBootable marks the volume as bootable and sets the properties for Nova.
+func (w *delivery) makeBootable(ctx context.Context, v volumes.Volume) error {
 	if v.Bootable != "true" {
-		err := w.cloud.ask(ctx, "make a volume bootable", func(ctx context.Context) error {
+		err := w.cloud.retryCall(ctx, "make a volume bootable", func(ctx context.Context) error {
 			return volumes.SetBootable(ctx, w.session.volume, v.ID, volumes.BootableOpts{Bootable: true}).ExtractErr()
 		})
 		if err != nil {
@@ -180,45 +187,46 @@ func (w *delivery) bootable(ctx context.Context, v volumes.Volume) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return w.cloud.ask(ctx, "say a volume's hardware", func(ctx context.Context) error {
+	return w.cloud.retryCall(ctx, "set a volume's properties", func(ctx context.Context) error {
 		return volumes.SetImageMetadata(ctx, w.session.volume, v.ID, volumes.ImageMetadataOpts{Metadata: lacking}).ExtractErr()
 	})
 }
 
-// complete makes the record of the volume that the VM boots from. Nova starts nothing without one, so a VM
-// without disks gets one that is empty.
-func (w *delivery) complete(ctx context.Context) error {
+// completeRecord marks the boot volume as the complete record. Nova creates no server without a volume
+// or image, so a VM
+// without disks gets an empty volume.
+func (w *delivery) completeRecord(ctx context.Context) error {
 	boot := w.machine.boot
 	if boot >= 0 {
 		w.record = w.volumes[boot]
 	} else {
-		id, err := w.blank(ctx)
+		id, err := w.createEmptyVolume(ctx)
 		if err != nil {
 			return err
 		}
 		w.record = id
 	}
-	m := w.metadata(boot)
+	m := w.partMetadata(boot)
 	m[completeKey] = w.contents
-	items, _ := inscriptions(w.VM)
+	items, _ := tagMetadata(w.VM)
 	maps.Copy(m, items)
-	return w.cloud.ask(ctx, "complete a volume", func(ctx context.Context) error {
+	return w.cloud.retryCall(ctx, "complete a volume", func(ctx context.Context) error {
 		return volumes.Update(ctx, w.session.volume, w.record, volumes.UpdateOpts{Metadata: m}).Err
 	})
 }
 
-// blank makes the volume of a VM without disks.
-func (w *delivery) blank(ctx context.Context) (string, error) {
-	w.warn("no-disks", "a volume costs little; delete it if nothing is to boot from it", "the VM has no disks, and gets an empty volume of 1 GiB: Nova makes no server without one")
+// createEmptyVolume creates or finds the volume of a VM without disks.
+func (w *delivery) createEmptyVolume(ctx context.Context) (string, error) {
+	w.warn("no-disks", "delete the volume if the VM boots from the network only and has been started", "the VM has no disks, and gets an empty volume of 1 GiB: Nova creates no server without a volume")
 	for try := 1; ; try++ {
-		v, _, err := w.settle(ctx, -1)
+		v, _, err := w.settleVolumes(ctx, -1)
 		if err != nil {
 			return "", err
 		}
 		if v != nil {
-			return v.ID, w.bootable(ctx, *v)
+			return v.ID, w.makeBootable(ctx, *v)
 		}
-		if err := w.createVolume(ctx, -1, ""); err != nil && (!passes(err) || try == createTries) {
+		if err := w.createVolume(ctx, -1, ""); err != nil && (!isTemporary(err) || try == createTries) {
 			return "", err
 		}
 	}

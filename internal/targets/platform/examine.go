@@ -12,38 +12,38 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// An Aspect is a side of a place that has to be right for any VM.
+// Aspect is a property of a platform that decamp doctor checks without a VM.
 type Aspect string
 
 const (
-	Login   Aspect = "login"   // it answers, is who it should be, and lets us in
-	Parts   Aspect = "parts"   // it has what VMs are made with, in a version that does
-	Storage Aspect = "storage" // there is where disks go, now and on their way
-	Network Aspect = "network" // there is what cards join
-	Rights  Aspect = "rights"  // the account may do all that a delivery does
-	Clock   Aspect = "clock"   // its clock and ours agree
+	Login   Aspect = "login"   // the platform answers, has the expected identity, and accepts the credentials
+	Parts   Aspect = "parts"   // the required software is installed in a supported version
+	Storage Aspect = "storage" // the storages for disks and uploads exist
+	Network Aspect = "network" // the networks that cards join exist
+	Rights  Aspect = "rights"  // the account has all privileges that a delivery requires
+	Clock   Aspect = "clock"   // the platform's clock agrees with the local clock
 )
 
-// A Look is what was seen of one thing of a place.
+// Look is the result of one check of a platform.
 type Look struct {
-	On   string // the thing, such as "storage local-lvm"; empty: the place
-	Seen string // how it is, if it is right
-	Err  error  // what Check would say of it; nil: it is right
-	Mild bool   // a VM is delivered all the same, and Err says what comes of that
+	On   string // the checked object, such as "storage local-lvm"; empty for the platform itself
+	Seen string // state of the object, if it passed the check
+	Err  error  // the error that Check would return; nil if the object passed
+	Mild bool   // Err does not prevent a delivery and describes the consequences
 }
 
-// An Examiner is a Place that can be looked at before there is a VM for it. It asks what Check asks, of all
-// that its address and its maps name, and changes nothing.
+// Examiner is a Place that can be checked without a VM. The checks cover all objects that the address
+// and
+// the maps name. They change nothing.
 type Examiner interface {
 	Place
 
-	// Examine looks at one aspect. There is nothing of the kind where it returns nothing. All but Login
-	// may rely on Login being right. It gives up on who does not answer sooner than Check, whose caller
-	// has hours.
+	// Examine checks one aspect and returns nothing if the platform has no such aspect. Aspects other than
+	// Login may assume that Login has passed. Timeouts are shorter than those of Check.
 	Examine(ctx context.Context, a Aspect) []Look
 }
 
-// Examine looks at one aspect of the place; at nothing, if the place is none that can be looked at.
+// Examine checks one aspect of the platform. It returns nil if the platform is no Examiner.
 func (t *Target) Examine(ctx context.Context, a Aspect) []Look {
 	e, ok := t.place.(Examiner)
 	if !ok {
@@ -52,7 +52,7 @@ func (t *Target) Examine(ctx context.Context, a Aspect) []Look {
 	return e.Examine(ctx, a)
 }
 
-// See is a Look at one thing, which is seen if there is no error.
+// See returns the result for one object. If seen is empty and err is nil, the state is "it is there".
 func See(on, seen string, err error) Look {
 	if err != nil {
 		return Look{On: on, Err: err}
@@ -60,7 +60,9 @@ func See(on, seen string, err error) Look {
 	return Look{On: on, Seen: cmp.Or(seen, "it is there")}
 }
 
-// Warned is a Look at one thing that is wrong if w is not nil, and no reason to refuse a VM.
+// Warned returns a passed result if w is nil, else one with the warning as an error that does not
+// prevent
+// a delivery.
 func Warned(on, seen string, w *inventory.Warning) Look {
 	if w == nil {
 		return See(on, seen, nil)
@@ -68,31 +70,33 @@ func Warned(on, seen string, w *inventory.Warning) Look {
 	return Look{On: on, Mild: true, Err: fault.New(fault.Conflict, "%s", w.Text).WithHint("%s", w.Remedy)}
 }
 
-// StandIn is a VM with one of all that maps name: a disk on each datastore, and a card on each network. The
-// first of both is on one without a name, and stands for all others. What patterns make of names is known
-// only once there are some.
+// StandIn returns an artificial VM for checks without a real one: a disk for each datastore and a card
+// for each
+// network that the map names. The first disk and the first card have an empty name and represent all
+// unmapped names. Targets of patterns are not covered if they depend on the matched name.
 func StandIn(m namemap.Map) *inventory.VM {
 	vm := &inventory.VM{Name: "decamp-doctor", CPUs: 1, MemoryMiB: 1, Firmware: inventory.BIOS}
-	for _, name := range named(m.Storages, m.Storages[namemap.Wildcard]) {
+	for _, name := range mappedNames(m.Storages, m.Storages[namemap.Wildcard]) {
 		d := inventory.Disk{Key: int32(2000 + len(vm.Disks)), Path: inventory.Path{Datastore: name}}
 		vm.Disks = append(vm.Disks, d)
 	}
-	for _, name := range named(m.Networks, m.Networks[namemap.Wildcard].To) {
+	for _, name := range mappedNames(m.Networks, m.Networks[namemap.Wildcard].To) {
 		vm.NICs = append(vm.NICs, inventory.NIC{Key: int32(4000 + len(vm.NICs)), Network: name})
 	}
 	return vm
 }
 
-// named are the keys of a map that are no patterns, in order. In front of them is "" for all others, unless
-// they become what their names say.
-func named[V any](m map[string]V, others string) (names []string) {
+// mappedNames returns the keys of a map in order, without patterns. The first element is "", for names
+// without
+// an entry, unless others contains the wildcard and so keeps those names.
+func mappedNames[V any](m map[string]V, others string) (names []string) {
 	if !strings.Contains(others, namemap.Wildcard) {
 		names = []string{""}
 	}
 	return append(names, slices.DeleteFunc(slices.Sorted(maps.Keys(m)), namemap.IsPattern)...)
 }
 
-// Cards names the network of a stand-in's card.
+// Cards returns the name of a card's network for results. The card is one of a stand-in.
 func Cards(card inventory.NIC) string {
 	if card.Network == "" {
 		return "networks"

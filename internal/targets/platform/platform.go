@@ -1,11 +1,11 @@
-// Package platform has the targets that take whole VMs: a hypervisor's API wants each image in one
-// piece, of a size that is known, and knows nothing of chunks that are proven one by one. So images
-// are copied, tried and verified in a folder of ours, the stage, and delivered at commit.
+// Package platform implements targets that take whole VMs: libvirt, Proxmox VE, OpenStack, KubeVirt.
+// Their APIs want each image in one piece with a known size, and have no operation for single chunks.
+// So images are copied, tested and verified in a local staging folder, and delivered at commit.
 //
-//	source -> stage (dir.Target: copy, resume, verify, trial) -> Place.Deliver -> the VM
+//	source -> staging folder (dir.Target: copy, resume, verify, trial boot) -> Place.Deliver -> the VM
 //
-// What is delivered is recorded in the VM's folder on the stage: vm.json says where it went, and the
-// manifests prove its bytes still.
+// The VM's folder in the staging folder keeps the record of the delivery: vm.json names the platform, and
+// the manifests contain the hashes of the delivered chunks.
 package platform
 
 import (
@@ -25,88 +25,92 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// A Place takes whole VMs.
+// Place is a platform that takes whole VMs.
 type Place interface {
-	// Check says before anything is copied whether vm could be delivered: the place is reachable,
-	// the account has the rights, there is room, vm's name is free. It creates nothing. What an
-	// earlier Deliver of the same VM left unfinished is no obstacle.
+	// Check reports before the copy whether vm can be delivered: the platform is reachable, the account
+	// has the
+	// required rights, there is enough space, and vm's name is free. It creates nothing. Remains of an
+	// unfinished Deliver of the same VM are no error.
 	Check(ctx context.Context, vm *inventory.VM) error
 
-	// Deliver makes the VM, powered off. After a crash at any point it may run again, and goes on
-	// with what it made, or finds all done; after an error nothing of the VM is left there. It may
-	// take image files away from the stage.
+	// Deliver creates the VM, powered off. After a crash it can be called again and resumes, or finds the
+	// VM complete. After an error it has removed everything that it created. It may move image files
+	// out of the staging folder.
 	Deliver(ctx context.Context, d Delivery) (Receipt, error)
 
-	// Withdraw removes what Deliver made of vm, and only that. That there is nothing is no error; a
-	// VM that runs is fault.Conflict.
+	// Withdraw removes what Deliver created for vm, and nothing else. If there is nothing, it returns nil.
+	// A running VM is fault.Conflict.
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
-// A Carrier is a Place that may take what of a VM's firmware goes with it: the variables that its domain
-// names. All others begin with fresh ones, and so do trials of what goes to them.
+// Carrier is a Place that may store the VM's EFI variables. VMs on other platforms, and trial boots
+// of those VMs, start with default variables.
 type Carrier interface {
-	CarriesEFI() bool
+	CarriesEFI() bool // CarriesEFI reports whether Deliver uses Definition.EFI.
 }
 
-// An Outliner is a Place that says what it would make of a VM, before there are images. What its stage
-// would make is there to begin with.
+// Outliner is a Place that can describe the VM that it would create, before there are images.
 type Outliner interface {
+	// Outline returns the outline for this platform. stage is the outline of the staging folder, as a
+	// start.
 	Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error)
 }
 
-// A Preparer is a Place that can be given images before the VM is delivered, and again what changed of
-// them: the VM still runs, and is not to wait for all of it once it is off.
+// Preparer is a Place that can receive images while the VM still runs, and later the changed chunks.
+// This shortens the outage.
 type Preparer interface {
 	Place
 
-	// Prepare brings the place up to what the images hold, as far as their manifests list it. They are
-	// not finished, have no root, and nobody writes to them meanwhile. What it makes is seen to be
-	// unfinished there; after an error or a crash it may run again, and goes on.
+	// Prepare transfers the chunks that the manifests list. The images are unfinished and have no root
+	// hash.
+	// No other process writes to them during the call. The result is marked as unfinished on the platform.
+	// After an error or a crash, Prepare can be called again and resumes.
 	//
-	// What Deliver does after it is proven as if it had brought all by itself. After an error of Deliver
-	// what Prepare brought may stay; Withdraw removes it.
+	// Deliver verifies these chunks as if it had transferred them. After a failed Deliver they may remain;
+	// Withdraw removes them.
 	Prepare(ctx context.Context, d Delivery) error
 }
 
-// A Sender is a Place that does not send all that images hold when a VM is delivered. Places that are none do.
+// Sender is a Place whose Deliver does not transfer the whole content of the images. Other
+// platforms transfer all of it.
 type Sender interface {
-	Sends(held, changed int64) int64 // as targets.Sender
+	Sends(held, changed int64) int64 // Sends has the meaning of targets.Sender.Sends.
 }
 
-// A Starter is a Place that powers on VMs that it took.
+// Starter is a Place that can power on delivered VMs.
 type Starter interface {
-	// Start is as targets.Starter's.
+	// Start has the meaning of targets.Starter.Start.
 	Start(ctx context.Context, def targets.Definition) (targets.Started, error)
 }
 
-// A Consoler is a Place that passes on the serial consoles of VMs that it took.
+// Consoler is a Place that gives access to the serial consoles of delivered VMs.
 type Consoler interface {
-	// Console is as targets.Consoler's.
+	// Console has the meaning of targets.Consoler.Console.
 	Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error)
 }
 
-// A Receipt is what a place says of a VM that it took.
+// Receipt identifies a delivered VM on its platform.
 type Receipt = targets.Receipt
 
-// A Delivery is one VM on its way.
+// Delivery is the argument of Deliver and Prepare: one VM with access to its images.
 type Delivery struct {
 	targets.Definition
-	Domain string // the VM as a libvirt domain, with its images where they are now
+	Domain string // libvirt domain of the VM with the current paths of its images; empty for Prepare
 
-	// Open returns what an image holds as a disk, with its extents.
+	// Open opens an image as a disk with its extents. The caller closes it.
 	Open func(ctx context.Context, img targets.Image) (disk.Source, error)
 }
 
-// Options say how VMs are staged.
+// Options configure the staging folder.
 type Options struct {
-	Keep bool // the images on the stage, once they are delivered
+	Keep bool // keep the images in the staging folder after the delivery
 }
 
-// Target stages VMs and delivers them. It satisfies targets.Target: all of it but the end is dir's.
+// Target implements targets.Target. It stages VMs with package dir and delivers them to a platform.
 type Target struct {
 	*dir.Target
-	place Place
-	opts  Options
+	place Place   // the platform
+	opts  Options // fixed after New
 }
 
 var (
@@ -117,41 +121,43 @@ var (
 	_ targets.Consoler = (*Target)(nil)
 )
 
-// New returns the target that stages VMs on stage and delivers them to place.
+// New returns a target that uses stage as the staging folder of place.
 func New(stage *dir.Target, place Place, o Options) *Target {
 	return &Target{Target: stage, place: place, opts: o}
 }
 
-// Plan asks the place first: what it refuses is not to be copied.
+// Plan plans the staging folder and runs the platform's Check, so that a VM that the platform
+// rejects is not copied.
 func (t *Target) Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	images, err := t.Target.Plan(ctx, vm)
-	if err != nil { // also that vm was delivered already
+	if err != nil { // also if vm was delivered already
 		return nil, err
 	}
 	return images, t.place.Check(ctx, vm)
 }
 
-// carried is def with as much as the place takes.
-func (t *Target) carried(def targets.Definition) targets.Definition {
+// withSupportedEFI returns def, without EFI variables if the platform cannot store them.
+func (t *Target) withSupportedEFI(def targets.Definition) targets.Definition {
 	if c, ok := t.place.(Carrier); !ok || !c.CarriesEFI() {
 		def.EFI = nil
 	}
 	return def
 }
 
-// Domain is what the place would start.
+// Domain returns the domain in the staging folder that corresponds to the VM on the platform.
 func (t *Target) Domain(def targets.Definition) (string, error) {
-	return t.Target.Domain(t.carried(def))
+	return t.Target.Domain(t.withSupportedEFI(def))
 }
 
-// Outline is what the place would make of def.
+// Outline returns the outline of the VM on the platform. The error is fault.Unsupported if the platform
+// is no Outliner.
 func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
 	place, ok := t.place.(Outliner)
 	if !ok {
-		return targets.Outline{}, fault.New(fault.Unsupported, "it is not known here what that target makes of a VM").
-			WithHint("leave --dry-run out: what it refuses is told before anything is copied")
+		return targets.Outline{}, fault.New(fault.Unsupported, "this target cannot preview a VM").
+			WithHint("run the command without --dry-run: it checks the VM before it copies anything")
 	}
-	def = t.carried(def)
+	def = t.withSupportedEFI(def)
 	o, err := t.Target.Outline(def)
 	if err != nil {
 		return o, err
@@ -159,23 +165,23 @@ func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
 	return place.Outline(def, o)
 }
 
-// Publish delivers the VM, records where it went, and clears the stage of its images. Each of the
-// three may run again.
+// Publish delivers the VM, records the delivery in the staging folder and removes the delivered images.
+// Each of these steps can be repeated after a crash.
 func (t *Target) Publish(ctx context.Context, def targets.Definition) error {
-	def = t.carried(def)
+	def = t.withSupportedEFI(def)
 	done, err := t.Published(def)
 	if err != nil {
 		return err
 	}
 	if !done {
-		if err := t.deliver(ctx, def); err != nil {
+		if err := t.deliverAndRecord(ctx, def); err != nil {
 			return err
 		}
 	}
-	return t.clear(def.Images)
+	return t.removeImages(def.Images)
 }
 
-// Prepare has the place take what is there of the images, if it is one that can.
+// Prepare transfers unfinished images to the platform. It does nothing if the platform is no Preparer.
 func (t *Target) Prepare(ctx context.Context, def targets.Definition) error {
 	early, ok := t.place.(Preparer)
 	if !ok {
@@ -187,7 +193,7 @@ func (t *Target) Prepare(ctx context.Context, def targets.Definition) error {
 	return nil
 }
 
-// Sends is part of targets.Sender. Images that stay on the stage are not sent.
+// Sends implements targets.Sender. It returns 0 if the images stay in the staging folder.
 func (t *Target) Sends(held, changed int64) int64 {
 	if t.opts.Keep {
 		return 0
@@ -198,27 +204,28 @@ func (t *Target) Sends(held, changed int64) int64 {
 	return held
 }
 
-// CanStart is part of targets.Starter.
+// CanStart implements targets.Starter.
 func (t *Target) CanStart() error {
-	_, err := t.starter()
+	_, err := t.placeStarter()
 	return err
 }
 
-// Start powers on the VM where it was delivered to.
+// Start powers on the delivered VM, and marks its folder as started for decamp verify.
 func (t *Target) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	place, err := t.starter()
+	place, err := t.placeStarter()
 	if err != nil {
 		return targets.Started{}, err
 	}
-	started, err := place.Start(ctx, t.carried(def))
+	started, err := place.Start(ctx, t.withSupportedEFI(def))
 	if err != nil {
 		return started, fmt.Errorf("start VM %s: %w", def.VM.Name, err)
 	}
-	_ = dir.MarkStarted(t.Folder(def.VM), time.Now()) // the VM runs, and only decamp verify looks at the mark
+	_ = dir.MarkStarted(t.Folder(def.VM), time.Now()) // only decamp verify reads the mark, so a failure is harmless
 	return started, nil
 }
 
-func (t *Target) starter() (Starter, error) {
+// placeStarter returns the platform as a Starter, or targets.ErrStartsNone.
+func (t *Target) placeStarter() (Starter, error) {
 	s, ok := t.place.(Starter)
 	if !ok {
 		return nil, targets.ErrStartsNone
@@ -226,20 +233,25 @@ func (t *Target) starter() (Starter, error) {
 	return s, nil
 }
 
-// Console attaches to the VM's console where it was delivered to.
+// Console attaches to the console of the delivered VM. The error is targets.ErrNoConsole if the
+// platform
+// is no Consoler.
 func (t *Target) Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
 	place, ok := t.place.(Consoler)
 	if !ok {
 		return nil, targets.ErrNoConsole
 	}
-	console, err := place.Console(ctx, t.carried(def))
+	console, err := place.Console(ctx, t.withSupportedEFI(def))
 	if err != nil {
 		return nil, fmt.Errorf("console of VM %s: %w", def.VM.Name, err)
 	}
 	return console, nil
 }
 
-func (t *Target) deliver(ctx context.Context, def targets.Definition) error {
+// deliverAndRecord delivers the VM and writes the receipt to the VM's folder. If it fails between the
+// two, the
+// next call to Deliver finds the VM complete.
+func (t *Target) deliverAndRecord(ctx context.Context, def targets.Definition) error {
 	domain, err := t.Domain(def)
 	if err != nil {
 		return err
@@ -252,8 +264,9 @@ func (t *Target) deliver(ctx context.Context, def targets.Definition) error {
 	return t.Target.Publish(ctx, def)
 }
 
-// clear removes delivered images, which may be terabytes. Their manifests stay.
-func (t *Target) clear(images []targets.Image) error {
+// removeImages removes the published images from the staging folder. The manifests stay. It tries all
+// images, also after an error.
+func (t *Target) removeImages(images []targets.Image) error {
 	if t.opts.Keep {
 		return nil
 	}
@@ -266,7 +279,7 @@ func (t *Target) clear(images []targets.Image) error {
 	return errors.Join(errs...)
 }
 
-// Discard removes what a Deliver that was cut off made, too.
+// Discard removes the remains of an unfinished delivery from the platform, and then the images.
 func (t *Target) Discard(ctx context.Context, vm *inventory.VM, images []targets.Image) error {
 	if err := t.place.Withdraw(ctx, vm); err != nil {
 		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)
@@ -274,7 +287,7 @@ func (t *Target) Discard(ctx context.Context, vm *inventory.VM, images []targets
 	return t.Target.Discard(ctx, vm, images)
 }
 
-// Withdraw removes the VM from where it was delivered, and then what is recorded of it.
+// Withdraw removes the VM from the platform, and then its record from the staging folder.
 func (t *Target) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	if err := t.place.Withdraw(ctx, vm); err != nil {
 		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)

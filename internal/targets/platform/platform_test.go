@@ -131,7 +131,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 		takes bool
 	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
 		r.target.place = tt.place
-		if got := r.target.carried(def).EFI != nil; got != tt.takes {
+		if got := r.target.withSupportedEFI(def).EFI != nil; got != tt.takes {
 			t.Errorf("%T %v: %v", tt.place, tt.takes, got)
 		}
 	}

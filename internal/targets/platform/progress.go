@@ -1,17 +1,18 @@
 package platform
 
-// Progress adds up what is delivered of all images of a VM. An image that is sent again stands still until it
-// is where it was. It is for one goroutine.
+// Progress adds up the delivered bytes of all images of a VM. While an image is sent again, the
+// reported
+// value stays the same until the image exceeds it. Not safe for concurrent use.
 type Progress struct {
-	tell              func(done, total int64)
-	done, told, total int64
+	report                func(done, total int64) // called with the delivered bytes and the total; never nil
+	done, reported, total int64                   // bytes of finished images, bytes last reported, bytes of all images
 }
 
-// NewProgress tells whoever asked of d.
+// NewProgress returns the progress of d, which reports to d.Progress.
 func NewProgress(d Delivery) *Progress {
-	p := &Progress{tell: d.Progress}
-	if p.tell == nil {
-		p.tell = func(done, total int64) {}
+	p := &Progress{report: d.Progress}
+	if p.report == nil {
+		p.report = func(done, total int64) {}
 	}
 	for _, img := range d.Images {
 		p.total += img.Size
@@ -19,15 +20,15 @@ func NewProgress(d Delivery) *Progress {
 	return p
 }
 
-// Sent says that so many bytes of the present image are there.
+// Sent reports that n bytes of the current image are at the platform.
 func (p *Progress) Sent(n int64) {
-	if at := p.done + n; at > p.told {
-		p.told = at
-		p.tell(at, p.total)
+	if at := p.done + n; at > p.reported {
+		p.reported = at
+		p.report(at, p.total)
 	}
 }
 
-// Finish says that an image of so many bytes is there.
+// Finish reports that the current image is complete. size is its capacity in bytes.
 func (p *Progress) Finish(size int64) {
 	p.Sent(size)
 	p.done += size

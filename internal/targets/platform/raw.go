@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// CheckRaw refuses to send a disk as raw bytes to a receiver that guesses formats, if its guest
-// has made it begin like an image of another format: the receiver would convert that image
-// instead. remedy is what to do.
+// CheckRaw returns fault.Unsupported if the disk begins like a file of an image format. A receiver that
+// detects formats would convert the image in it instead of storing its bytes. The guest can cause
+// this. receiver and remedy appear in the message. CheckRaw ignores read errors.
 func CheckRaw(ctx context.Context, src disk.Source, receiver, remedy string) error {
 	first := disk.Range{Len: min(signature.HeadSize, src.Size())}
 	head := disk.AlignedMemory(signature.HeadSize)[:first.Len]
@@ -19,7 +19,7 @@ func CheckRaw(ctx context.Context, src disk.Source, receiver, remedy string) err
 		return nil
 	}
 	if src.ReadAt(ctx, head, 0) != nil {
-		return nil // the caller reads it again, and reports that
+		return nil // the caller reads the disk next, and reports the error
 	}
 	if format := signature.Identify(head, nil); format != "" {
 		return fault.New(fault.Unsupported, "the guest's disk begins like a file of the format %s: %s would take it for one", format, receiver).WithHint("%s", remedy)

@@ -12,9 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// trust returns a configuration that accepts the certificate with that fingerprint and no other.
-// Without one, the system's authorities vouch: nodes that use ACME have a certificate of theirs.
-func trust(host, fingerprint string) (*tls.Config, error) {
+// tlsConfig returns a configuration that accepts only the certificate with the fingerprint. Without a
+// fingerprint, the
+// system's CAs are trusted, which is sufficient for nodes with an ACME certificate.
+func tlsConfig(host, fingerprint string) (*tls.Config, error) {
 	c := &tls.Config{NextProtos: []string{"http/1.1"}}
 	if fingerprint == "" {
 		return c, nil
@@ -31,16 +32,20 @@ func trust(host, fingerprint string) (*tls.Config, error) {
 	return c, nil
 }
 
+// checkPin returns fault.Denied unless the SHA-256 of the server's certificate equals pin.
 func checkPin(host string, pin []byte, shown []*x509.Certificate) error {
 	if len(shown) == 0 {
-		return fault.New(fault.Denied, "%s shows no certificate", host)
+		return fault.New(fault.Denied, "%s has no certificate", host)
 	}
 	got := sha256.Sum256(shown[0].Raw)
 	if subtle.ConstantTimeCompare(got[:], pin) == 1 {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", host, colons(pin), colons(got[:])).
-		WithHint("find out why it changed (renewed, or somebody in between); on the node: pvenode cert info")
+	return fault.New(fault.Denied, "the certificate of %s has another fingerprint: expected %s, got %s", host, formatFingerprint(pin), formatFingerprint(got[:])).
+		WithHint("find out whether it was renewed, or whether another machine intercepts the connection; on the node: pvenode cert info")
 }
 
-func colons(sum []byte) string { return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":") }
+// formatFingerprint returns the fingerprint in Proxmox's notation: upper-case hex with colons.
+func formatFingerprint(sum []byte) string {
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}

@@ -14,19 +14,21 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A checker reports whether VMs could be delivered. It only reads and is safe for concurrent use.
+// checker determines whether VMs can be delivered. It changes nothing and is safe for concurrent use.
 type checker struct {
 	clients
-	opts Options
+	opts Options // options of the platform
 }
 
-// check reports why vm cannot be delivered.
-func (c checker) check(ctx context.Context, vm *inventory.VM) error {
+// checkVM returns the reason why vm cannot be delivered, or nil. It stops at the first problem, in this
+// order: hardware,
+// login, version, node, name, storages, privileges, networks, free space.
+func (c checker) checkVM(ctx context.Context, vm *inventory.VM) error {
 	m, err := Config(targets.Definition{VM: vm}, c.opts)
 	if err != nil {
 		return err
 	}
-	version, err := c.api.version(ctx)
+	version, err := c.api.readVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -36,7 +38,7 @@ func (c checker) check(ctx context.Context, vm *inventory.VM) error {
 	if err := c.checkOnline(ctx); err != nil {
 		return err
 	}
-	list, err := c.guests.list(ctx)
+	list, err := c.guests.listGuests(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,29 +48,32 @@ func (c checker) check(ctx context.Context, vm *inventory.VM) error {
 	return c.checkRequirements(ctx, vm)
 }
 
-// checkName refuses a name that a guest of somebody else's has. Proxmox would take it twice, and
-// nobody could tell the two apart in its list.
+// checkName returns fault.Conflict if a foreign guest has the name. Proxmox allows duplicate names, but
+// users could not
+// distinguish the guests in its list.
 func checkName(vm *inventory.VM, name string, list []resource) error {
 	for _, r := range list {
-		if r.Name == name && !r.tagged(ownTag(vm)) {
-			return fault.New(fault.Conflict, "guest %d on %s is called %s already", r.VMID, r.Node, name).
+		if r.Name == name && !r.hasTag(ownTag(vm)) {
+			return fault.New(fault.Conflict, "guest %d on %s already has the name %s", r.VMID, r.Node, name).
 				WithHint("rename one of the two, such as: qm set %d --name %s-old", r.VMID, name)
 		}
 	}
 	return nil
 }
 
-// Requirements are the storages and networks that a guest is to use.
+// requirements are the storages and networks that a guest will use.
 type requirements struct {
-	into    []share
-	uploads storage
-	kinds   map[string]string // of networks, by name
-	joined  []network         // by the VM's cards
+	into     []share           // storages for disks, with the disks of each
+	uploads  storage           // storage for uploads; unused over SSH
+	kinds    map[string]string // kind of each network on the node, by name
+	networks []network         // network of each card
 }
 
-// checkRequirements looks at storages and networks, and at the rights on both.
+// checkRequirements checks the storages and networks for vm, and the token's privileges on both. Over
+// SSH, volumes of an
+// earlier delivery count as free space.
 func (c checker) checkRequirements(ctx context.Context, vm *inventory.VM) error {
-	t, err := c.requirements(ctx, vm)
+	t, err := c.findRequirements(ctx, vm)
 	if err != nil {
 		return err
 	}
@@ -78,11 +83,11 @@ func (c checker) checkRequirements(ctx context.Context, vm *inventory.VM) error 
 	if err := c.checkNetworks(vm, t); err != nil {
 		return err
 	}
-	if !c.opts.direct() {
+	if !c.opts.isDirect() {
 		return checkRoom(vm, t.into, t.uploads)
 	}
 	for i := range t.into {
-		had, err := c.volumes.size(ctx, vm, t.into[i].ID)
+		had, err := c.volumes.ownSize(ctx, vm, t.into[i].ID)
 		if err != nil {
 			return err
 		}
@@ -91,41 +96,44 @@ func (c checker) checkRequirements(ctx context.Context, vm *inventory.VM) error 
 	return checkRoom(vm, t.into, storage{Avail: math.MaxInt64}) // nothing is uploaded
 }
 
-func (c checker) requirements(ctx context.Context, vm *inventory.VM) (t requirements, err error) {
+// findRequirements determines the storages and networks for vm. It checks the login if volumes are
+// written over SSH.
+func (c checker) findRequirements(ctx context.Context, vm *inventory.VM) (t requirements, err error) {
 	list, err := c.storages.list(ctx)
 	if err != nil {
 		return t, err
 	}
-	if t.into, err = c.shares(vm, list); err != nil {
+	if t.into, err = c.storageShares(vm, list); err != nil {
 		return t, err
 	}
-	if c.opts.direct() {
-		err = c.shell.check(ctx)
+	if c.opts.isDirect() {
+		err = c.shell.checkNode(ctx)
 	} else {
 		t.uploads, err = c.storages.forUploads(c.opts.Import, list)
 	}
 	if err != nil {
 		return t, err
 	}
-	if t.kinds, err = c.api.bridges(ctx, c.node); err != nil {
+	if t.kinds, err = c.api.listBridges(ctx, c.node); err != nil {
 		return t, err
 	}
-	t.joined, err = c.opts.networks(vm)
+	t.networks, err = c.opts.cardNetworks(vm)
 	return t, err
 }
 
-// A share is what of a VM goes to one storage.
+// share is a storage with the VM's disks on it.
 type share struct {
 	storage
-	disks []inventory.Disk
+	disks []inventory.Disk // disks for this storage; empty for one with EFI variables only
 }
 
-// shares says what each storage gets, in the order in which disks come to them. The one for what belongs
-// to no disk is there also without any.
-func (c checker) shares(vm *inventory.VM, list []storage) ([]share, error) {
+// storageShares groups the disks by storage, in the order in which the storages first occur. If the
+// guest has EFI
+// variables or no disks, the VM's home storage is included.
+func (c checker) storageShares(vm *inventory.VM, list []storage) ([]share, error) {
 	var into []share
 	add := func(datastore string, disks ...inventory.Disk) error {
-		name, err := c.opts.storage(datastore)
+		name, err := c.opts.storageOf(datastore)
 		if err != nil {
 			return err
 		}
@@ -151,16 +159,18 @@ func (c checker) shares(vm *inventory.VM, list []storage) ([]share, error) {
 	return into, nil
 }
 
-// least is what a disk takes for certain: of a thick one it is not known how much of it is zeros.
-func least(d inventory.Disk) int64 {
+// minBytes returns the minimum space for a disk. It is 0 for a thick disk, because the amount of zeros
+// is unknown.
+func minBytes(d inventory.Disk) int64 {
 	if d.Thin && d.Used > 0 {
 		return min(d.Used, d.Capacity)
 	}
 	return 0
 }
 
-// checkRoom compares what the storages have with what the disks take for certain: each of its own, and
-// the largest of all on the one for uploads, which may be one of the others.
+// checkRoom returns fault.Full if a storage has less space than its disks need. The largest disk must
+// also fit on the
+// storage for uploads, which can be one of the others.
 func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 	type need struct {
 		of    storage
@@ -168,16 +178,16 @@ func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 	}
 	var largest int64
 	for _, d := range vm.Disks {
-		largest = max(largest, least(d))
+		largest = max(largest, minBytes(d))
 	}
 	needs := []need{{uploads, largest}}
 	for _, s := range into {
 		n := need{of: s.storage}
 		for _, d := range s.disks {
-			if s.thick() {
+			if s.isThick() {
 				n.bytes += d.Capacity
 			} else {
-				n.bytes += least(d)
+				n.bytes += minBytes(d)
 			}
 		}
 		if s.ID == uploads.ID {
@@ -194,8 +204,10 @@ func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 	return nil
 }
 
-// needs are the privileges that a delivery takes, by path.
-func (c checker) needs(vm *inventory.VM, vmid int, t requirements) map[string][]string {
+// neededPrivileges returns the privileges for a delivery by path. vmid is any free VMID. SDN.Use is
+// needed on bridges;
+// a VNet is listed only if the token has it.
+func (c checker) neededPrivileges(vm *inventory.VM, vmid int, t requirements) map[string][]string {
 	guest := []string{
 		"VM.Allocate", "VM.Audit", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
 		"VM.Config.HWType", "VM.Config.Options",
@@ -209,8 +221,8 @@ func (c checker) needs(vm *inventory.VM, vmid int, t requirements) map[string][]
 	for _, s := range t.into {
 		needs["/storage/"+s.ID] = []string{"Datastore.AllocateSpace"}
 	}
-	// What was uploaded, and a volume that no guest has, is deleted by Datastore.Allocate, and by nothing less.
-	if c.opts.direct() {
+	// Datastore.Allocate is required to delete uploads, and volumes that no guest uses.
+	if c.opts.isDirect() {
 		for _, s := range t.into {
 			at := "/storage/" + s.ID
 			needs[at] = append(needs[at], "Datastore.Audit", "Datastore.Allocate")
@@ -219,24 +231,24 @@ func (c checker) needs(vm *inventory.VM, vmid int, t requirements) map[string][]
 		at := "/storage/" + t.uploads.ID
 		needs[at] = append(needs[at], "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
 	}
-	for _, n := range t.joined {
+	for _, n := range t.networks {
 		if !isVNet(t.kinds[n.bridge]) {
-			needs[n.path()] = []string{"SDN.Use"}
+			needs[n.permissionPath()] = []string{"SDN.Use"}
 		}
 	}
 	return needs
 }
 
-// checkRights asks for each privilege, path by path, and tells all that lack at once.
+// checkRights returns fault.Denied with all missing privileges, and the commands that grant them.
 func (c checker) checkRights(ctx context.Context, vm *inventory.VM, t requirements) error {
 	vmid, err := c.guests.nextID(ctx)
 	if err != nil {
 		return err
 	}
-	needs := c.needs(vm, vmid, t)
+	needs := c.neededPrivileges(vm, vmid, t)
 	var lacking, remedy []string
 	for _, path := range slices.Sorted(maps.Keys(needs)) {
-		missing, err := c.api.lacking(ctx, path, needs[path])
+		missing, err := c.api.missingPrivileges(ctx, path, needs[path])
 		if err != nil {
 			return err
 		}
@@ -245,7 +257,7 @@ func (c checker) checkRights(ctx context.Context, vm *inventory.VM, t requiremen
 		}
 		path = strings.TrimSuffix(path, fmt.Sprintf("/%d", vmid)) // the next VM has another VMID
 		lacking = append(lacking, strings.Join(missing, ", ")+" on "+path)
-		remedy = append(remedy, c.api.token.grant("Decamp", path, missing))
+		remedy = append(remedy, c.api.token.grantCommand("Decamp", path, missing))
 	}
 	if len(lacking) == 0 {
 		return nil
@@ -254,16 +266,18 @@ func (c checker) checkRights(ctx context.Context, vm *inventory.VM, t requiremen
 		WithHint("%s", strings.Join(remedy, "; "))
 }
 
-// checkNetworks refuses bridges that there are not: Proxmox would, when the guest is started. A
-// right that is held on a VLAN alone may leave its bridge off the list.
+// checkNetworks returns fault.NotFound for bridges that the node does not have. Proxmox detects this
+// only when it starts
+// the guest. Bridges with a VLAN are not checked: a token with a privilege on the VLAN alone may not
+// see the bridge.
 func (c checker) checkNetworks(vm *inventory.VM, t requirements) error {
 	for i, card := range vm.NICs {
-		n := t.joined[i]
+		n := t.networks[i]
 		if _, ok := t.kinds[n.bridge]; ok || n.tag != 0 {
 			continue
 		}
 		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", c.node, n.bridge, card.Network).
-			WithHint("say which it is: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", c.node)
+			WithHint("name the bridge: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", c.node)
 	}
 	return nil
 }

@@ -87,8 +87,8 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "pveum acl modify /vms --tokens 'mover@pve!t' --roles Decamp-vms") {
 		t.Fatalf("%v, hint %q", err, fault.HintOf(err))
 	}
-	needs := p.checker().needs(vm, 100, requirements{
-		into: []share{{storage: storage{ID: "local-lvm"}}}, uploads: storage{ID: "local"}, joined: []network{{"vmbr3", 7}},
+	needs := p.newChecker().neededPrivileges(vm, 100, requirements{
+		into: []share{{storage: storage{ID: "local-lvm"}}}, uploads: storage{ID: "local"}, networks: []network{{"vmbr3", 7}},
 	})
 	for path, privileges := range needs {
 		for _, privilege := range privileges {
@@ -172,7 +172,7 @@ func TestClocksApartAreToldOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(receipt.Warnings) != 1 || receipt.Warnings[0].Code != "clock" || !strings.Contains(receipt.Warnings[0].Text, " apart") {
+	if len(receipt.Warnings) != 1 || receipt.Warnings[0].Code != "clock" || !strings.Contains(receipt.Warnings[0].Text, " differ by ") {
 		t.Errorf("warnings %v", receipt.Warnings)
 	}
 }

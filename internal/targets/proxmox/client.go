@@ -20,30 +20,32 @@ import (
 )
 
 const (
-	// maxAnswer is the longest answer that is read, in bytes. Ten thousand guests are 4 MiB.
+	// maxAnswer is the maximum length of an answer in bytes. A list of ten thousand guests has 4 MiB.
 	maxAnswer = 32 << 20
 
-	// patience is how long a question is asked again while nobody answers: pveproxy restarts when
-	// its packages are updated.
-	patience = 2 * time.Minute
-	pause    = 2 * time.Second
+	// retryPeriod is how long requests are repeated while the server does not answer. pveproxy restarts
+	// when its packages
+	// are updated.
+	retryPeriod = 2 * time.Minute
+	pause       = 2 * time.Second // pause is the time between two attempts.
 )
 
-// A client speaks to the API of one host.
+// client sends requests to the API of one host. It is safe for concurrent use.
 type client struct {
-	host  string
-	http  *http.Client
-	token Token
-	wait  func(context.Context, time.Duration) error
-	now   func() time.Time
-	skew  atomic.Int64 // how far the node's clock was ahead when it last answered, in nanoseconds
+	host  string                                     // host and port
+	http  *http.Client                               // client with its own connections
+	token Token                                      // sent with each request
+	wait  func(context.Context, time.Duration) error // sleeps; replaced by tests
+	now   func() time.Time                           // time.Now; replaced by tests
+	skew  atomic.Int64                               // difference between the node's clock and the local clock at the last answer, in nanoseconds
 }
 
+// newClient validates the token. It sends no request.
 func newClient(host string, o Options) (*client, error) {
-	if err := o.Token.check("the token that was given"); err != nil {
+	if err := o.Token.validate("the token that was given"); err != nil {
 		return nil, err
 	}
-	config, err := trust(host, o.Fingerprint)
+	config, err := tlsConfig(host, o.Fingerprint)
 	if err != nil {
 		return nil, err
 	}
@@ -62,19 +64,19 @@ func newClient(host string, o Options) (*client, error) {
 	}, nil
 }
 
-// get asks into data, again while nobody answers.
+// get reads an object into data. It repeats the request while the server does not answer.
 func (c *client) get(ctx context.Context, path string, query url.Values, data any) error {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return c.again(ctx, func() error { return c.call(ctx, http.MethodGet, path, nil, data) })
+	return c.retryTemporary(ctx, func() error { return c.call(ctx, http.MethodGet, path, nil, data) })
 }
 
-// again repeats what may be done twice, while nobody answers.
-func (c *client) again(ctx context.Context, do func() error) error {
-	for left := patience; ; left -= pause {
+// retryTemporary repeats do after temporary errors, for retryPeriod. do must be safe to repeat.
+func (c *client) retryTemporary(ctx context.Context, do func() error) error {
+	for left := retryPeriod; ; left -= pause {
 		err := do()
-		if left <= 0 || !passes(err) {
+		if left <= 0 || !isTemporary(err) {
 			return err
 		}
 		if waitErr := c.wait(ctx, pause); waitErr != nil {
@@ -83,18 +85,18 @@ func (c *client) again(ctx context.Context, do func() error) error {
 	}
 }
 
-// passes reports whether err may be gone when the same is asked again.
-func passes(err error) bool {
+// isTemporary reports whether the same request may succeed later.
+func isTemporary(err error) bool {
 	return fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 }
 
-// change asks for something to be done, once. data is what is answered, often a UPID.
-func (c *client) change(ctx context.Context, method, path string, params []Param, data any) error {
+// sendParams sends a request with parameters once and decodes the answer, often a UPID, into data.
+func (c *client) sendParams(ctx context.Context, method, path string, params []Param, data any) error {
 	form := url.Values{}
 	for _, p := range params {
 		form.Set(p.Key, p.Value)
 	}
-	if method == http.MethodDelete { // whose body pveproxy does not read
+	if method == http.MethodDelete { // pveproxy ignores the body of DELETE
 		if len(form) > 0 {
 			path += "?" + form.Encode()
 		}
@@ -103,6 +105,7 @@ func (c *client) change(ctx context.Context, method, path string, params []Param
 	return c.call(ctx, method, path, form, data)
 }
 
+// call sends one request with an optional form and decodes the answer into data.
 func (c *client) call(ctx context.Context, method, path string, form url.Values, data any) error {
 	var body io.Reader
 	if form != nil {
@@ -110,7 +113,7 @@ func (c *client) call(ctx context.Context, method, path string, form url.Values,
 	}
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+c.host+"/api2/json"+path, body)
 	if err != nil {
-		return fault.New(fault.Internal, "ask Proxmox for %s: %w", path, err)
+		return fault.New(fault.Internal, "create a request for %s: %w", path, err)
 	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -118,33 +121,35 @@ func (c *client) call(ctx context.Context, method, path string, form url.Values,
 	return c.send(req, data)
 }
 
-// send carries a request out and reads the answer into data, if there is one.
+// send sends a request with the token and decodes the answer into data, which may be nil. It records
+// the difference of
+// the clocks. An answer that is too long or malformed is fault.Corrupt.
 func (c *client) send(req *http.Request, data any) error {
 	what := req.Method + " " + strings.TrimPrefix(req.URL.Path, "/api2/json")
 	req.Header.Set("Authorization", "PVEAPIToken="+string(c.token))
 	res, err := c.http.Do(req)
 	if err != nil {
-		return c.lost(req.Context(), what, err)
+		return c.networkError(req.Context(), what, err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	if err != nil {
-		return c.lost(req.Context(), what, err)
+		return c.networkError(req.Context(), what, err)
 	}
 	if at, err := http.ParseTime(res.Header.Get("Date")); err == nil {
 		c.skew.Store(int64(at.Sub(c.now())))
 	}
 	if res.StatusCode != http.StatusOK {
-		return c.refusal(what, res, text)
+		return c.statusError(what, res, text)
 	}
-	if err := decode(text, data); err != nil {
+	if err := decodeAnswer(text, data); err != nil {
 		return fault.New(fault.Corrupt, "Proxmox %s: %s: %w", c.host, what, err)
 	}
 	return nil
 }
 
-// decode reads an answer: {"data": …}.
-func decode(text []byte, data any) error {
+// decodeAnswer decodes an answer, whose content is in the field "data".
+func decodeAnswer(text []byte, data any) error {
 	if len(text) > maxAnswer {
 		return fmt.Errorf("the answer is longer than %d MiB", maxAnswer>>20)
 	}
@@ -152,7 +157,7 @@ func decode(text []byte, data any) error {
 		Data json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(text, &answer); err != nil {
-		return fmt.Errorf("the answer is no JSON: %w", err)
+		return fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	if data == nil || len(answer.Data) == 0 || bytes.Equal(answer.Data, []byte("null")) {
 		return nil
@@ -160,53 +165,56 @@ func decode(text []byte, data any) error {
 	return json.Unmarshal(answer.Data, data)
 }
 
-// lost is the error of a request that got no answer.
-func (c *client) lost(ctx context.Context, what string, err error) error {
+// networkError returns the error for a request without an answer: ctx.Err() if ctx has ended,
+// fault.Denied for an
+// untrusted certificate, else fault.Unreachable.
+func (c *client) networkError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	var own *fault.Error
-	if errors.As(err, &own) { // of trust
+	if errors.As(err, &own) { // checkPin has returned it
 		return own
 	}
 	var u *url.Error
-	if errors.As(err, &u) { // it would repeat the address
+	if errors.As(err, &u) { // url.Error repeats the address
 		err = u.Err
 	}
 	e := fault.New(fault.Unreachable, "Proxmox %s: %s: %w", c.host, what, err)
 	if isCertificate(err) {
 		e.Kind = fault.Denied
-		return e.WithHint("pin the node's certificate with fingerprint=; on the node: pvenode cert info shows it")
+		return e.WithHint("set fingerprint= to the fingerprint of the node's certificate; on the node: pvenode cert info")
 	}
-	return e.WithHint("see that pveproxy runs there (systemctl status pveproxy) and that port 8006 is not behind a firewall")
+	return e.WithHint("check that pveproxy runs there (systemctl status pveproxy) and that no firewall blocks port 8006")
 }
 
-// lacking returns the privileges that the token does not hold on a path.
-func (c *client) lacking(ctx context.Context, path string, privileges []string) ([]string, error) {
+// missingPrivileges returns the privileges that the token lacks on a path.
+func (c *client) missingPrivileges(ctx context.Context, path string, privileges []string) ([]string, error) {
 	var held map[string]map[string]int
 	if err := c.get(ctx, "/access/permissions", url.Values{"path": {path}}, &held); err != nil {
 		return nil, err
 	}
 	var missing []string
 	for _, privilege := range privileges {
-		if _, ok := held[path][privilege]; !ok { // the value says whether it goes on below
+		if _, ok := held[path][privilege]; !ok { // the value is the propagate flag
 			missing = append(missing, privilege)
 		}
 	}
 	return missing, nil
 }
 
-// patiently tries again what may pass, until patience is over since a try that brought something.
-func (c *client) patiently(ctx context.Context, try func() (more bool, err error)) error {
-	for left := patience; ; left -= pause {
+// retryWhileProgress repeats try after temporary errors, until retryPeriod has passed since the last
+// try with progress.
+func (c *client) retryWhileProgress(ctx context.Context, try func() (more bool, err error)) error {
+	for left := retryPeriod; ; left -= pause {
 		more, err := try()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if more {
-			left = patience
+			left = retryPeriod
 		}
-		if left <= 0 || !passes(err) {
+		if left <= 0 || !isTemporary(err) {
 			return err
 		}
 		if err := c.wait(ctx, pause); err != nil {
@@ -215,14 +223,14 @@ func (c *client) patiently(ctx context.Context, try func() (more bool, err error
 	}
 }
 
-// apart warns of clocks that are; nil if they agree.
-func (c *client) apart() *inventory.Warning {
+// clockWarning returns a warning if the clocks differ by more than maxSkew, else nil.
+func (c *client) clockWarning() *inventory.Warning {
 	skew := time.Duration(c.skew.Load()).Abs()
 	if skew <= maxSkew {
 		return nil
 	}
 	return &inventory.Warning{
-		Code: "clock", Text: "the clocks of this machine and of the node are " + skew.Round(time.Second).String() + " apart",
-		Remedy: "look at both: timedatectl",
+		Code: "clock", Text: "the clocks of this host and of the node differ by " + skew.Round(time.Second).String(),
+		Remedy: "check both: timedatectl",
 	}
 }

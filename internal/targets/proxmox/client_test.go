@@ -23,7 +23,7 @@ func TestRefusalsHaveTheirWords(t *testing.T) {
 		{"500 got\x00timeout \x1b[2J", ``, "got timeout [2J", fault.Transient},
 	}
 	for _, tt := range tests {
-		got := words(tt.status, []byte(tt.body))
+		got := errorText(tt.status, []byte(tt.body))
 		if got != tt.want {
 			t.Errorf("%s, %s: %q, want %q", tt.status, tt.body, got, tt.want)
 		}
@@ -55,20 +55,20 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("400 Parameter verification failed.", []byte(`{"data":[{"vmid":100,"node":"pve1","tags":"a;b"}]}`))
 	f.Add("200 OK", []byte(`{"data":"UPID:../..:0"}`))
 	f.Fuzz(func(t *testing.T, status string, body []byte) {
-		text := words(status, body)
+		text := errorText(status, body)
 		if len(text) > fault.MaxLine+len("…") || !utf8.ValidString(text) || strings.IndexFunc(text, unicode.IsControl) >= 0 {
 			t.Fatalf("%q", text)
 		}
 		var list []resource
-		_ = decode(body, &list)
-		var id loose
-		_ = decode(body, &id)
+		_ = decodeAnswer(body, &list)
+		var id rawValue
+		_ = decodeAnswer(body, &id)
 		var task upid
-		if decode(body, &task) == nil {
-			if path, err := task.path(); err == nil && (strings.Count(path, "/") != 4 || strings.Contains(path, "..//")) {
+		if decodeAnswer(body, &task) == nil {
+			if path, err := task.apiPath(); err == nil && (strings.Count(path, "/") != 4 || strings.Contains(path, "..//")) {
 				t.Fatalf("%q", path)
 			}
 		}
-		read(string(body), &inventory.VM{}, 100)
+		parseDescription(string(body), &inventory.VM{}, 100)
 	})
 }

@@ -12,45 +12,49 @@ import (
 )
 
 const (
-	// createTries is how many VMIDs are tried: others take them between the question and the use.
+	// createTries is the maximum number of VMIDs that are tried. Other clients can use a VMID before
+	// decamp does.
 	createTries = 20
 
-	// diskTries is how often an import is begun that was lost.
+	// diskTries is the maximum number of attempts of an import whose answer is lost.
 	diskTries = 3
 
-	// cleanup is how long removing a half guest may take, beyond the end of what was asked for.
-	cleanup = 10 * time.Minute
+	// cleanupTimeout limits the cleanup after a failed delivery, which also runs after a cancellation.
+	cleanupTimeout = 10 * time.Minute
 
-	// maxSkew is how far the clocks may be apart before it is told.
+	// maxSkew is the difference of the clocks above which a warning is added.
 	maxSkew = 5 * time.Minute
 )
 
-// A delivery is one VM on its way into a guest: what both ways have in common. It is not safe for concurrent use.
+// delivery is the common part of an import and a delivery over SSH. It is not safe for concurrent use.
 type delivery struct {
 	clients
 	platform.Delivery
-	machine  Machine
-	images   string // contents
-	plan     string
-	sent     int64 // bytes, of total
-	told     int64 // bytes that Progress was told of
-	total    int64
-	warnings []inventory.Warning
-	behind   string // why boot entries were not taken along, for whoever comes after a crash
+	machine        Machine             // definition of the guest
+	images         string              // imagesHash of the images
+	plan           string              // identifies an unfinished guest in its description
+	sent           int64               // bytes sent so far
+	reported       int64               // bytes last reported to Progress
+	total          int64               // bytes to send
+	warnings       []inventory.Warning // differences from the source VM
+	variablesError string              // why the EFI variables were not carried over; recorded in the guest's description
 }
 
-func (w *delivery) receipt(g *found) platform.Receipt {
+// newReceipt returns the receipt for a finished guest.
+func (w *delivery) newReceipt(g *found) platform.Receipt {
 	return platform.Receipt{
 		Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
 	}
 }
 
-// done is an error unless the guest, which is complete, was made of these images.
-func (w *delivery) done(g *found) error { return g.madeOf(w.VM, w.images) }
+// checkImages returns fault.Conflict if the finished guest contains other images.
+func (w *delivery) checkImages(g *found) error { return g.madeOf(w.VM, w.images) }
 
-// create makes the guest without disks, under a VMID that nobody has.
-func (w *delivery) create(ctx context.Context, base []Param, plan string) (*found, error) {
-	list, err := w.guests.list(ctx)
+// createGuest creates the guest without disks, marked as unfinished, with a free VMID. If another
+// client takes the VMID
+// first, it tries again with the next one, up to createTries times.
+func (w *delivery) createGuest(ctx context.Context, base []Param, plan string) (*found, error) {
+	list, err := w.guests.listGuests(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +67,11 @@ func (w *delivery) create(ctx context.Context, base []Param, plan string) (*foun
 			return nil, err
 		}
 		params := append([]Param{{"vmid", fmt.Sprint(vmid)}}, base...)
-		params = append(params, Param{"tags", tagList(w.VM, nil)}, Param{"description", description(w.VM, vmid, standing{plan: plan})})
-		warned, err := w.api.do(ctx, http.MethodPost, "/nodes/"+w.node+"/qemu", params)
+		params = append(params, Param{"tags", tagList(w.VM, nil)}, Param{"description", guestDescription(w.VM, vmid, guestStatus{plan: plan})})
+		warned, err := w.api.runTask(ctx, http.MethodPost, "/nodes/"+w.node+"/qemu", params)
 		if err == nil {
-			w.note(warned, "made")
-			return &found{vmid: vmid, node: w.node, standing: standing{ours: true, plan: plan}}, nil
+			w.noteTask(warned, "made")
+			return &found{vmid: vmid, node: w.node, guestStatus: guestStatus{ours: true, plan: plan}}, nil
 		}
 		if !fault.Is(err, fault.Conflict) || try == createTries {
 			return nil, fmt.Errorf("make guest %d: %w", vmid, err)
@@ -75,15 +79,17 @@ func (w *delivery) create(ctx context.Context, base []Param, plan string) (*foun
 	}
 }
 
-// finish gives the guest its boot order and its tags, and takes the word unfinished off, in one change.
-func (w *delivery) finish(ctx context.Context, g *found) error {
-	params := []Param{{"description", description(w.VM, g.vmid, standing{images: w.images, behind: w.behind})}}
+// finishGuest sets boot order and tags, and marks the guest as complete, in one request. If the token
+// may not set the
+// VM's tags, it adds a warning.
+func (w *delivery) finishGuest(ctx context.Context, g *found) error {
+	params := []Param{{"description", guestDescription(w.VM, g.vmid, guestStatus{images: w.images, variablesError: w.variablesError})}}
 	if w.machine.Boot != "" {
 		params = append(params, Param{"boot", w.machine.Boot})
 	}
 	change := func(params ...Param) error {
-		return w.api.again(ctx, func() error {
-			return w.api.change(ctx, http.MethodPut, qemu(g.node, g.vmid)+"/config", params, nil)
+		return w.api.retryTemporary(ctx, func() error {
+			return w.api.sendParams(ctx, http.MethodPut, guestPath(g.node, g.vmid)+"/config", params, nil)
 		})
 	}
 	tags := tagList(w.VM, vmTags(w.VM))
@@ -98,25 +104,29 @@ func (w *delivery) finish(ctx context.Context, g *found) error {
 	return nil
 }
 
-// abandon removes what there is of the guest, and of its uploads or volumes.
-func (w *delivery) abandon(ctx context.Context, direct bool) error {
-	if err := withdraw(ctx, w.clients, direct, w.VM); err != nil {
-		return fmt.Errorf("remove the half guest: %w", err)
+// removeGuest removes the unfinished guest and its uploads or volumes. direct reports whether volumes
+// are written over SSH.
+func (w *delivery) removeGuest(ctx context.Context, direct bool) error {
+	if err := withdrawGuest(ctx, w.clients, direct, w.VM); err != nil {
+		return fmt.Errorf("remove the unfinished guest: %w", err)
 	}
 	return nil
 }
 
-// progress tells of n bytes more; n is negative where an upload begins anew, which is not told.
-func (w *delivery) progress(n int64) {
+// addProgress reports n more bytes. n is negative if an upload is repeated; then nothing is reported
+// until the old value
+// is exceeded.
+func (w *delivery) addProgress(n int64) {
 	w.sent += n
-	if w.Progress != nil && w.sent > w.told {
-		w.told = w.sent
+	if w.Progress != nil && w.sent > w.reported {
+		w.reported = w.sent
 		w.Progress(w.sent, w.total)
 	}
 }
 
-// note keeps that a task had warnings. Its log has them.
-func (w *delivery) note(warned bool, done string) {
+// noteTask adds a warning if a task ended with warnings. done completes the sentence "the node warned
+// when the guest was".
+func (w *delivery) noteTask(warned bool, done string) {
 	if warned {
 		w.warnings = append(w.warnings, inventory.Warning{
 			Code: "proxmox-task", Text: "the node warned when the guest was " + done, Remedy: "read the warnings in the node's task list",
@@ -124,9 +134,9 @@ func (w *delivery) note(warned bool, done string) {
 	}
 }
 
-// noteClock warns of clocks that are apart.
+// noteClock adds a warning if the clocks differ.
 func (w *delivery) noteClock() {
-	if apart := w.api.apart(); apart != nil {
+	if apart := w.api.clockWarning(); apart != nil {
 		w.warnings = append(w.warnings, *apart)
 	}
 }

@@ -15,19 +15,22 @@ import (
 )
 
 const (
-	// variablesSize is what an EFI disk of type 4m begins with, in bytes: what OVMF sees of it. LVM makes the volume
-	// larger, and what is behind is nobody's.
+	// variablesSize is the part of an EFI disk of type 4m that OVMF uses, in bytes. LVM rounds the volume
+	// up.
 	variablesSize = 528 << 10
 
-	// page is what the node's disk writes at once, in bytes.
-	page = 4 << 10
+	// pageSize is the unit in which the node's disk writes, in bytes.
+	pageSize = 4 << 10
 )
 
-// carries reports whether there are boot entries for the guest.
-func (w *sshDelivery) carries() bool { return w.VM.Firmware == inventory.EFI && !w.EFI.Empty() }
+// carriesVariables reports whether there are EFI variables to carry over.
+func (w *sshDelivery) carriesVariables() bool {
+	return w.VM.Firmware == inventory.EFI && !w.EFI.Empty()
+}
 
-// leftBehind warns that the guest's firmware begins with nothing of the VM's; why may be nil.
-func leftBehind(why error) inventory.Warning {
+// variablesWarning returns the warning that the guest starts with default EFI variables. why may be
+// nil.
+func variablesWarning(why error) inventory.Warning {
 	reason := ""
 	if why != nil {
 		reason = fmt.Sprintf(" (%v)", why)
@@ -39,46 +42,48 @@ func leftBehind(why error) inventory.Warning {
 	}
 }
 
-// renewVariables takes away the EFI disk of a guest that was begun before, so that it is made anew: nobody knows
-// how far somebody came who died while it was written to.
+// renewVariables removes the EFI disk of a guest from an earlier delivery, so that a new one is
+// created. A crash during
+// the write may have left it in an unknown state.
 func (w *sshDelivery) renewVariables(ctx context.Context, g *found) error {
-	if !w.carries() {
+	if !w.carriesVariables() {
 		return nil
 	}
-	config, err := w.guests.config(ctx, g.node, g.vmid)
+	config, err := w.guests.readConfig(ctx, g.node, g.vmid)
 	if err != nil || config["efidisk0"] == "" {
 		return err
 	}
 	return w.dropVariables(ctx, g)
 }
 
-// dropVariables removes the EFI disk with its volume.
+// dropVariables removes the EFI disk and its volume.
 func (w *sshDelivery) dropVariables(ctx context.Context, g *found) error {
-	warned, err := w.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/config", []Param{{"delete", "efidisk0"}, {"force", "1"}})
-	w.note(warned, "to get its EFI disk anew")
+	warned, err := w.api.runTask(ctx, http.MethodPost, guestPath(g.node, g.vmid)+"/config", []Param{{"delete", "efidisk0"}, {"force", "1"}})
+	w.noteTask(warned, "given a new EFI disk")
 	if err != nil {
-		return fmt.Errorf("take the EFI disk off guest %d: %w", g.vmid, err)
+		return fmt.Errorf("remove the EFI disk of guest %d: %w", g.vmid, err)
 	}
 	return nil
 }
 
-// carry adds the VM's boot entries to the guest's variables. Where that cannot be they are as Proxmox made them, which
-// is a warning; an error means that they may be neither.
-func (w *sshDelivery) carry(ctx context.Context, g *found) error {
-	if !w.carries() {
+// carryVariables adds the VM's boot entries to the guest's EFI variables. If that fails, the variables
+// are as Proxmox
+// created them, and it adds a warning. It returns an error only if the variables may be damaged.
+func (w *sshDelivery) carryVariables(ctx context.Context, g *found) error {
+	if !w.carriesVariables() {
 		return nil
 	}
-	config, err := w.guests.config(ctx, g.node, g.vmid)
+	config, err := w.guests.readConfig(ctx, g.node, g.vmid)
 	if err != nil {
 		return err
 	}
 	name, err := variablesOf(config["efidisk0"])
 	v := &variables{state: *w.EFI}
 	if err == nil {
-		err = w.eachTry(ctx, name, v.add)
+		err = w.eachTry(ctx, name, v.addState)
 	}
 	if err != nil && v.begun {
-		if back := w.eachTry(ctx, name, v.takeBack); back != nil {
+		if back := w.eachTry(ctx, name, v.restoreBefore); back != nil {
 			return fmt.Errorf("write the EFI variables of guest %d: %w", g.vmid, errors.Join(err, back))
 		}
 	}
@@ -86,16 +91,16 @@ func (w *sshDelivery) carry(ctx context.Context, g *found) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		w.warnings = append(w.warnings, leftBehind(err))
-		w.behind = fault.Line(err.Error())
+		w.warnings = append(w.warnings, variablesWarning(err))
+		w.variablesError = fault.Line(err.Error())
 	}
 	return nil
 }
 
-// eachTry opens the volume for do, again as long as connections break.
-func (w *sshDelivery) eachTry(ctx context.Context, name string, do func(context.Context, *both) error) error {
-	return w.api.patiently(ctx, func() (more bool, err error) {
-		volume, err := w.shell.attach(ctx, name)
+// eachTry opens the volume and calls do. It repeats both after temporary errors.
+func (w *sshDelivery) eachTry(ctx context.Context, name string, do func(context.Context, *nodeVolume) error) error {
+	return w.api.retryWhileProgress(ctx, func() (more bool, err error) {
+		volume, err := w.shell.openVolume(ctx, name)
 		if err != nil {
 			return false, err
 		}
@@ -108,7 +113,7 @@ func (w *sshDelivery) eachTry(ctx context.Context, name string, do func(context.
 	})
 }
 
-// variablesOf is the volume of an EFI disk's option, if its variables are of the kind that is known here.
+// variablesOf returns the volume in an EFI disk's option. A type other than 4m is fault.Unsupported.
 func variablesOf(option string) (string, error) {
 	words := strings.Split(option, ",")
 	for _, word := range words[1:] {
@@ -116,35 +121,38 @@ func variablesOf(option string) (string, error) {
 			return words[0], nil
 		}
 	}
-	return "", fault.New(fault.Unsupported, "the EFI disk is %q, and not of type 4m", fault.Line(option))
+	return "", fault.New(fault.Unsupported, "the EFI disk is %q, which does not have type 4m", fault.Line(option))
 }
 
-// variables are those of a guest's firmware, on their way.
+// variables changes the content of an EFI disk. After a failed write, begun is set, and the caller must
+// restore the
+// original content.
 type variables struct {
-	state         efi.State
-	before, after []byte // nil until they were read
-	begun         bool   // the volume may hold neither
+	state         efi.State // boot entries to add
+	before, after []byte    // content of the disk; nil until it is read
+	begun         bool      // the disk may contain a mixture of before and after
 }
 
-// add adds the state to what the volume holds. It may be tried again.
-func (v *variables) add(ctx context.Context, volume *both) error {
+// addState adds the boot entries to the variables in the volume. It can be called again after an error.
+func (v *variables) addState(ctx context.Context, volume *nodeVolume) error {
 	if v.after == nil {
-		if err := v.read(ctx, volume); err != nil {
+		if err := v.readVolume(ctx, volume); err != nil {
 			return err
 		}
 	}
 	v.begun = true
-	return v.write(ctx, volume, v.after)
+	return v.writeVolume(ctx, volume, v.after)
 }
 
-// takeBack has the volume hold what it held before.
-func (v *variables) takeBack(ctx context.Context, volume *both) error {
-	return v.write(ctx, volume, v.before)
+// restoreBefore writes the original content to the volume.
+func (v *variables) restoreBefore(ctx context.Context, volume *nodeVolume) error {
+	return v.writeVolume(ctx, volume, v.before)
 }
 
-func (v *variables) read(ctx context.Context, volume *both) error {
+// readVolume reads the variables, and computes the new content.
+func (v *variables) readVolume(ctx context.Context, volume *nodeVolume) error {
 	if volume.Size() < variablesSize {
-		return fault.New(fault.Unsupported, "the EFI disk has %d bytes, %d are usual", volume.Size(), variablesSize)
+		return fault.New(fault.Unsupported, "the EFI disk has %d bytes, expected %d", volume.Size(), variablesSize)
 	}
 	before := make([]byte, variablesSize)
 	if err := volume.ReadAt(ctx, before, 0); err != nil {
@@ -161,29 +169,31 @@ func (v *variables) read(ctx context.Context, volume *both) error {
 	return nil
 }
 
-// write writes what differs between before and after, in one request: qemu-nbd has all of it before it writes any,
-// so a connection that breaks leaves the one or the other. Then the node reads all of it back.
-func (v *variables) write(ctx context.Context, volume *both, all []byte) error {
-	r := differing(v.before, v.after)
+// writeVolume writes the range in which before and after differ, in one request. qemu-nbd receives a
+// whole request before
+// it writes, so a broken connection leaves one of the two. The node then reads the disk back.
+func (v *variables) writeVolume(ctx context.Context, volume *nodeVolume, all []byte) error {
+	r := differingPages(v.before, v.after)
 	if err := volume.WriteAt(ctx, all[r.Off:r.End()], r.Off); err != nil {
 		return fmt.Errorf("write the EFI disk: %w", err)
 	}
 	if err := volume.Flush(ctx); err != nil {
 		return fmt.Errorf("write the EFI disk: %w", err)
 	}
-	sums, err := volume.read(ctx, disk.Range{Len: variablesSize})
+	sums, err := volume.readSums(ctx, disk.Range{Len: variablesSize})
 	if err != nil {
 		return fmt.Errorf("read the EFI disk back: %w", err)
 	}
 	if sums[0] != sumOfBytes(all) {
-		return fault.New(fault.Corrupt, "the EFI disk does not hold what was written").
-			WithHint("look for errors of its storage, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
+		return fault.New(fault.Corrupt, "the EFI disk differs from the written data").
+			WithHint("check its storage for errors, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
 	}
 	return nil
 }
 
-// differing is where two of one length do, in whole pages.
-func differing(a, b []byte) (r disk.Range) {
+// differingPages returns the range in which a and b differ, rounded to whole pages. Both have the same
+// length.
+func differingPages(a, b []byte) (r disk.Range) {
 	first, end := 0, len(a)
 	for first < end && a[first] == b[first] {
 		first++
@@ -191,7 +201,7 @@ func differing(a, b []byte) (r disk.Range) {
 	for end > first && a[end-1] == b[end-1] {
 		end--
 	}
-	r.Off = int64(first / page * page)
-	r.Len = int64((end+page-1)/page*page) - r.Off
+	r.Off = int64(first / pageSize * pageSize)
+	r.Len = int64((end+pageSize-1)/pageSize*pageSize) - r.Off
 	return r
 }

@@ -69,7 +69,7 @@ func entered(t *testing.T, d platform.Delivery) []byte {
 func variablesAre(t *testing.T, s *pve.Server, d platform.Delivery, want []byte) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
-	if is := read(config["description"], d.VM, vmid); is.plan != "" {
+	if is := parseDescription(config["description"], d.VM, vmid); is.plan != "" {
 		t.Errorf("the guest is %+v", is)
 	}
 	got, err := s.Read(t.Context(), config["efidisk0"])
@@ -320,7 +320,7 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 	}
 	vm := withEntry(t)
 	want := entered(t, vm)
-	request := differing(fresh(t), want).Len
+	request := differingPages(fresh(t), want).Len
 	for name, tt := range map[string]struct {
 		after int64 // bytes that arrive at the EFI disk
 		dies  bool
@@ -376,7 +376,7 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 // tear leaves half of what was to be written on the EFI disk.
 func tear(t *testing.T, server *pve.Server, want []byte) {
 	t.Helper()
-	r := differing(fresh(t), want)
+	r := differingPages(fresh(t), want)
 	for _, path := range server.Volumes() {
 		if !strings.HasSuffix(path, "-disk-0") {
 			continue

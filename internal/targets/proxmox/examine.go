@@ -10,14 +10,15 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// examine is check by aspects, for a VM that stands in for all.
-func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look {
+// examineAspect performs the checks of checkVM by aspect, for a VM with all datastores and networks of
+// the map.
+func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platform.Look {
 	vm := platform.StandIn(c.opts.Maps)
 	switch a {
 	case platform.Login:
 		return c.seeLogin(ctx)
 	case platform.Parts:
-		version, err := c.api.version(ctx)
+		version, err := c.api.readVersion(ctx)
 		if err == nil {
 			err = c.checkVersion(version)
 		}
@@ -27,12 +28,12 @@ func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look
 	case platform.Network:
 		return c.seeBridges(ctx, vm)
 	case platform.Rights:
-		t, err := c.requirements(ctx, vm)
+		t, err := c.findRequirements(ctx, vm)
 		if err == nil {
 			err = c.checkRights(ctx, vm, t)
 		}
-		looks := []platform.Look{platform.See("token "+c.api.token.name(), "it has all privileges that a delivery takes", err)}
-		if err == nil { // first things first
+		looks := []platform.Look{platform.See("token "+c.api.token.name(), "it has all privileges that a delivery requires", err)}
+		if err == nil { // a missing privilege for deliveries is more important
 			looks = append(looks, c.seeStarts(ctx)...)
 		}
 		return looks
@@ -42,36 +43,37 @@ func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look
 	return nil
 }
 
-// seeLogin asks the API, then for the node, and then the node itself where it is logged in to.
+// seeLogin checks the API, the node, and the SSH login if one is configured.
 func (c checker) seeLogin(ctx context.Context) []platform.Look {
-	_, err := c.api.version(ctx)
+	_, err := c.api.readVersion(ctx)
 	looks := []platform.Look{platform.See("", "it answers, its certificate is trusted, and the token is known", err)}
 	if err != nil {
 		return looks
 	}
 	looks = append(looks, platform.See("node "+c.node, "it is online", c.checkOnline(ctx)))
-	if c.opts.direct() {
-		looks = append(looks, platform.See("ssh "+c.opts.SSH, "it lets us in, and has what is needed there", c.shell.check(ctx)))
+	if c.opts.isDirect() {
+		looks = append(looks, platform.See("ssh "+c.opts.SSH, "it accepts the login, and has the required programs", c.shell.checkNode(ctx)))
 	}
 	return looks
 }
 
-// seeStarts warns of a token that may start no guests, which only --start takes.
+// seeStarts returns a warning if the token may not start guests, which only --start requires.
 func (c checker) seeStarts(ctx context.Context) []platform.Look {
 	vmid, err := c.guests.nextID(ctx)
 	if err != nil {
-		return nil // who cannot ask for a number was told of it
+		return nil // checkRights has reported the error
 	}
-	missing, err := c.api.lacking(ctx, fmt.Sprintf("/vms/%d", vmid), []string{"VM.PowerMgmt"})
+	missing, err := c.api.missingPrivileges(ctx, fmt.Sprintf("/vms/%d", vmid), []string{"VM.PowerMgmt"})
 	if err != nil || len(missing) == 0 {
 		return nil
 	}
 	return []platform.Look{platform.Warned("token "+c.api.token.name(), "", &inventory.Warning{
-		Text:   "it lacks VM.PowerMgmt on /vms: it delivers guests, and starts none (--start)",
-		Remedy: c.api.token.grant("DecampStart", "/vms", missing),
+		Text:   "it lacks VM.PowerMgmt on /vms: it can deliver guests, but not start them (--start)",
+		Remedy: c.api.token.grantCommand("DecampStart", "/vms", missing),
 	})}
 }
 
+// seeStorages checks the storages for disks and uploads.
 func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.Look {
 	list, err := c.storages.list(ctx)
 	if err != nil {
@@ -85,7 +87,7 @@ func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.L
 	for _, d := range vm.Disks {
 		one := *vm
 		one.Disks = []inventory.Disk{d}
-		into, err := c.shares(&one, list)
+		into, err := c.storageShares(&one, list)
 		if err != nil {
 			looks = append(looks, see("disks", storage{}, err))
 			continue
@@ -95,16 +97,16 @@ func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.L
 			looks = append(looks, see("disks", s, nil))
 		}
 	}
-	if !c.opts.direct() {
+	if !c.opts.isDirect() {
 		s, err := c.storages.forUploads(c.opts.Import, list)
 		looks = append(looks, see("uploads", s, err))
 	}
 	return looks
 }
 
-// seeBridges looks at what cards of each network of the map join, and those of all others.
+// seeBridges checks the bridges for the networks of the map and for all other networks.
 func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.Look {
-	kinds, err := c.api.bridges(ctx, c.node)
+	kinds, err := c.api.listBridges(ctx, c.node)
 	if err != nil {
 		return []platform.Look{{Err: err}}
 	}
@@ -112,7 +114,7 @@ func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.Lo
 	for _, card := range vm.NICs {
 		one := &inventory.VM{NICs: []inventory.NIC{card}}
 		t := requirements{kinds: kinds}
-		if t.joined, err = c.opts.networks(one); err == nil {
+		if t.networks, err = c.opts.cardNetworks(one); err == nil {
 			err = c.checkNetworks(one, t)
 		}
 		looks = append(looks, platform.See(platform.Cards(card), "there is a bridge for cards", err))
@@ -120,11 +122,11 @@ func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.Lo
 	return looks
 }
 
-// seeClock compares the node's clock, as it was when it answered last, with ours.
+// seeClock compares the node's clock at its last answer with the local clock.
 func (c checker) seeClock(ctx context.Context) []platform.Look {
-	if _, err := c.api.version(ctx); err != nil {
+	if _, err := c.api.readVersion(ctx); err != nil {
 		return []platform.Look{{Err: err}}
 	}
 	skew := time.Duration(c.api.skew.Load()).Abs().Round(time.Second)
-	return []platform.Look{platform.Warned("", fmt.Sprintf("its clock is %v from ours", skew), c.api.apart())}
+	return []platform.Look{platform.Warned("", fmt.Sprintf("its clock differs by %v from the local clock", skew), c.api.clockWarning())}
 }

@@ -13,26 +13,26 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// found is a guest that was made of a VM.
+// found is a guest that decamp created for a VM.
 type found struct {
-	standing
-	vmid int
-	node string // which need not be where it was made
+	guestStatus
+	vmid int    // number of the guest in the cluster
+	node string // current node, which may differ from the node where it was created
 }
 
-// madeOf is an error unless the guest, which is complete, was made of vm's images with these contents.
+// madeOf returns fault.Conflict unless the finished guest contains the images with this hash.
 func (g *found) madeOf(vm *inventory.VM, images string) error {
 	if g.images == images {
 		return nil
 	}
-	return fault.New(fault.Conflict, "guest %d was made of an earlier copy of VM %s", g.vmid, vm.Name).
-		WithHint("if it is not wanted any more: qm destroy %d --purge, and again", g.vmid)
+	return fault.New(fault.Conflict, "guest %d contains an earlier copy of VM %s", g.vmid, vm.Name).
+		WithHint("if it is not needed: qm destroy %d --purge; then run the same command again", g.vmid)
 }
 
-// config returns a guest's options. Numbers come as text.
-func (c guestClient) config(ctx context.Context, node string, vmid int) (map[string]string, error) {
+// readConfig returns a guest's options. Numbers are converted to strings.
+func (c guestClient) readConfig(ctx context.Context, node string, vmid int) (map[string]string, error) {
 	var raw map[string]any
-	if err := c.api.get(ctx, qemu(node, vmid)+"/config", nil, &raw); err != nil {
+	if err := c.api.get(ctx, guestPath(node, vmid)+"/config", nil, &raw); err != nil {
 		return nil, err
 	}
 	config := map[string]string{}
@@ -42,38 +42,40 @@ func (c guestClient) config(ctx context.Context, node string, vmid int) (map[str
 	return config, nil
 }
 
-// find returns the guest that was made of vm, nil if there is none. A guest that is being made
-// shows neither tag nor description, therefore it waits for those of ours; this takes seconds, as
-// guests are made without disks.
-func (c guestClient) find(ctx context.Context, vm *inventory.VM) (*found, error) {
-	if err := c.api.settle(ctx, c.node, url.Values{"typefilter": {"qmcreate"}}); err != nil {
+// findGuest returns the guest that was created for vm, or nil if it does not exist. A guest has no tag and
+// no description
+// while it is being created, so findGuest first waits for this token's running creations. They take
+// seconds, because
+// guests are created without disks.
+func (c guestClient) findGuest(ctx context.Context, vm *inventory.VM) (*found, error) {
+	if err := c.api.awaitTasks(ctx, c.node, url.Values{"typefilter": {"qmcreate"}}); err != nil {
 		return nil, err
 	}
-	list, err := c.list(ctx)
+	list, err := c.listGuests(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var ours []found
 	for _, r := range list {
-		if r.Type != "qemu" || !r.tagged(ownTag(vm)) {
+		if r.Type != "qemu" || !r.hasTag(ownTag(vm)) {
 			continue
 		}
-		config, err := c.config(ctx, r.Node, r.VMID)
-		if fault.Is(err, fault.NotFound) { // gone since it was listed
+		config, err := c.readConfig(ctx, r.Node, r.VMID)
+		if fault.Is(err, fault.NotFound) { // it was removed since it was listed
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if s := read(config["description"], vm, r.VMID); s.ours {
-			ours = append(ours, found{standing: s, vmid: r.VMID, node: r.Node})
+		if s := parseDescription(config["description"], vm, r.VMID); s.ours {
+			ours = append(ours, found{guestStatus: s, vmid: r.VMID, node: r.Node})
 		}
 	}
-	return one(vm, ours)
+	return singleGuest(vm, ours)
 }
 
-// one refuses to choose between several.
-func one(vm *inventory.VM, ours []found) (*found, error) {
+// singleGuest returns the only guest, or nil. Several guests are fault.Conflict.
+func singleGuest(vm *inventory.VM, ours []found) (*found, error) {
 	switch len(ours) {
 	case 0:
 		return nil, nil
@@ -84,51 +86,55 @@ func one(vm *inventory.VM, ours []found) (*found, error) {
 	for _, g := range ours {
 		ids = append(ids, fmt.Sprint(g.vmid))
 	}
-	return nil, fault.New(fault.Conflict, "guests %s were all made of VM %s", strings.Join(ids, ", "), vm.Name).
-		WithHint("look which of them is wanted, and remove the tag %s from the others: qm set VMID --tags ''", ownTag(vm))
+	return nil, fault.New(fault.Conflict, "guests %s all belong to VM %s", strings.Join(ids, ", "), vm.Name).
+		WithHint("choose one of them, and remove the tag %s from the others: qm set VMID --tags ''", ownTag(vm))
 }
 
-// destroy removes a guest whose mark was read, with the volumes that it names. Volumes that only
-// have its VMID in their names may be of another guest that had the number before, and stay.
-func (c guestClient) destroy(ctx context.Context, g *found) error {
-	if err := c.api.halt(ctx, g.node, g.vmid); err != nil {
+// destroyGuest removes a guest, whose mark the caller has verified, with the volumes in its options. It
+// first stops this
+// token's tasks for the guest. A running or protected guest is fault.Conflict.
+//
+// Volumes that only have its VMID in their names may belong to an earlier guest with the same VMID, and
+// stay.
+func (c guestClient) destroyGuest(ctx context.Context, g *found) error {
+	if err := c.api.stopTasks(ctx, g.node, g.vmid); err != nil {
 		return err
 	}
-	_, err := c.api.do(ctx, http.MethodDelete, qemu(g.node, g.vmid), []Param{{"purge", "1"}})
+	_, err := c.api.runTask(ctx, http.MethodDelete, guestPath(g.node, g.vmid), []Param{{"purge", "1"}})
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return nil
 	case fault.Is(err, fault.Conflict):
 		return fault.New(fault.Conflict, "guest %d is not removed: %w", g.vmid, err).
-			WithHint("if it is not wanted: qm stop %d, and again", g.vmid)
+			WithHint("if it is not needed: qm stop %d; then run the same command again", g.vmid)
 	case err != nil:
 		return fmt.Errorf("remove guest %d: %w", g.vmid, err)
 	}
 	return nil
 }
 
-// A resource is a guest as the cluster lists it.
+// resource is a guest in the cluster's list.
 type resource struct {
-	Type string `json:"type"` // qemu, or lxc
-	VMID int    `json:"vmid"`
-	Node string `json:"node"`
-	Name string `json:"name"`
-	Tags string `json:"tags"`
+	Type string `json:"type"` // "qemu" or "lxc"
+	VMID int    `json:"vmid"` // unique in the cluster
+	Node string `json:"node"` // current node
+	Name string `json:"name"` // not unique
+	Tags string `json:"tags"` // separated by semicolons, commas or spaces
 }
 
-func (r resource) tagged(tag string) bool {
+// hasTag reports whether the guest has the tag.
+func (r resource) hasTag(tag string) bool {
 	return slices.Contains(strings.FieldsFunc(r.Tags, func(c rune) bool { return c == ';' || c == ',' || c == ' ' }), tag)
 }
 
-// A guestClient lists, finds and removes the guests of a cluster by its API. It has no state but the connection and
-// is safe for concurrent use.
+// guestClient lists, finds and removes the guests of a cluster. It is safe for concurrent use.
 type guestClient struct {
-	api  *client
-	node string // where decamp makes guests
+	api  *client // client of the node
+	node string  // node on which decamp creates guests
 }
 
-// list returns those of the cluster that the token may see.
-func (c guestClient) list(ctx context.Context) ([]resource, error) {
+// listGuests returns all guests of the cluster that the token may see.
+func (c guestClient) listGuests(ctx context.Context) ([]resource, error) {
 	var list []resource
 	err := c.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
 	for _, r := range list {
@@ -139,9 +145,9 @@ func (c guestClient) list(ctx context.Context) ([]resource, error) {
 	return list, err
 }
 
-// nextID is a VMID that is free now, and reserved for nobody.
+// nextID returns a free VMID. It is not reserved.
 func (c guestClient) nextID(ctx context.Context) (int, error) {
-	var id loose
+	var id rawValue
 	if err := c.api.get(ctx, "/cluster/nextid", nil, &id); err != nil {
 		return 0, err
 	}
@@ -152,13 +158,14 @@ func (c guestClient) nextID(ctx context.Context) (int, error) {
 	return vmid, nil
 }
 
-// loose is a value that is text in one release and a number in another.
-type loose string
+// rawValue is a JSON value that is a string in some releases and a number in others.
+type rawValue string
 
-// UnmarshalJSON keeps the value as it is.
-func (l *loose) UnmarshalJSON(b []byte) error {
-	*l = loose(b)
+// UnmarshalJSON stores the encoded value.
+func (l *rawValue) UnmarshalJSON(b []byte) error {
+	*l = rawValue(b)
 	return nil
 }
 
-func qemu(node string, vmid int) string { return fmt.Sprintf("/nodes/%s/qemu/%d", node, vmid) }
+// guestPath returns the path of a guest in the API.
+func guestPath(node string, vmid int) string { return fmt.Sprintf("/nodes/%s/qemu/%d", node, vmid) }

@@ -45,7 +45,7 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	vmid, _ := guestOf(t, s, d.VM)
-	if _, err := p.api.do(t.Context(), "POST", qemu("pve1", vmid)+"/status/start", []Param{}); err != nil {
+	if _, err := p.api.runTask(t.Context(), "POST", guestPath("pve1", vmid)+"/status/start", []Param{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Withdraw(t.Context(), d.VM); !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), fmt.Sprintf("qm stop %d", vmid)) {
@@ -56,26 +56,26 @@ func TestWithdrawLeavesARunningGuest(t *testing.T) {
 
 func TestMark(t *testing.T) {
 	vm := biosVM()
-	for _, text := range []string{description(vm, 105, standing{images: "ef"}), description(vm, 105, standing{images: "ef"}) + "\n"} {
-		if got := read(text, vm, 105); got != (standing{ours: true, images: "ef"}) {
+	for _, text := range []string{guestDescription(vm, 105, guestStatus{images: "ef"}), guestDescription(vm, 105, guestStatus{images: "ef"}) + "\n"} {
+		if got := parseDescription(text, vm, 105); got != (guestStatus{ours: true, images: "ef"}) {
 			t.Errorf("%+v of %q", got, text)
 		}
 	}
-	stayed := standing{ours: true, images: "ef", behind: "the EFI disk has 4096 bytes"}
-	if got := read(description(vm, 105, stayed), vm, 105); got != stayed {
+	stayed := guestStatus{ours: true, images: "ef", variablesError: "the EFI disk has 4096 bytes"}
+	if got := parseDescription(guestDescription(vm, 105, stayed), vm, 105); got != stayed {
 		t.Errorf("%+v, want %+v", got, stayed)
 	}
-	if got := read(description(vm, 105, standing{plan: "abcd"}), vm, 105); got != (standing{ours: true, plan: "abcd"}) {
+	if got := parseDescription(guestDescription(vm, 105, guestStatus{plan: "abcd"}), vm, 105); got != (guestStatus{ours: true, plan: "abcd"}) {
 		t.Errorf("%+v of an unfinished guest", got)
 	}
 	other := with(biosVM(), func(vm *inventory.VM) { vm.InstanceUUID = "52aa0000-1111-2222-3333-444455556667" })
 	for name, text := range map[string]string{
 		"empty":           "",
-		"another's":       description(other, 105, standing{}),
-		"a clone's":       description(vm, 104, standing{}),
-		"not at the head": "notes\n" + description(vm, 105, standing{}),
+		"another's":       guestDescription(other, 105, guestStatus{}),
+		"a clone's":       guestDescription(vm, 104, guestStatus{}),
+		"not at the head": "notes\n" + guestDescription(vm, 105, guestStatus{}),
 	} {
-		if got := read(text, vm, 105); got.ours {
+		if got := parseDescription(text, vm, 105); got.ours {
 			t.Errorf("%s description is ours", name)
 		}
 	}
@@ -83,19 +83,19 @@ func TestMark(t *testing.T) {
 
 func FuzzMark(f *testing.F) {
 	vm := biosVM()
-	f.Add(description(vm, 105, standing{}))
-	f.Add(description(vm, 105, standing{plan: "abcd"}))
+	f.Add(guestDescription(vm, 105, guestStatus{}))
+	f.Add(guestDescription(vm, 105, guestStatus{plan: "abcd"}))
 	f.Fuzz(func(t *testing.T, annotation string) {
 		vm := biosVM()
 		vm.Annotation, vm.Name = annotation, annotation
-		text := description(vm, 105, standing{})
+		text := guestDescription(vm, 105, guestStatus{})
 		if len(text) > maxDescription {
 			t.Fatalf("%d bytes", len(text))
 		}
-		if got := read(text, vm, 105); got != (standing{ours: true}) {
+		if got := parseDescription(text, vm, 105); got != (guestStatus{ours: true}) {
 			t.Fatalf("%+v of %q", got, text)
 		}
-		if read(annotation, vm, 106).ours && annotation == text {
+		if parseDescription(annotation, vm, 106).ours && annotation == text {
 			t.Fatal("an annotation makes another's guest ours")
 		}
 	})

@@ -53,7 +53,7 @@ func TestHostileInventoryInParameters(t *testing.T) {
 		for _, p := range m.Base {
 			form.Add(p.Key, p.Value)
 		}
-		form.Set("description", description(vm, n, standing{ours: true, images: "x"}))
+		form.Set("description", guestDescription(vm, n, guestStatus{ours: true, images: "x"}))
 		form.Set("tags", tagList(vm, vmTags(vm)))
 		back, err := url.ParseQuery(form.Encode())
 		if err != nil {
@@ -105,7 +105,7 @@ func TestHostileInventoryInParameters(t *testing.T) {
 			}
 		}
 		text := back.Get("description")
-		if len(text) > maxDescription || !utf8.ValidString(text) || !read(text, vm, n).ours {
+		if len(text) > maxDescription || !utf8.ValidString(text) || !parseDescription(text, vm, n).ours {
 			t.Fatalf("description %q", text)
 		}
 	}

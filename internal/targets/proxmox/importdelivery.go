@@ -11,13 +11,15 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// An importDelivery uploads each image to a storage of the node, and has it imported from there.
+// importDelivery delivers a VM with the API alone. It uploads each image to a storage of the node,
+// which imports it.
 type importDelivery struct {
 	*delivery
-	importStorage string // the wanted one, or empty
-	uploadStorage string // the one that is used
+	importStorage string // storage that the user named; empty for the one with the most space
+	uploadStorage string // storage for uploads, set by prepare
 }
 
+// newImportDelivery returns a delivery of d. It sends no request.
 func newImportDelivery(c clients, o Options, d platform.Delivery) (*importDelivery, error) {
 	machine, err := Config(d.Definition, o)
 	if err != nil {
@@ -27,37 +29,38 @@ func newImportDelivery(c clients, o Options, d platform.Delivery) (*importDelive
 	return &importDelivery{delivery: w, importStorage: o.Import}, nil
 }
 
-// deliver makes the guest. It removes what it made after an error.
+// deliver creates the guest. After an error it removes what it created. A finished guest is never
+// removed.
 func (w *importDelivery) deliver(ctx context.Context) (platform.Receipt, error) {
 	if err := w.prepare(ctx); err != nil {
 		return platform.Receipt{}, err
 	}
-	g, err := w.guests.find(ctx, w.VM)
+	g, err := w.guests.findGuest(ctx, w.VM)
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
-		return w.receipt(g), w.done(g)
+	if g != nil && g.plan == "" { // a complete guest is never removed
+		return w.newReceipt(g), w.checkImages(g)
 	}
-	if g, err = w.carryOut(ctx, g); err != nil {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	if g, err = w.completeGuest(ctx, g); err != nil {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		return platform.Receipt{}, errors.Join(err, w.abandon(late, false))
+		return platform.Receipt{}, errors.Join(err, w.removeGuest(late, false))
 	}
-	return w.receipt(g), nil
+	return w.newReceipt(g), nil
 }
 
-// prepare looks at what there is on either side, before anything is made.
+// prepare reads the sizes of the images and chooses the storage for uploads.
 func (w *importDelivery) prepare(ctx context.Context) error {
 	for _, img := range w.Images {
 		info, err := os.Stat(img.Path)
 		if err != nil {
-			return fmt.Errorf("look at the image of disk %d: %w", img.Key, err)
+			return fmt.Errorf("read the image of disk %d: %w", img.Key, err)
 		}
 		w.total += info.Size()
 	}
-	w.images = contents(w.Images)
-	w.plan = w.machine.plan(w.images)
+	w.images = imagesHash(w.Images)
+	w.plan = w.machine.planHash(w.images)
 	list, err := w.storages.list(ctx)
 	if err != nil {
 		return err
@@ -68,13 +71,15 @@ func (w *importDelivery) prepare(ctx context.Context) error {
 	return err
 }
 
-// carryOut makes the guest, or what is missing of g, which is not complete.
-func (w *importDelivery) carryOut(ctx context.Context, g *found) (_ *found, err error) {
+// completeGuest creates the guest, or the missing parts of the unfinished guest g. If g has another
+// definition, it is
+// removed first.
+func (w *importDelivery) completeGuest(ctx context.Context, g *found) (_ *found, err error) {
 	if g != nil && g.plan != w.plan {
-		if err := w.guests.destroy(ctx, g); err != nil {
+		if err := w.guests.destroyGuest(ctx, g); err != nil {
 			return nil, err
 		}
-		if g.direct() { // it was begun over SSH
+		if g.isDirect() { // the earlier delivery used SSH
 			if err := w.volumes.removeAll(ctx, w.VM); err != nil {
 				return nil, err
 			}
@@ -82,36 +87,36 @@ func (w *importDelivery) carryOut(ctx context.Context, g *found) (_ *found, err 
 		g = nil
 	}
 	if g != nil {
-		err = w.resume(ctx, g)
+		err = w.awaitLeftTasks(ctx, g)
 	} else {
-		g, err = w.create(ctx, w.machine.Base, w.plan)
+		g, err = w.createGuest(ctx, w.machine.Base, w.plan)
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range w.machine.Disks {
-		if err := w.disk(ctx, g, d); err != nil {
+		if err := w.deliverDisk(ctx, g, d); err != nil {
 			return nil, fmt.Errorf("disk %d of guest %d: %w", w.Images[d.Image].Key, g.vmid, err)
 		}
 	}
-	if err := w.uploads.removeAll(ctx, w.VM); err != nil { // of one that crashed
+	if err := w.uploads.removeAll(ctx, w.VM); err != nil { // a crashed delivery may have left some
 		return nil, err
 	}
-	return g, w.finish(ctx, g)
+	return g, w.finishGuest(ctx, g)
 }
 
-// resume waits for what a crash left under way on the node: a copy of an upload, an import.
-func (w *importDelivery) resume(ctx context.Context, g *found) error {
-	if err := w.uploads.settle(ctx, w.VM); err != nil {
+// awaitLeftTasks waits for the node's tasks of a crashed delivery: copies of uploads and imports.
+func (w *importDelivery) awaitLeftTasks(ctx context.Context, g *found) error {
+	if err := w.uploads.awaitCopies(ctx, w.VM); err != nil {
 		return err
 	}
-	return w.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}})
+	return w.api.awaitTasks(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}})
 }
 
-// disk uploads an image and has it imported, unless that was done. What was uploaded is deleted
-// either way.
-func (w *importDelivery) disk(ctx context.Context, g *found, d Disk) (err error) {
-	if has, err := w.has(ctx, g, d.Slot); err != nil || has {
+// deliverDisk uploads an image and imports it, unless the guest has the disk. It removes the upload in
+// any case.
+func (w *importDelivery) deliverDisk(ctx context.Context, g *found, d Disk) (err error) {
+	if has, err := w.hasDisk(ctx, g, d.Slot); err != nil || has {
 		return err
 	}
 	img := w.Images[d.Image]
@@ -120,37 +125,38 @@ func (w *importDelivery) disk(ctx context.Context, g *found, d Disk) (err error)
 		return err
 	}
 	defer func() {
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		err = errors.Join(err, w.storages.removeContent(late, u.volume(), u.storage))
+		err = errors.Join(err, w.storages.removeContent(late, u.volumeID(), u.storage))
 	}()
-	if err := w.uploads.upload(ctx, u, w.progress); err != nil {
+	if err := w.uploads.uploadFile(ctx, u, w.addProgress); err != nil {
 		return fmt.Errorf("upload: %w", err)
 	}
-	return w.attach(ctx, g, d, u)
+	return w.importDisk(ctx, g, d, u)
 }
 
-// attach imports what was uploaded. An answer that was lost may have been a yes: so the guest is
-// looked at before it is tried again.
-func (w *importDelivery) attach(ctx context.Context, g *found, d Disk, u upload) error {
-	value := fmt.Sprintf("%s:0,import-from=%s%s", d.On, u.volume(), d.Words)
+// importDisk imports an upload as a disk of the guest. After a lost answer it waits for the node's
+// tasks, and checks the
+// guest before it tries again.
+func (w *importDelivery) importDisk(ctx context.Context, g *found, d Disk, u upload) error {
+	value := fmt.Sprintf("%s:0,import-from=%s%s", d.On, u.volumeID(), d.Words)
 	for try := 1; ; try++ {
-		warned, err := w.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/config", []Param{{d.Slot, value}})
-		w.note(warned, "given "+d.Slot)
-		if err == nil || try == diskTries || !passes(err) {
+		warned, err := w.api.runTask(ctx, http.MethodPost, guestPath(g.node, g.vmid)+"/config", []Param{{d.Slot, value}})
+		w.noteTask(warned, "given "+d.Slot)
+		if err == nil || try == diskTries || !isTemporary(err) {
 			return err
 		}
-		if err := w.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
+		if err := w.api.awaitTasks(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
 			return err
 		}
-		if has, err := w.has(ctx, g, d.Slot); err != nil || has {
+		if has, err := w.hasDisk(ctx, g, d.Slot); err != nil || has {
 			return err
 		}
 	}
 }
 
-// has reports whether the guest has a disk in a slot.
-func (w *importDelivery) has(ctx context.Context, g *found, slot string) (bool, error) {
-	config, err := w.guests.config(ctx, g.node, g.vmid)
+// hasDisk reports whether the guest has a disk in a slot.
+func (w *importDelivery) hasDisk(ctx context.Context, g *found, slot string) (bool, error) {
+	config, err := w.guests.readConfig(ctx, g.node, g.vmid)
 	return config[slot] != "", err
 }

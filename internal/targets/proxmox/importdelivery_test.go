@@ -193,7 +193,7 @@ func TestDeliverBeginsAnewWhatWasBegunAsAnother(t *testing.T) {
 	if _, err := broken.Deliver(t.Context(), d); err == nil {
 		t.Fatal("it was finished")
 	}
-	if vmid, config := guestOf(t, s, d.VM); read(config["description"], d.VM, vmid).plan == "" {
+	if vmid, config := guestOf(t, s, d.VM); parseDescription(config["description"], d.VM, vmid).plan == "" {
 		t.Fatalf("guest %d is complete: %v", vmid, config)
 	}
 	d.Hardware = targets.Virtio

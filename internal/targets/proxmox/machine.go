@@ -12,40 +12,43 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A Param is a parameter of Proxmox's API.
+// Param is a parameter of a request.
 type Param struct {
-	Key, Value string
+	Key, Value string // name, and value before form encoding
 }
 
-// A Disk is a disk of the guest, without its volume.
+// Disk is a disk of the guest without its volume.
 type Disk struct {
-	Source int    // index of the VM's disk
-	Image  int    // index of its image in the definition
-	Slot   string // scsi0
-	On     string // the storage that it goes to
-	Words  string // ",discard=on,…": what is said of it after its volume
+	Source int    // index in the VM's disks
+	Image  int    // index in the definition's images; -1 if there are no images
+	Slot   string // option of the guest, such as "scsi0"
+	On     string // storage for the volume
+	Words  string // options after the volume, such as ",discard=on"
 }
 
-// A Machine is what a guest is made of.
+// Machine is the definition of a guest.
 type Machine struct {
-	Name     string
-	Base     []Param // without disks; mark and tags are the delivery's
-	Disks    []Disk
-	Boot     string // "order=scsi0;net0", for when the disks are there
-	Warnings []inventory.Warning
+	Name     string              // guest's name, a DNS label
+	Base     []Param             // options without disks, tags and description
+	Disks    []Disk              // in the order of their slots
+	Boot     string              // boot order such as "order=scsi0;net0"; set when the disks exist
+	Warnings []inventory.Warning // differences from the source VM
 }
 
-// Config says what guest def becomes, with a warning for each thing that is not as it was on
-// VMware. It follows Proxmox's own import of VMs from ESXi, and keeps besides it: the serial number,
-// the disks' serial numbers, CD-ROMs in the boot order, a virtual TPM, Secure Boot, whether a card's
-// cable is plugged in. Where that import puts a disk on a controller whose driver the guest cannot
-// have, Config takes SATA or, for Linux, virtio-scsi.
+// Config returns the guest's definition, with a warning for each difference from the source VM. def may
+// have no images.
+//
+// Config follows Proxmox's import from ESXi. In addition it keeps the serial number of the VM and its
+// disks, CD-ROMs in
+// the boot order, the virtual TPM, Secure Boot, and whether a card is connected. If Proxmox's import
+// would use a
+// controller for which the guest has no driver, Config uses SATA, or virtio-scsi for Linux.
 func Config(def targets.Definition, o Options) (Machine, error) {
 	if def.VM == nil {
-		return Machine{}, fault.New(fault.Internal, "define a guest of no VM")
+		return Machine{}, fault.New(fault.Internal, "define a guest without a VM")
 	}
 	b := &builder{vm: def.VM, def: def, opts: o, hardware: def.Hardware, slots: map[string]string{}}
-	for _, step := range []func() error{b.identity, b.processors, b.firmware, b.disks, b.opticals, b.cards} {
+	for _, step := range []func() error{b.setIdentity, b.setProcessors, b.setFirmware, b.addDisks, b.addCDROMs, b.addCards} {
 		if err := step(); err != nil {
 			return Machine{}, fmt.Errorf("define VM %s: %w", def.VM.Name, err)
 		}
@@ -54,46 +57,50 @@ func Config(def targets.Definition, o Options) (Machine, error) {
 	return b.m, nil
 }
 
-// A builder collects one Machine.
+// builder builds one Machine.
 type builder struct {
-	vm       *inventory.VM
-	def      targets.Definition
-	opts     Options
-	hardware targets.Hardware
-	m        Machine
-	slots    map[string]string // by VMware's boot device: "disk:2000" is scsi0
-	taken    map[string]int    // slots that were handed out, by kind
+	vm        *inventory.VM      // def.VM
+	def       targets.Definition // not modified
+	opts      Options            // options of the platform
+	hardware  targets.Hardware   // profile of controllers and cards
+	m         Machine            // the result
+	slots     map[string]string  // slot of each boot device: "disk:2000" is "scsi0"
+	usedSlots map[string]int     // number of assigned slots, by kind
 }
 
-func (b *builder) base(key, value string) { b.m.Base = append(b.m.Base, Param{key, value}) }
+// addParam adds an option of the guest.
+func (b *builder) addParam(key, value string) { b.m.Base = append(b.m.Base, Param{key, value}) }
 
+// warn adds a warning. code is a stable identifier, remedy an instruction for the user.
 func (b *builder) warn(code, remedy, format string, args ...any) {
 	b.m.Warnings = append(b.m.Warnings, inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func (b *builder) efi() bool { return b.vm.Firmware == inventory.EFI }
+// isEFI reports whether the VM has EFI firmware.
+func (b *builder) isEFI() bool { return b.vm.Firmware == inventory.EFI }
 
-func (b *builder) identity() error {
+// setIdentity sets name, type, SMBIOS UUID and serial number, serial port and guest agent.
+func (b *builder) setIdentity() error {
 	b.m.Name = guestName(b.opts.Maps.Name(b.vm.Name))
-	b.base("name", b.m.Name)
-	b.base("ostype", ostypeOf(b.vm, b.def.Guest))
-	b.base("onboot", "0")
-	b.base("vmgenid", "1") // a new one
+	b.addParam("name", b.m.Name)
+	b.addParam("ostype", ostypeOf(b.vm, b.def.Guest))
+	b.addParam("onboot", "0")
+	b.addParam("vmgenid", "1") // Proxmox generates a new ID
 	if b.vm.UUID != "" {
 		serial := base64.StdEncoding.EncodeToString([]byte(b.vm.Serial()))
-		b.base("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
+		b.addParam("smbios1", "base64=1,serial="+serial+",uuid="+b.vm.UUID)
 	}
-	b.base("serial0", "socket")
+	b.addParam("serial0", "socket")
 	if b.def.AgentChannel() {
-		b.base("agent", "1")
+		b.addParam("agent", "1")
 	}
 	return nil
 }
 
-// maxName is the longest label of a DNS name, in bytes.
+// maxName is the maximum length of a DNS label in bytes (RFC 1035, section 2.3.4).
 const maxName = 63
 
-// guestName makes a VM's name one label of a DNS name, which is what Proxmox takes.
+// guestName converts a VM's name to a DNS label, which Proxmox requires.
 func guestName(name string) string {
 	dashed := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -108,60 +115,62 @@ func guestName(name string) string {
 	return cmp.Or(strings.Trim(dashed[:min(len(dashed), maxName)], "-"), "vm")
 }
 
-func (b *builder) processors() error {
+// setProcessors sets CPUs and memory. Without virtio drivers, the guest gets no balloon device.
+func (b *builder) setProcessors() error {
 	sockets, cores := b.vm.Topology()
-	b.base("sockets", fmt.Sprint(sockets))
-	b.base("cores", fmt.Sprint(cores))
-	b.base("cpu", b.opts.CPU)
+	b.addParam("sockets", fmt.Sprint(sockets))
+	b.addParam("cores", fmt.Sprint(cores))
+	b.addParam("cpu", b.opts.CPU)
 	if sockets > 1 {
-		b.base("numa", "1")
+		b.addParam("numa", "1")
 	}
-	b.base("memory", fmt.Sprint(b.vm.MemoryMiB))
+	b.addParam("memory", fmt.Sprint(b.vm.MemoryMiB))
 	if !b.hardware.OnVirtio() {
-		b.base("balloon", "0") // it is a virtio device, which the guest has no driver for
+		b.addParam("balloon", "0") // the balloon is a virtio device
 	}
 	return nil
 }
 
-func (b *builder) firmware() error {
-	if !b.efi() {
-		b.base("bios", "seabios")
+// setFirmware sets firmware, EFI disk and TPM. Over SSH the EFI disk must be raw, like all volumes.
+func (b *builder) setFirmware() error {
+	if !b.isEFI() {
+		b.addParam("bios", "seabios")
 		return nil
 	}
-	b.base("bios", "ovmf")
-	b.base("machine", "q35")
+	b.addParam("bios", "ovmf")
+	b.addParam("machine", "q35")
 	keys := "0"
 	if b.vm.SecureBoot {
 		keys = "1"
 	}
-	home, err := b.opts.storage(namemap.Home(b.vm))
+	home, err := b.opts.storageOf(namemap.Home(b.vm))
 	if err != nil {
 		return err
 	}
 	variables := home + ":1,efitype=4m,pre-enrolled-keys=" + keys
-	if b.opts.SSH != "" { // as all volumes are then: no other kind is written to
+	if b.opts.SSH != "" { // decamp writes only to raw volumes
 		variables += ",format=raw"
 	}
-	b.base("efidisk0", variables)
+	b.addParam("efidisk0", variables)
 	if b.opts.SSH == "" || b.def.EFI.Empty() {
-		b.m.Warnings = append(b.m.Warnings, leftBehind(nil))
+		b.m.Warnings = append(b.m.Warnings, variablesWarning(nil))
 	}
 	if b.vm.VTPM {
-		b.base("tpmstate0", home+":1,version=v2.0")
+		b.addParam("tpmstate0", home+":1,version=v2.0")
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",
-			"the virtual TPM starts empty: VMware does not give its contents away")
+			"the virtual TPM starts empty: VMware does not export its content")
 	}
 	return nil
 }
 
-// opticals adds the CD-ROM drives, empty, as far as IDE has places.
-func (b *builder) opticals() error {
+// addCDROMs adds the CD-ROM drives without media. Drives for which there is no IDE slot are omitted.
+func (b *builder) addCDROMs() error {
 	for i := range b.vm.CDROMs {
-		slot, ok := b.seat("ide")
+		slot, ok := b.nextSlot("ide")
 		if !ok {
 			break
 		}
-		b.base(slot, "none,media=cdrom")
+		b.addParam(slot, "none,media=cdrom")
 		if i == 0 {
 			b.slots["cdrom"] = slot
 		}
@@ -169,11 +178,12 @@ func (b *builder) opticals() error {
 	return nil
 }
 
-// bootOrder is the VM's own, and then its disks: firmware tries them too.
+// bootOrder returns the VM's boot order, followed by the remaining disks, because VMware's firmware
+// tries them, too.
 func (b *builder) bootOrder() string {
 	devices := append([]string{}, b.vm.BootOrder...)
 	for _, c := range b.vm.Controllers {
-		for _, i := range b.on(c) {
+		for _, i := range b.disksOn(c) {
 			devices = append(devices, fmt.Sprintf("disk:%d", b.vm.Disks[i].Key))
 		}
 	}

@@ -155,7 +155,7 @@ func TestOstypes(t *testing.T) {
 		"windows2019srvNext_64Guest": "win11", "winLonghorn64Guest": "w2k8", "windows7Server64Guest": "win7", "other24xLinux64Guest": "l24",
 		"freebsd13_64Guest": "other", "winNetStandardGuest": "w2k3",
 	} {
-		if got := ostype(id); got != want {
+		if got := osTypeByID(id); got != want {
 			t.Errorf("%q is %s, want %s", id, got, want)
 		}
 	}

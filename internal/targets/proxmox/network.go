@@ -11,14 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// A network is what a card joins: a bridge or a VNet, and on it a VLAN if tag is not 0.
+// network is the network of a card.
 type network struct {
-	bridge string
-	tag    int
+	bridge string // name of a bridge or VNet
+	tag    int    // VLAN ID; zero for untagged frames
 }
 
-// parseNetwork reads BRIDGE or BRIDGE,TAG. In front of it may stand "bridge:", which tells bridges
-// from libvirt's networks where a map is for both.
+// parseNetwork parses BRIDGE or BRIDGE,TAG. The prefix "bridge:" is ignored, so that a map for libvirt
+// can be reused.
 func parseNetwork(s string) (network, error) {
 	bridge, vlan, tagged := strings.Cut(strings.TrimPrefix(s, "bridge:"), ",")
 	n := network{bridge: bridge}
@@ -27,45 +27,46 @@ func parseNetwork(s string) (network, error) {
 		n.tag, err = strconv.Atoi(strings.TrimPrefix(vlan, "tag="))
 	}
 	if err != nil || !isName(bridge) || tagged && (n.tag < 1 || n.tag > 4094) {
-		return n, fault.New(fault.Invalid, "%q is no network of Proxmox's", s).WithHint("write BRIDGE or BRIDGE,TAG, such as vmbr0 or vmbr0,20")
+		return n, fault.New(fault.Invalid, "%q is not a network of Proxmox", s).WithHint("write BRIDGE or BRIDGE,TAG, such as vmbr0 or vmbr0,20")
 	}
 	return n, nil
 }
 
-// joined is what a map says of a network, with a bridge for where it names none.
-func joined(to namemap.Network, bridge string) (network, error) {
+// mappedNetwork returns the network in a map's entry. If the entry names no network, bridge is used.
+func mappedNetwork(to namemap.Network, bridge string) (network, error) {
 	n, err := parseNetwork(cmp.Or(to.To, bridge))
 	if err != nil || to.VLAN == 0 {
 		return n, err
 	}
 	if n.tag != 0 && n.tag != to.VLAN {
-		return n, fault.New(fault.Invalid, "network %s has the VLAN %d in its name, and %d beside it", to.To, n.tag, to.VLAN).
-			WithHint("say it once: {to: %s, vlan: %d}", n.bridge, to.VLAN)
+		return n, fault.New(fault.Invalid, "network %s has the VLAN %d in its name, and %d in the map", to.To, n.tag, to.VLAN).
+			WithHint("name it once: {to: %s, vlan: %d}", n.bridge, to.VLAN)
 	}
 	n.tag = to.VLAN
 	return n, nil
 }
 
-// network is what a card joins.
-func (o Options) network(card inventory.NIC) (network, error) {
-	return joined(o.Maps.Network(card.Network), o.Bridge)
+// cardNetwork returns the network of a card.
+func (o Options) cardNetwork(card inventory.NIC) (network, error) {
+	return mappedNetwork(o.Maps.Network(card.Network), o.Bridge)
 }
 
-// networks are those that vm's cards join, in their order.
-func (o Options) networks(vm *inventory.VM) ([]network, error) {
+// cardNetworks returns the network of each card, in the order of vm.NICs.
+func (o Options) cardNetworks(vm *inventory.VM) ([]network, error) {
 	all := make([]network, len(vm.NICs))
 	for i, card := range vm.NICs {
 		var err error
-		if all[i], err = o.network(card); err != nil {
+		if all[i], err = o.cardNetwork(card); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// path is where the right to use a bridge is held. Bridges of a node count as one zone of Proxmox's
-// SDN.
-func (n network) path() string {
+// permissionPath returns the path of the privilege SDN.Use for a bridge. All bridges of a node belong
+// to the zone
+// localnetwork.
+func (n network) permissionPath() string {
 	path := "/sdn/zones/localnetwork/" + n.bridge
 	if n.tag != 0 {
 		path += fmt.Sprintf("/%d", n.tag)
@@ -73,6 +74,7 @@ func (n network) path() string {
 	return path
 }
 
-// isVNet reports whether a network is of a zone of SDN's: its right is held elsewhere, and it would
-// not be listed without.
+// isVNet reports whether a network belongs to an SDN zone. Its privilege is not checked, because the
+// node lists only VNets
+// that the token may use.
 func isVNet(kind string) bool { return kind != "" && kind != "bridge" && kind != "OVSBridge" }

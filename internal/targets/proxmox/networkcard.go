@@ -8,14 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// cards keeps the MAC of every card that has one, and whether its cable is plugged in.
-func (b *builder) cards() error {
+// addCards adds all network cards, with their MACs and link states.
+func (b *builder) addCards() error {
 	for i, card := range b.vm.NICs {
 		if i == 32 {
-			return fault.New(fault.Unsupported, "VM %s has %d network cards, Proxmox takes 32", b.vm.Name, len(b.vm.NICs)).
+			return fault.New(fault.Unsupported, "VM %s has %d network cards, Proxmox supports 32", b.vm.Name, len(b.vm.NICs)).
 				WithHint("remove the other cards in vSphere")
 		}
-		n, err := b.opts.network(card)
+		n, err := b.opts.cardNetwork(card)
 		if err != nil {
 			return err
 		}
@@ -31,12 +31,15 @@ func (b *builder) cards() error {
 			value += ",link_down=1"
 		}
 		slot := fmt.Sprintf("net%d", i)
-		b.base(slot, value)
+		b.addParam(slot, value)
 		b.slots[fmt.Sprintf("net:%d", card.Key)] = slot
 	}
 	return nil
 }
 
+// cardModel returns the card's model at the target: the mapped one, virtio, or the source's model if
+// QEMU has it.
+// Otherwise it returns e1000 and adds a warning.
 func (b *builder) cardModel(card inventory.NIC) string {
 	if model := b.opts.Maps.Network(card.Network).Model; model != "" {
 		return model

@@ -10,12 +10,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// leastMajor and leastMinor are the first release of Proxmox VE that takes uploads of disks
+// leastMajor and leastMinor are the first release of Proxmox VE that accepts uploads of disks
 // (libpve-storage-perl 8.3.6, April 2025).
 const leastMajor, leastMinor = 8, 4
 
-// version returns the release of Proxmox VE. Checks ask it first and do not repeat it: a wrong host name fails at once.
-func (c *client) version(ctx context.Context) (string, error) {
+// readVersion returns the release of Proxmox VE. It is the first request of each check and is not
+// repeated, so that a wrong
+// host name fails at once.
+func (c *client) readVersion(ctx context.Context) (string, error) {
 	var v struct {
 		Version string `json:"version"`
 	}
@@ -23,26 +25,27 @@ func (c *client) version(ctx context.Context) (string, error) {
 	return v.Version, err
 }
 
-// checkVersion refuses a release that takes no uploads, where there are to be some.
-// It does nothing for a delivery over SSH.
+// checkVersion returns fault.Unsupported if the release does not accept uploads of disks. A version
+// that it cannot parse
+// is fault.Corrupt. It does nothing for a delivery over SSH.
 func (c checker) checkVersion(version string) error {
-	if c.opts.direct() {
+	if c.opts.isDirect() {
 		return nil
 	}
 	parts := strings.SplitN(version+"..", ".", 3)
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])
 	if errMajor != nil || errMinor != nil {
-		return fault.New(fault.Corrupt, "Proxmox %s says that its version is %q", c.api.host, fault.Line(version))
+		return fault.New(fault.Corrupt, "Proxmox %s has the version %q", c.api.host, fault.Line(version))
 	}
 	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "Proxmox VE %s takes no uploads of disks: %d.%d is the first that does", fault.Line(version), leastMajor, leastMinor).
+	return fault.New(fault.Unsupported, "Proxmox VE %s does not accept uploads of disks: %d.%d is the first release that does", fault.Line(version), leastMajor, leastMinor).
 		WithHint("update the node (apt update && apt full-upgrade), or migrate into a folder with --to dir: and import with qm importdisk")
 }
 
-// checkOnline requires that the cluster has the node and that it is online.
+// checkOnline returns an error unless the cluster has the node and the node is online.
 func (c checker) checkOnline(ctx context.Context) error {
 	var nodes []struct {
 		Node   string `json:"node"`
@@ -66,9 +69,9 @@ func (c checker) checkOnline(ctx context.Context) error {
 		WithHint("name one of them: proxmox:https://%s/NODE", c.api.host)
 }
 
-// bridges lists what cards on the node can join, by kind: bridge, OVSBridge or vnet. It is what the
-// token may use.
-func (c *client) bridges(ctx context.Context, node string) (map[string]string, error) {
+// listBridges returns the kind of each network on the node that the token may use: bridge, OVSBridge or
+// vnet.
+func (c *client) listBridges(ctx context.Context, node string) (map[string]string, error) {
 	var list []struct {
 		Name string `json:"iface"`
 		Kind string `json:"type"`

@@ -7,8 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// ostypes are Proxmox's words for the guests that VMware knows, by how VMware's begin; the longest
-// that fits counts. What is not here is l26, as for Proxmox's own import.
+// ostypes contains Proxmox's guest types by prefixes of VMware's guest IDs. The longest matching prefix
+// counts. Other
+// guests are l26, as in Proxmox's import.
 var ostypes = map[string]string{
 	"other24xlinux": "l24", "other3xlinux": "l26", "solaris": "solaris", "freebsd": "other", "dos": "other", "os2": "other",
 	"netware": "other", "darwin": "other", "otherguest": "other",
@@ -17,7 +18,8 @@ var ostypes = map[string]string{
 	"windows2022srvnext": "win11", "windows11": "win11", "windows12": "win11",
 }
 
-func ostype(guestID string) string {
+// osTypeByID returns the guest type for a guest ID of vSphere.
+func osTypeByID(guestID string) string {
 	id, best, found := strings.ToLower(guestID), "", "l26"
 	for prefix, word := range ostypes {
 		if strings.HasPrefix(id, prefix) && len(prefix) > len(best) {
@@ -27,21 +29,22 @@ func ostype(guestID string) string {
 	return found
 }
 
-// isLinux reports whether the guest is Linux: by what was found in it, or else by what VMware was
-// told.
+// isLinux reports whether the guest is Linux: from the detected system, or else from the guest ID in
+// vSphere.
 func isLinux(vm *inventory.VM, found []guest.Report) bool {
 	for _, g := range found {
 		if g.OS.ID != "" {
 			return g.OS.ID != guest.WindowsID
 		}
 	}
-	word := ostype(vm.GuestID)
+	word := osTypeByID(vm.GuestID)
 	return vm.GuestID != "" && (word == "l26" || word == "l24")
 }
 
-// ostypeOf prefers what was found to what VMware was told, where they disagree.
+// ostypeOf returns the guest type. If the detected system and the guest ID disagree, the detected
+// system counts.
 func ostypeOf(vm *inventory.VM, found []guest.Report) string {
-	word := ostype(vm.GuestID)
+	word := osTypeByID(vm.GuestID)
 	for _, g := range found {
 		switch told := strings.HasPrefix(word, "w"); {
 		case g.OS.ID == guest.WindowsID && !told:

@@ -8,7 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Outline says what guest def becomes. Its VMID, and the names of its volumes, are the node's to choose.
+// Outline describes the guest without a request to the node. The node chooses the VMID and the names of
+// volumes.
 func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
 	def.Images = nil
 	m, err := Config(def, p.opts)
@@ -16,8 +17,8 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 		return targets.Outline{}, err
 	}
 	o := targets.NewOutline(def)
-	o.Place, o.Name, o.Machine = "proxmox "+p.node, m.Name, m.value("machine", "i440fx")
-	o.Tags = append([]string{tag, ownTag(def.VM)}, vmTags(def.VM)...)
+	o.Place, o.Name, o.Machine = "proxmox "+p.node, m.Name, m.baseValue("machine", "i440fx")
+	o.Tags = append([]string{commonTag, ownTag(def.VM)}, vmTags(def.VM)...)
 	o.Warnings = append(o.Warnings, m.Warnings...)
 	slots := map[string]string{}
 	m.outlineDisks(def, &o, slots)
@@ -38,8 +39,8 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 	return o, nil
 }
 
-// value is a parameter's, or what it is where there is none.
-func (m Machine) value(key, none string) string {
+// baseValue returns the value of an option, or none if the guest does not have it.
+func (m Machine) baseValue(key, none string) string {
 	at := slices.IndexFunc(m.Base, func(p Param) bool { return p.Key == key })
 	if at < 0 {
 		return none
@@ -47,12 +48,13 @@ func (m Machine) value(key, none string) string {
 	return m.Base[at].Value
 }
 
+// outlineDisks adds the disks to o and their slots to slots.
 func (m Machine) outlineDisks(def targets.Definition, o *targets.Outline, slots map[string]string) {
 	for _, d := range m.Disks {
 		at := def.VM.Disks[d.Source]
 		bus := d.Slot
 		if strings.HasPrefix(bus, "scsi") {
-			bus = m.value("scsihw", "lsi") + " " + bus
+			bus = m.baseValue("scsihw", "lsi") + " " + bus
 		}
 		_, serial, _ := strings.Cut(d.Words, ",serial=")
 		o.Disks = append(o.Disks, targets.OutlineDisk{
@@ -62,14 +64,15 @@ func (m Machine) outlineDisks(def targets.Definition, o *targets.Outline, slots 
 	}
 }
 
+// outlineCards adds the cards to o and their slots to slots.
 func (m Machine) outlineCards(def targets.Definition, opts Options, o *targets.Outline, slots map[string]string) error {
-	joined, err := opts.networks(def.VM)
+	joined, err := opts.cardNetworks(def.VM)
 	if err != nil {
 		return err
 	}
 	for i, n := range def.VM.NICs {
 		slot := fmt.Sprintf("net%d", i)
-		model, _, _ := strings.Cut(m.value(slot, ""), ",")
+		model, _, _ := strings.Cut(m.baseValue(slot, ""), ",")
 		model, _, _ = strings.Cut(model, "=")
 		o.Cards = append(o.Cards, targets.OutlineCard{
 			Key: n.Key, Model: model, MAC: n.MAC, From: n.Network, Network: joined[i].bridge, VLAN: joined[i].tag, Down: n.LinkDown(),

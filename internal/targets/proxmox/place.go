@@ -9,21 +9,22 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// clients are the clients of one node, by object. They share one connection and hold no other state.
+// clients are the clients of one node, by kind of object. They share one connection and have no other
+// state.
 type clients struct {
-	api      *client
-	node     string
-	guests   guestClient
-	storages storageClient
-	volumes  volumeClient
-	uploads  uploadClient
-	shell    nodeShell
+	api      *client       // sends requests
+	node     string        // node for new guests
+	guests   guestClient   // guests of the cluster
+	storages storageClient // storages of the node
+	volumes  volumeClient  // volumes filled over SSH
+	uploads  uploadClient  // files for imports
+	shell    nodeShell     // programs over SSH; unusable without Options.SSH
 }
 
-// Place is a node of Proxmox VE. It satisfies platform.Place.
+// Place implements platform.Place for a node of Proxmox VE.
 type Place struct {
 	clients
-	opts Options
+	opts Options // fixed after New
 }
 
 var (
@@ -36,48 +37,53 @@ var (
 	_ platform.Outliner = (*Place)(nil)
 )
 
+// newPlace returns the platform with its clients.
 func newPlace(api *client, node string, o Options) *Place {
 	c := clients{
 		api: api, node: node,
 		guests:   guestClient{api, node},
 		storages: storageClient{api, node},
-		shell:    nodeShell{node, o.dial},
+		shell:    nodeShell{node, o.dialNode},
 	}
 	c.volumes = volumeClient{api, node, c.storages, c.guests}
 	c.uploads = uploadClient{api, node, c.storages}
 	return &Place{clients: c, opts: o}
 }
 
-func (p *Place) checker() checker { return checker{p.clients, p.opts} }
+// newChecker returns the checker for p's options.
+func (p *Place) newChecker() checker { return checker{p.clients, p.opts} }
 
-func (p *Place) starter() starter { return starter{p.api, p.node, p.guests, p.opts} }
+// newStarter returns the starter for p's guests.
+func (p *Place) newStarter() starter { return starter{p.api, p.node, p.guests, p.opts} }
 
-// Check reports why vm cannot be delivered. It only reads.
+// Check verifies that vm can be delivered. It changes nothing.
 func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
-	return p.checker().check(ctx, vm)
+	return p.newChecker().checkVM(ctx, vm)
 }
 
-// Examine is Check by aspects, for a VM that stands in for all.
+// Examine performs the checks of Check by aspect, without a VM.
 func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
-	return p.checker().examine(ctx, a)
+	return p.newChecker().examineAspect(ctx, a)
 }
 
-// Sends is part of platform.Sender.
+// Sends implements platform.Sender. Over SSH, Prepare has transferred everything but the changes.
 func (p *Place) Sends(held, changed int64) int64 {
-	if p.opts.direct() {
+	if p.opts.isDirect() {
 		return changed
 	}
 	return held
 }
 
-// CarriesEFI reports whether a VM's boot entries are taken: only over SSH. They are added to the variables that
-// Proxmox made for its own firmware, and the API lets nobody read or write those.
-func (p *Place) CarriesEFI() bool { return p.opts.direct() }
+// CarriesEFI reports whether EFI variables can be carried over, which requires SSH. They are added to
+// the variables that
+// Proxmox created for its firmware. The API does not give access to these.
+func (p *Place) CarriesEFI() bool { return p.opts.isDirect() }
 
-// Prepare makes the guest, without disks, and brings its volumes up to what is known of the images. After an error,
-// Prepare or Deliver continues with what it left.
+// Prepare creates the guest without disks, and writes all chunks with a known hash to its volumes.
+// After an error, the next
+// call of Prepare or Deliver continues.
 func (p *Place) Prepare(ctx context.Context, d platform.Delivery) error {
-	if !p.opts.direct() {
+	if !p.opts.isDirect() {
 		return nil
 	}
 	w, err := newSSHDelivery(p.clients, p.opts, d)
@@ -87,9 +93,9 @@ func (p *Place) Prepare(ctx context.Context, d platform.Delivery) error {
 	return w.prepare(ctx)
 }
 
-// Deliver makes the guest, powered off.
+// Deliver creates the guest, powered off.
 func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
-	if p.opts.direct() {
+	if p.opts.isDirect() {
 		w, err := newSSHDelivery(p.clients, p.opts, d)
 		if err != nil {
 			return platform.Receipt{}, err
@@ -103,29 +109,29 @@ func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Rece
 	return w.deliver(ctx)
 }
 
-// Withdraw removes the guest that was made of vm, and what was uploaded for it, or
-// the volumes that were filled.
+// Withdraw removes the guest that was created for vm, and its uploads or volumes.
 func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
-	return withdraw(ctx, p.clients, p.opts.direct(), vm)
+	return withdrawGuest(ctx, p.clients, p.opts.isDirect(), vm)
 }
 
-// withdraw is Withdraw; direct reports whether volumes are written over SSH.
-func withdraw(ctx context.Context, c clients, direct bool, vm *inventory.VM) error {
-	g, err := c.guests.find(ctx, vm)
+// withdrawGuest implements Withdraw. direct reports whether volumes are written over SSH.
+func withdrawGuest(ctx context.Context, c clients, direct bool, vm *inventory.VM) error {
+	g, err := c.guests.findGuest(ctx, vm)
 	if err == nil && g != nil {
-		err = c.guests.destroy(ctx, g)
+		err = c.guests.destroyGuest(ctx, g)
 	}
-	if direct || g != nil && g.direct() {
+	if direct || g != nil && g.isDirect() {
 		err = errors.Join(err, c.volumes.removeAll(ctx, vm))
 	}
 	if direct {
 		return err
 	}
-	return errors.Join(err, c.uploads.settle(ctx, vm), c.uploads.removeAll(ctx, vm))
+	return errors.Join(err, c.uploads.awaitCopies(ctx, vm), c.uploads.removeAll(ctx, vm))
 }
 
-// Start powers on the guest that was made of def's VM, wherever in the cluster it is by now. One whose
-// disks are of other images than def's is fault.Conflict, and so is one that is unfinished.
+// Start powers on the guest, on whichever node of the cluster it is now. An unfinished guest, or one
+// with other images than
+// def's, is fault.Conflict.
 func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	return p.starter().start(ctx, def)
+	return p.newStarter().startGuest(ctx, def)
 }

@@ -1,35 +1,34 @@
-// Package proxmox brings VMs to Proxmox VE: a Place for package staged. It has two ways.
+// Package proxmox delivers VMs to Proxmox VE, with or without an SSH login on the node.
 //
-// With the API and a token nothing of ours runs on the node:
+// Without a login it uses only the API and a token:
 //
 //	upload disk 0 -> import it -> delete the upload -> disk 1 … -> boot order, done
 //
-// The VM is made first, without disks, and marked as ours and unfinished: so whoever comes after a
-// crash finds it, and which of its disks are there. Each disk is then uploaded to a storage with
-// content "import", with its SHA-256, by which the node proves what arrived; imported onto the
-// storage where it is to live; and its upload deleted. So the most room that is taken for the time
-// being is that of one disk.
+// The guest is created first, without disks, and marked as unfinished. After a crash, the next delivery finds
+// the guest and its disks. Each disk is uploaded to a storage with content "import", together with its
+// SHA-256, which the node verifies. The node then imports it to its final storage, and the upload is
+// deleted. So the temporary space is that of one disk.
 //
-// With a login on the node, Options.SSH, volumes are written to, also while the VM still runs:
+// With a login (Options.SSH), volumes are written directly, also while the source VM runs:
 //
-//	hold a VMID -> allocate volumes -> fill what is not on record -> … -> options and disks -> boot entries, done
+//	reserve a VMID -> allocate volumes -> fill unrecorded chunks -> … -> options and disks -> boot entries, done
 //
-// A volume is filled through qemu-nbd on the node, which reads back what was written: see filling. So are
-// the boot entries of EFI added to the variables that Proxmox made: see variables.
+// A program on the node writes the volumes with qemu-nbd and reads them back; see volumeFiller. In the same way
+// the EFI boot entries are added to the variables that Proxmox has created; see variables.
 //
-// Start powers a finished guest on, follows the node's task to its end, and looks whether the guest runs.
+// Start powers a complete guest on, waits for the node's task, and verifies that the guest runs.
 //
 // # Terms
 //
-// A guest is a VM of Proxmox's, named by its VMID. A Machine is what a guest is made of: parameters
-// of the API, in order. The mark is the first line of a guest's description: which VM of VMware's it
-// was, and the VMID that it was given. A clone has the mark with another's VMID, so that it is
-// nobody's but its maker's. A task is what the node does after it answered; its UPID names it.
+// A guest is a VM in Proxmox, identified by its VMID. A Machine is the definition of a guest: an ordered list of
+// options. The mark is the first line of a guest's description; it contains the identity of the source VM, and
+// the VMID. A clone has the mark with the VMID of the original, so decamp does not take it for its own. A task is
+// an operation that continues on the node after the answer to the request; it is identified by its UPID.
 //
-// # What it does not do
+// # Limits
 //
-// Guests are not started before somebody says Start, nor together with their node. It does not resize volumes: a
-// disk that grew is written anew.
+// A guest is started only by Start, and not with its node. Volumes are not resized: a disk that has grown is
+// written again.
 package proxmox
 
 import (
@@ -47,44 +46,47 @@ import (
 	"github.com/decamp/decamp/internal/targets/ssh"
 )
 
-// Options say how VMs are delivered. What New's address says of the same goes before.
+// Options configure deliveries. Parameters of New's address override them.
 type Options struct {
-	Token       Token  // of the API
-	Fingerprint string // SHA-256 of the node's certificate; the system's authorities vouch if empty
+	Token       Token  // API token
+	Fingerprint string // SHA-256 of the node's certificate; if empty, the system's CAs are trusted
 
-	Storage string // for disks that Maps do not send elsewhere; local-lvm if empty
-	Import  string // for uploads; the one with content import that has the most room if empty
+	Storage string // storage of disks without an entry in Maps; local-lvm if empty
+	Import  string // storage for uploads; if empty, the one with content import and the most space
 
-	// Bridge is what network cards join; vmbr0 if empty: the name of a bridge, or BRIDGE,TAG for a VLAN.
+	// Bridge is the network of cards without an entry in Maps: BRIDGE, or BRIDGE,TAG for a VLAN. Empty
+	// means vmbr0.
 	Bridge string
 
-	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores. They
-	// also say what guests are called.
+	// Maps assign networks to cards, and storages to disks by datastore. They also contain new names of
+	// VMs.
 	Maps namemap.Map
 
-	CPU string // the model that guests see; x86-64-v2-AES if empty, which every host has since 2011
+	CPU string // CPU model of guests; x86-64-v2-AES if empty, which hosts since 2011 support
 
-	// SSH has disks written into their volumes by a login on the node, USER@HOST:PORT, and not uploaded.
-	// KeyFile and KnownHosts are those that ssh would not find by itself.
+	// SSH is a login on the node, USER@HOST:PORT. If it is set, volumes are written over SSH and nothing
+	// is uploaded.
+	// KeyFile and KnownHosts are needed only if ssh does not find the files itself.
 	SSH                 string
 	KeyFile, KnownHosts string
 
-	// Wait waits between two questions, or until ctx ends. Nil: by the clock.
+	// Wait sleeps for d, or until ctx ends. A timer is used if it is nil.
 	Wait func(ctx context.Context, d time.Duration) error
 
-	// Now tells the time, which is compared with the node's. Nil: the clock.
+	// Now returns the local time, for comparison with the node's; time.Now if nil.
 	Now func() time.Time
 
-	ssh ssh.Login // what SSH says
+	ssh ssh.Login // parsed form of SSH
 }
 
 // New returns the node at an address such as
 //
-//	https://pve1:8006/pve1?storage=local-lvm
+// \thttps://pve1:8006/pve1?storage=local-lvm
 //
-// Its host may be any of the cluster, its path is the node that gets the guests. The query may have
-// storage, import, bridge, cpu, fingerprint, token for the name of a file, ssh, and for ssh keyfile and
-// known_hosts. It asks nobody.
+// The host can be any node of the cluster. The path is the node for new guests. Parameters are storage,
+// import, bridge,
+// cpu, fingerprint, token (a file name) and ssh, and keyfile and known_hosts for ssh. New sends no
+// request.
 func New(address string, o Options) (*Place, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -95,7 +97,7 @@ func New(address string, o Options) (*Place, error) {
 		return nil, fault.New(fault.Invalid, "%s is not the address of a Proxmox node", u.Redacted()).
 			WithHint("write proxmox:https://HOST:8006/NODE?storage=STORAGE; pvesh get /nodes lists the nodes")
 	}
-	if err := o.take(u.Query()); err != nil {
+	if err := o.parseQuery(u.Query()); err != nil {
 		return nil, err
 	}
 	if u.Port() == "" {
@@ -109,32 +111,34 @@ func New(address string, o Options) (*Place, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if err := o.check(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	api, err := newClient(u.Host, o)
 	return newPlace(api, node, o), err
 }
 
-// parameters returns the field of each parameter of an address. The token is a file, which take reads.
-func (o *Options) parameters(tokenFile *string) map[string]*string {
+// parameterFields returns the field for each parameter of an address. The parameter token is the name
+// of a file, which
+// parseQuery reads.
+func (o *Options) parameterFields(tokenFile *string) map[string]*string {
 	return map[string]*string{
 		"storage": &o.Storage, "import": &o.Import, "bridge": &o.Bridge, "cpu": &o.CPU, "fingerprint": &o.Fingerprint, "token": tokenFile,
 		"ssh": &o.SSH, "keyfile": &o.KeyFile, "known_hosts": &o.KnownHosts,
 	}
 }
 
-// Parameters returns the names of the parameters of an address, sorted.
-func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameters(nil))) }
+// Parameters returns the names of the parameters of an address in alphabetical order.
+func Parameters() []string { return slices.Sorted(maps.Keys(new(Options).parameterFields(nil))) }
 
-// take reads what the address says.
-func (o *Options) take(query url.Values) error {
+// parseQuery sets the options from the query of an address, and reads the token.
+func (o *Options) parseQuery(query url.Values) error {
 	var tokenFile string
-	into := o.parameters(&tokenFile)
+	into := o.parameterFields(&tokenFile)
 	for key := range query {
 		if into[key] == nil {
-			return fault.New(fault.Invalid, "a Proxmox address has no %q", key).
-				WithHint("it may have storage, import, bridge, cpu, fingerprint, token, ssh, keyfile and known_hosts")
+			return fault.New(fault.Invalid, "a Proxmox address has no parameter %q", key).
+				WithHint("the parameters are storage, import, bridge, cpu, fingerprint, token, ssh, keyfile and known_hosts")
 		}
 		*into[key] = query.Get(key)
 	}
@@ -146,8 +150,8 @@ func (o *Options) take(query url.Values) error {
 	return err
 }
 
-// check refuses what would change the meaning of a parameter or a path of the API.
-func (o *Options) check() error {
+// validate parses SSH, and returns an error for values that could change the meaning of a request.
+func (o *Options) validate() error {
 	if o.SSH != "" {
 		login, err := parseLogin(o.SSH)
 		if err != nil {
@@ -158,17 +162,17 @@ func (o *Options) check() error {
 	}
 	for _, name := range []string{o.Storage, o.CPU} {
 		if !isName(name) {
-			return fault.New(fault.Invalid, "%q is no name of Proxmox's", name)
+			return fault.New(fault.Invalid, "%q is not a valid name in Proxmox", name)
 		}
 	}
 	if o.Import != "" && !isName(o.Import) {
-		return fault.New(fault.Invalid, "%q is no name of a storage", o.Import)
+		return fault.New(fault.Invalid, "%q is not a valid storage name", o.Import)
 	}
 	for from, to := range o.Maps.Networks {
-		if namemap.IsPattern(from) { // what it comes to is seen when cards are
+		if namemap.IsPattern(from) { // addCards checks the result for each card
 			continue
 		}
-		if _, err := joined(to, o.Bridge); err != nil {
+		if _, err := mappedNetwork(to, o.Bridge); err != nil {
 			return err
 		}
 	}
@@ -176,20 +180,20 @@ func (o *Options) check() error {
 	return err
 }
 
-// direct reports whether volumes are written over SSH.
-func (o Options) direct() bool { return o.SSH != "" }
+// isDirect reports whether volumes are written over SSH.
+func (o Options) isDirect() bool { return o.SSH != "" }
 
-// storage is where a disk of a datastore goes.
-func (o Options) storage(datastore string) (string, error) {
+// storageOf returns the storage for disks of a datastore.
+func (o Options) storageOf(datastore string) (string, error) {
 	name := cmp.Or(o.Maps.Storage(datastore), o.Storage)
 	if !isName(name) {
-		return "", fault.New(fault.Invalid, "datastore %s cannot go to %q, which is no name of a storage of Proxmox's", datastore, name).
-			WithHint("on the node, pvesm status lists the storages")
+		return "", fault.New(fault.Invalid, "datastore %s is mapped to %q, which is not a valid storage name", datastore, name).
+			WithHint("list the storages on the node: pvesm status")
 	}
 	return name, nil
 }
 
-// isName reports whether s is a name as nodes, storages and bridges have them.
+// isName reports whether s is a valid name of a node, storage or bridge.
 func isName(s string) bool {
 	other := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r))

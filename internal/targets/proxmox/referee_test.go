@@ -68,35 +68,35 @@ func askAll(t *testing.T, p *Place, def targets.Definition) {
 		delivery:      &delivery{clients: p.clients, Delivery: platform.Delivery{Definition: def}, machine: m, plan: "abcd"},
 		uploadStorage: "local",
 	}
-	version, err := p.api.version(ctx)
+	version, err := p.api.readVersion(ctx)
 	must(err)
-	must(p.checker().checkVersion(version))
-	must(p.checker().checkOnline(ctx))
+	must(p.newChecker().checkVersion(version))
+	must(p.newChecker().checkOnline(ctx))
 	_, err = p.storages.list(ctx)
 	must(err)
-	_, err = p.api.bridges(ctx, p.node)
+	_, err = p.api.listBridges(ctx, p.node)
 	must(err)
-	_, err = p.api.lacking(ctx, "/vms/100", []string{"VM.Allocate"})
+	_, err = p.api.missingPrivileges(ctx, "/vms/100", []string{"VM.Allocate"})
 	must(err)
-	g, err := w.create(ctx, m.Base, w.plan)
+	g, err := w.createGuest(ctx, m.Base, w.plan)
 	must(err)
 	for _, d := range m.Disks {
-		must(w.attach(ctx, g, d, upload{storage: "local", name: ownTag(def.VM) + "-" + d.Slot + ".qcow2"}))
+		must(w.importDisk(ctx, g, d, upload{storage: "local", name: ownTag(def.VM) + "-" + d.Slot + ".qcow2"}))
 	}
-	must(p.uploads.settle(ctx, def.VM))
-	must(w.finish(ctx, g))
+	must(p.uploads.awaitCopies(ctx, def.VM))
+	must(w.finishGuest(ctx, g))
 	askDirect(t, p, def, g)
-	again, err := p.guests.find(ctx, def.VM)
+	again, err := p.guests.findGuest(ctx, def.VM)
 	must(err)
 	if again == nil || again.vmid != g.vmid || again.plan != "" {
 		t.Errorf("%+v is found of %+v", again, g)
 	}
 	_, err = p.Start(ctx, targets.Definition{VM: def.VM})
 	must(err)
-	_, err = p.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/stop", []Param{})
+	_, err = p.api.runTask(ctx, http.MethodPost, guestPath(g.node, g.vmid)+"/status/stop", []Param{})
 	must(err)
-	must(p.guests.destroy(ctx, g))
-	if again, err := p.guests.find(ctx, def.VM); err != nil || again != nil {
+	must(p.guests.destroyGuest(ctx, g))
+	if again, err := p.guests.findGuest(ctx, def.VM); err != nil || again != nil {
 		t.Errorf("%+v is found after all, %v", again, err)
 	}
 }
@@ -114,18 +114,18 @@ func askDirect(t *testing.T, p *Place, def targets.Definition, g *found) {
 	m := w.machine
 	for _, ask := range []func() error{
 		func() error {
-			_, err := p.volumes.allocate(t.Context(), w.VM, g.vmid, w.Images[0], storage{ID: "local-lvm"})
+			_, err := p.volumes.allocateVolume(t.Context(), w.VM, g.vmid, w.Images[0], storage{ID: "local-lvm"})
 			return err
 		},
-		func() error { _, err := p.volumes.list(t.Context(), w.VM, "local-lvm"); return err },
+		func() error { _, err := p.volumes.listOwn(t.Context(), w.VM, "local-lvm"); return err },
 		func() error {
 			_, err := p.volumes.inUse(t.Context(), volume{ID: "local-lvm:vm-999-x", vmid: 999})
 			return err
 		},
 		func() error {
-			params := w.options(nil, make([]string, len(m.Disks)))
+			params := w.missingOptions(nil, make([]string, len(m.Disks)))
 			params = slices.DeleteFunc(params, func(p Param) bool { return p.Value == "" || p.Value[0] == ',' })
-			_, err := p.api.do(t.Context(), http.MethodPost, qemu(g.node, g.vmid)+"/config", params)
+			_, err := p.api.runTask(t.Context(), http.MethodPost, guestPath(g.node, g.vmid)+"/config", params)
 			return err
 		},
 		func() error { return w.dropVariables(t.Context(), g) },
@@ -143,7 +143,7 @@ func TestTheRefereeLooks(t *testing.T) {
 	}
 	p := startReferee(t)
 	for _, wrong := range []Param{{"scsihw", "bogus"}, {"name", "a b"}, {"net0", "vmxnet3=00:50:56:AB:CD:01,tag=5000"}, {"colour", "red"}} {
-		_, err := p.api.do(t.Context(), http.MethodPost, "/nodes/pve1/qemu", []Param{{"vmid", "150"}, wrong})
+		_, err := p.api.runTask(t.Context(), http.MethodPost, "/nodes/pve1/qemu", []Param{{"vmid", "150"}, wrong})
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), wrong.Key) {
 			t.Errorf("%v: %v", wrong, err)
 		}
@@ -213,7 +213,7 @@ func logIn(t *testing.T, p *Place) *ticket {
 	defer res.Body.Close()
 	text := make([]byte, 4096)
 	n, _ := bufio.NewReader(res.Body).Read(text)
-	if err := decode(text[:n], own); err != nil || own.Ticket == "" {
+	if err := decodeAnswer(text[:n], own); err != nil || own.Ticket == "" {
 		t.Fatalf("log in: %s: %v", res.Status, err)
 	}
 	return own

@@ -135,7 +135,7 @@ func checkGone(t *testing.T, s *pve.Server, others ...int) {
 func checkDelivered(t *testing.T, s *pve.Server, d platform.Delivery) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
-	if got := read(config["description"], d.VM, vmid); got != (standing{ours: true, images: contents(d.Images)}) {
+	if got := parseDescription(config["description"], d.VM, vmid); got != (guestStatus{ours: true, images: imagesHash(d.Images)}) {
 		t.Errorf("guest %d says %+v of itself: %q", vmid, got, config["description"])
 	}
 	m, err := Config(d.Definition, Options{Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES"})

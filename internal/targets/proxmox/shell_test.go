@@ -48,7 +48,7 @@ func FuzzNode(f *testing.F) {
 	f.Add("decamp: ready direct\ne /dev/x cannot be read at 0\n")
 	f.Fuzz(func(t *testing.T, said string) {
 		s := &session{Reader: bufio.NewReader(strings.NewReader(said))}
-		if err := s.greeting("pve1"); err != nil {
+		if err := s.readGreeting("pve1"); err != nil {
 			if len(err.Error()) > 3*fault.MaxLine || fault.HintOf(err) == "" {
 				t.Errorf("%d bytes of error, remedy %q", len(err.Error()), fault.HintOf(err))
 			}

@@ -17,74 +17,78 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// An sshDelivery allocates a volume for each disk, and fills it by a program on the node.
+// sshDelivery allocates a volume for each disk, and fills it with a program on the node.
 type sshDelivery struct {
 	*delivery
 }
 
+// newSSHDelivery returns a delivery of d. It sends no request.
 func newSSHDelivery(c clients, o Options, d platform.Delivery) (*sshDelivery, error) {
 	machine, err := Config(d.Definition, o)
 	if err != nil {
 		return nil, err
 	}
-	w := &delivery{clients: c, Delivery: d, machine: machine, warnings: machine.Warnings, images: contents(d.Images), plan: directPlan}
+	w := &delivery{clients: c, Delivery: d, machine: machine, warnings: machine.Warnings, images: imagesHash(d.Images), plan: directPlan}
 	for _, img := range d.Images {
 		w.total += img.Size
 	}
 	return &sshDelivery{w}, nil
 }
 
-// receipt adds that the boot entries were carried.
-func (w *sshDelivery) receipt(g *found) platform.Receipt {
-	r := w.delivery.receipt(g)
-	r.EFI = w.carries()
+// newReceipt returns the receipt, which includes whether EFI variables were handled.
+func (w *sshDelivery) newReceipt(g *found) platform.Receipt {
+	r := w.delivery.newReceipt(g)
+	r.EFI = w.carriesVariables()
 	return r
 }
 
-// prepare is Prepare of Place.
+// prepare implements Place.Prepare.
 func (w *sshDelivery) prepare(ctx context.Context) error {
-	g, err := w.guests.find(ctx, w.VM)
+	g, err := w.guests.findGuest(ctx, w.VM)
 	if err != nil {
 		return err
 	}
 	if g != nil && g.plan == "" {
-		return w.done(g)
+		return w.checkImages(g)
 	}
-	if g, err = w.hold(ctx, g, earlyPlan); err != nil {
+	if g, err = w.reserveGuest(ctx, g, earlyPlan); err != nil {
 		return err
 	}
 	_, err = w.fillVolumes(ctx, g, true)
 	return err
 }
 
-// deliver makes the guest over SSH. What Prepare brought there stays after an error, as it would have
-// to be brought again while the VM is off; all else is removed.
+// deliver creates the guest. After an error, volumes that Prepare filled stay, because they would have
+// to be transferred
+// again while the VM is off. Everything else is removed.
 func (w *sshDelivery) deliver(ctx context.Context) (platform.Receipt, error) {
-	g, err := w.guests.find(ctx, w.VM)
+	g, err := w.guests.findGuest(ctx, w.VM)
 	if err != nil {
 		return platform.Receipt{}, err
 	}
 	w.noteClock()
-	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
-		if g.behind != "" {
-			w.warnings = append(w.warnings, leftBehind(errors.New(g.behind)))
+	if g != nil && g.plan == "" { // a complete guest is never removed
+		if g.variablesError != "" {
+			w.warnings = append(w.warnings, variablesWarning(errors.New(g.variablesError)))
 		}
-		return w.receipt(g), errors.Join(w.done(g), w.forget())
+		return w.newReceipt(g), errors.Join(w.checkImages(g), w.removeRecords())
 	}
+	// Volumes that Prepare has filled are kept after an error.
 	early := g != nil && g.plan == earlyPlan
-	if g, err = w.carryOut(ctx, g); err != nil {
+	if g, err = w.completeGuest(ctx, g); err != nil {
 		if early {
 			return platform.Receipt{}, err
 		}
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		return platform.Receipt{}, errors.Join(err, w.abandon(late, true))
+		return platform.Receipt{}, errors.Join(err, w.removeGuest(late, true))
 	}
-	return w.receipt(g), w.forget()
+	return w.newReceipt(g), w.removeRecords()
 }
 
-func (w *sshDelivery) carryOut(ctx context.Context, g *found) (*found, error) {
-	g, err := w.hold(ctx, g, directPlan)
+// completeGuest fills the volumes, sets the options, and marks the guest as complete.
+func (w *sshDelivery) completeGuest(ctx context.Context, g *found) (*found, error) {
+	g, err := w.reserveGuest(ctx, g, directPlan)
 	if err != nil {
 		return nil, err
 	}
@@ -95,37 +99,43 @@ func (w *sshDelivery) carryOut(ctx context.Context, g *found) (*found, error) {
 	if err := w.renewVariables(ctx, g); err != nil {
 		return nil, err
 	}
-	if err := w.define(ctx, g, volumes); err != nil {
+	if err := w.defineGuest(ctx, g, volumes); err != nil {
 		return nil, fmt.Errorf("define guest %d: %w", g.vmid, err)
 	}
-	if err := w.carry(ctx, g); err != nil {
+	if err := w.carryVariables(ctx, g); err != nil {
 		return nil, err
 	}
-	return g, w.finish(ctx, g)
+	return g, w.finishGuest(ctx, g)
 }
 
-// hold returns the guest that is ours to fill: g, if it is one, else a new one.
-func (w *sshDelivery) hold(ctx context.Context, g *found, plan string) (*found, error) {
-	if g != nil && g.direct() {
+// reserveGuest returns the unfinished guest to fill: g if it was begun over SSH, else a new one. The
+// guest reserves its
+// VMID, and so the names of its volumes.
+//
+// If g was moved to another node, the error is fault.Conflict. A guest that an import has begun is
+// removed.
+func (w *sshDelivery) reserveGuest(ctx context.Context, g *found, plan string) (*found, error) {
+	if g != nil && g.isDirect() {
 		if g.node != w.node {
-			return nil, fault.New(fault.Conflict, "guest %d, which is being made, is on node %s", g.vmid, g.node).
-				WithHint("bring it back: qm migrate %d %s, on %s", g.vmid, w.node, g.node)
+			return nil, fault.New(fault.Conflict, "the unfinished guest %d is on node %s", g.vmid, g.node).
+				WithHint("move it back: qm migrate %d %s, on %s", g.vmid, w.node, g.node)
 		}
-		return g, w.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}})
+		return g, w.api.awaitTasks(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}})
 	}
-	if g != nil { // it was begun by uploads
-		if err := w.guests.destroy(ctx, g); err != nil {
+	if g != nil { // an import has begun it
+		if err := w.guests.destroyGuest(ctx, g); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.volumes.removeAll(ctx, w.VM); err != nil { // whose guest is gone
+	if err := w.volumes.removeAll(ctx, w.VM); err != nil { // volumes without a guest
 		return nil, err
 	}
-	return w.create(ctx, []Param{{"name", w.machine.Name}, {"onboot", "0"}}, plan)
+	return w.createGuest(ctx, []Param{{"name", w.machine.Name}, {"onboot", "0"}}, plan)
 }
 
-// fillVolumes fills a volume for each disk, and returns their names. If it is early, as far as hashes of
-// the image are known.
+// fillVolumes fills the volumes of all disks and returns their names. If early is set, only chunks with
+// a known hash are
+// written.
 func (w *sshDelivery) fillVolumes(ctx context.Context, g *found, early bool) ([]string, error) {
 	list, err := w.storages.list(ctx)
 	if err != nil {
@@ -145,11 +155,14 @@ func (w *sshDelivery) fillVolumes(ctx context.Context, g *found, early bool) ([]
 	return names, nil
 }
 
+// recordOf returns the path of the record of verified chunks for an image.
 func recordOf(img targets.Image) string { return img.Manifest + ".delivered" }
 
-// fillVolume fills the one volume of an image.
+// fillVolume fills the volume of one image and returns its name. The record of verified chunks is next
+// to the image's
+// manifest.
 func (w *sshDelivery) fillVolume(ctx context.Context, g *found, img targets.Image, on storage, early bool) (_ string, err error) {
-	record, err := w.recorded(ctx, g, img, on)
+	record, err := w.openRecord(ctx, g, img, on)
 	if err != nil {
 		return "", err
 	}
@@ -164,23 +177,24 @@ func (w *sshDelivery) fillVolume(ctx context.Context, g *found, img targets.Imag
 		return "", err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	f := &filling{src: src, hashes: known, record: record, least: early, did: w.progress}
-	err = w.fill(ctx, f, record.Info().Disk)
+	f := &volumeFiller{src: src, hashes: known, record: record, knownOnly: early, progress: w.addProgress}
+	err = w.fillRetrying(ctx, f, record.Info().Disk)
 	return record.Info().Disk, err
 }
 
-// fill goes on after connections that broke, as long as any of them brought something, and patience
-// after that.
-func (w *sshDelivery) fill(ctx context.Context, f *filling, name string) error {
-	return w.api.patiently(ctx, func() (more bool, err error) {
-		before := f.proven
+// fillRetrying fills a volume. It reconnects after temporary errors, until retryPeriod has passed
+// without progress.
+func (w *sshDelivery) fillRetrying(ctx context.Context, f *volumeFiller, name string) error {
+	return w.api.retryWhileProgress(ctx, func() (more bool, err error) {
+		before := f.verified
 		err = w.fillOnce(ctx, f, name)
-		return f.proven > before, err
+		return f.verified > before, err
 	})
 }
 
-func (w *sshDelivery) fillOnce(ctx context.Context, f *filling, name string) (err error) {
-	if f.volume, err = w.shell.attach(ctx, name); err != nil {
+// fillOnce fills a volume over one connection.
+func (w *sshDelivery) fillOnce(ctx context.Context, f *volumeFiller, name string) (err error) {
+	if f.volume, err = w.shell.openVolume(ctx, name); err != nil {
 		return err
 	}
 	defer func() {
@@ -191,10 +205,11 @@ func (w *sshDelivery) fillOnce(ctx context.Context, f *filling, name string) (er
 	return f.run(ctx)
 }
 
-// recorded opens the record of what the image's volume holds, which names the volume. Where one of the
-// two is not there, or not of this image, both are made anew.
-func (w *sshDelivery) recorded(ctx context.Context, g *found, img targets.Image, on storage) (*manifest.Log, error) {
-	have, err := w.volumes.list(ctx, w.VM, on.ID)
+// openRecord opens the record of an image's volume, which contains the volume's name. If the record or
+// the volume is missing
+// or belongs to another image, it removes both and creates new ones.
+func (w *sshDelivery) openRecord(ctx context.Context, g *found, img targets.Image, on storage) (*manifest.Log, error) {
+	have, err := w.volumes.listOwn(ctx, w.VM, on.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -206,32 +221,33 @@ func (w *sshDelivery) recorded(ctx context.Context, g *found, img targets.Image,
 		if info.Size == img.Size && info.Source == source && slices.ContainsFunc(have, same) {
 			return log, nil
 		}
-		elsewhere, err := w.elsewhere(ctx, info.Disk, on)
+		elsewhere, err := w.volumesElsewhere(ctx, info.Disk, on)
 		if err := errors.Join(err, log.Close()); err != nil {
 			return nil, err
 		}
 		have = append(have, elsewhere...)
 	} else if fault.Is(err, fault.Conflict) {
-		return nil, err // somebody else is at it
+		return nil, err // another process uses the record
 	}
-	for _, v := range have { // nobody knows what is in it
-		if err := w.volumes.remove(ctx, v); err != nil {
+	for _, v := range have { // their content is unknown
+		if err := w.volumes.removeVolume(ctx, v); err != nil {
 			return nil, err
 		}
 	}
 	if err := manifest.Remove(path); err != nil {
 		return nil, err
 	}
-	name, err := w.volumes.allocate(ctx, w.VM, g.vmid, img, on)
+	name, err := w.volumes.allocateVolume(ctx, w.VM, g.vmid, img, on)
 	if err != nil {
 		return nil, err
 	}
 	return manifest.Create(path, manifest.Info{Disk: name, Size: img.Size, Source: source})
 }
 
-// elsewhere lists the volume on record if it is on another storage, as it is when the disk was to go there
-// before. What is on a storage that the node does not reach stays.
-func (w *sshDelivery) elsewhere(ctx context.Context, id string, on storage) ([]volume, error) {
+// volumesElsewhere returns the recorded volume if it is on another storage, because the user has
+// changed the storage. A
+// volume on an inactive storage is ignored.
+func (w *sshDelivery) volumesElsewhere(ctx context.Context, id string, on storage) ([]volume, error) {
 	v, ours := parseVolume(id, w.VM)
 	if !ours || v.on == on.ID {
 		return nil, nil
@@ -243,9 +259,10 @@ func (w *sshDelivery) elsewhere(ctx context.Context, id string, on storage) ([]v
 	return []volume{v}, nil
 }
 
-// hashesOf reads the image's manifest. It is the one that was sealed and verified, unless this is
-// early. Where there is none the image is what it is.
-func hashesOf(img targets.Image, early bool) (hashes, func() error, error) {
+// hashesOf opens the image's manifest and returns its hashes, and a function that closes it. Unless
+// early is set, it must be
+// the sealed manifest that was verified. Without a manifest, all hashes are unknown.
+func hashesOf(img targets.Image, early bool) (hashFunc, func() error, error) {
 	if _, err := os.Lstat(img.Manifest); errors.Is(err, os.ErrNotExist) {
 		return func(int64) (manifest.Hash, bool, error) { return manifest.Hash{}, false, nil }, func() error { return nil }, nil
 	}
@@ -258,7 +275,7 @@ func hashesOf(img targets.Image, early bool) (hashes, func() error, error) {
 			return nil, nil, err
 		}
 		if s.Root().String() != img.Root {
-			return nil, nil, fault.New(fault.Internal, "the manifest of disk %d is another than was verified", img.Key)
+			return nil, nil, fault.New(fault.Internal, "the manifest of disk %d differs from the verified one", img.Key)
 		}
 	}
 	log, err := manifest.Open(img.Manifest)
@@ -268,8 +285,8 @@ func hashesOf(img targets.Image, early bool) (hashes, func() error, error) {
 	return log.Hash, log.Close, nil
 }
 
-// forget removes the records: what they tell of is a guest's now, who changes it.
-func (w *sshDelivery) forget() error {
+// removeRecords removes the records of verified chunks. They are outdated when the guest runs.
+func (w *sshDelivery) removeRecords() error {
 	var errs []error
 	for _, img := range w.Images {
 		errs = append(errs, manifest.Remove(recordOf(img)))
@@ -277,51 +294,53 @@ func (w *sshDelivery) forget() error {
 	return errors.Join(errs...)
 }
 
-// mayBe are options that another plan for the same guest may have set.
-var mayBe = regexp.MustCompile(`^(balloon|machine|numa|(net|ide|sata|scsi|virtio)\d+)$`)
+// otherOptions matches options that another definition of the same guest may have set.
+var otherOptions = regexp.MustCompile(`^(balloon|machine|numa|(net|ide|sata|scsi|virtio)\d+)$`)
 
-// define gives the guest all its options and disks, in one change. An answer that was lost may have
-// been a yes: what is there already is not made again.
-func (w *sshDelivery) define(ctx context.Context, g *found, volumes []string) error {
+// defineGuest sets all options and disks in one request. After a lost answer it reads the guest before
+// it tries again.
+func (w *sshDelivery) defineGuest(ctx context.Context, g *found, volumes []string) error {
 	for try := 1; ; try++ {
-		config, err := w.guests.config(ctx, g.node, g.vmid)
+		config, err := w.guests.readConfig(ctx, g.node, g.vmid)
 		if err != nil {
 			return err
 		}
-		warned, err := w.api.do(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/config", w.options(config, volumes))
-		w.note(warned, "given its disks")
+		warned, err := w.api.runTask(ctx, http.MethodPost, guestPath(g.node, g.vmid)+"/config", w.missingOptions(config, volumes))
+		w.noteTask(warned, "given its disks")
 		if err == nil {
-			return w.defined(ctx, g, volumes)
+			return w.checkDefined(ctx, g, volumes)
 		}
-		if try == diskTries || !passes(err) {
+		if try == diskTries || !isTemporary(err) {
 			return err
 		}
-		if err := w.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
+		if err := w.api.awaitTasks(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
 			return err
 		}
 	}
 }
 
-// options are what is missing of a guest that has config.
-func (w *sshDelivery) options(config map[string]string, volumes []string) []Param {
+// missingOptions returns the options to set in a guest that has config, and those to delete. EFI disk
+// and TPM are volumes,
+// which Proxmox would create again, so existing ones are left out.
+func (w *sshDelivery) missingOptions(config map[string]string, volumes []string) []Param {
 	var params []Param
 	wanted := map[string]bool{}
 	for _, p := range w.machine.Base {
 		wanted[p.Key] = true
-		made := p.Key == "efidisk0" || p.Key == "tpmstate0" // a volume, too
+		made := p.Key == "efidisk0" || p.Key == "tpmstate0" // setting it again would create another volume
 		if !made || config[p.Key] == "" {
 			params = append(params, p)
 		}
 	}
 	for i, d := range w.machine.Disks {
 		wanted[d.Slot] = true
-		if !has(config[d.Slot], volumes[i]) {
+		if !isVolume(config[d.Slot], volumes[i]) {
 			params = append(params, Param{d.Slot, volumes[i] + d.Words})
 		}
 	}
 	var stray []string
 	for key := range config {
-		if mayBe.MatchString(key) && !wanted[key] {
+		if otherOptions.MatchString(key) && !wanted[key] {
 			stray = append(stray, key)
 		}
 	}
@@ -332,21 +351,22 @@ func (w *sshDelivery) options(config map[string]string, volumes []string) []Para
 	return params
 }
 
-// has reports whether the option of a disk is of a volume.
-func has(option, volume string) bool {
+// isVolume reports whether the option of a disk names the volume.
+func isVolume(option, volume string) bool {
 	first, _, _ := strings.Cut(option, ",")
 	return first == volume
 }
 
-// defined is an error unless the guest has its disks: Proxmox takes options one by one.
-func (w *sshDelivery) defined(ctx context.Context, g *found, volumes []string) error {
-	config, err := w.guests.config(ctx, g.node, g.vmid)
+// checkDefined returns an error unless the guest has all disks. Proxmox does not apply the options of a
+// request atomically.
+func (w *sshDelivery) checkDefined(ctx context.Context, g *found, volumes []string) error {
+	config, err := w.guests.readConfig(ctx, g.node, g.vmid)
 	if err != nil {
 		return err
 	}
 	for i, d := range w.machine.Disks {
-		if !has(config[d.Slot], volumes[i]) {
-			return fault.New(fault.Internal, "%s of guest %d is %q, and not %s", d.Slot, g.vmid, fault.Line(config[d.Slot]), volumes[i])
+		if !isVolume(config[d.Slot], volumes[i]) {
+			return fault.New(fault.Internal, "%s of guest %d is %q, expected %s", d.Slot, g.vmid, fault.Line(config[d.Slot]), volumes[i])
 		}
 	}
 	return nil

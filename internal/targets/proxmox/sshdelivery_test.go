@@ -263,7 +263,7 @@ func TestEarlyDeliveryIsDiscarded(t *testing.T) {
 	s.round()
 	s.must(s.target.Prepare(t.Context(), s.def))
 	vmid, config := guestOf(t, server, s.def.VM)
-	if is := read(config["description"], s.def.VM, vmid); is.plan != earlyPlan || config["scsi0"] != "" || config["onboot"] != "0" {
+	if is := parseDescription(config["description"], s.def.VM, vmid); is.plan != earlyPlan || config["scsi0"] != "" || config["onboot"] != "0" {
 		t.Errorf("a guest %v that is %+v", config, is)
 	}
 	s.must(p.Check(t.Context(), s.def.VM))
@@ -312,7 +312,7 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 func TestOptionsOfAnEarlierPlanAreTakenOff(t *testing.T) {
 	w := &sshDelivery{&delivery{machine: Machine{Base: []Param{{"net0", "e1000"}}, Disks: []Disk{{Slot: "scsi0"}}}}}
 	was := map[string]string{"virtio0": "tank:b", "net0": "virtio", "net1": "virtio", "balloon": "0", "scsi0": "tank:a,discard=on", "tags": "mine"}
-	got := w.options(was, []string{"tank:a"})
+	got := w.missingOptions(was, []string{"tank:a"})
 	if want := []Param{{"net0", "e1000"}, {"delete", "balloon,net1,virtio0"}}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -463,7 +463,7 @@ func TestDirectFailures(t *testing.T) {
 func (p *Place) relog(t *testing.T, key, known string) {
 	t.Helper()
 	p.opts.ssh.KeyFile, p.opts.ssh.KnownHosts = key, known
-	p.shell.dial = p.opts.dial
+	p.shell.dial = p.opts.dialNode
 }
 
 func drop(t *testing.T, d *pve.SSH, name string) {
@@ -521,9 +521,9 @@ func TestWhoIsLeftOnTheNodeGivesWay(t *testing.T) {
 	s.fill(12, 1)
 	s.round()
 	s.must(s.target.Prepare(t.Context(), s.def))
-	volumes, err := p.volumes.list(t.Context(), s.def.VM, "tank")
+	volumes, err := p.volumes.listOwn(t.Context(), s.def.VM, "tank")
 	s.must(err)
-	left, err := p.shell.open(t.Context(), "write", volumes[0].ID)
+	left, err := p.shell.openSession(t.Context(), "write", volumes[0].ID)
 	s.must(err)
 	defer left.conn.Close()
 	s.finish()
@@ -545,13 +545,13 @@ func TestServerThatDoesNotEndIsKilled(t *testing.T) {
 	s := stage(t, p, sparseVM(4<<20))
 	s.round()
 	s.must(s.target.Prepare(t.Context(), s.def))
-	volumes, err := p.volumes.list(t.Context(), s.def.VM, "tank")
+	volumes, err := p.volumes.listOwn(t.Context(), s.def.VM, "tank")
 	s.must(err)
 	real, err := exec.LookPath("qemu-nbd")
 	s.must(err)
 	tool(t, d, "qemu-nbd", "trap '' TERM\n/bin/sh -c 'LISTEN_PID=$$ exec "+real+" \"$@\"' sh \"$@\"\nexec /bin/sleep 600")
 	for range 2 {
-		volume, err := p.shell.attach(t.Context(), volumes[0].ID)
+		volume, err := p.shell.openVolume(t.Context(), volumes[0].ID)
 		s.must(err)
 		s.must(volume.Close())
 	}

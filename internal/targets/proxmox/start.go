@@ -16,136 +16,143 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// startTries is how often a start is asked for whose answer was lost, or that found the guest's file locked.
+// startTries is the maximum number of starts whose answer is lost, or for which the guest is locked.
 const startTries = 3
 
-// A starter powers on guests that were delivered, and explains why a guest does not start.
+// starter powers on delivered guests, and determines why a guest does not start.
 type starter struct {
-	api    *client
-	node   string // of the Place
-	guests guestClient
-	opts   Options
+	api    *client     // client of the node
+	node   string      // node of the Place; the guest may be on another
+	guests guestClient // finds the guest
+	opts   Options     // options of the platform
 }
 
-// start is Start of Place.
-func (s starter) start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	g, err := s.finished(ctx, def)
+// startGuest implements Place.Start.
+func (s starter) startGuest(ctx context.Context, def targets.Definition) (targets.Started, error) {
+	g, err := s.finishedGuest(ctx, def)
 	if err != nil {
 		return targets.Started{}, err
 	}
-	config, err := s.guests.config(ctx, g.node, g.vmid)
+	config, err := s.guests.readConfig(ctx, g.node, g.vmid)
 	if err != nil {
 		return targets.Started{}, err
 	}
 	if err := s.powerOn(ctx, g); err != nil {
 		return targets.Started{}, fmt.Errorf("start guest %d on %s: %w", g.vmid, g.node, err)
 	}
-	return targets.Started{Console: s.console(g, config)}, nil
+	return targets.Started{Console: s.consoleCommand(g, config)}, nil
 }
 
-// finished is the guest that was made of def, all of it.
-func (s starter) finished(ctx context.Context, def targets.Definition) (*found, error) {
-	g, err := s.guests.find(ctx, def.VM)
+// finishedGuest returns the complete guest for def. An unfinished guest, or one with other images, is
+// fault.Conflict.
+func (s starter) finishedGuest(ctx context.Context, def targets.Definition) (*found, error) {
+	g, err := s.guests.findGuest(ctx, def.VM)
 	switch {
 	case err != nil:
 		return nil, err
 	case g == nil:
-		return nil, s.missing(ctx, def.VM)
+		return nil, s.missingError(ctx, def.VM)
 	case g.plan != "":
-		return nil, fault.New(fault.Conflict, "guest %d on %s is unfinished: VM %s is still to be delivered into it", g.vmid, g.node, def.VM.Name).
-			WithHint("do not start it as it is: run the same command again, which finishes it")
+		return nil, fault.New(fault.Conflict, "guest %d on %s is unfinished: the delivery of VM %s has not ended", g.vmid, g.node, def.VM.Name).
+			WithHint("do not start it by hand: run the same command again, which completes it")
 	case len(def.Images) > 0:
-		return g, g.madeOf(def.VM, contents(def.Images))
+		return g, g.madeOf(def.VM, imagesHash(def.Images))
 	}
 	return g, nil
 }
 
-// missing is why there is no guest of vm.
-func (s starter) missing(ctx context.Context, vm *inventory.VM) error {
-	list, err := s.guests.list(ctx)
+// missingError returns the error if there is no guest for vm: fault.Conflict if a foreign guest has its
+// name, else
+// fault.NotFound.
+func (s starter) missingError(ctx context.Context, vm *inventory.VM) error {
+	list, err := s.guests.listGuests(ctx)
 	if err != nil {
 		return err
 	}
 	name := guestName(s.opts.Maps.Name(vm.Name))
 	for _, r := range list {
 		if r.Name == name {
-			return fault.New(fault.Conflict, "guest %d on %s is called %s, and nothing says that it was made of VM %s", r.VMID, r.Node, name, vm.Name).
-				WithHint("if it was, and somebody has changed its description or its tags: qm start %d, on %s", r.VMID, r.Node)
+			return fault.New(fault.Conflict, "guest %d on %s has the name %s, but no mark of VM %s", r.VMID, r.Node, name, vm.Name).
+				WithHint("if it is the VM, and its description or its tags were changed: qm start %d, on %s", r.VMID, r.Node)
 		}
 	}
-	return fault.New(fault.NotFound, "Proxmox %s has no guest that was made of VM %s", s.api.host, vm.Name).
-		WithHint("look whether somebody has removed it, or taken VM.Audit on it from token %s: qm list, on %s", s.api.token.name(), s.node)
+	return fault.New(fault.NotFound, "Proxmox %s has no guest of VM %s", s.api.host, vm.Name).
+		WithHint("check whether it was removed, or whether token %s lacks VM.Audit on it: qm list, on %s", s.api.token.name(), s.node)
 }
 
-// powerOn has the guest run. What became of a start that failed or was never answered is seen by the guest.
+// powerOn starts the guest unless it runs. The guest's state decides whether a failed or unanswered
+// start succeeded.
 func (s starter) powerOn(ctx context.Context, g *found) error {
 	for try := 1; ; try++ {
-		if on, err := s.runs(ctx, g); err != nil || on {
+		if on, err := s.isRunning(ctx, g); err != nil || on {
 			return err
 		}
 		task, err := s.startOnce(ctx, g)
 		if err == nil {
-			return s.stays(ctx, g, task)
+			return s.staysOn(ctx, g, task)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !passes(err) || try == startTries {
-			if on, lookErr := s.runs(ctx, g); lookErr == nil && on { // somebody else was faster
+		if !isTemporary(err) || try == startTries {
+			if on, lookErr := s.isRunning(ctx, g); lookErr == nil && on { // another client has started it
 				return nil
 			}
-			return s.explain(ctx, g, task, err)
+			return s.startError(ctx, g, task, err)
 		}
-		if err := s.api.settle(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
+		if err := s.api.awaitTasks(ctx, g.node, url.Values{"vmid": {fmt.Sprint(g.vmid)}}); err != nil {
 			return err
 		}
 	}
 }
 
+// startOnce requests one start and waits for its task.
 func (s starter) startOnce(ctx context.Context, g *found) (task upid, err error) {
-	if err := s.api.change(ctx, http.MethodPost, qemu(g.node, g.vmid)+"/status/start", []Param{}, &task); err != nil {
+	if err := s.api.sendParams(ctx, http.MethodPost, guestPath(g.node, g.vmid)+"/status/start", []Param{}, &task); err != nil {
 		return "", err
 	}
-	_, err = s.api.follow(ctx, task)
+	_, err = s.api.awaitTask(ctx, task)
 	return task, err
 }
 
-// runs reports whether the guest does. QEMU may be there and the guest stand still, which nobody but a
-// person ends.
-func (s starter) runs(ctx context.Context, g *found) (bool, error) {
+// isRunning reports whether the guest runs. If QEMU runs but the guest is stopped, the error is
+// fault.Conflict, because a
+// user must resume it.
+func (s starter) isRunning(ctx context.Context, g *found) (bool, error) {
 	var is struct {
 		Status string `json:"status"`    // running or stopped
 		QEMU   string `json:"qmpstatus"` // QEMU's own word: running, paused, io-error …
 	}
-	if err := s.api.get(ctx, qemu(g.node, g.vmid)+"/status/current", nil, &is); err != nil {
+	if err := s.api.get(ctx, guestPath(g.node, g.vmid)+"/status/current", nil, &is); err != nil {
 		return false, err
 	}
 	if is.Status != "running" {
 		return false, nil
 	}
 	if word := cmp.Or(is.QEMU, "running"); word != "running" {
-		return false, fault.New(fault.Conflict, "it is on, and stands still: %s", fault.Line(word)).
-			WithHint("see what it waits for, such as room on its storage (pvesm status), and: qm resume %d", g.vmid)
+		return false, fault.New(fault.Conflict, "it is on, but its CPUs are stopped: %s", fault.Line(word)).
+			WithHint("fix the cause, such as a full storage (pvesm status), and then: qm resume %d", g.vmid)
 	}
 	return true, nil
 }
 
-// stays is an error unless the guest runs after its task, and still does a moment later. The cluster's HA manager
-// is given patience: its task is over before it begins.
-func (s starter) stays(ctx context.Context, g *found, task upid) error {
-	left := patience
-	if task.kind() != "hastart" {
+// staysOn returns an error unless the guest runs in two consecutive queries. A task of the HA manager
+// ends before the start,
+// so staysOn then waits up to retryPeriod.
+func (s starter) staysOn(ctx context.Context, g *found, task upid) error {
+	left := retryPeriod
+	if task.taskType() != "hastart" {
 		left = 0
 	}
 	for looks := 0; ; {
-		on, err := s.runs(ctx, g)
+		on, err := s.isRunning(ctx, g)
 		switch {
 		case err != nil:
 			return err
 		case on:
 			looks++
 		case left <= 0 || looks > 0:
-			return s.died(ctx, g, task)
+			return s.exitError(ctx, g, task)
 		}
 		if looks == 2 {
 			return nil
@@ -157,64 +164,66 @@ func (s starter) stays(ctx context.Context, g *found, task upid) error {
 	}
 }
 
-// died is the error of a guest that is off again, with what its task said.
-func (s starter) died(ctx context.Context, g *found, task upid) error {
+// exitError returns the error for a guest that stopped after its start, with the log of the task.
+func (s starter) exitError(ctx context.Context, g *found, task upid) error {
 	said := ""
-	if lines := s.said(ctx, task); len(lines) > 0 {
-		said = "; its task said: " + strings.Join(lines, " / ")
+	if lines := s.taskLines(ctx, task); len(lines) > 0 {
+		said = "; log of the task: " + strings.Join(lines, " / ")
 	}
-	return fault.New(fault.Conflict, "the node says that it was started, and it is off%s", said).
-		WithHint("see what it ended with, on %s: journalctl -t QEMU -n 20 (ha-manager status, if it is managed); then: qm start %d", g.node, g.vmid)
+	return fault.New(fault.Conflict, "its start succeeded, but it is off%s", said).
+		WithHint("find the cause, on %s: journalctl -t QEMU -n 20 (ha-manager status, if it is managed); then: qm start %d", g.node, g.vmid)
 }
 
-// said is what a task logged, without how it ended. It is for messages: nothing, if nobody tells.
-func (s starter) said(ctx context.Context, task upid) []string {
-	path, err := task.path()
+// taskLines returns the log of a task for messages, without its result. It returns nil after an error.
+func (s starter) taskLines(ctx context.Context, task upid) []string {
+	path, err := task.apiPath()
 	if err != nil {
 		return nil
 	}
-	lines, _ := s.api.log(ctx, path)
+	lines, _ := s.api.readLog(ctx, path)
 	for i := range lines {
 		lines[i] = fault.Line(lines[i])
 	}
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" || strings.HasPrefix(line, "TASK ") })
 }
 
-// obstacles are what keeps guests from being started, by what a line of their task has, in lower case.
-// VMID and NODE in a remedy stand for the guest's.
-var obstacles = []struct {
+// startCauses contains causes of failed starts by a text in the task's log, in lower case. VMID and
+// NODE in a remedy are
+// replaced by the guest's.
+var startCauses = []struct {
 	words  string
 	kind   fault.Kind
 	remedy string
 }{
 	{"kvm virtualisation configured, but not available", fault.Unsupported,
-		"switch on VT-x or AMD-V in the firmware of NODE, or nested virtualisation where NODE is a VM itself; it is slow without: qm set VMID --kvm 0"},
-	{"vcpus allowed per vm on this node", fault.Unsupported, "give it no more than NODE has: qm set VMID --sockets 1 --cores N"},
+		"enable VT-x or AMD-V in the firmware of NODE, or nested virtualisation if NODE is a VM; emulation is slow: qm set VMID --kvm 0"},
+	{"vcpus allowed per vm on this node", fault.Unsupported, "reduce its CPUs to those of NODE: qm set VMID --sockets 1 --cores N"},
 	{"host doesn't support requested feature", fault.Unsupported,
-		"NODE has an older processor than guests are to see: qm set VMID --cpu x86-64-v2, or kvm64; for others, cpu= in the address"},
+		"the processor of NODE is older than the guest's CPU model: qm set VMID --cpu x86-64-v2, or kvm64; for other VMs, cpu= in the address"},
 	{"cannot allocate memory", fault.Full, "shut down or move other guests (free -m, on NODE), or give it less: qm set VMID --memory MIB"},
 	{"cannot set up guest memory", fault.Full, "shut down or move other guests (free -m, on NODE), or give it less: qm set VMID --memory MIB"},
 	{"no space left", fault.Full, "make room, on NODE: pvesm status; df -h"},
-	{"bridge '", fault.NotFound, "make the bridge on NODE, or have the card join another: pvesh get /nodes/NODE/network --type any_bridge; qm set VMID --netN …"},
+	{"bridge '", fault.NotFound, "create the bridge on NODE, or change the card's bridge: pvesh get /nodes/NODE/network --type any_bridge; qm set VMID --netN …"},
 	{"is not online", fault.Transient, "see why the storage is not there, on NODE: pvesm status"},
-	{"is not available on node", fault.Conflict, "let NODE have the storage: pvesm set STORAGE --nodes …; or move the guest: qm migrate VMID OTHER"},
+	{"is not available on node", fault.Conflict, "make the storage available on NODE: pvesm set STORAGE --nodes …; or move the guest: qm migrate VMID OTHER"},
 	{"' is disabled", fault.Conflict, "pvesm set STORAGE --disable 0"},
 	{"unable to activate storage", fault.Transient, "see why the storage is not there, on NODE: pvesm status"},
-	{"can't activate", fault.Transient, "see what keeps the volume, on NODE: lvs -o lv_name,lv_active; vgs"},
-	{"vm is locked", fault.Conflict, "wait for what has locked it (qm config VMID says what); qm unlock VMID, only if that is dead"},
-	{"no quorum", fault.Transient, "see which nodes of the cluster are down: pvecm status"},
-	{"if it's a template", fault.Conflict, "somebody has made it a template: qm clone VMID, and start the clone"},
+	{"can't activate", fault.Transient, "check the volume's state, on NODE: lvs -o lv_name,lv_active; vgs"},
+	{"vm is locked", fault.Conflict, "wait for the operation that has locked it (in qm config VMID); qm unlock VMID only if it has crashed"},
+	{"no quorum", fault.Transient, "find the nodes of the cluster that are down: pvecm status"},
+	{"if it's a template", fault.Conflict, "it was converted to a template: qm clone VMID, and start the clone"},
 }
 
-// explain is the error of a start that failed, with the line that says what to do where there is one: it
-// is rarely the last.
-func (s starter) explain(ctx context.Context, g *found, task upid, err error) error {
+// startError returns the error of a failed start. It adds the line of the log that contains the cause,
+// which is rarely the
+// last one, and its remedy. A missing privilege is fault.Denied, with the command that grants it.
+func (s starter) startError(ctx context.Context, g *found, task upid, err error) error {
 	if fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin) {
 		return fault.New(fault.Denied, "%w", err).
-			WithHint("start it by hand, qm start %d, or let the token do so: %s", g.vmid, s.api.token.grant("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
+			WithHint("start it by hand, qm start %d, or let the token do so: %s", g.vmid, s.api.token.grantCommand("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
 	}
-	lines := append([]string{err.Error()}, s.said(ctx, task)...)
-	for _, o := range obstacles {
+	lines := append([]string{err.Error()}, s.taskLines(ctx, task)...)
+	for _, o := range startCauses {
 		at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(strings.ToLower(line), o.words) })
 		if at < 0 {
 			continue
@@ -228,15 +237,16 @@ func (s starter) explain(ctx context.Context, g *found, task upid, err error) er
 	return err
 }
 
-// console says how people see the guest: its serial port, where it has one, and its screen.
-func (s starter) console(g *found, config map[string]string) string {
+// consoleCommand returns the command for the guest's serial port if it has one, and the URL of its
+// display.
+func (s starter) consoleCommand(g *found, config map[string]string) string {
 	query := url.Values{"console": {"kvm"}, "novnc": {"1"}, "vmid": {fmt.Sprint(g.vmid)}, "node": {g.node}}
 	screen := "https://" + s.api.host + "/?" + query.Encode()
 	if config["serial0"] != "socket" {
 		return screen
 	}
 	terminal := fmt.Sprintf("qm terminal %d", g.vmid)
-	if !s.opts.direct() || g.node != s.node {
+	if !s.opts.isDirect() || g.node != s.node {
 		return terminal + " on " + g.node + ", or " + screen
 	}
 	to := net.JoinHostPort(s.opts.ssh.Host, s.opts.ssh.Port)

@@ -32,7 +32,7 @@ func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, platform.Delive
 func isOn(t *testing.T, p *Place, vmid int) bool {
 	t.Helper()
 	var is struct{ Status string }
-	if err := p.api.get(t.Context(), qemu(p.node, vmid)+"/status/current", nil, &is); err != nil {
+	if err := p.api.get(t.Context(), guestPath(p.node, vmid)+"/status/current", nil, &is); err != nil {
 		t.Fatal(err)
 	}
 	return is.Status == "running"
@@ -92,7 +92,7 @@ func TestConsole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := p.starter().console(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
+			if got := p.newStarter().consoleCommand(&found{vmid: 101, node: tt.node}, tt.config); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
@@ -120,7 +120,7 @@ func TestStartFails(t *testing.T) {
 		{"locked", nil, pve.Faults{}, [2]string{"lock", "backup"}, fault.Conflict, "VM is locked (backup)", "qm unlock 100"},
 		{"QEMU fails", nil, pve.Faults{}, [2]string{"cpu", ""}, fault.Internal, "QEMU exited with code 1; before that: kvm: ", "task list"},
 		{"task fails", nil, pve.Faults{Tasks: map[string]string{"qmstart": "hookscript error for 100"}}, [2]string{}, fault.Internal, "hookscript error for 100", "task list"},
-		{"dies at once", nil, pve.Faults{Dies: true}, [2]string{}, fault.Conflict, "it was started, and it is off", "journalctl -t QEMU"},
+		{"dies at once", nil, pve.Faults{Dies: true}, [2]string{}, fault.Conflict, "its start succeeded, but it is off", "journalctl -t QEMU"},
 		{"no right", weak, pve.Faults{}, [2]string{}, fault.Denied, "VM.PowerMgmt", "pveum role add DecampStart-vms --privs VM.PowerMgmt; pveum acl modify /vms --tokens 'a@pve!t'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,11 +192,11 @@ func TestStartLeavesOthersOff(t *testing.T) {
 		kind  fault.Kind
 		words string
 	}{
-		{"of nobody", 200, map[string]string{"name": "db01"}, fault.NotFound, "no guest that was made of VM web 01"},
-		{"a namesake", 200, map[string]string{"name": "web-01"}, fault.Conflict, "nothing says that it was made of VM web 01"},
-		{"a clone", 200, config, fault.Conflict, "nothing says that it was made of VM web 01"},
-		{"unfinished", vmid, changed("description", description(d.VM, vmid, standing{plan: earlyPlan})), fault.Conflict, "unfinished"},
-		{"of an earlier copy", vmid, changed("description", description(d.VM, vmid, standing{images: "aa"})), fault.Conflict, "an earlier copy"},
+		{"of nobody", 200, map[string]string{"name": "db01"}, fault.NotFound, "no guest of VM web 01"},
+		{"a namesake", 200, map[string]string{"name": "web-01"}, fault.Conflict, "no mark of VM web 01"},
+		{"a clone", 200, config, fault.Conflict, "no mark of VM web 01"},
+		{"unfinished", vmid, changed("description", guestDescription(d.VM, vmid, guestStatus{plan: earlyPlan})), fault.Conflict, "unfinished"},
+		{"of an earlier copy", vmid, changed("description", guestDescription(d.VM, vmid, guestStatus{images: "aa"})), fault.Conflict, "an earlier copy"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, pve.Config{})

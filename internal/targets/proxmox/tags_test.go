@@ -22,7 +22,7 @@ func tagged(tags ...inventory.Tag) *inventory.VM {
 func TestTags(t *testing.T) {
 	vm := tagged(inventory.Tag{Category: "env", Name: "prod"}, inventory.Tag{Category: "Env", Name: "Prod"}, inventory.Tag{Category: "env", Name: "prod!"},
 		inventory.Tag{Category: "Kunde", Name: "Müller & Söhne"}, inventory.Tag{Category: "lang", Name: "C++/C#"}, inventory.Tag{Category: "v", Name: "1.2_3"},
-		inventory.Tag{Category: "decamp", Name: identity(biosVM())}, inventory.Tag{Category: "-", Name: "+"})
+		inventory.Tag{Category: "decamp", Name: sourceID(biosVM())}, inventory.Tag{Category: "-", Name: "+"})
 	want := []string{"env-prod", "env-prod-2", "env-prod-3", "kunde-muller-sohne", "lang-c++-c", "v-1.2_3", "_" + ownTag(biosVM()), "tag-"}
 	got := vmTags(vm)
 	if last := len(want) - 1; !slices.Equal(got[:last], want[:last]) || !strings.HasPrefix(got[last], want[last]) {
@@ -39,12 +39,12 @@ func FuzzTags(f *testing.F) {
 		vm.Attributes = map[string]string{category: name, name: category}
 		tags := vmTags(vm)
 		for i, each := range tags {
-			if !tagFormat.MatchString(each) || len(each) > 70 || strings.HasPrefix(each, tag) || slices.Contains(tags[:i], each) {
+			if !tagFormat.MatchString(each) || len(each) > 70 || strings.HasPrefix(each, commonTag) || slices.Contains(tags[:i], each) {
 				t.Errorf("%q and %q: %q", category, name, tags)
 			}
 		}
-		text := description(vm, 105, standing{images: "ef"})
-		if got := read(text, vm, 105); len(text) > maxDescription || got != (standing{ours: true, images: "ef"}) {
+		text := guestDescription(vm, 105, guestStatus{images: "ef"})
+		if got := parseDescription(text, vm, 105); len(text) > maxDescription || got != (guestStatus{ours: true, images: "ef"}) {
 			t.Errorf("%+v of %q", got, text)
 		}
 	})
@@ -55,7 +55,7 @@ func FuzzTags(f *testing.F) {
 func TestNotesHaveTagsAndAttributes(t *testing.T) {
 	vm := tagged(inventory.Tag{Category: "Env", Name: "Prod & <more>"})
 	vm.Attributes = map[string]string{"Owner": "R&D\nsecond line", "Cost centre": "4711"}
-	text := description(vm, 105, standing{})
+	text := guestDescription(vm, 105, guestStatus{})
 	for _, want := range []string{"\nTag: Env/Prod & <more>\n", "\nCost centre: 4711\n", "\nOwner: R&D", "bill to: R&D"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %q", want, text)
@@ -64,7 +64,7 @@ func TestNotesHaveTagsAndAttributes(t *testing.T) {
 	for i := range 500 {
 		vm.Attributes[fmt.Sprint(i)] = strings.Repeat("é", 300)
 	}
-	if text := description(vm, 105, standing{}); len(text) > maxDescription || !strings.Contains(text, "Prod & <more>") || !strings.Contains(text, "bill to: R&D") {
+	if text := guestDescription(vm, 105, guestStatus{}); len(text) > maxDescription || !strings.Contains(text, "Prod & <more>") || !strings.Contains(text, "bill to: R&D") {
 		t.Errorf("%d bytes: %.200s", len(text), text)
 	}
 }

@@ -18,21 +18,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// uploadTries is how often an upload is begun whose connection is cut. Nothing of it is kept there.
+// uploadTries is the maximum number of uploads of a file. An aborted upload leaves nothing on the node.
 const uploadTries = 3
 
-// An upload is a file on its way to a storage with content import.
+// upload is a file for a storage with content import.
 type upload struct {
-	path    string // of ours
-	storage string
-	name    string // of theirs
-	sum     string // SHA-256, hex
+	path    string // local path
+	storage string // storage of the node
+	name    string // file name in the storage
+	sum     string // SHA-256 in hex
 }
 
-// volume is what it is called there.
-func (u upload) volume() string { return u.storage + ":import/" + u.name }
+// volumeID returns the volume ID of the uploaded file.
+func (u upload) volumeID() string { return u.storage + ":import/" + u.name }
 
-// sumOf reads a whole file for its SHA-256.
+// sumOf returns the SHA-256 of a file in hex.
 func sumOf(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -40,29 +40,31 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, readerOf{ctx, f, nil}); err != nil {
+	if _, err := io.Copy(h, ctxReader{ctx, f, nil}); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// An uploadClient sends files to the storages of a node for imports, and removes them. It has no state but the connection and
-// is safe for concurrent use.
+// uploadClient uploads files for imports, and removes them. It is safe for concurrent use.
 type uploadClient struct {
-	api      *client
-	node     string
-	storages storageClient
+	api      *client       // client of the node
+	node     string        // node that receives uploads
+	storages storageClient // removes uploads
 }
 
-// upload sends a file, and waits until the node has proven its sum and has it in the storage. An
-// older one of the name is replaced.
-func (c uploadClient) upload(ctx context.Context, u upload, sent func(n int64)) error {
+// uploadFile uploads a file, and waits until the node has verified its hash and moved it to the
+// storage. It replaces an older
+// file with that name. After a temporary error it uploads the file again, up to uploadTries times.
+//
+// sent receives the number of bytes, and a negative number if the upload is repeated.
+func (c uploadClient) uploadFile(ctx context.Context, u upload, sent func(n int64)) error {
 	for try := 1; ; try++ {
-		task, err := c.send(ctx, u, sent)
+		task, err := c.sendFile(ctx, u, sent)
 		if err == nil {
-			_, err = c.api.follow(ctx, task)
+			_, err = c.api.awaitTask(ctx, task)
 		}
-		if err == nil || try == uploadTries || !passes(err) {
+		if err == nil || try == uploadTries || !isTemporary(err) {
 			return err
 		}
 		if err := c.api.wait(ctx, pause); err != nil {
@@ -71,8 +73,9 @@ func (c uploadClient) upload(ctx context.Context, u upload, sent func(n int64)) 
 	}
 }
 
-// send is one try. Fields stand before the file, whose length is known: pveproxy reads no others.
-func (c uploadClient) send(ctx context.Context, u upload, sent func(n int64)) (task upid, err error) {
+// sendFile is one attempt of an upload. pveproxy requires the fields before the file, and a
+// Content-Length.
+func (c uploadClient) sendFile(ctx context.Context, u upload, sent func(n int64)) (task upid, err error) {
 	f, err := os.Open(u.path)
 	if err != nil {
 		return "", err
@@ -82,12 +85,12 @@ func (c uploadClient) send(ctx context.Context, u upload, sent func(n int64)) (t
 	if err != nil {
 		return "", err
 	}
-	head, tail, kind, err := frame(u)
+	head, tail, kind, err := multipartFrame(u)
 	if err != nil {
 		return "", err
 	}
 	var here int64
-	file := readerOf{ctx, io.LimitReader(f, info.Size()), func(n int64) { here += n; sent(n) }}
+	file := ctxReader{ctx, io.LimitReader(f, info.Size()), func(n int64) { here += n; sent(n) }}
 	where := fmt.Sprintf("https://%s/api2/json/nodes/%s/storage/%s/upload", c.api.host, c.node, u.storage)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, where, io.MultiReader(bytes.NewReader(head), file, bytes.NewReader(tail)))
 	if err != nil {
@@ -96,14 +99,14 @@ func (c uploadClient) send(ctx context.Context, u upload, sent func(n int64)) (t
 	req.ContentLength = int64(len(head)) + info.Size() + int64(len(tail))
 	req.Header.Set("Content-Type", kind)
 	if err := c.api.send(req, &task); err != nil {
-		sent(-here) // it is sent again, or not at all
+		sent(-here) // the bytes are sent again, or the upload has failed
 		return "", err
 	}
 	return task, nil
 }
 
-// frame is what stands before and after the file in an upload's body, and the body's type.
-func frame(u upload) (head, tail []byte, kind string, err error) {
+// multipartFrame returns the parts of an upload's body before and after the file, and its content type.
+func multipartFrame(u upload) (head, tail []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
 	for _, field := range []Param{{"content", "import"}, {"checksum-algorithm", "sha256"}, {"checksum", u.sum}} {
@@ -121,33 +124,35 @@ func frame(u upload) (head, tail []byte, kind string, err error) {
 	return b.Bytes()[:at], b.Bytes()[at:], w.FormDataContentType(), nil
 }
 
-// readerOf reads until ctx ends, and tells how much.
-type readerOf struct {
-	ctx  context.Context
-	r    io.Reader
-	read func(n int64) // may be nil
+// ctxReader is a reader that fails when ctx has ended, and reports the bytes read.
+type ctxReader struct {
+	ctx    context.Context // checked before each read
+	r      io.Reader       // source of the bytes
+	report func(n int64)   // may be nil
 }
 
-func (r readerOf) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (r ctxReader) Read(b []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
 	n, err := r.r.Read(b)
-	if r.read != nil {
-		r.read(int64(n))
+	if r.report != nil {
+		r.report(int64(n))
 	}
 	return n, err
 }
 
-// settle waits for what a crash left under way: the node copies an upload into its storage
-// after it has it, and would do so behind our back.
-func (c uploadClient) settle(ctx context.Context, vm *inventory.VM) error {
-	return c.api.settleIf(ctx, c.node, url.Values{"typefilter": {"imgcopy"}}, func(log string) bool {
+// awaitCopies waits for copies of a crashed delivery: the node copies a received upload to its storage
+// in a task, after the
+// request has ended.
+func (c uploadClient) awaitCopies(ctx context.Context, vm *inventory.VM) error {
+	return c.api.awaitTasksIf(ctx, c.node, url.Values{"typefilter": {"imgcopy"}}, func(log string) bool {
 		return strings.Contains(log, "/"+ownTag(vm)+"-") || !strings.Contains(log, "target file: ")
 	})
 }
 
-// removeAll deletes what a crash left of vm's uploads, wherever they were sent.
+// removeAll removes vm's remaining uploads from all storages.
 func (c uploadClient) removeAll(ctx context.Context, vm *inventory.VM) error {
 	list, err := c.storages.list(ctx)
 	if err != nil {
@@ -155,7 +160,7 @@ func (c uploadClient) removeAll(ctx context.Context, vm *inventory.VM) error {
 	}
 	var errs []error
 	for _, s := range list {
-		if !s.keeps("import") || s.Active != 1 || !isName(s.ID) {
+		if !s.hasContent("import") || s.Active != 1 || !isName(s.ID) {
 			continue
 		}
 		var volumes []struct {

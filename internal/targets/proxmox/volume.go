@@ -17,35 +17,38 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A volume is one of ours, of a guest that is being made. Its name says of which VM and disk it is, and
-// has a random part: so a name that is on record means what is recorded of it, and no later volume.
+// volume is a volume of an unfinished guest. Its name contains the VM and the disk, and a random part.
+// So a name in a record
+// never refers to a later volume.
 type volume struct {
-	ID   string `json:"volid"`
-	Size int64  `json:"size"` // bytes
-	vmid int
-	key  int32 // of the disk
-	on   string
+	ID   string `json:"volid"` // volume ID: STORAGE:NAME
+	Size int64  `json:"size"`  // size in bytes
+	vmid int    // VMID in its name
+	key  int32  // device key of the source disk
+	on   string // storage
 }
 
-// ownVolume matches what comes after the storage: dir has the VMID for a folder, and a suffix.
+// ownVolume matches the name after the storage. Storages of type dir add the VMID as a folder, and a
+// suffix.
 var ownVolume = regexp.MustCompile(`^(?:\d+/)?vm-(\d{1,9})-decamp-([0-9a-f]{16})-(\d{1,9})-[0-9a-f]{8}(?:\.raw)?$`)
 
-// newVolumeName names a volume for a disk of vm.
+// newVolumeName returns a new name for the volume of an image. files reports whether the storage stores
+// files.
 func newVolumeName(vm *inventory.VM, vmid int, img targets.Image, files bool) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // it cannot fail
-	name := fmt.Sprintf("vm-%d-decamp-%s-%d-%s", vmid, identity(vm), img.Key, hex.EncodeToString(random[:]))
+	name := fmt.Sprintf("vm-%d-decamp-%s-%d-%s", vmid, sourceID(vm), img.Key, hex.EncodeToString(random[:]))
 	if files {
 		name += ".raw"
 	}
 	return name
 }
 
-// parseVolume reads the name of a volume, and reports whether it is one of vm's.
+// parseVolume parses a volume ID, and reports whether the volume is vm's.
 func parseVolume(id string, vm *inventory.VM) (volume, bool) {
 	on, name, _ := strings.Cut(id, ":")
 	m := ownVolume.FindStringSubmatch(name)
-	if m == nil || m[2] != identity(vm) || !isName(on) {
+	if m == nil || m[2] != sourceID(vm) || !isName(on) {
 		return volume{}, false
 	}
 	vmid, errID := strconv.Atoi(m[1])
@@ -53,17 +56,17 @@ func parseVolume(id string, vm *inventory.VM) (volume, bool) {
 	return volume{ID: id, vmid: vmid, key: int32(key), on: on}, errID == nil && errKey == nil
 }
 
-// A volumeClient lists, allocates and removes the volumes that decamp fills by SSH. It has no state but the connection and
-// is safe for concurrent use.
+// volumeClient lists, allocates and removes volumes that are filled over SSH. It is safe for concurrent
+// use.
 type volumeClient struct {
-	api      *client
-	node     string
-	storages storageClient
-	guests   guestClient
+	api      *client       // client of the node
+	node     string        // node whose storages are used
+	storages storageClient // removes volumes
+	guests   guestClient   // finds guests that use a volume
 }
 
-// list returns those of vm on a storage.
-func (c volumeClient) list(ctx context.Context, vm *inventory.VM, storage string) ([]volume, error) {
+// listOwn returns the volumes of vm on a storage.
+func (c volumeClient) listOwn(ctx context.Context, vm *inventory.VM, storage string) ([]volume, error) {
 	var list, ours []volume
 	err := c.api.get(ctx, "/nodes/"+c.node+"/storage/"+storage+"/content", url.Values{"content": {"images"}}, &list)
 	for _, each := range list {
@@ -75,26 +78,27 @@ func (c volumeClient) list(ctx context.Context, vm *inventory.VM, storage string
 	return ours, err
 }
 
-// allocate makes a volume. An answer that was lost may have been a yes: so the storage is looked at before
-// it is tried again.
-func (c volumeClient) allocate(ctx context.Context, vm *inventory.VM, vmid int, img targets.Image, on storage) (string, error) {
-	name := newVolumeName(vm, vmid, img, on.files())
+// allocateVolume creates a volume and returns its ID. The size is rounded up to whole KiB, the unit of
+// the API. After a
+// lost answer it reads the storage before it tries again.
+func (c volumeClient) allocateVolume(ctx context.Context, vm *inventory.VM, vmid int, img targets.Image, on storage) (string, error) {
+	name := newVolumeName(vm, vmid, img, on.storesFiles())
 	params := []Param{
 		{"vmid", fmt.Sprint(vmid)}, {"filename", name}, {"format", "raw"}, {"size", fmt.Sprint((img.Size + 1023) >> 10)},
 	}
 	for try := 1; ; try++ {
 		var made string
-		err := c.api.change(ctx, http.MethodPost, "/nodes/"+c.node+"/storage/"+on.ID+"/content", params, &made)
+		err := c.api.sendParams(ctx, http.MethodPost, "/nodes/"+c.node+"/storage/"+on.ID+"/content", params, &made)
 		if err == nil && strings.HasSuffix(made, name) && strings.HasPrefix(made, on.ID+":") {
 			return made, nil
 		}
 		if err == nil {
-			return "", fault.New(fault.Corrupt, "Proxmox made a volume %q, and was asked for %s", fault.Line(made), name)
+			return "", fault.New(fault.Corrupt, "Proxmox created volume %q instead of %s", fault.Line(made), name)
 		}
-		if !passes(err) && !fault.Is(err, fault.Conflict) {
-			return "", fmt.Errorf("make volume %s: %w", name, err)
+		if !isTemporary(err) && !fault.Is(err, fault.Conflict) {
+			return "", fmt.Errorf("create volume %s: %w", name, err)
 		}
-		list, listErr := c.list(ctx, vm, on.ID)
+		list, listErr := c.listOwn(ctx, vm, on.ID)
 		if listErr != nil {
 			return "", listErr
 		}
@@ -104,13 +108,14 @@ func (c volumeClient) allocate(ctx context.Context, vm *inventory.VM, vmid int, 
 			}
 		}
 		if try == diskTries {
-			return "", fmt.Errorf("make volume %s: %w", name, err)
+			return "", fmt.Errorf("create volume %s: %w", name, err)
 		}
 	}
 }
 
-// removeAll deletes the volumes of vm that no guest has. One that a guest names is that guest's,
-// whoever it is: its mark may have been edited away so that it is kept.
+// removeAll deletes the volumes of vm that no guest uses. A volume in a guest's options stays, also if
+// the guest has no mark:
+// a user may have removed the mark to keep the guest.
 func (c volumeClient) removeAll(ctx context.Context, vm *inventory.VM) error {
 	list, err := c.storages.list(ctx)
 	if err != nil {
@@ -118,20 +123,20 @@ func (c volumeClient) removeAll(ctx context.Context, vm *inventory.VM) error {
 	}
 	var errs []error
 	for _, s := range list {
-		if !s.keeps("images") || s.Active != 1 || !isName(s.ID) {
+		if !s.hasContent("images") || s.Active != 1 || !isName(s.ID) {
 			continue
 		}
-		volumes, err := c.list(ctx, vm, s.ID)
+		volumes, err := c.listOwn(ctx, vm, s.ID)
 		errs = append(errs, err)
 		for _, v := range volumes {
-			errs = append(errs, c.remove(ctx, v))
+			errs = append(errs, c.removeVolume(ctx, v))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// remove deletes a volume unless a guest has it.
-func (c volumeClient) remove(ctx context.Context, v volume) error {
+// removeVolume deletes a volume unless a guest uses it.
+func (c volumeClient) removeVolume(ctx context.Context, v volume) error {
 	taken, err := c.inUse(ctx, v)
 	if err != nil || taken {
 		return err
@@ -142,9 +147,10 @@ func (c volumeClient) remove(ctx context.Context, v volume) error {
 	return nil
 }
 
-// inUse reports whether a guest has the volume, or may have it and nobody lets us see.
+// inUse reports whether a guest uses the volume. It returns true if the guest exists and the token may
+// not read it.
 func (c volumeClient) inUse(ctx context.Context, v volume) (bool, error) {
-	list, err := c.guests.list(ctx)
+	list, err := c.guests.listGuests(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -152,7 +158,7 @@ func (c volumeClient) inUse(ctx context.Context, v volume) (bool, error) {
 		if r.VMID != v.vmid || r.Type != "qemu" {
 			continue
 		}
-		config, err := c.guests.config(ctx, r.Node, r.VMID)
+		config, err := c.guests.readConfig(ctx, r.Node, r.VMID)
 		if fault.Is(err, fault.NotFound) {
 			break
 		}
@@ -163,7 +169,7 @@ func (c volumeClient) inUse(ctx context.Context, v volume) (bool, error) {
 		}
 		return false, err
 	}
-	var free loose
+	var free rawValue
 	err = c.api.get(ctx, "/cluster/nextid", url.Values{"vmid": {fmt.Sprint(v.vmid)}}, &free)
 	if fault.Is(err, fault.Invalid) { // it exists
 		return true, nil
@@ -171,9 +177,9 @@ func (c volumeClient) inUse(ctx context.Context, v volume) (bool, error) {
 	return false, err
 }
 
-// size returns the sum of vm's volumes on a storage, in bytes.
-func (c volumeClient) size(ctx context.Context, vm *inventory.VM, storage string) (n int64, err error) {
-	volumes, err := c.list(ctx, vm, storage)
+// ownSize returns the size of vm's volumes on a storage in bytes.
+func (c volumeClient) ownSize(ctx context.Context, vm *inventory.VM, storage string) (n int64, err error) {
+	volumes, err := c.listOwn(ctx, vm, storage)
 	for _, v := range volumes {
 		n += max(v.Size, 0)
 	}

@@ -13,13 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A sum is the SHA-256 of a MiB of a volume, and zeros where that is all zeros: the node has no BLAKE3,
-// by which manifests go.
+// sum is the SHA-256 of 1 MiB of a volume, or zeros if the bytes are all zeros. Manifests use BLAKE3,
+// which the node
+// does not have.
 type sum [sha256.Size]byte
 
+// zeros is the sum of a chunk of zeros.
 var zeros sum
 
-// sumOfBytes is what the node answers for p.
+// sumOfBytes returns the sum that the node computes for p.
 func sumOfBytes(p []byte) sum {
 	for _, b := range p {
 		if b != 0 {
@@ -29,22 +31,23 @@ func sumOfBytes(p []byte) sum {
 	return zeros
 }
 
-// read asks the node for the sums of r, one for each MiB from its beginning. What it cannot read by itself
-// (RBD) comes over the wire.
-func (b *both) read(ctx context.Context, r disk.Range) ([]sum, error) {
+// readSums has the node read r and returns a sum for each MiB from its start. If the node has no block
+// device for the volume
+// (RBD), the data is transferred instead.
+func (b *nodeVolume) readSums(ctx context.Context, r disk.Range) ([]sum, error) {
 	if b.sums.how == "remote" {
 		return b.readOver(ctx, r)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = b.sums.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := fmt.Fprintf(b.sums, "%d %d\n", r.Off, r.Len); err != nil {
-		return nil, b.unsummed(ctx, err)
+		return nil, b.sumError(ctx, err)
 	}
 	all := make([]sum, 0, (r.Len+manifest.ChunkSize-1)/manifest.ChunkSize)
 	for range cap(all) {
 		text, err := b.sums.ReadSlice('\n')
 		if err != nil {
-			return nil, b.unsummed(ctx, err)
+			return nil, b.sumError(ctx, err)
 		}
 		each, err := parseSum(string(text))
 		if err != nil {
@@ -55,30 +58,32 @@ func (b *both) read(ctx context.Context, r disk.Range) ([]sum, error) {
 	return all, nil
 }
 
-func (b *both) unsummed(ctx context.Context, err error) error {
+// sumError returns ctx.Err() if ctx has ended, else the error for a broken session.
+func (b *nodeVolume) sumError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return noAnswer(err)
 }
 
-// parseSum reads a line of the node's.
+// parseSum parses a line of node.pl: a sum in hex, "z" for zeros, or "e" with an error.
 func parseSum(text string) (s sum, err error) {
 	text = strings.TrimSuffix(text, "\n")
 	if text == "z" {
 		return s, nil
 	}
 	if words, ok := strings.CutPrefix(text, "e "); ok {
-		return s, fault.New(fault.Corrupt, "the disk of the node fails: %s", fault.Line(words)).
-			WithHint("look for errors of its storage, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
+		return s, fault.New(fault.Corrupt, "the node cannot read the volume: %s", fault.Line(words)).
+			WithHint("check its storage for errors, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
 	}
 	if n, err := hex.Decode(s[:], []byte(text[:min(len(text), 2*len(s))])); err != nil || n != len(s) || len(text) != 2*len(s) {
-		return zeros, fault.New(fault.Corrupt, "the node answers %q for a sum", fault.Line(text)).WithHint("see what its shell prints at login: ssh NODE true")
+		return zeros, fault.New(fault.Corrupt, "the node sent %q instead of a sum", fault.Line(text)).WithHint("remove the output of its shell at login: ssh NODE true")
 	}
 	return s, nil
 }
 
-func (b *both) readOver(ctx context.Context, r disk.Range) ([]sum, error) {
+// readOver reads r over NBD and computes the sums locally.
+func (b *nodeVolume) readOver(ctx context.Context, r disk.Range) ([]sum, error) {
 	var all []sum
 	p := make([]byte, manifest.ChunkSize)
 	for off := r.Off; off < r.End(); off += manifest.ChunkSize {

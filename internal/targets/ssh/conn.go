@@ -1,5 +1,5 @@
-// Package ssh connects us with a program on another machine through the user's own ssh, with the keys,
-// the agent, the jumps and the host keys that it knows. Nobody is asked for a password.
+// Package ssh runs a program on another machine through the user's ssh command. ssh uses the user's keys,
+// agent, jump hosts and known hosts. It never prompts for a password.
 package ssh
 
 import (
@@ -19,66 +19,70 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Login says where and as whom. What is empty is ssh's to choose, but for Host.
+// Login contains the address and the account. ssh has defaults for the empty fields except Host.
 type Login struct {
-	Host, Port, User string
-	KeyFile          string // no other key is tried then
-	KnownHosts       string // instead of the user's
+	Host, Port, User string // as in: ssh -p Port -l User Host
+	KeyFile          string // private key; if set, ssh tries no other key
+	KnownHosts       string // path of the known_hosts file; the user's file if empty
 
-	// Patience is how long Close gives the other side to end by itself.
+	// Patience is the time that Close waits for the remote program to end before it kills ssh.
 	Patience time.Duration
 
-	// Exit gives the error its kind by which the program ended there; ssh itself ends with 255. Nil:
-	// fault.Unreachable.
+	// Exit returns the error for an exit status of the remote program. ssh uses status 255 for its own
+	// failures. If Exit is nil, the error is fault.Unreachable.
 	Exit func(status int, err error) error
 }
 
-// Conn is a connection with a program: what it reads and writes.
+// Conn is a connection with the standard input and output of a remote program.
 type Conn struct {
 	net.Conn
-	login   Login
-	program *exec.Cmd
-	end     func() error // waits for the program, once
-	said    *complaint
+	login   Login        // login that Start was called on
+	program *exec.Cmd    // the ssh process
+	end     func() error // waits for ssh and returns its result; can be called several times
+	stderr  *stderrHead  // error output of ssh, for messages
 }
 
-// variables are those that ssh gets beside the common ones: for its agent, Kerberos and its configuration.
-var variables = []string{"LOGNAME", "LC_*", "TERM", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG", "XDG_RUNTIME_DIR"}
+// envVariables are passed to ssh in addition to the common variables. They locate its agent,
+// its Kerberos tickets and its configuration.
+var envVariables = []string{"LOGNAME", "LC_*", "TERM", "SSH_AUTH_SOCK", "KRB5CCNAME", "KRB5_CONFIG", "XDG_RUNTIME_DIR"}
 
-// Start starts ssh, which starts command by the user's shell there.
+// Start runs ssh, which runs command in the shell of the remote user. ssh gets its own process group,
+// so
+// that Ctrl-C reaches only this process.
 func (l Login) Start(command string) (*Conn, error) {
-	ours, theirs, err := pair()
+	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	said := &complaint{}
+	said := &stderrHead{}
 	cmd := exec.Command("ssh", l.Arguments(command)...)
-	cmd.Env = childenv.Of(os.Environ(), variables...)
+	cmd.Env = childenv.Of(os.Environ(), envVariables...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // ^C is for us to deal with
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fault.New(fault.Unsupported, "start ssh: %w", err).WithHint("install it: apt install openssh-client"), ours.Close())
 	}
-	return &Conn{Conn: ours, login: l, program: cmd, end: sync.OnceValue(cmd.Wait), said: said}, nil
+	return &Conn{Conn: ours, login: l, program: cmd, end: sync.OnceValue(cmd.Wait), stderr: said}, nil
 }
 
-// pair makes two ends of a connection, one of them to hand over.
-func pair() (net.Conn, *os.File, error) {
+// socketPair returns the two ends of a connection: one for this process, and a file to pass to a child.
+// Both are closed on exec.
+func socketPair() (net.Conn, *os.File, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ssh"), os.NewFile(uintptr(fds[1]), "ssh")
 	conn, err := net.FileConn(ours)
-	_ = ours.Close() // conn has its own
+	_ = ours.Close() // conn has a duplicate of the descriptor
 	if err != nil {
 		return nil, nil, errors.Join(err, theirs.Close())
 	}
 	return conn, theirs, nil
 }
 
-// Arguments are what ssh is started with.
+// Arguments returns the arguments of the ssh command. BatchMode disables password prompts.
 func (l Login) Arguments(command string) []string {
 	args := []string{"-T", "-e", "none", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=15"}
 	if l.Port != "" {
@@ -96,61 +100,68 @@ func (l Login) Arguments(command string) []string {
 	return append(args, "--", l.Host, command)
 }
 
-// Read gives what ssh said where it gave up.
+// Read reads from the remote program. If ssh has failed, the error contains its message.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	return n, c.explain(err)
+	return n, c.explainError(err)
 }
 
-// Write gives the same.
+// Write writes to the remote program. If ssh has failed, the error contains its message.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	return n, c.explain(err)
+	return n, c.explainError(err)
 }
 
-func (c *Conn) explain(err error) error {
+// explainError waits for ssh after a failed read or write, and returns the error of ssh if there is
+// one. It
+// returns err unchanged if err is a deadline or if the connection was closed here.
+func (c *Conn) explainError(err error) error {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	if ended := c.end(); ended != nil {
-		return c.login.fault(c.said.words(), ended)
+		return c.login.exitFault(c.stderr.trimmedText(), ended)
 	}
 	return err
 }
 
-// Close ends ssh, too.
+// Close closes the connection and waits for ssh. It kills ssh after Login.Patience.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
-	late := time.AfterFunc(c.login.Patience, func() { _ = c.program.Process.Kill() }) // it may have ended by itself
+	late := time.AfterFunc(c.login.Patience, func() { _ = c.program.Process.Kill() }) // fails harmlessly if ssh has ended
 	defer late.Stop()
-	_ = c.end() // by our signal, or because nobody listens
+	_ = c.end() // ends by the signal, or because its output is closed
 	return err
 }
 
-// complaint keeps the first of what a program says, for a message.
-type complaint struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+// stderrHead is a writer that keeps the first stderrMax bytes. It is safe for concurrent use.
+type stderrHead struct {
+	mu   sync.Mutex   // guards text
+	text bytes.Buffer // at most stderrMax bytes
 }
 
-const complaintMost = 4096 // bytes
+// stderrMax is the maximum number of bytes kept for a message.
+const stderrMax = 4096
 
-func (c *complaint) Write(p []byte) (int, error) {
+// Write implements io.Writer. It never fails and discards further bytes.
+func (c *stderrHead) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.text.Write(p[:min(len(p), complaintMost-c.text.Len())])
+	c.text.Write(p[:min(len(p), stderrMax-c.text.Len())])
 	return len(p), nil
 }
 
-func (c *complaint) words() string {
+// trimmedText returns the text without surrounding white space.
+func (c *stderrHead) trimmedText() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strings.TrimSpace(c.text.String())
 }
 
-// fault tells why ssh ended, which it says in words alone. Its exit status is 255 where it did not
-// come through, and the other side's where it did.
-func (l Login) fault(said string, ended error) error {
+// exitFault converts the exit of ssh to an error. The exit status is 255 if ssh itself failed; then
+// only its
+// error output contains the cause. Otherwise it is the status of the remote program.
+func (l Login) exitFault(said string, ended error) error {
 	lines := strings.Split(said, "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
 	err := fmt.Errorf("ssh: %s (%w)", last, ended)
@@ -160,9 +171,9 @@ func (l Login) fault(said string, ended error) error {
 		return l.Exit(exit.ExitCode(), err)
 	case strings.Contains(said, "IDENTIFICATION HAS CHANGED"):
 		return fault.New(fault.Denied, "another host key than the known one: %w", err).OfLogin().
-			WithHint("if the machine was installed anew, forget its old key (ssh-keygen -R HOST) and look at the new one before ssh-keyscan; else somebody is in between")
+			WithHint("if the machine was reinstalled, remove its old key (ssh-keygen -R HOST) and check the new one before ssh-keyscan; otherwise another machine may be intercepting the connection")
 	case strings.Contains(last, "Permission denied") || strings.Contains(said, "Host key verification failed"):
-		return fault.New(fault.Denied, "%w", err).OfLogin().WithHint("have ssh get in without a password, by a key it may read, and a host it knows: ssh-copy-id, ssh-keyscan; then try: ssh -o BatchMode=yes HOST true")
+		return fault.New(fault.Denied, "%w", err).OfLogin().WithHint("set up a login without a password, with a readable key and a known host: ssh-copy-id, ssh-keyscan; then try: ssh -o BatchMode=yes HOST true")
 	}
 	return fault.New(fault.Unreachable, "%w", err).WithHint("see how far it comes: ssh -v -o BatchMode=yes HOST true")
 }

@@ -16,68 +16,78 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
+// checksOnly verifies that Check accepts a VM and changes nothing.
 func checksOnly(t *testing.T, h Harness) {
 	site := h.New(t)
 	before := site.Things(t)
 	if err := site.Place.Check(t.Context(), newVM()); err != nil {
 		t.Fatal(err)
 	}
-	unchanged(t, site, before, "Check")
+	assertUnchanged(t, site, before, "Check")
 }
 
+// refusesWithoutRoom verifies that Check reports fault.Full for a VM with a thin disk of 1 EiB, and
+// changes nothing.
 func refusesWithoutRoom(t *testing.T, h Harness) {
 	if h.Bottomless {
 		return
 	}
 	site := h.New(t)
 	before := site.Things(t)
-	huge := with(newVM(), func(vm *inventory.VM) {
+	huge := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Disks[1].Capacity, vm.Disks[1].Used, vm.Disks[1].Thin = 1<<60, 1<<60, true
 	})
 	hasRemedy(t, "a disk of 1 EiB", site.Place.Check(t.Context(), huge), fault.Full)
-	unchanged(t, site, before, "Check")
+	assertUnchanged(t, site, before, "Check")
 }
 
+// deliversBytes delivers a VM with images in the given format and compares all bytes.
 func deliversBytes(t *testing.T, h Harness, format targets.Format) {
 	site := h.New(t)
-	deliver(t, site, staging(t, newVM(), format))
+	mustDeliver(t, site, stageVM(t, newVM(), format))
 }
 
+// deliversHardware delivers VMs with different hardware and withdraws them: several sockets, EFI,
+// secure boot with a TPM,
+// no disks, and SATA with one card and a CD-ROM drive.
 func deliversHardware(t *testing.T, h Harness) {
 	vms := map[string]*inventory.VM{
-		"bios":     with(newVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 4, 2, 768 }),
-		"efi":      with(newVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
-		"secure":   with(newVM(), func(vm *inventory.VM) { vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true }),
-		"diskless": with(newVM(), func(vm *inventory.VM) { vm.Disks = nil }),
-		"sata": with(newVM(), func(vm *inventory.VM) {
+		"bios":     changeVM(newVM(), func(vm *inventory.VM) { vm.CPUs, vm.CoresPerSocket, vm.MemoryMiB = 4, 2, 768 }),
+		"efi":      changeVM(newVM(), func(vm *inventory.VM) { vm.Firmware = inventory.EFI }),
+		"secure":   changeVM(newVM(), func(vm *inventory.VM) { vm.Firmware, vm.SecureBoot, vm.VTPM = inventory.EFI, true, true }),
+		"diskless": changeVM(newVM(), func(vm *inventory.VM) { vm.Disks = nil }),
+		"sata": changeVM(newVM(), func(vm *inventory.VM) {
 			vm.Controllers[0].Bus, vm.NICs, vm.CDROMs = inventory.AHCI, vm.NICs[:1], 1
 		}),
 	}
 	for name, vm := range vms {
 		t.Run(name, func(t *testing.T) {
-			h.beside(t)
+			h.runParallel(t)
 			site := h.New(t)
 			before := site.Things(t)
-			deliver(t, site, staging(t, vm, targets.QCOW2))
-			withdraw(t, site, vm)
-			unchanged(t, site, before, "Withdraw")
+			mustDeliver(t, site, stageVM(t, vm, targets.QCOW2))
+			mustWithdraw(t, site, vm)
+			assertUnchanged(t, site, before, "Withdraw")
 		})
 	}
 }
 
+// deliversAgain verifies that a second Deliver returns the same receipt and changes nothing. A run
+// calls Deliver again if
+// it crashed before it recorded the receipt.
 func deliversAgain(t *testing.T, h Harness) {
 	site := h.New(t)
-	d := staging(t, newVM(), targets.Raw)
-	first := deliver(t, site, d)
+	d := stageVM(t, newVM(), targets.Raw)
+	first := mustDeliver(t, site, d)
 	things := site.Things(t)
-	again := deliver(t, site, d)
+	again := mustDeliver(t, site, d)
 	if again.Place != first.Place || again.ID != first.ID || again.Name != first.Name {
 		t.Errorf("receipts %+v and %+v of one VM", first, again)
 	}
-	unchanged(t, site, things, "the second Deliver")
+	assertUnchanged(t, site, things, "the second Deliver")
 }
 
-// takesAnyName: people call VMs anything.
+// takesAnyName delivers and withdraws VMs whose names are hard to quote or not valid at the platform.
 func takesAnyName(t *testing.T, h Harness) {
 	names := []string{
 		"web server 1", "a/b", "../../etc/passwd", "näme größe 机器", strings.Repeat("long", 50), "-rf", "--help",
@@ -86,24 +96,24 @@ func takesAnyName(t *testing.T, h Harness) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			h.beside(t)
+			h.runParallel(t)
 			site := h.New(t)
 			before := site.Things(t)
-			vm := with(newVM(), func(vm *inventory.VM) { vm.Name = name })
+			vm := changeVM(newVM(), func(vm *inventory.VM) { vm.Name = name })
 			if err := site.Place.Check(t.Context(), vm); err != nil {
 				t.Fatal(err)
 			}
-			deliver(t, site, staging(t, vm, targets.Raw))
-			withdraw(t, site, vm)
-			unchanged(t, site, before, "Withdraw")
+			mustDeliver(t, site, stageVM(t, vm, targets.Raw))
+			mustWithdraw(t, site, vm)
+			assertUnchanged(t, site, before, "Withdraw")
 		})
 	}
 }
 
-// tellsProgress: what is done never shrinks and is never more than there is.
-func tellsProgress(t *testing.T, h Harness) {
+// reportsProgress verifies that the reported bytes never decrease and never exceed the total.
+func reportsProgress(t *testing.T, h Harness) {
 	site := h.New(t)
-	d := staging(t, newVM(), targets.Raw)
+	d := stageVM(t, newVM(), targets.Raw)
 	var mu sync.Mutex
 	var last int64
 	d.Progress = func(done, total int64) {
@@ -114,14 +124,16 @@ func tellsProgress(t *testing.T, h Harness) {
 		}
 		last = done
 	}
-	deliver(t, site, d)
+	mustDeliver(t, site, d)
 }
 
-// unreadableImage: a place that reads images finds that one cannot be read.
+// unreadableImage makes the last 4 KiB of each image unreadable. Deliver must return the read error and
+// leave
+// nothing. A platform that moves the files without reading them must deliver the VM.
 func unreadableImage(t *testing.T, h Harness) {
 	site := h.New(t)
 	before := site.Things(t)
-	d := staging(t, newVM(), targets.Raw)
+	d := stageVM(t, newVM(), targets.Raw)
 	whole := d.Open
 	bad := fault.New(fault.Corrupt, "bad sector").WithHint("copy the VM again")
 	d.Open = func(ctx context.Context, img targets.Image) (disk.Source, error) {
@@ -129,44 +141,48 @@ func unreadableImage(t *testing.T, h Harness) {
 		if err != nil {
 			return nil, err
 		}
-		return spoilt{src, bad}, nil
+		return badSource{src, bad}, nil
 	}
 	_, err := site.Place.Deliver(t.Context(), d)
-	if err == nil { // the files were taken as they are
-		verify(t, site, d)
+	if err == nil { // the platform moved the files without reading them
+		verifyVM(t, site, d)
 		return
 	}
 	if !errors.Is(err, bad) || fault.HintOf(err) == "" {
 		t.Errorf("deliver an unreadable image: %v", err)
 	}
-	unchanged(t, site, before, "a failed Deliver")
+	assertUnchanged(t, site, before, "a failed Deliver")
 	d.Open = whole
-	deliver(t, site, d)
+	mustDeliver(t, site, d)
 }
 
-// spoilt is a disk whose last 4 KiB cannot be read.
-type spoilt struct {
+// badSource is a disk whose last 4 KiB cannot be read.
+type badSource struct {
 	disk.Source
-	err error
+	err error // returned by reads of that range
 }
 
-func (s spoilt) ReadAt(ctx context.Context, p []byte, off int64) error {
+// ReadAt implements disk.Source.
+func (s badSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off+int64(len(p)) > s.Size()-4096 {
 		return s.err
 	}
 	return s.Source.ReadAt(ctx, p, off)
 }
 
-func (s spoilt) Hints() disk.Hints { return disk.Hints{} }
+// Hints returns no hints, so that callers use ReadAt.
+func (s badSource) Hints() disk.Hints { return disk.Hints{} }
 
-// deliver delivers d and sees that all of it is there.
-func deliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
+// mustDeliver delivers d, verifies the VM and the receipt, and returns the receipt. Each warning of the
+// receipt must have
+// a code, a text and a remedy.
+func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := site.Place.Deliver(t.Context(), d)
 	if err != nil {
 		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
 	}
-	got := verify(t, site, d)
+	got := verifyVM(t, site, d)
 	if r.Place == "" || r.ID != got.ID || r.Name != got.Name {
 		t.Errorf("receipt %+v of VM %q, %q", r, got.ID, got.Name)
 	}
@@ -178,8 +194,8 @@ func deliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
 	return r
 }
 
-// verify finds the one VM with d's identity and compares it with d.
-func verify(t *testing.T, site Site, d platform.Delivery) Seen {
+// verifyVM returns the VM with d's UUID after it has compared it with d. There must be exactly one.
+func verifyVM(t *testing.T, site Site, d platform.Delivery) Seen {
 	t.Helper()
 	var found []Seen
 	for _, s := range site.Seen(t) {
@@ -190,11 +206,14 @@ func verify(t *testing.T, site Site, d platform.Delivery) Seen {
 	if len(found) != 1 {
 		t.Fatalf("%d VMs with the UUID of %q", len(found), d.VM.Name)
 	}
-	compare(t, found[0], d.VM)
+	compareVM(t, found[0], d.VM)
 	return found[0]
 }
 
-func compare(t *testing.T, got Seen, vm *inventory.VM) {
+// compareVM compares the hardware and all bytes of the disks of a delivered VM with its source. The VM
+// must be off, and
+// must not start with its host.
+func compareVM(t *testing.T, got Seen, vm *inventory.VM) {
 	t.Helper()
 	if got.Running {
 		t.Errorf("VM %q is on, or will be", got.Name)
@@ -216,14 +235,15 @@ func compare(t *testing.T, got Seen, vm *inventory.VM) {
 		t.Fatalf("%d disks, want %d", len(got.Disks), len(vm.Disks))
 	}
 	for i := range vm.Disks {
-		if !bytes.Equal(got.Disks[i], content(vm, i)) {
+		if !bytes.Equal(got.Disks[i], diskContent(vm, i)) {
 			t.Errorf("disk %d differs (%d bytes, want %d)", i, len(got.Disks[i]), vm.Disks[i].Capacity)
 		}
 	}
 }
 
-// unchanged fails the test unless the place has just the things it had.
-func unchanged(t *testing.T, site Site, before []string, what string) {
+// assertUnchanged fails the test if the things at the platform differ from before. what is the
+// operation for the message.
+func assertUnchanged(t *testing.T, site Site, before []string, what string) {
 	t.Helper()
 	if now := site.Things(t); !slices.Equal(now, before) {
 		t.Errorf("%s changed the place:\n  before %q\n  now    %q", what, before, now)

@@ -8,33 +8,36 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// carriesWords: what people wrote on a VM is on it afterwards.
-func carriesWords(t *testing.T, h Harness) {
+// keepsNotes verifies that notes, tags and attributes of the source VM are stored with the delivered
+// VM.
+func keepsNotes(t *testing.T, h Harness) {
 	site := h.New(t)
 	before := site.Things(t)
-	vm := with(newVM(), func(vm *inventory.VM) {
+	vm := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Annotation = "bill to department 4711"
 		vm.Tags = []inventory.Tag{{Category: "env", Name: "prod"}, {Category: "app", Name: "db"}, {Category: "app", Name: "web"}}
 		vm.Attributes = map[string]string{"Owner": "anna", "Backup": "nightly"}
 	})
-	d := staging(t, vm, targets.Raw)
-	deliver(t, site, d)
-	said := verify(t, site, d).Said
+	d := stageVM(t, vm, targets.Raw)
+	mustDeliver(t, site, d)
+	said := verifyVM(t, site, d).Said
 	for _, word := range []string{"bill to department 4711", "env", "prod", "app", "db", "web", "Owner", "anna", "Backup", "nightly"} {
 		if !strings.Contains(said, word) {
-			t.Errorf("%q is not said of it: %q", word, said)
+			t.Errorf("%q is missing from its description: %q", word, said)
 		}
 	}
-	deliver(t, site, d)
-	withdraw(t, site, vm)
-	unchanged(t, site, before, "Withdraw")
+	mustDeliver(t, site, d)
+	mustWithdraw(t, site, vm)
+	assertUnchanged(t, site, before, "Withdraw")
 }
 
-// carriesAnyWords: no tag, attribute or note keeps a VM from being delivered, found and withdrawn.
-func carriesAnyWords(t *testing.T, h Harness) {
+// keepsOddNotes delivers and withdraws a VM whose tags, attributes and notes contain texts that are
+// hard to
+// quote or not valid at the platform.
+func keepsOddNotes(t *testing.T, h Harness) {
 	site := h.New(t)
 	before := site.Things(t)
-	vm := with(newVM(), func(vm *inventory.VM) {
+	vm := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Attributes = map[string]string{}
 		for _, word := range []string{
 			"", " ", "decamp", "a/b", "näme größe 机器", `"quoted" 'twice'`, "two\nlines\r\n", "tab\there", "<disk/> & ]]> <!--", "$(reboot)`id`;",
@@ -46,9 +49,9 @@ func carriesAnyWords(t *testing.T, h Harness) {
 			vm.Annotation += word + "\n"
 		}
 	})
-	d := staging(t, vm, targets.Raw)
-	deliver(t, site, d)
-	deliver(t, site, d)
-	withdraw(t, site, vm)
-	unchanged(t, site, before, "Withdraw")
+	d := stageVM(t, vm, targets.Raw)
+	mustDeliver(t, site, d)
+	mustDeliver(t, site, d)
+	mustWithdraw(t, site, vm)
+	assertUnchanged(t, site, before, "Withdraw")
 }

@@ -11,30 +11,33 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
+// refusesCredentials verifies that rejected credentials are fault.Denied.
 func refusesCredentials(t *testing.T, h Harness) {
 	if h.Denied == nil {
 		return
 	}
-	refuses(t, h.Denied(t), fault.Denied)
+	assertRefuses(t, h.Denied(t), fault.Denied)
 }
 
-func nobodyAnswers(t *testing.T, h Harness) {
+// isUnreachable verifies that a platform that does not answer is fault.Unreachable or fault.Transient.
+func isUnreachable(t *testing.T, h Harness) {
 	if h.Unreachable == nil {
 		return
 	}
-	refuses(t, h.Unreachable(t), fault.Unreachable, fault.Transient)
+	assertRefuses(t, h.Unreachable(t), fault.Unreachable, fault.Transient)
 }
 
-// refuses: each method ends with the same kind of error.
-func refuses(t *testing.T, p platform.Place, kinds ...fault.Kind) {
-	d := staging(t, newVM(), targets.Raw)
+// assertRefuses verifies that Check, Deliver and Withdraw fail with one of the kinds, and with a
+// remedy.
+func assertRefuses(t *testing.T, p platform.Place, kinds ...fault.Kind) {
+	d := stageVM(t, newVM(), targets.Raw)
 	hasRemedy(t, "Check", p.Check(t.Context(), d.VM), kinds...)
 	_, err := p.Deliver(t.Context(), d)
 	hasRemedy(t, "Deliver", err, kinds...)
 	hasRemedy(t, "Withdraw", p.Withdraw(t.Context(), d.VM), kinds...)
 }
 
-// callsFail: one call is lost, or its answer is. A place that does not get over it leaves nothing.
+// callsFail loses one call, or its answer, in each delivery. Deliver must succeed, or leave nothing.
 func callsFail(t *testing.T, h Harness) {
 	for _, fate := range []Fate{Lost, Unanswered} {
 		eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
@@ -49,14 +52,15 @@ func callsFail(t *testing.T, h Harness) {
 			site.Tap(nil)
 			if err != nil {
 				hasRemedy(t, fmt.Sprintf("call %d with fate %d", n, fate), err, fault.Transient, fault.Unreachable)
-				unchanged(t, site, before, fmt.Sprintf("a Deliver whose call %d had fate %d", n, fate))
+				assertUnchanged(t, site, before, fmt.Sprintf("a Deliver whose call %d had fate %d", n, fate))
 			}
-			deliver(t, site, d)
+			mustDeliver(t, site, d)
 		})
 	}
 }
 
-// callsAreCanceled: somebody asks to stop while a call is under way.
+// callsAreCanceled cancels the context of Deliver during one of its calls. Deliver must succeed, or
+// leave nothing.
 func callsAreCanceled(t *testing.T, h Harness) {
 	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 		before := site.Things(t)
@@ -74,15 +78,16 @@ func callsAreCanceled(t *testing.T, h Harness) {
 			if !fault.Is(err, fault.Canceled) {
 				t.Errorf("canceled at call %d: %v (%v)", n, err, fault.KindOf(err))
 			}
-			unchanged(t, site, before, fmt.Sprintf("a Deliver canceled at call %d", n))
+			assertUnchanged(t, site, before, fmt.Sprintf("a Deliver canceled at call %d", n))
 		}
-		deliver(t, site, d)
+		mustDeliver(t, site, d)
 	})
 }
 
-// dies: after a call nothing more of us arrives, as if we had died. The next delivery completes the
-// VM, or Withdraw takes away all there is of it.
-func dies(t *testing.T, h Harness) {
+// survivesDeath loses all calls after the n-th, as a killed process would. The next Deliver must
+// complete the VM,
+// and Withdraw must remove everything. A VM that already has all its disks must be complete.
+func survivesDeath(t *testing.T, h Harness) {
 	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 		before := site.Things(t)
 		cut := func(call int) Fate {
@@ -96,36 +101,38 @@ func dies(t *testing.T, h Harness) {
 		}
 		die := func() {
 			site.Tap(cut)
-			_, _ = site.Place.Deliver(t.Context(), d) // nobody hears of its end
+			_, _ = site.Place.Deliver(t.Context(), d) // a killed process returns nothing
 			site.Tap(nil)
 		}
 		die()
 		for _, s := range site.Seen(t) {
-			if len(s.Disks) == len(d.VM.Disks) { // it looks whole, so it has to be
-				compare(t, s, d.VM)
+			if len(s.Disks) == len(d.VM.Disks) { // a VM that looks complete must be complete
+				compareVM(t, s, d.VM)
 			}
 		}
-		deliver(t, site, d)
-		withdraw(t, site, d.VM)
-		unchanged(t, site, before, "Withdraw")
-		d = staging(t, d.VM, targets.Raw)
+		mustDeliver(t, site, d)
+		mustWithdraw(t, site, d.VM)
+		assertUnchanged(t, site, before, "Withdraw")
+		d = stageVM(t, d.VM, targets.Raw)
 		die()
-		withdraw(t, site, d.VM)
-		unchanged(t, site, before, fmt.Sprintf("Withdraw after death at call %d", n))
+		mustWithdraw(t, site, d.VM)
+		assertUnchanged(t, site, before, fmt.Sprintf("Withdraw after death at call %d", n))
 	})
 }
 
-// eachCall has try at a fresh place for each call that a delivery makes.
+// eachCall runs try in a subtest with a new site for each call that a delivery makes. n counts from 1.
+// It is skipped in
+// short mode, because the number of deliveries is that of the calls.
 func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d platform.Delivery, n int)) {
 	if testing.Short() {
 		t.Skip("delivers once for each call")
 	}
 	for n := range countCalls(t, h) {
-		t.Run(fmt.Sprint(n+1), func(t *testing.T) { h.beside(t); try(t, h.New(t), staging(t, newVM(), targets.Raw), n+1) })
+		t.Run(fmt.Sprint(n+1), func(t *testing.T) { h.runParallel(t); try(t, h.New(t), stageVM(t, newVM(), targets.Raw), n+1) })
 	}
 }
 
-// countCalls counts those of one delivery; none where a place has no calls.
+// countCalls returns the number of calls of one delivery, or 0 if the site has no Tap.
 func countCalls(t *testing.T, h Harness) int {
 	var calls atomic.Int64
 	t.Run("count", func(t *testing.T) {
@@ -134,7 +141,7 @@ func countCalls(t *testing.T, h Harness) int {
 			return
 		}
 		site.Tap(func(n int) Fate { calls.Store(int64(n)); return Pass })
-		deliver(t, site, staging(t, newVM(), targets.Raw))
+		mustDeliver(t, site, stageVM(t, newVM(), targets.Raw))
 		site.Tap(nil)
 		if calls.Load() == 0 {
 			t.Error("a delivery without a call: is the tap at the right place?")

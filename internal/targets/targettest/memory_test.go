@@ -175,6 +175,6 @@ func (m *memory) seen(*testing.T) []Seen {
 }
 
 func (m *memory) occupy(_ *testing.T, vm *inventory.VM) {
-	stranger := another()
+	stranger := newNamesake()
 	m.vms[m.name(vm)] = &kept{vm: stranger, ready: true}
 }

@@ -6,24 +6,25 @@ import (
 	"sync"
 )
 
-// A Tap decides what becomes of each call that goes through it: of requests by HTTP as a RoundTripper, of
-// all else where it is asked by Fate.
+// Tap decides the fate of each call to a platform. It is an http.RoundTripper; for calls of other
+// protocols,
+// the harness calls Fate. It is safe for concurrent use.
 type Tap struct {
-	Next http.RoundTripper // of those who use it as one
+	Next http.RoundTripper // transport for requests that pass; required by RoundTrip
 
-	mu   sync.Mutex
-	n    int
-	hook func(int) Fate
+	mu   sync.Mutex     // guards n and hook
+	n    int            // number of calls since Set
+	hook func(int) Fate // returns the fate of the n-th call; nil passes all calls
 }
 
-// Set is a Site's Tap.
+// Set installs a hook and restarts the count. It is suitable as Site.Tap.
 func (t *Tap) Set(hook func(n int) Fate) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n, t.hook = 0, hook
 }
 
-// Fate counts a call, and says what becomes of it.
+// Fate counts a call and returns its fate.
 func (t *Tap) Fate() Fate {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -34,7 +35,9 @@ func (t *Tap) Fate() Fate {
 	return t.hook(t.n)
 }
 
-// RoundTrip makes a request, or not, and tells of the answer, or not.
+// RoundTrip implements http.RoundTripper. It sends the request unless its fate is Lost. It drops the
+// response if the fate
+// is Unanswered.
 func (t *Tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	fate := t.Fate()
 	if fate == Lost {

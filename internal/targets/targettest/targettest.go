@@ -1,6 +1,5 @@
-// Package targettest has the conformance suite for platform.Place. A new place is done when it
-// passes; calling the suite takes one function that makes an empty place, and ways to look at it
-// and to trouble it:
+// Package targettest contains the conformance suite for platform.Place. A test of a platform calls it with a
+// function that creates an empty site, and with functions that inspect and disturb the site:
 //
 //	func TestConformance(t *testing.T) {
 //		targettest.Place(t, targettest.Harness{
@@ -8,11 +7,16 @@
 //		})
 //	}
 //
-// What is promised by every place, and checked here: a check changes nothing; a VM is delivered
-// powered off, with its name, identity, hardware and every byte of its disks; to deliver again changes
-// nothing; whichever call fails, is canceled or is never answered, nothing half made is left, and the
-// next delivery completes the VM; a VM of somebody else's is never touched; a withdrawn VM is gone
-// whole, and nothing else is; trouble ends in an error with its kind and a remedy.
+// The suite verifies these rules:
+//
+//   - Check changes nothing.
+//   - A VM is delivered powered off, with its name, identity, hardware and all bytes of its disks.
+//   - A second Deliver changes nothing.
+//   - If a call fails, is cancelled or is not answered, Deliver leaves nothing behind, and the next
+//     Deliver completes the VM.
+//   - VMs that decamp did not create are never changed.
+//   - Withdraw removes the whole VM and nothing else.
+//   - Each error has a kind and a remedy.
 package targettest
 
 import (
@@ -24,68 +28,70 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// A Harness makes places for the suite.
+// Harness creates platforms for the suite.
 type Harness struct {
-	// New makes a place without VMs for one test; it cleans up when the test ends. Its back-off
-	// takes no time.
+	// New returns a platform without VMs for one test. It is removed when the test ends. Its retries
+	// wait for no time.
 	New func(t *testing.T) Site
 
-	// Denied returns a place that refuses the credentials it is given, Unreachable one at which
-	// nobody answers. Nil where there is no such thing, as in a folder.
+	// Denied returns a platform that rejects the credentials, Unreachable one that does not answer. They
+	// are nil
+	// if this cannot happen, as with a folder.
 	Denied, Unreachable func(t *testing.T) platform.Place
 
-	// Parallel says that places have nothing in common: cases may run side by side.
+	// Parallel reports that the platforms are independent, so that cases can run in parallel.
 	Parallel bool
 
-	// Bottomless says that the place does not tell how much room it has.
+	// Bottomless reports that the platform does not publish its free space.
 	Bottomless bool
 }
 
-// A Site is one place, and what a test can do there behind decamp's back.
+// Site is one platform, and operations of a test that bypass decamp.
 type Site struct {
-	Place platform.Place
+	Place platform.Place // the platform under test
 
-	// Seen lists the VMs that are there, whoever made them.
+	// Seen lists all VMs, also those that decamp did not create.
 	Seen func(t *testing.T) []Seen
 
-	// Things names all that is there, one line each, in a fixed order: VMs with their state and
-	// their definition, volumes with their content, uploads that were not taken away, firmware
-	// variables. What Check and a failed Deliver must not change.
+	// Things lists everything at the platform, one line each, in a fixed order: VMs with state and
+	// definition,
+	// volumes with their content, remaining uploads, firmware variables. Check and a failed Deliver must
+	// not change the list.
 	Things func(t *testing.T) []string
 
-	// Occupy has somebody else make a VM of the name, or with the address, that vm will get. Nil
-	// where VMs share names.
+	// Occupy creates a foreign VM with the name, or the address, that vm would get. It is nil if VMs
+	// can share names.
 	Occupy func(t *testing.T, vm *inventory.VM)
 
-	// Tap has hook asked about every call that is made to the place, before it is made: n counts
-	// from 1 since Tap. A nil hook lets all pass. Calls are what changes the place or asks it for
-	// something; the parts of one upload are one call. Nil for a place without calls.
+	// Tap makes hook decide the fate of each call to the platform. n counts calls from 1 since Tap. A nil
+	// hook passes all calls. A call is a request; all parts of one upload are one call. Tap is nil for a
+	// platform without calls.
 	Tap func(hook func(n int) Fate)
 }
 
-// Fate is what becomes of a call.
+// Fate is the outcome of a call to the platform.
 type Fate int
 
 // Fates.
 const (
-	Pass       Fate = iota // It is made and answered.
-	Lost                   // It does not arrive: the caller sees its connection break.
-	Unanswered             // It is carried out, but the connection breaks before the answer.
+	Pass       Fate = iota // the call arrives and is answered
+	Lost                   // the call does not arrive; the caller gets a connection error
+	Unanswered             // the platform executes the call; the caller gets a connection error
 )
 
-// Seen is a VM as the place has it.
+// Seen describes a VM as the platform stores it.
 type Seen struct {
-	ID, Name   string // as in the Receipt
-	UUID       string // as firmware tells it to the guest; lower case
-	Running    bool   // or to be started together with its host
-	CPUs       int
-	MemoryMiB  int64
-	EFI        bool
-	SecureBoot bool
-	TPM        bool
-	MACs       []string // lower case
-	Disks      [][]byte // all that the guest would read, in the order of the source's disks
-	Said       string   // all that is written on it there: notes, tags, labels, metadata, in any form
+	ID, Name   string   // as in the Receipt
+	UUID       string   // UUID that the guest reads from the firmware; lower case
+	Running    bool     // the VM runs, or would start with its host
+	CPUs       int      // number of virtual CPUs in all sockets
+	MemoryMiB  int64    // memory in MiB
+	EFI        bool     // the firmware is EFI, not BIOS
+	SecureBoot bool     // secure boot is on
+	TPM        bool     // the VM has a virtual TPM
+	MACs       []string // MACs in lower case, in the order of the source's cards
+	Disks      [][]byte // whole content of each disk, in the order of the source's disks
+	Said       string   // notes, tags, labels and metadata of the VM in any form, concatenated
 }
 
 // Place runs the suite.
@@ -99,35 +105,35 @@ func Place(t *testing.T, h Harness) {
 		{"delivers hardware", deliversHardware},
 		{"delivers again", deliversAgain},
 		{"names", takesAnyName},
-		{"notes, tags and attributes", carriesWords},
-		{"odd notes, tags and attributes", carriesAnyWords},
-		{"tells progress", tellsProgress},
+		{"notes, tags and attributes", keepsNotes},
+		{"odd notes, tags and attributes", keepsOddNotes},
+		{"reports progress", reportsProgress},
 		{"unreadable image", unreadableImage},
 		{"name of another's", leavesOthersAlone},
 		{"VMs of one name", keepsNamesakesApart},
-		{"withdraws", withdraws},
+		{"withdraws", withdrawsVM},
 		{"credentials", refusesCredentials},
-		{"nobody answers", nobodyAnswers},
+		{"platform unreachable", isUnreachable},
 		{"calls fail", callsFail},
 		{"calls are canceled", callsAreCanceled},
-		{"dies", dies},
+		{"dies", survivesDeath},
 	}
 	for _, format := range []targets.Format{targets.Raw, targets.QCOW2} {
-		t.Run("delivers "+string(format), func(t *testing.T) { h.beside(t); deliversBytes(t, h, format) })
+		t.Run("delivers "+string(format), func(t *testing.T) { h.runParallel(t); deliversBytes(t, h, format) })
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) { h.beside(t); c.run(t, h) })
+		t.Run(c.name, func(t *testing.T) { h.runParallel(t); c.run(t, h) })
 	}
 }
 
-// beside lets a case run beside others, where that may be.
-func (h Harness) beside(t *testing.T) {
+// runParallel marks the test as parallel if the platforms are independent.
+func (h Harness) runParallel(t *testing.T) {
 	if h.Parallel {
 		t.Parallel()
 	}
 }
 
-// hasRemedy fails the test unless err is of one of the kinds, with a remedy.
+// hasRemedy fails the test unless err has one of the kinds and a remedy.
 func hasRemedy(t *testing.T, what string, err error, kinds ...fault.Kind) {
 	t.Helper()
 	for _, k := range kinds {

@@ -17,7 +17,7 @@ import (
 
 const mib = 1 << 20
 
-// newVM is a VM with two disks, of which the second is empty.
+// newVM returns a VM with two disks; the second is empty.
 func newVM() *inventory.VM {
 	return &inventory.VM{
 		Ref: "7", Name: "web01", UUID: "564d1234-0000-1111-2222-333344445555",
@@ -37,22 +37,25 @@ func newVM() *inventory.VM {
 	}
 }
 
-func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
+// changeVM applies change to vm and returns vm.
+func changeVM(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 	change(vm)
 	return vm
 }
 
-// another is a VM of the same name, from elsewhere.
-func another() *inventory.VM {
-	return with(newVM(), func(vm *inventory.VM) {
+// newNamesake returns a VM with the name of newVM, but with another reference, other UUIDs and other
+// MACs.
+func newNamesake() *inventory.VM {
+	return changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Ref, vm.UUID, vm.InstanceUUID = "8", "564d1234-0000-1111-2222-333344446666", "52aa0000-1111-2222-3333-444455557777"
 		vm.NICs[0].MAC, vm.NICs[1].MAC = "00:50:56:ab:cd:03", "00:50:56:ab:cd:04"
 	})
 }
 
-// content is what the guest of vm has on its n-th disk: data at both ends of the first, with a hole
-// between them, and nothing on all others.
-func content(vm *inventory.VM, n int) []byte {
+// diskContent returns the content of vm's n-th disk. The first disk has data at both ends and zeros
+// between them.
+// The data depends on vm's UUID. All other disks contain zeros.
+func diskContent(vm *inventory.VM, n int) []byte {
 	p := make([]byte, vm.Disks[n].Capacity)
 	if n > 0 {
 		return p
@@ -63,34 +66,39 @@ func content(vm *inventory.VM, n int) []byte {
 	return p
 }
 
-// staging writes vm's images into a folder of their own, as a run has them when it commits.
-func staging(t *testing.T, vm *inventory.VM, format targets.Format) platform.Delivery {
+// stageVM writes vm's images to a new temporary folder, and returns the delivery of a run at its commit
+// step.
+func stageVM(t *testing.T, vm *inventory.VM, format targets.Format) platform.Delivery {
 	t.Helper()
 	folder, name := t.TempDir(), dir.SafeName(vm.Name)
 	def := targets.Definition{VM: vm, Decamp: "v0.0.0-test"}
 	for i, d := range vm.Disks {
 		path := filepath.Join(folder, fmt.Sprintf("%s-disk%d.%s", name, i, format))
 		img := targets.Image{Key: d.Key, Path: path, Final: path, Manifest: path + ".manifest", Format: format, Size: d.Capacity, Root: "aa55"}
-		write(t, img, content(vm, i))
+		writeImage(t, img, diskContent(vm, i))
 		def.Images = append(def.Images, img)
 	}
 	domain, _, err := dir.Domain(def, dir.DomainOptions{Type: "qemu"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return platform.Delivery{Definition: def, Domain: domain, Open: open}
+	return platform.Delivery{Definition: def, Domain: domain, Open: openImage}
 }
 
-func file(img targets.Image) image.File {
+// imageFile returns the file of a staged image.
+func imageFile(img targets.Image) image.File {
 	return image.File{Path: img.Path, Format: img.Format, Size: img.Size}
 }
 
-func open(ctx context.Context, img targets.Image) (disk.Source, error) { return file(img).Read(ctx) }
+// openImage is the Open function of the deliveries.
+func openImage(ctx context.Context, img targets.Image) (disk.Source, error) {
+	return imageFile(img).Read(ctx)
+}
 
-// write writes a disk's bytes, and leaves out the 4 KiB that are zeros.
-func write(t *testing.T, img targets.Image, data []byte) {
+// writeImage writes data to a new image, without blocks of 4 KiB that contain only zeros.
+func writeImage(t *testing.T, img targets.Image, data []byte) {
 	t.Helper()
-	w, _, err := file(img).Open(t.Context())
+	w, _, err := imageFile(img).Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +123,7 @@ func write(t *testing.T, img targets.Image, data []byte) {
 	}
 }
 
+// allZero reports whether p contains only zeros.
 func allZero(p []byte) bool {
 	for _, b := range p {
 		if b != 0 {

@@ -20,51 +20,55 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Image is what was found of one image.
+// Image is the result for one image.
 type Image struct {
-	File string `json:"file"`
+	File string `json:"file"` // name without folder
 	manifest.Report
-	Audit   []string         `json:"audit,omitempty"`   // files written
-	Reread  *manifest.Reread `json:"reread,omitempty"`  // what was compared with the source
-	Changed string           `json:"changed,omitempty"` // why it is another image since it was published
+	Audit  []string         `json:"audit,omitempty"`  // names of the audit files that were written
+	Reread *manifest.Reread `json:"reread,omitempty"` // how much of the source was compared when the image was published
+	// reason why the content may differ since publication; empty if it is unchanged
+	Changed string `json:"changed,omitempty"`
 }
 
-// changedSince is the error of an image that was written to since it was published.
+// changedSince returns fault.Changed for an image that was written to after it was published.
 func changedSince(path, why string) error {
 	return fault.New(fault.Changed, "%s changed since it was published, as expected after a start: %s", path, why).
-		WithHint("nothing is to be done if the VM was started; if it never was, another program wrote to the image: take it from a backup")
+		WithHint("no action is needed if the VM was started; otherwise another program wrote to the image: restore it from a backup")
 }
 
-// Meter returns the function that receives the progress of an image, by the key of its disk.
+// Meter returns the progress function for the image of the disk with a device key.
 type Meter func(key int32) func(manifest.Progress)
 
-// Folder verifies every image of a published VM, one after the other: they are on one medium. It goes on after
-// a bad one. In the error what is corrupt comes before what changed: it decides the exit code.
+// Folder verifies all images of a published VM, one after the other because they share a medium. It
+// continues after
+// a bad image. In the joined error, corrupt images precede changed ones, because the first kind
+// determines the exit code.
 func Folder(ctx context.Context, p *dir.Published, meter Meter) (found []Image, err error) {
 	target, err := dir.New(filepath.Dir(filepath.Clean(p.Folder)), dir.Options{})
 	if err != nil {
 		return nil, err
 	}
 	v := &verifier{p, target, meter}
-	return v.all(ctx)
+	return v.verifyAll(ctx)
 }
 
 // verifier verifies the images of one folder.
 type verifier struct {
-	p      *dir.Published
-	target *dir.Target
-	meter  Meter
+	published *dir.Published // the VM
+	target    *dir.Target    // opens the images
+	meter     Meter          // progress function by disk
 }
 
-func (v *verifier) all(ctx context.Context) (found []Image, err error) {
+// verifyAll implements Folder. Images whose verification did not begin are not in found.
+func (v *verifier) verifyAll(ctx context.Context) (found []Image, err error) {
 	var bad, changed error
-	for i, img := range v.p.Images() {
-		one, err := v.one(ctx, img)
+	for i, img := range v.published.Images() {
+		one, err := v.verifyImage(ctx, img)
 		if ctx.Err() != nil {
 			return found, errors.Join(bad, changed, err)
 		}
 		if err != nil {
-			err = v.explain(i, &one, err)
+			err = v.explainFailure(i, &one, err)
 		}
 		if fault.Is(err, fault.Changed) {
 			changed = errors.Join(changed, err)
@@ -78,17 +82,19 @@ func (v *verifier) all(ctx context.Context) (found []Image, err error) {
 	return found, errors.Join(bad, changed)
 }
 
-// explain tells an image that was written to since it was published, as by a VM that was started, from
-// one that is corrupt. Neither remedy is to copy the disk again: that would overwrite what the VM wrote.
-func (v *verifier) explain(i int, one *Image, err error) error {
-	img := v.p.Record.Images[i]
+// explainFailure distinguishes an image that was written to after it was published, as by its VM, from
+// a corrupt
+// one. It sets one.Changed. No remedy recommends another copy of the disk, which would overwrite the
+// VM's data.
+func (v *verifier) explainFailure(i int, one *Image, err error) error {
+	img := v.published.Record.Images[i]
 	switch kind := fault.KindOf(err); kind {
 	case fault.Corrupt, fault.Conflict, fault.Unsupported: // other bytes, another size, or a qcow2 that QEMU changed
 	default:
 		return err
 	}
-	path := v.p.Images()[i].Path
-	one.Changed = v.p.Record.WrittenSince(v.p.Folder, img)
+	path := v.published.Images()[i].Path
+	one.Changed = v.published.Record.WrittenSince(v.published.Folder, img)
 	if one.Changed != "" {
 		return changedSince(path, one.Changed)
 	}
@@ -99,19 +105,22 @@ func (v *verifier) explain(i int, one *Image, err error) error {
 	return err
 }
 
-func (v *verifier) one(ctx context.Context, img targets.Image) (_ Image, err error) {
+// verifyImage compares an image with its manifest, and the manifest with vm.json. It then writes the
+// audit files. If the
+// root hash of the manifest differs from vm.json, the error is fault.Corrupt.
+func (v *verifier) verifyImage(ctx context.Context, img targets.Image) (_ Image, err error) {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
-		return Image{}, unfit(err)
+		return Image{}, withRestoreHint(err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if s.Root().String() != img.Root {
-		return Image{}, fault.New(fault.Corrupt, "manifest %s has the root %v, vm.json says %s", img.Manifest, s.Root(), img.Root).
+		return Image{}, fault.New(fault.Corrupt, "manifest %s has the root %v, vm.json has %s", img.Manifest, s.Root(), img.Root).
 			WithHint("one of the two was changed after the migration: take both from a backup")
 	}
 	src, err := v.target.Read(ctx, img)
 	if err != nil {
-		return Image{}, unfit(err)
+		return Image{}, withRestoreHint(err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	found := Image{File: filepath.Base(img.Path)}
@@ -119,16 +128,17 @@ func (v *verifier) one(ctx context.Context, img targets.Image) (_ Image, err err
 	if err != nil {
 		return found, fmt.Errorf("%s: %w", img.Path, err)
 	}
-	found.Audit, err = v.audit(img, found.Report)
+	found.Audit, err = v.writeAudit(img, found.Report)
 	return found, err
 }
 
-// unfit gives a published file that is gone or damaged the remedy that is left. Those of
-// a copy that is under way, to give the same command again, lead nowhere here.
-func unfit(err error) error {
+// withRestoreHint gives the error of a missing or damaged published file a suitable remedy. The error's
+// own remedy
+// is for an unfinished copy and does not apply.
+func withRestoreHint(err error) error {
 	kind := fault.KindOf(err)
 	switch kind {
-	case fault.Conflict: // of another size than the disk
+	case fault.Conflict: // the sizes of file and disk differ
 		kind = fault.Corrupt
 	case fault.NotFound, fault.Corrupt:
 	default:
@@ -137,9 +147,10 @@ func unfit(err error) error {
 	return fault.New(kind, "%w", err).WithHint("take the file from a backup, or migrate the VM once more, to another folder")
 }
 
-// audit writes the audit files unless both are there. A converted qcow2 gets none: there is no file
-// that has its sums.
-func (v *verifier) audit(img targets.Image, r manifest.Report) (written []string, err error) {
+// writeAudit writes the audit files unless both exist, and returns the names of the new ones. A
+// converted qcow2 image
+// has none, because no file has its sums.
+func (v *verifier) writeAudit(img targets.Image, r manifest.Report) (written []string, err error) {
 	if img.Copied != "" && img.Format != targets.Raw {
 		return nil, nil
 	}
@@ -153,15 +164,16 @@ func (v *verifier) audit(img targets.Image, r manifest.Report) (written []string
 	}
 	if err := manifest.WriteAudit(img.Path, v.auditName(img), r); err != nil {
 		return nil, fault.New(fault.KindOf(err), "%w", err).
-			WithHint("the image is what was copied; only its sums could not be written: make the folder writable")
+			WithHint("the image is correct, but its sums could not be written: make the folder writable")
 	}
 	return written, nil
 }
 
-// auditName is the file that the sums are of: the image where it is byte for byte the
-// disk, else the flat file on the host.
+// auditName returns the name of the file with these sums: the image if it is raw, else the flat file on
+// the ESXi
+// host.
 func (v *verifier) auditName(img targets.Image) string {
-	d, ok := v.p.Record.Source.Disk(img.Key)
+	d, ok := v.published.Record.Source.Disk(img.Key)
 	if img.Format == targets.Raw || !ok {
 		return filepath.Base(img.Path)
 	}
@@ -169,7 +181,9 @@ func (v *verifier) auditName(img targets.Image) string {
 	return strings.TrimSuffix(file, path.Ext(file)) + "-flat.vmdk"
 }
 
-// File verifies an image that decamp convert wrote, by the manifest beside it. Nothing is written.
+// File verifies an image that decamp convert wrote against the manifest next to it. It writes nothing.
+// A corrupt image
+// that was modified after the manifest was written is fault.Changed.
 func File(ctx context.Context, path string, progress func(manifest.Progress)) (found Image, err error) {
 	found = Image{File: filepath.Base(path)}
 	found.Report, err = readBack(ctx, path, progress)
@@ -184,6 +198,7 @@ func File(ctx context.Context, path string, progress func(manifest.Progress)) (f
 	return found, err
 }
 
+// readBack compares the image at path with its manifest.
 func readBack(ctx context.Context, path string, progress func(manifest.Progress)) (_ manifest.Report, err error) {
 	s, err := manifest.Load(path + ".manifest")
 	if err != nil {
@@ -202,8 +217,9 @@ func readBack(ctx context.Context, path string, progress func(manifest.Progress)
 	return manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: progress})
 }
 
-// formatOf returns the format of an image that decamp converted. A raw image is as long as its
-// disk, whatever the guest has written to its beginning; a qcow2 image is longer.
+// formatOf returns the format of an image that decamp convert wrote. The image of a disk of size bytes
+// is raw if it
+// has that length, whatever the guest wrote to its first sector; a qcow2 image is longer.
 func formatOf(path string, size int64) (image.Format, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package kube speaks to the API server of a Kubernetes cluster, as far as decamp needs it: objects are
-// made, read, listed, changed and deleted, and who may do what is asked.
+// Package kube is a client for the API server of a Kubernetes cluster. It creates, reads, lists, changes and
+// deletes objects, and queries permissions.
 //
-// An answer is bounded in size, and each request in time. Errors have the kind of what the API
-// server said: AlreadyExists and other conflicts are fault.Conflict, what admission refuses is
-// fault.Invalid, and what may pass is fault.Transient.
+// Answers have a maximum size, and requests a timeout. The kind of an error follows from the API server's
+// status: AlreadyExists and other conflicts are fault.Conflict, a rejected object is fault.Invalid, and
+// temporary problems are fault.Transient.
 package kube
 
 import (
@@ -23,37 +23,37 @@ import (
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
-// Client is one user of one cluster. Its methods may be called concurrently.
+// Client sends requests of one user to one cluster. It is safe for concurrent use.
 type Client struct {
-	config *Config
-	http   *http.Client
+	config *Config      // fixed after New
+	http   *http.Client // client with its own connections
 }
 
-// New returns the client of what a kubeconfig says. It sends nothing.
+// New returns a client for a kubeconfig. It sends no request.
 func New(c *Config) *Client {
-	t := http.DefaultTransport.(*http.Transport).Clone() // with the proxy of the environment
+	t := http.DefaultTransport.(*http.Transport).Clone() // uses HTTPS_PROXY
 	t.TLSClientConfig = c.TLS.Clone()
 	return &Client{config: c, http: &http.Client{Transport: &recall.Transport{Next: t}}}
 }
 
-// Host is the API server's, as it was given.
+// Host returns the host and port of the API server.
 func (c *Client) Host() string { return c.config.Server.Host }
 
-// Config is what the client was made of.
+// Config returns the argument of New.
 func (c *Client) Config() *Config { return c.config }
 
-// Close gives its connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// A Kind is a kind of objects by its place in the API.
+// Kind is a kind of objects, identified by its path in the API.
 type Kind struct {
-	Group, Version string
-	Plural         string
-	Cluster        bool // not in namespaces
+	Group, Version string // an empty Group is the core group
+	Plural         string // plural name in lower case, as in paths
+	Cluster        bool   // objects of this kind are not in namespaces
 }
 
-// path is where objects of the kind are, or the one of that name.
-func (k Kind) path(namespace, name string) string {
+// urlPath returns the path of the object with a name, or of all objects of the kind if name is empty.
+func (k Kind) urlPath(namespace, name string) string {
 	parts := []string{"apis", k.Group, k.Version}
 	if k.Group == "" {
 		parts = []string{"api", k.Version}
@@ -68,61 +68,64 @@ func (k Kind) path(namespace, name string) string {
 	return "/" + strings.Join(parts, "/")
 }
 
-// Read reads an object into out. One that is not there is fault.NotFound.
+// Read reads an object into out. If it does not exist, the error is fault.NotFound.
 func (c *Client) Read(ctx context.Context, k Kind, namespace, name string, out any) error {
-	return c.call(ctx, http.MethodGet, k.path(namespace, name), nil, nil, out)
+	return c.do(ctx, http.MethodGet, k.urlPath(namespace, name), nil, nil, out)
 }
 
-// List reads the objects that have a label, as a list.
+// List reads the objects that match a label selector into out.
 func (c *Client) List(ctx context.Context, k Kind, namespace, selector string, out any) error {
-	return c.call(ctx, http.MethodGet, k.path(namespace, ""), url.Values{"labelSelector": {selector}}, nil, out)
+	return c.do(ctx, http.MethodGet, k.urlPath(namespace, ""), url.Values{"labelSelector": {selector}}, nil, out)
 }
 
-// Create makes an object, and reads what it became into out. Fields that the cluster does not know are
-// fault.Invalid, as is what it refuses otherwise; a name that is taken is fault.Conflict.
+// Create creates an object and reads the result into out, which may be nil. Unknown fields and other
+// rejected objects
+// are fault.Invalid. An existing name is fault.Conflict.
 func (c *Client) Create(ctx context.Context, k Kind, namespace string, in, out any) error {
-	return c.call(ctx, http.MethodPost, k.path(namespace, ""), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, out)
+	return c.do(ctx, http.MethodPost, k.urlPath(namespace, ""), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, out)
 }
 
-// Try is Create without making anything.
+// Try is a dry run of Create.
 func (c *Client) Try(ctx context.Context, k Kind, namespace string, in any) error {
 	q := url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}, "dryRun": {"All"}}
-	return c.call(ctx, http.MethodPost, k.path(namespace, ""), q, in, nil)
+	return c.do(ctx, http.MethodPost, k.urlPath(namespace, ""), q, in, nil)
 }
 
-// Merge changes fields of an object if it has the resource version that it was seen with; otherwise it is
-// fault.Conflict. No two objects have one version, so it is not another of the same name.
+// Merge changes fields of an object if it still has the resource version. Otherwise the error is
+// fault.Conflict. Resource
+// versions are unique, so a replaced object is never changed.
 func (c *Client) Merge(ctx context.Context, k Kind, namespace, name, version string, fields map[string]any) error {
 	in := maps.Clone(fields)
 	in["metadata"] = map[string]string{"resourceVersion": version}
-	return c.call(ctx, http.MethodPatch, k.path(namespace, name), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, nil)
+	return c.do(ctx, http.MethodPatch, k.urlPath(namespace, name), url.Values{"fieldValidation": {"Strict"}, "fieldManager": {"decamp"}}, in, nil)
 }
 
-// Only says which object is meant, as it was seen: what was put in its place since, or changed, is another.
+// Only identifies the version of an object that a deletion is meant for (Preconditions).
 type Only struct {
-	UID             string `json:"uid,omitempty"`
-	ResourceVersion string `json:"resourceVersion,omitempty"` // empty: changed or not
+	UID             string `json:"uid,omitempty"`             // distinguishes objects of the same name
+	ResourceVersion string `json:"resourceVersion,omitempty"` // empty to delete any version
 }
 
-// Delete deletes the object of that name if it is still the one that is meant; otherwise it is
-// fault.Conflict. What depends on it is deleted before it is gone.
+// Delete deletes an object if it matches only. Otherwise the error is fault.Conflict. Dependent objects
+// are deleted
+// first.
 func (c *Client) Delete(ctx context.Context, k Kind, namespace, name string, only Only) error {
 	options := map[string]any{
 		"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground", "preconditions": only,
 	}
-	return c.call(ctx, http.MethodDelete, k.path(namespace, name), nil, options, nil)
+	return c.do(ctx, http.MethodDelete, k.urlPath(namespace, name), nil, options, nil)
 }
 
 // Serves reports whether the cluster has a version of an API group.
 func (c *Client) Serves(ctx context.Context, group, version string) (bool, error) {
-	err := c.call(ctx, http.MethodGet, "/apis/"+group+"/"+version, nil, nil, nil)
+	err := c.do(ctx, http.MethodGet, "/apis/"+group+"/"+version, nil, nil, nil)
 	if fault.Is(err, fault.NotFound) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// May reports whether the user may do verb to objects of the kind.
+// May reports whether the user has the permission for a verb on objects of a kind.
 func (c *Client) May(ctx context.Context, verb string, k Kind, namespace string) (bool, error) {
 	type attributes struct {
 		Namespace string `json:"namespace"`
@@ -143,42 +146,44 @@ func (c *Client) May(ctx context.Context, verb string, k Kind, namespace string)
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
 	review.Spec.Attributes = attributes{namespace, verb, k.Group, k.Plural}
 	reviews := Kind{Group: "authorization.k8s.io", Version: "v1", Plural: "selfsubjectaccessreviews", Cluster: true}
-	err := c.call(ctx, http.MethodPost, reviews.path("", ""), nil, review, &review)
+	err := c.do(ctx, http.MethodPost, reviews.urlPath("", ""), nil, review, &review)
 	return review.Status.Allowed, err
 }
 
 const (
-	callTimeout = time.Minute // one request to the API server
-	maxAnswer   = 16 << 20    // bytes of its answer
+	callTimeout = time.Minute // limit for one request
+	maxAnswer   = 16 << 20    // maximum length of an answer in bytes
 )
 
-// call sends one request. It repeats a request only after the API server refused the credential of a plugin,
-// once and with a new one: such a request had no effect.
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+// do sends a request and decodes the answer into out. If the API server rejects the credential of a
+// plugin, it repeats
+// the request once with a new credential. Such a request had no effect.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	login := c.config.login
 	if login == nil {
-		return c.send(ctx, &credential{token: c.config.Token}, method, path, query, in, out)
+		return c.sendOnce(ctx, &credential{token: c.config.Token}, method, path, query, in, out)
 	}
 	for first := true; ; first = false {
-		proof, err := login.credential(ctx)
+		proof, err := login.currentCredential(ctx)
 		if err != nil {
 			return err
 		}
-		if err = c.send(ctx, proof, method, path, query, in, out); !errors.Is(err, fault.ErrLogin) {
+		if err = c.sendOnce(ctx, proof, method, path, query, in, out); !errors.Is(err, fault.ErrLogin) {
 			return err
 		}
-		login.reject(proof)
-		c.http.CloseIdleConnections() // they may have been made with the certificate that was refused
+		login.dropCredential(proof)
+		c.http.CloseIdleConnections() // their handshakes may have used the rejected certificate
 		if !first {
 			return err
 		}
 	}
 }
 
-func (c *Client) send(ctx context.Context, proof *credential, method, path string, query url.Values, in, out any) error {
+// sendOnce sends one request with the given credential. in and out may be nil.
+func (c *Client) sendOnce(ctx context.Context, proof *credential, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	req, err := c.request(ctx, method, path, query, in)
+	req, err := c.newRequest(ctx, method, path, query, in)
 	if err != nil {
 		return err
 	}
@@ -187,27 +192,28 @@ func (c *Client) send(ctx context.Context, proof *credential, method, path strin
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(ctx, err)
+		return c.unreachableError(ctx, err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return c.unreachable(ctx, err)
+		return c.unreachableError(ctx, err)
 	case len(text) > maxAnswer:
 		return fault.New(fault.Corrupt, "%s %s: the answer has more than %d bytes", method, path, maxAnswer)
 	case resp.StatusCode/100 != 2:
-		return refusal(resp, text)
+		return statusError(resp, text)
 	case out == nil:
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fault.New(fault.Corrupt, "%s %s: %w", method, path, err).WithHint("is there an API server at %s?", c.config.Server)
+		return fault.New(fault.Corrupt, "%s %s: %w", method, path, err).WithHint("check that there is an API server at %s", c.config.Server)
 	}
 	return nil
 }
 
-func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any) (*http.Request, error) {
+// newRequest returns a request with in as its JSON body.
+func (c *Client) newRequest(ctx context.Context, method, path string, query url.Values, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -233,17 +239,18 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	return req, nil
 }
 
-// unreachable is the fault of a request that got no answer. That somebody asked to stop is no fault of the cluster's.
-func (c *Client) unreachable(ctx context.Context, err error) error {
+// unreachableError returns fault.Unreachable for a request without an answer. If ctx was cancelled, it
+// returns err.
+func (c *Client) unreachableError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return fault.New(fault.Unreachable, "API server %s: %w", c.Host(), err).WithHint("try it from here: kubectl cluster-info")
+	return fault.New(fault.Unreachable, "API server %s: %w", c.Host(), err).WithHint("test it from this host: kubectl cluster-info")
 }
 
-// refusal is what the API server says of a request that it does not fulfil. Its text is a Status, or
-// that of a proxy on the way.
-func refusal(resp *http.Response, text []byte) error {
+// statusError converts an answer with an error status. Its body is a Status object, or the text of a
+// proxy.
+func statusError(resp *http.Response, text []byte) error {
 	var status struct {
 		Message string `json:"message"`
 		Reason  string `json:"reason"`
@@ -251,24 +258,25 @@ func refusal(resp *http.Response, text []byte) error {
 	if json.Unmarshal(text, &status) != nil || status.Message == "" {
 		status.Message = fmt.Sprintf("%s %s: %s", resp.Request.Method, resp.Request.URL.Path, resp.Status)
 	}
-	e := fault.New(kindOf(resp.StatusCode), "%s", clip(status.Message))
+	e := fault.New(kindOf(resp.StatusCode), "%s", truncateText(status.Message))
 	switch e.Kind {
 	case fault.Denied:
-		if strings.Contains(status.Message, "exceeded quota") { // which Kubernetes calls forbidden
-			return fault.New(fault.Full, "%w", e).WithHint("kubectl describe resourcequota says how much there is")
+		if strings.Contains(status.Message, "exceeded quota") { // Kubernetes uses the status 403 for this
+			return fault.New(fault.Full, "%w", e).WithHint("the quota is in: kubectl describe resourcequota")
 		}
 		if resp.StatusCode == http.StatusUnauthorized {
 			return e.WithHint("the token or certificate is wrong or too old: kubectl auth whoami; " + makeToken).OfLogin()
 		}
-		return e.WithHint("kubectl auth can-i --list says what the account may do")
+		return e.WithHint("the account's permissions are in: kubectl auth can-i --list")
 	case fault.Transient:
-		return e.WithHint("see how the API server is: kubectl get --raw /readyz?verbose")
+		return e.WithHint("check the API server: kubectl get --raw /readyz?verbose")
 	case fault.Invalid:
-		return e.WithHint("this is not accepted by the versions of KubeVirt and CDI that the cluster runs")
+		return e.WithHint("the cluster's versions of KubeVirt and CDI do not accept this object")
 	}
 	return e
 }
 
+// kindOf returns the kind of an HTTP status code.
 func kindOf(code int) fault.Kind {
 	switch {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
@@ -283,8 +291,8 @@ func kindOf(code int) fault.Kind {
 	return fault.Invalid
 }
 
-// clip keeps what strangers say to a length that can be read.
-func clip(text string) string {
+// truncateText limits text from the network to 2000 bytes of valid UTF-8.
+func truncateText(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) > 2000 {
 		return strings.ToValidUTF8(text[:2000], "") + " …"

@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		"a certificate in itself": {config(server, "client-certificate-data: "+in64(cert)+", client-key-data: "+in64(key)), "", 1, false},
 		"an authority in itself":  {config(server+", certificate-authority-data: "+in64(cert), "token: abc"), "abc", 0, true},
 	} {
-		got, err := parse([]byte(c.text), dir, "")
+		got, err := parseConfig([]byte(c.text), dir, "")
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -116,7 +116,7 @@ func TestParseRefuses(t *testing.T) {
 		"a device":              {config(server, "tokenFile: /dev/zero"), "", fault.Invalid},
 		"a certificate, no key": {config(server, "client-certificate-data: YWJj"), "", fault.Invalid},
 	} {
-		got, err := parse([]byte(c.text), t.TempDir(), c.context)
+		got, err := parseConfig([]byte(c.text), t.TempDir(), c.context)
 		if !fault.Is(err, c.want) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %+v, %v (%v): %q", name, got, err, fault.KindOf(err), fault.HintOf(err))
 		}
@@ -149,7 +149,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(config(server+", certificate-authority-data: YWJj", "client-certificate: /dev/null")), "two")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte, context string) {
-		c, err := parse(text, dir, context)
+		c, err := parseConfig(text, dir, context)
 		if err == nil && (c.Server.Scheme != "https" || c.Token == "" && len(c.TLS.Certificates) == 0 && c.login == nil) {
 			t.Errorf("%q is %+v", text, c)
 		}
@@ -199,7 +199,7 @@ func clientOf(t *testing.T, s *httptest.Server) *Client {
 	if err := os.WriteFile(ca, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := parse([]byte(config("server: '"+s.URL+"', certificate-authority: "+ca, "token: abc")), "", "")
+	c, err := parseConfig([]byte(config("server: '"+s.URL+"', certificate-authority: "+ca, "token: abc")), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

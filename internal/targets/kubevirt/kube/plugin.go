@@ -27,23 +27,24 @@ type PluginPolicy int
 
 const (
 	RefusePlugins PluginPolicy = iota // a kubeconfig with a plugin is fault.Denied
-	AllowPlugins                      // for a kubeconfig that the local user or an administrator of this machine named
+	AllowPlugins                      // only if the local user or an administrator of this host has named the kubeconfig
 )
 
 // plugin is the field exec of a user: a command that prints an ExecCredential.
 //
 // Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 type plugin struct {
-	APIVersion string   `yaml:"apiVersion"`
-	Command    string   `yaml:"command"` // a name is searched in PATH; a relative path begins at the kubeconfig
-	Args       []string `yaml:"args"`
-	Env        []struct {
+	APIVersion string   `yaml:"apiVersion"` // version of ExecCredential that the plugin supports
+	Command    string   `yaml:"command"`    // name in PATH, or a path relative to the kubeconfig
+	Args       []string `yaml:"args"`       // arguments of the command
+	// added to the plugin's environment
+	Env []struct {
 		Name  string `yaml:"name"`
 		Value string `yaml:"value"`
 	} `yaml:"env"`
-	InstallHint        string `yaml:"installHint"`
-	InteractiveMode    string `yaml:"interactiveMode"`
-	ProvideClusterInfo bool   `yaml:"provideClusterInfo"`
+	InstallHint        string `yaml:"installHint"`        // remedy if the command is missing
+	InteractiveMode    string `yaml:"interactiveMode"`    // "Never", "IfAvailable" or "Always"
+	ProvideClusterInfo bool   `yaml:"provideClusterInfo"` // the plugin requires clusterInfo
 }
 
 // Versions of ExecCredential. They have the same fields.
@@ -52,14 +53,16 @@ const (
 	execV1beta1 = "client.authentication.k8s.io/v1beta1"
 )
 
-// execCredential is what a plugin reads from KUBERNETES_EXEC_INFO, and what it prints.
+// execCredential is the input of a plugin, in KUBERNETES_EXEC_INFO, and its output.
 type execCredential struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Spec       struct {
+	APIVersion string `json:"apiVersion"` // execV1 or execV1beta1
+	Kind       string `json:"kind"`       // "ExecCredential"
+	// input of the plugin
+	Spec struct {
 		Cluster     *clusterInfo `json:"cluster,omitempty"`
 		Interactive bool         `json:"interactive"`
 	} `json:"spec"`
+	// output of the plugin; nil in its input
 	Status *struct {
 		ExpirationTimestamp   time.Time `json:"expirationTimestamp"`
 		Token                 string    `json:"token"`
@@ -70,13 +73,14 @@ type execCredential struct {
 
 // clusterInfo is the cluster that a plugin logs in to, for plugins with provideClusterInfo.
 type clusterInfo struct {
-	Server     string `json:"server"`
-	ServerName string `json:"tls-server-name,omitempty"`
-	Insecure   bool   `json:"insecure-skip-tls-verify,omitempty"`
-	CA         []byte `json:"certificate-authority-data,omitempty"`
-	Config     any    `json:"config,omitempty"` // the extension of the cluster with the name execExtension
+	Server     string `json:"server"`                               // URL of the API server
+	ServerName string `json:"tls-server-name,omitempty"`            // name in the server's certificate
+	Insecure   bool   `json:"insecure-skip-tls-verify,omitempty"`   // do not verify the certificate
+	CA         []byte `json:"certificate-authority-data,omitempty"` // PEM; encoding/json encodes it in base64
+	Config     any    `json:"config,omitempty"`                     // the extension of the cluster with the name execExtension
 }
 
+// execExtension is the name of the cluster's extension that plugins receive.
 const execExtension = "client.authentication.k8s.io/exec"
 
 // pluginVariables are the variables that plugins get beside the common ones: proxies, certificates, and where
@@ -89,34 +93,35 @@ var pluginVariables = []string{
 }
 
 const (
-	pluginTimeout = time.Minute      // one run of a plugin
-	pluginDrain   = 5 * time.Second  // that the output of a plugin's own children is read after its end
-	expiryMargin  = 10 * time.Second // before its expiry a credential is renewed
-	maxComplaint  = 4 << 10          // bytes of a plugin's standard error that are kept
+	pluginTimeout = time.Minute      // limit for one run of a plugin
+	pluginDrain   = 5 * time.Second  // time to read the output of a plugin's children after its end
+	expiryMargin  = 10 * time.Second // time before its expiry when a credential is renewed
+	maxStderr     = 4 << 10          // bytes of a plugin's standard error that are kept
 )
 
 // credential proves to the API server which user sends a request: by a token, a certificate or both.
 type credential struct {
-	token   Secret
-	pair    *tls.Certificate // nil for a token alone
+	token   Secret           // bearer token; may be empty
+	pair    *tls.Certificate // client certificate; may be nil
 	expires time.Time        // zero if it is not known
 }
 
-// pluginLogin runs a plugin when a credential is required, and keeps the credential until it expires. It is
+// pluginLogin runs a plugin when a credential is required, and keeps the credential until it expires.
+// It is
 // safe for concurrent use: the plugin runs once at a time.
 type pluginLogin struct {
-	plugin  plugin
-	dir     string // folder of the kubeconfig
-	cluster *clusterInfo
-	timeout time.Duration
+	plugin  plugin           // the command
+	dir     string           // folder of the kubeconfig
+	cluster *clusterInfo     // description for the plugin
+	timeout time.Duration    // limit for one run
 	now     func() time.Time // replaced by tests
 
-	lock    chan struct{} // of capacity 1; who has sent to it may run the plugin and store current
-	current atomic.Pointer[credential]
+	lock    chan struct{}              // semaphore of capacity 1; required to run the plugin and to store current
+	current atomic.Pointer[credential] // last credential; nil if it does not exist
 }
 
-// check refuses a plugin that cannot be run, without running it.
-func (p plugin) check() error {
+// validate returns an error for a plugin that decamp cannot run. It does not run the plugin.
+func (p plugin) validate() error {
 	switch {
 	case p.Command == "":
 		return fault.New(fault.Invalid, "its credential plugin (exec) has no command").WithHint(flatten)
@@ -134,8 +139,10 @@ func (p plugin) check() error {
 	return nil
 }
 
-// permit refuses the plugin of a kubeconfig that may not start one, or that other users may write.
-func (p plugin) permit(policy PluginPolicy, mode fs.FileMode) error {
+// checkPolicy returns fault.Denied if the policy does not allow plugins, or if other users can write
+// the kubeconfig. mode
+// is the kubeconfig's.
+func (p plugin) checkPolicy(policy PluginPolicy, mode fs.FileMode) error {
 	command := fault.Line(p.Command)
 	switch {
 	case policy != AllowPlugins:
@@ -148,9 +155,9 @@ func (p plugin) permit(policy PluginPolicy, mode fs.FileMode) error {
 	return nil
 }
 
-// credential returns the credential that the plugin printed last, or runs the plugin if there is none or if it
-// is about to expire.
-func (l *pluginLogin) credential(ctx context.Context) (*credential, error) {
+// currentCredential returns the last credential. It runs the plugin if there is none or if it is about
+// to expire.
+func (l *pluginLogin) currentCredential(ctx context.Context) (*credential, error) {
 	select {
 	case l.lock <- struct{}{}:
 	case <-ctx.Done():
@@ -161,7 +168,7 @@ func (l *pluginLogin) credential(ctx context.Context) (*credential, error) {
 	if had != nil && (had.expires.IsZero() || l.now().Before(had.expires.Add(-expiryMargin))) {
 		return had, nil
 	}
-	got, err := l.run(ctx)
+	got, err := l.runPlugin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("credential plugin %s: %w", fault.Line(l.plugin.Command), err)
 	}
@@ -169,20 +176,22 @@ func (l *pluginLogin) credential(ctx context.Context) (*credential, error) {
 	return got, nil
 }
 
-// reject forgets a credential that the API server refused.
-func (l *pluginLogin) reject(refused *credential) { l.current.CompareAndSwap(refused, nil) }
+// dropCredential forgets a credential that the API server rejected, unless it was replaced already.
+func (l *pluginLogin) dropCredential(refused *credential) { l.current.CompareAndSwap(refused, nil) }
 
-// certificate returns the certificate for TLS handshakes; an empty one if the plugin printed none.
-func (l *pluginLogin) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+// clientCertificate implements tls.Config.GetClientCertificate. It returns an empty certificate if the
+// plugin printed none.
+func (l *pluginLogin) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	if c := l.current.Load(); c != nil && c.pair != nil {
 		return c.pair, nil
 	}
 	return &tls.Certificate{}, nil
 }
 
-// run runs the plugin in a session without a terminal, so that it cannot prompt. The plugin and the processes
-// that it started are killed when their time is over.
-func (l *pluginLogin) run(ctx context.Context) (*credential, error) {
+// runPlugin runs the plugin in a session without a terminal, so that it cannot prompt. After the
+// timeout, it kills the
+// plugin and its child processes.
+func (l *pluginLogin) runPlugin(ctx context.Context) (*credential, error) {
 	command := l.plugin.Command
 	if strings.ContainsRune(command, filepath.Separator) && !filepath.IsAbs(command) {
 		command = filepath.Join(l.dir, command)
@@ -201,7 +210,7 @@ func (l *pluginLogin) run(ctx context.Context) (*credential, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	said, complaint := &boundedBuffer{most: maxFile}, &headBuffer{}
+	said, complaint := &boundedBuffer{limit: maxFile}, &headBuffer{}
 	cmd := exec.CommandContext(limited, path, l.plugin.Args...)
 	cmd.Env = append(childenv.Of(os.Environ(), pluginVariables...), "KUBERNETES_EXEC_INFO="+string(text))
 	for _, v := range l.plugin.Env {
@@ -214,19 +223,19 @@ func (l *pluginLogin) run(ctx context.Context) (*credential, error) {
 	err = cmd.Run()
 	switch {
 	case said.over:
-		return nil, fault.New(fault.Corrupt, "it printed more than %d bytes", said.most).WithHint(makeToken)
+		return nil, fault.New(fault.Corrupt, "it printed more than %d bytes", said.limit).WithHint(makeToken)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case limited.Err() != nil:
-		return nil, fault.New(fault.Unreachable, "it did not end within %v%s", l.timeout, complaint).WithHint("start it by hand, and see what it waits for; it may not prompt")
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something running
+		return nil, fault.New(fault.Unreachable, "it did not end within %v%s", l.timeout, complaint).WithHint("run it in a shell, and find out why it waits; it must not prompt")
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay): // ErrWaitDelay: the plugin succeeded, and a child process still runs
 		return nil, fault.New(fault.Denied, "%w%s", err, complaint).WithHint("log in with the tool that it belongs to, and test it: kubectl auth whoami").OfLogin()
 	}
-	return l.parse(said.text.Bytes())
+	return l.parseOutput(said.text.Bytes())
 }
 
-// parse reads the ExecCredential that a plugin printed.
-func (l *pluginLogin) parse(text []byte) (*credential, error) {
+// parseOutput parses the ExecCredential that a plugin printed.
+func (l *pluginLogin) parseOutput(text []byte) (*credential, error) {
 	var printed execCredential
 	if err := json.Unmarshal(text, &printed); err != nil {
 		return nil, fault.New(fault.Corrupt, "its output is not an ExecCredential: %w", err).WithHint("update the plugin, or " + makeToken)
@@ -254,29 +263,31 @@ func (l *pluginLogin) parse(text []byte) (*credential, error) {
 	return c, nil
 }
 
-// boundedBuffer keeps what is written to it, and fails after most bytes.
+// boundedBuffer is a buffer whose Write fails after limit bytes.
 type boundedBuffer struct {
-	most int
-	text bytes.Buffer
-	over bool // more was written
+	limit int          // maximum length in bytes
+	text  bytes.Buffer // the written bytes
+	over  bool         // a write has failed
 }
 
+// Write implements io.Writer.
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.over = b.over || b.text.Len()+len(p) > b.most; b.over {
+	if b.over = b.over || b.text.Len()+len(p) > b.limit; b.over {
 		return 0, errors.New("too many bytes")
 	}
 	return b.text.Write(p)
 }
 
-// headBuffer keeps the first maxComplaint bytes that are written to it.
+// headBuffer is a writer that keeps the first maxStderr bytes.
 type headBuffer struct{ text []byte }
 
+// Write implements io.Writer. It never fails.
 func (b *headBuffer) Write(p []byte) (int, error) {
-	b.text = append(b.text, p[:min(len(p), maxComplaint-len(b.text))]...)
+	b.text = append(b.text, p[:min(len(p), maxStderr-len(b.text))]...)
 	return len(p), nil
 }
 
-// String returns the text as the end of an error; empty if there is none.
+// String returns ": " and the text as one line, or "" if there is no text.
 func (b *headBuffer) String() string {
 	if line := fault.Line(string(b.text)); line != "" {
 		return ": " + line

@@ -257,7 +257,7 @@ func TestPluginGetsNoSecrets(t *testing.T) {
 	check := childenvtest.Replace(t, "decamp-test-plugin", "KUBERNETES_EXEC_INFO", "AWS_PROFILE", "HTTPS_PROXY")
 	c := loadPlugin(t, path)
 	c.config.login.plugin.Command = "decamp-test-plugin"
-	_, err := c.config.login.credential(t.Context()) // it prints no credential
+	_, err := c.config.login.currentCredential(t.Context()) // it prints no credential
 	if !fault.Is(err, fault.Corrupt) {
 		t.Error(err)
 	}

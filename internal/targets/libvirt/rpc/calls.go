@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// UUID is of a domain or pool.
+// UUID identifies a domain, pool or network.
 type UUID [16]byte
 
-// ParseUUID reads the form with dashes.
+// ParseUUID parses 32 hex digits with or without dashes.
 func ParseUUID(s string) (u UUID, err error) {
 	p, err := hex.DecodeString(strings.ReplaceAll(s, "-", ""))
 	if err != nil || len(p) != len(u) {
@@ -22,89 +22,90 @@ func ParseUUID(s string) (u UUID, err error) {
 	return UUID(p), nil
 }
 
-// String gives the form with dashes, in lower case.
+// String returns the form with dashes in lower case.
 func (u UUID) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// A Domain is a VM that libvirt knows.
+// Domain is libvirt's remote_nonnull_domain.
 type Domain struct {
-	Name string
-	UUID UUID
-	ID   int32 // -1 while it is off
+	Name string // unique name
+	UUID UUID   // unique, and the UUID that the guest sees
+	ID   int32  // process-like number of a running domain; -1 if it is off
 }
 
-// A Pool is where libvirt keeps volumes.
+// Pool is libvirt's remote_nonnull_storage_pool.
 type Pool struct {
-	Name string
-	UUID UUID
+	Name string // unique name
+	UUID UUID   // assigned when the pool was defined
 }
 
-// A Volume is a file or device in a pool.
+// Volume is libvirt's remote_nonnull_storage_vol.
 type Volume struct{ Pool, Name, Key string }
 
 // Numbers of calls, from remote_protocol.x.
 const (
-	procOpen             = 1
-	procDomainXML        = 14
-	procDomainByName     = 23
-	procDomainByUUID     = 24
-	procNetworkByName    = 46
-	procAuthList         = 66
-	procAuthPolkit       = 70
-	procPoolRefresh      = 83
-	procPoolByName       = 84
-	procPoolInfo         = 87
-	procPoolXML          = 88
-	procVolumeCreate     = 93
-	procVolumeDelete     = 94
-	procVolumeInfo       = 98
-	procVolumePath       = 100
-	procVersion          = 157 // of libvirt
-	procVolumeUpload     = 208
-	procVolumeDownload   = 209
-	procDomainUndefine   = 231
-	procListDomains      = 273
-	procPoolListVolumes  = 282
-	procCapabilities     = 342
-	procDomainDefineXML  = 350
-	domainXMLInactive    = 2 // as it would be started
-	defineValidate       = 1
-	undefineManagedSave  = 1
-	undefineSnapshots    = 2
-	undefineNVRAM        = 4
-	undefineCheckpoints  = 16
-	authNone, authPolkit = 0, 2
+	procOpen             = 1    // REMOTE_PROC_CONNECT_OPEN
+	procDomainXML        = 14   // REMOTE_PROC_DOMAIN_GET_XML_DESC
+	procDomainByName     = 23   // REMOTE_PROC_DOMAIN_LOOKUP_BY_NAME
+	procDomainByUUID     = 24   // REMOTE_PROC_DOMAIN_LOOKUP_BY_UUID
+	procNetworkByName    = 46   // REMOTE_PROC_NETWORK_LOOKUP_BY_NAME
+	procAuthList         = 66   // lists the accepted authentication methods
+	procAuthPolkit       = 70   // authenticates the peer of a local socket by polkit
+	procPoolRefresh      = 83   // makes libvirt read the pool's folder or volume group again
+	procPoolByName       = 84   // REMOTE_PROC_STORAGE_POOL_LOOKUP_BY_NAME
+	procPoolInfo         = 87   // state, capacity, allocation and free bytes
+	procPoolXML          = 88   // REMOTE_PROC_STORAGE_POOL_GET_XML_DESC
+	procVolumeCreate     = 93   // REMOTE_PROC_STORAGE_VOL_CREATE_XML
+	procVolumeDelete     = 94   // REMOTE_PROC_STORAGE_VOL_DELETE
+	procVolumeInfo       = 98   // type, capacity and allocation
+	procVolumePath       = 100  // REMOTE_PROC_STORAGE_VOL_GET_PATH
+	procVersion          = 157  // version of libvirt
+	procVolumeUpload     = 208  // opens a stream to a volume
+	procVolumeDownload   = 209  // opens a stream from a volume
+	procDomainUndefine   = 231  // REMOTE_PROC_DOMAIN_UNDEFINE_FLAGS
+	procListDomains      = 273  // REMOTE_PROC_CONNECT_LIST_ALL_DOMAINS
+	procPoolListVolumes  = 282  // REMOTE_PROC_STORAGE_POOL_LIST_ALL_VOLUMES
+	procCapabilities     = 342  // REMOTE_PROC_CONNECT_GET_DOMAIN_CAPABILITIES
+	procDomainDefineXML  = 350  // REMOTE_PROC_DOMAIN_DEFINE_XML_FLAGS
+	domainXMLInactive    = 2    // VIR_DOMAIN_XML_INACTIVE: the persistent definition
+	defineValidate       = 1    // VIR_DOMAIN_DEFINE_VALIDATE: reject XML that the schema does not allow
+	undefineManagedSave  = 1    // also delete the saved memory
+	undefineSnapshots    = 2    // also delete the metadata of snapshots
+	undefineNVRAM        = 4    // also delete the EFI variables
+	undefineCheckpoints  = 16   // also delete the metadata of checkpoints
+	authNone, authPolkit = 0, 2 // authentication methods of procAuthList
 )
 
-// Open says who we are, as far as libvirt asks, and which of its drivers is meant: "qemu:///system".
+// Open authenticates by polkit if libvirt requires it, and opens a driver such as "qemu:///system".
+// A server that requires SASL is fault.Denied.
 func (c *Client) Open(ctx context.Context, driver string) error {
 	r, err := c.call(ctx, procAuthList, nil)
 	if err != nil {
 		return err
 	}
-	ways := list(r, r.uint32)
+	ways := readList(r, r.uint32)
 	switch {
 	case r.err != nil:
 		return r.err
 	case len(ways) == 0 || slices.Contains(ways, authNone):
 	case slices.Contains(ways, authPolkit):
 		if _, err := c.call(ctx, procAuthPolkit, nil); err != nil {
-			return fault.New(fault.Denied, "libvirt asked polkit, which refused: %w", err).OfLogin().
+			return fault.New(fault.Denied, "polkit denied access to libvirt: %w", err).OfLogin().
 				WithHint("run as root, or join the group that may manage VMs: usermod -aG libvirt $USER")
 		}
 	default:
-		return fault.New(fault.Denied, "libvirt wants a password (SASL), which decamp cannot give").OfLogin().
-			WithHint("reach it by SSH: qemu+ssh://root@HOST/system, or by TLS with a client's certificate")
+		return fault.New(fault.Denied, "libvirt requires a password (SASL), which decamp does not support").OfLogin().
+			WithHint("use SSH: qemu+ssh://root@HOST/system, or by TLS with a client's certificate")
 	}
 	_, err = c.call(ctx, procOpen, args{}.optional(driver).uint32(0))
 	return err
 }
 
-// SparseDevices is the version of libvirt whose streams have holes also to and from devices.
+// SparseDevices is the first version of libvirt that supports sparse streams to and from block devices.
 const SparseDevices = 6_007_000
 
-// Version is libvirt's own: 9_000_000 is 9.0.0.
+// Version returns the version of libvirt: 9_000_000 is 9.0.0.
 func (c *Client) Version(ctx context.Context) (uint64, error) {
 	r, err := c.call(ctx, procVersion, nil)
 	if err != nil {
@@ -113,36 +114,38 @@ func (c *Client) Version(ctx context.Context) (uint64, error) {
 	return r.uint64(), r.err
 }
 
-// Domains lists all of them.
+// Domains lists all domains, running or not.
 func (c *Client) Domains(ctx context.Context) ([]Domain, error) {
 	r, err := c.call(ctx, procListDomains, args{}.uint32(1).uint32(0))
 	if err != nil {
 		return nil, err
 	}
-	return list(r, r.domain), r.err
+	return readList(r, r.domain), r.err
 }
 
-// DomainByName finds a domain; IsCode NoDomain if there is none.
+// DomainByName returns the domain with a name. If it does not exist, the error has the code NoDomain.
 func (c *Client) DomainByName(ctx context.Context, name string) (Domain, error) {
-	return c.domain(ctx, procDomainByName, args{}.string(name))
+	return c.callDomain(ctx, procDomainByName, args{}.string(name))
 }
 
-// DomainByUUID finds a domain; IsCode NoDomain if there is none.
+// DomainByUUID returns the domain with a UUID. If it does not exist, the error has the code NoDomain.
 func (c *Client) DomainByUUID(ctx context.Context, u UUID) (Domain, error) {
-	return c.domain(ctx, procDomainByUUID, u[:])
+	return c.callDomain(ctx, procDomainByUUID, u[:])
 }
 
-// DefineDomain defines a domain from XML that matches libvirt's schema. One of the same name and UUID
-// is replaced.
+// DefineDomain defines a domain from XML that matches libvirt's schema. It replaces a domain with the
+// same name
+// and UUID.
 func (c *Client) DefineDomain(ctx context.Context, xml string) (Domain, error) {
-	r, err := c.change(ctx, procDomainDefineXML, args{}.string(xml).uint32(defineValidate))
+	r, err := c.callChange(ctx, procDomainDefineXML, args{}.string(xml).uint32(defineValidate))
 	if err != nil {
 		return Domain{}, err
 	}
 	return r.domain(), r.err
 }
 
-func (c *Client) domain(ctx context.Context, proc uint32, a args) (Domain, error) {
+// callDomain makes a call that returns a domain.
+func (c *Client) callDomain(ctx context.Context, proc uint32, a args) (Domain, error) {
 	r, err := c.call(ctx, proc, a)
 	if err != nil {
 		return Domain{}, err
@@ -150,26 +153,28 @@ func (c *Client) domain(ctx context.Context, proc uint32, a args) (Domain, error
 	return r.domain(), r.err
 }
 
-// DomainXML describes a domain as it would be started.
+// DomainXML returns the persistent definition of a domain.
 func (c *Client) DomainXML(ctx context.Context, d Domain) (string, error) {
-	return c.text(ctx, procDomainXML, args{}.domain(d).uint32(domainXMLInactive))
+	return c.callText(ctx, procDomainXML, args{}.domain(d).uint32(domainXMLInactive))
 }
 
-// Undefine makes libvirt forget a domain, with its EFI variables, TPM and snapshots. Its disks stay.
+// Undefine removes a domain with its EFI variables, saved memory and snapshot metadata. It keeps the
+// disks.
 func (c *Client) Undefine(ctx context.Context, d Domain) error {
 	const all = undefineManagedSave | undefineSnapshots | undefineNVRAM | undefineCheckpoints
-	_, err := c.change(ctx, procDomainUndefine, args{}.domain(d).uint32(all))
+	_, err := c.callChange(ctx, procDomainUndefine, args{}.domain(d).uint32(all))
 	return err
 }
 
-// Capabilities describes what domains of a type, such as "kvm", can have on x86-64. That there can be
-// none is an *Error.
+// Capabilities describes what libvirt supports for x86-64 domains of a type such as "kvm". An
+// unsupported type
+// is an *Error.
 func (c *Client) Capabilities(ctx context.Context, domainType string) (string, error) {
-	const none = 0 // for the emulator and the machine: libvirt's own choice
-	return c.text(ctx, procCapabilities, args{}.uint32(none).optional("x86_64").uint32(none).optional(domainType).uint32(0))
+	const none = 0 // libvirt chooses the emulator and the machine type
+	return c.callText(ctx, procCapabilities, args{}.uint32(none).optional("x86_64").uint32(none).optional(domainType).uint32(0))
 }
 
-// PoolByName finds a pool; IsCode NoPool if there is none.
+// PoolByName returns the pool with a name. If it does not exist, the error has the code NoPool.
 func (c *Client) PoolByName(ctx context.Context, name string) (Pool, error) {
 	r, err := c.call(ctx, procPoolByName, args{}.string(name))
 	if err != nil {
@@ -178,7 +183,7 @@ func (c *Client) PoolByName(ctx context.Context, name string) (Pool, error) {
 	return r.pool(), r.err
 }
 
-// PoolInfo tells whether a pool is active, and the bytes that are free in it.
+// PoolInfo reports whether a pool is active, and returns its free bytes.
 func (c *Client) PoolInfo(ctx context.Context, p Pool) (active bool, available int64, err error) {
 	r, err := c.call(ctx, procPoolInfo, args{}.pool(p))
 	if err != nil {
@@ -191,45 +196,45 @@ func (c *Client) PoolInfo(ctx context.Context, p Pool) (active bool, available i
 	return state == running, int64(min(free, 1<<62)), r.err
 }
 
-// PoolXML describes a pool.
+// PoolXML returns the definition of a pool.
 func (c *Client) PoolXML(ctx context.Context, p Pool) (string, error) {
-	return c.text(ctx, procPoolXML, args{}.pool(p).uint32(0))
+	return c.callText(ctx, procPoolXML, args{}.pool(p).uint32(0))
 }
 
-// Refresh has libvirt look at what is in a pool.
+// Refresh makes libvirt update its list of the volumes in a pool.
 func (c *Client) Refresh(ctx context.Context, p Pool) error {
 	_, err := c.call(ctx, procPoolRefresh, args{}.pool(p).uint32(0))
 	return err
 }
 
-// Volumes lists what libvirt knows to be in a pool.
+// Volumes lists the volumes of a pool as of its last refresh.
 func (c *Client) Volumes(ctx context.Context, p Pool) ([]Volume, error) {
 	r, err := c.call(ctx, procPoolListVolumes, args{}.pool(p).uint32(1).uint32(0))
 	if err != nil {
 		return nil, err
 	}
-	return list(r, r.volume), r.err
+	return readList(r, r.volume), r.err
 }
 
-// CreateVolume makes a volume from XML.
+// CreateVolume creates a volume from XML.
 func (c *Client) CreateVolume(ctx context.Context, p Pool, xml string) (Volume, error) {
-	r, err := c.change(ctx, procVolumeCreate, args{}.pool(p).string(xml).uint32(0))
+	r, err := c.callChange(ctx, procVolumeCreate, args{}.pool(p).string(xml).uint32(0))
 	if err != nil {
 		return Volume{}, err
 	}
 	return r.volume(), r.err
 }
 
-// DeleteVolume deletes a volume with what is in it. One that is gone is no error.
+// DeleteVolume deletes a volume and its content. It returns nil if the volume does not exist.
 func (c *Client) DeleteVolume(ctx context.Context, v Volume) error {
-	_, err := c.change(ctx, procVolumeDelete, args{}.volume(v).uint32(0))
+	_, err := c.callChange(ctx, procVolumeDelete, args{}.volume(v).uint32(0))
 	if IsCode(err, NoVolume) {
 		return nil
 	}
 	return err
 }
 
-// VolumeSize tells how many bytes a volume has.
+// VolumeSize returns the capacity of a volume in bytes.
 func (c *Client) VolumeSize(ctx context.Context, v Volume) (int64, error) {
 	r, err := c.call(ctx, procVolumeInfo, args{}.volume(v))
 	if err != nil {
@@ -239,12 +244,13 @@ func (c *Client) VolumeSize(ctx context.Context, v Volume) (int64, error) {
 	return int64(min(r.uint64(), 1<<62)), r.err
 }
 
-// VolumePath says where a volume is on libvirt's machine.
+// VolumePath returns the path of a volume on libvirt's host.
 func (c *Client) VolumePath(ctx context.Context, v Volume) (string, error) {
-	return c.text(ctx, procVolumePath, args{}.volume(v))
+	return c.callText(ctx, procVolumePath, args{}.volume(v))
 }
 
-func (c *Client) text(ctx context.Context, proc uint32, a args) (string, error) {
+// callText makes a call that returns a string.
+func (c *Client) callText(ctx context.Context, proc uint32, a args) (string, error) {
 	r, err := c.call(ctx, proc, a)
 	if err != nil {
 		return "", err

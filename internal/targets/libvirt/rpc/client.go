@@ -1,10 +1,9 @@
-// Package rpc speaks libvirt's remote protocol over a connection that somebody else made: the calls
-// that deliver a VM, and the sparse streams that carry its disks. The protocol is described in
+// Package rpc implements a client of libvirt's remote protocol on an existing connection: the calls that deliver
+// a VM, and the sparse streams that transfer its disks. The protocol is described in
 // https://libvirt.org/kbase/internals/rpc.html and in libvirt's remote_protocol.x.
 //
-// Calls end with their context, and with the connection: nothing waits for an answer that cannot
-// come any more. That, and holes, is what digitalocean/go-libvirt lacks: an upload of its that breaks
-// waits for ever (in version v0.0.0-20260814190004-1a83157e1858).
+// A call ends when its context or the connection ends. github.com/digitalocean/go-libvirt has no sparse streams,
+// and an upload in it blocks forever if the connection breaks (version v0.0.0-20260814190004-1a83157e1858).
 package rpc
 
 import (
@@ -16,56 +15,58 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Client makes one call at a time. Whatever goes wrong with its connection, or a context that ends
-// during a call, makes it useless.
+// Client makes one call at a time and is not safe for concurrent use. After an error of the connection,
+// or if a
+// context ends during a call, it is unusable.
 type Client struct {
-	conn     net.Conn
-	patience time.Duration
-	serial   uint32
+	conn    net.Conn      // connection to libvirt
+	timeout time.Duration // maximum silence of libvirt during a call
+	serial  uint32        // number of the current call, from 1
 
-	frames chan frame    // closed by read when the connection has ended
-	broken error         // why; valid once frames is closed
-	gone   chan struct{} // closed by Close
+	frames  chan frame    // received frames; closed by readFrames at the end of the connection
+	readErr error         // error of readFrames; valid after frames is closed
+	closed  chan struct{} // closed by Close
 }
 
-// New takes the connection over. patience is how long the other side may say nothing. Close ends
-// what it starts.
+// New returns a client that owns conn. timeout is the maximum silence of the server. Close ends its
+// goroutine.
 func New(conn net.Conn, patience time.Duration) *Client {
-	c := &Client{conn: conn, patience: patience, frames: make(chan frame), gone: make(chan struct{})}
-	go c.read()
+	c := &Client{conn: conn, timeout: patience, frames: make(chan frame), closed: make(chan struct{})}
+	go c.readFrames()
 	return c
 }
 
-// Close ends the connection, and returns when nothing of it is left.
+// Close closes the connection and waits for the goroutine of New.
 func (c *Client) Close() error {
-	close(c.gone)
+	close(c.closed)
 	err := c.conn.Close()
 	for range c.frames { // until read has ended
 	}
 	return err
 }
 
-// read hands out what arrives, until the connection ends.
-func (c *Client) read() {
+// readFrames sends received frames to c.frames until the connection ends.
+func (c *Client) readFrames() {
 	defer close(c.frames)
 	r := bufio.NewReaderSize(c.conn, 256<<10)
 	for {
 		f, err := readFrame(r)
 		if err != nil {
-			c.broken = err
+			c.readErr = err
 			return
 		}
 		select {
 		case c.frames <- f:
-		case <-c.gone:
+		case <-c.closed:
 			return
 		}
 	}
 }
 
-// within bounds a call by ctx and patience, until the returned func is called.
-func (c *Client) within(ctx context.Context) (end func()) {
-	c.wait(ctx)
+// limitCall makes I/O fail when ctx ends or the server is silent too long. The returned function
+// removes the limits.
+func (c *Client) limitCall(ctx context.Context) (end func()) {
+	c.extendDeadline(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 	return func() {
 		if stop() {
@@ -74,39 +75,40 @@ func (c *Client) within(ctx context.Context) (end func()) {
 	}
 }
 
-// wait begins to wait for the other side anew.
-func (c *Client) wait(ctx context.Context) {
+// extendDeadline restarts the time in which the server must send or accept data.
+func (c *Client) extendDeadline(ctx context.Context) {
 	if ctx.Err() == nil {
-		_ = c.conn.SetDeadline(time.Now().Add(c.patience)) // a closed connection tells by itself
+		_ = c.conn.SetDeadline(time.Now().Add(c.timeout)) // an error means that the connection is closed
 	}
 }
 
-// call makes a call and returns its result, an *Error if libvirt refused it.
+// call makes a call and returns its result. If libvirt rejects the call, the error is an *Error.
 func (c *Client) call(ctx context.Context, proc uint32, a args) (*result, error) {
-	defer c.within(ctx)()
+	defer c.limitCall(ctx)()
 	c.serial++
 	if err := c.send(ctx, frame{proc: proc, kind: call, payload: a}); err != nil {
 		return nil, err
 	}
-	f, err := c.next(ctx)
+	f, err := c.nextFrame(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &result{rest: f.payload}, nil
 }
 
-// grace is how long a change that is under way may go on once its context has ended.
-const grace = 20 * time.Second
+// changeGrace is how long a change can continue after its context has ended.
+const changeGrace = 20 * time.Second
 
-// change makes a call that changes something. Once it is begun its end is awaited, as far as grace
-// goes: who is asked to stop wants to know what there is to take away.
-func (c *Client) change(ctx context.Context, proc uint32, a args) (*result, error) {
+// callChange is call for calls that change something. After ctx ends, it waits up to changeGrace for
+// the result, so
+// that the caller knows what exists and must be removed.
+func (c *Client) callChange(ctx context.Context, proc uint32, a args) (*result, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(changeGrace, cancel) })
 	defer stop()
 	r, err := c.call(longer, proc, a)
 	if err != nil && ctx.Err() != nil {
@@ -115,42 +117,45 @@ func (c *Client) change(ctx context.Context, proc uint32, a args) (*result, erro
 	return r, err
 }
 
-// send sends a frame of the call under way.
+// send writes a frame with the serial number of the current call.
 func (c *Client) send(ctx context.Context, f frame) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	f.serial = c.serial
 	if _, err := c.conn.Write(f.encode()); err != nil {
-		return c.lost(ctx, err)
+		return c.connectionError(ctx, err)
 	}
 	return nil
 }
 
-// next returns the next frame of the call under way. Others are events, or the rest of a stream that
-// has ended.
-func (c *Client) next(ctx context.Context) (frame, error) {
+// nextFrame returns the next frame of the current call. It skips events, and frames of earlier streams.
+func (c *Client) nextFrame(ctx context.Context) (frame, error) {
 	for f := range c.frames {
-		if f.mine(c.serial) {
-			return f, f.refusal()
+		if f.belongsTo(c.serial) {
+			return f, f.toError()
 		}
 	}
-	return frame{}, c.lost(ctx, c.broken)
+	return frame{}, c.connectionError(ctx, c.readErr)
 }
 
-func (f frame) mine(serial uint32) bool {
+// belongsTo reports whether the frame is a reply, or a part of a stream, of the call with a serial
+// number.
+func (f frame) belongsTo(serial uint32) bool {
 	return f.serial == serial && f.program == program && (f.kind == reply || f.kind == stream || f.kind == hole)
 }
 
-func (f frame) refusal() error {
+// toError returns the *Error in the frame, or nil if its status is not failed.
+func (f frame) toError() error {
 	if f.status == failed {
 		return parseError(f.payload)
 	}
 	return nil
 }
 
-// lost is the error of a connection that broke.
-func (c *Client) lost(ctx context.Context, err error) error {
+// connectionError returns the error for a connection that ended with err: ctx.Err() if ctx ended, else
+// fault.Transient.
+func (c *Client) connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -158,5 +163,5 @@ func (c *Client) lost(ctx context.Context, err error) error {
 		return err
 	}
 	return fault.New(fault.Transient, "the connection to libvirt broke: %w", err).
-		WithHint("see whether libvirtd or virtqemud still runs there, then run the same command again: systemctl status libvirtd virtqemud")
+		WithHint("check libvirtd or virtqemud on that host, then run the same command again: systemctl status libvirtd virtqemud")
 }

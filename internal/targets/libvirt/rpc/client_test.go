@@ -128,7 +128,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 
 func TestSilenceEnds(t *testing.T) {
 	c := serve(t, always([]frame{}...))
-	c.patience = time.Millisecond
+	c.timeout = time.Millisecond
 	if _, err := c.Domains(t.Context()); !fault.Is(err, fault.Transient) {
 		t.Errorf("%v, want transient", err)
 	}
@@ -151,7 +151,7 @@ func TestUploadSendsDataAndHoles(t *testing.T) {
 		if f.kind == call || f.status == ok {
 			return []frame{{kind: reply}}
 		}
-		n, err := f.length()
+		n, err := f.contentLen()
 		if err != nil {
 			t.Error(err)
 		}
@@ -262,7 +262,7 @@ func FuzzFrame(f *testing.F) {
 		if len(got.payload) > len(p) {
 			t.Fatalf("%d bytes of %d", len(got.payload), len(p))
 		}
-		_ = got.refusal() // whatever it says
+		_ = got.toError() // whatever it says
 		again, err := readFrame(io.MultiReader(bytes.NewReader(got.encode())))
 		if err != nil || again.serial != got.serial || !bytes.Equal(again.payload, got.payload) {
 			t.Errorf("%+v became %+v, %v", got, again, err)
@@ -275,9 +275,9 @@ func FuzzResult(f *testing.F) {
 	f.Add([]byte(args{}.uint32(1 << 31)))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		for _, read := range []func(*result) int{
-			func(r *result) int { return len(list(r, r.domain)) },
-			func(r *result) int { return len(list(r, r.volume)) },
-			func(r *result) int { return len(list(r, r.optional)) },
+			func(r *result) int { return len(readList(r, r.domain)) },
+			func(r *result) int { return len(readList(r, r.volume)) },
+			func(r *result) int { return len(readList(r, r.optional)) },
 		} {
 			r := &result{rest: p}
 			if n := read(r); n > len(p)/4 || n > 0 && r.err != nil {

@@ -11,52 +11,58 @@ import (
 )
 
 const (
-	procDomainOpenConsole = 201
+	procDomainOpenConsole = 201 // REMOTE_PROC_DOMAIN_OPEN_CONSOLE
 
-	// consoleSafe has libvirt refuse where its driver does not keep two from having one console. The flag
-	// that takes a console from who has it is 1, and never sent.
+	// consoleSafe (VIR_DOMAIN_CONSOLE_SAFE) makes libvirt fail if its driver does not lock consoles. The
+	// flag
+	// VIR_DOMAIN_CONSOLE_FORCE, which disconnects another client, is 1 and never sent.
 	consoleSafe = 2
 
-	// keysAtOnce is how many bytes of what is typed are in one frame at most.
-	keysAtOnce = 16 << 10
+	// maxInput is the maximum number of input bytes in one frame.
+	maxInput = 16 << 10
 
-	// farewell is how long the end of a console may take, which frees it for others.
-	farewell = 5 * time.Second
+	// closeTimeout limits the wait of Close for the end of the stream. Then other clients can open the
+	// console.
+	closeTimeout = 5 * time.Second
 )
 
-// A Console is the serial console of a domain, which libvirt passes on both ways. One may read and another write it,
-// and anybody close it. It holds one frame at a time, of maxFrame bytes at most: who does not read has libvirt wait.
+// Console is the serial console of a domain, in both directions. One goroutine can read while another
+// writes, and any
+// can call Close. It buffers one frame of at most maxFrame bytes; libvirt waits for a slow reader.
 //
-// Silence is no fault of a console: neither end is bounded by the Client's patience.
+// The Client's timeout does not apply to a console, because a guest may be silent.
 type Console struct {
-	client *Client
-	serial uint32
-	unread []byte // of the last frame; Read's
+	client *Client // connection, not used for calls until the console ends
+	serial uint32  // serial number of the opening call
+	unread []byte  // rest of the last frame; used by Read only
 
-	mu   sync.Mutex
-	last error         // what every further Read returns; nil until done is closed
-	done chan struct{} // closed once nothing more comes
+	mu   sync.Mutex    // guards last
+	last error         // result of further calls of Read and Write; nil until done is closed
+	done chan struct{} // closed when no more frames are expected
 }
 
-// OpenConsole attaches to the first console of a domain that runs. While somebody else has it, the error is IsCode
-// OperationFailed. Until it is closed the Client is for nothing else.
+// OpenConsole attaches to the first console of a running domain. If another client uses it, the error
+// has the code
+// OperationFailed. The Client cannot make calls until the console ends.
 func (c *Client) OpenConsole(ctx context.Context, d Domain) (*Console, error) {
 	const first = 0 // no name follows
-	if _, err := c.change(ctx, procDomainOpenConsole, args{}.domain(d).uint32(first).uint32(consoleSafe)); err != nil {
+	if _, err := c.callChange(ctx, procDomainOpenConsole, args{}.domain(d).uint32(first).uint32(consoleSafe)); err != nil {
 		return nil, err
 	}
 	return &Console{client: c, serial: c.serial, done: make(chan struct{})}, nil
 }
 
-// Read returns what came. It is io.EOF once libvirt has ended the stream, an *Error if it gave a reason, and
-// net.ErrClosed after Close. After any of them the Client can be called again, as far as it is connected.
+// Read returns output of the guest. It returns io.EOF after libvirt has ended the stream, an *Error if
+// libvirt reported
+// a reason, and net.ErrClosed after Close. Then the Client can make calls again if its connection
+// works.
 func (k *Console) Read(p []byte) (int, error) {
 	for len(k.unread) == 0 {
 		select {
 		case <-k.done:
 			return 0, k.last
 		case f, open := <-k.client.frames:
-			k.receive(f, open)
+			k.handleFrame(f, open)
 		}
 	}
 	n := copy(p, k.unread)
@@ -64,26 +70,26 @@ func (k *Console) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// receive takes the next frame of the connection; none if it is not open any more.
-func (k *Console) receive(f frame, open bool) {
+// handleFrame processes a received frame. open is false if the connection has ended.
+func (k *Console) handleFrame(f frame, open bool) {
 	switch {
 	case !open:
-		k.end(k.client.lost(context.Background(), k.client.broken))
-	case !f.mine(k.serial):
+		k.setLast(k.client.connectionError(context.Background(), k.client.readErr))
+	case !f.belongsTo(k.serial):
 	case f.status == failed:
-		k.end(f.refusal())
+		k.setLast(f.toError())
 	case f.kind != stream || f.status != ok && f.status != continues:
-		k.end(fault.New(fault.Corrupt, "libvirt sends a message of kind %d and status %d as a part of a console", f.kind, f.status).
+		k.setLast(fault.New(fault.Corrupt, "libvirt sends a message of kind %d and status %d as a part of a console", f.kind, f.status).
 			WithHint("run the same command again"))
 	case f.status == ok || len(f.payload) == 0:
-		k.end(io.EOF)
+		k.setLast(io.EOF)
 	default:
 		k.unread = f.payload
 	}
 }
 
-// end keeps the first reason.
-func (k *Console) end(err error) {
+// setLast ends the console with err, unless it has ended already.
+func (k *Console) setLast(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.last == nil {
@@ -92,7 +98,7 @@ func (k *Console) end(err error) {
 	}
 }
 
-// Write types p. It waits for a guest that does not read, until Close.
+// Write sends p as input. It blocks while the guest reads nothing, until Close.
 func (k *Console) Write(p []byte) (n int, err error) {
 	for len(p) > n {
 		select {
@@ -100,7 +106,7 @@ func (k *Console) Write(p []byte) (n int, err error) {
 			return n, k.last
 		default:
 		}
-		part := p[n:min(len(p), n+keysAtOnce)]
+		part := p[n:min(len(p), n+maxInput)]
 		if err := k.send(frame{status: continues, payload: part}); err != nil {
 			return n, err
 		}
@@ -109,31 +115,33 @@ func (k *Console) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// send writes a frame of the console's stream.
 func (k *Console) send(f frame) error {
 	f.proc, f.kind, f.serial = procDomainOpenConsole, stream, k.serial
 	if _, err := k.client.conn.Write(f.encode()); err != nil {
-		return k.client.lost(context.Background(), err)
+		return k.client.connectionError(context.Background(), err)
 	}
 	return nil
 }
 
-// Close has libvirt end the stream, and waits for a moment until it has: the next may have the console then. It says
-// nothing of a connection that broke.
+// Close ends the stream and waits up to closeTimeout for libvirt's answer, so that another client can
+// open the
+// console. It ignores errors of the connection.
 func (k *Console) Close() error {
 	select {
 	case <-k.done:
 		return nil
 	default:
 	}
-	_ = k.client.conn.SetDeadline(time.Now().Add(farewell)) // also for a Write that waits
+	_ = k.client.conn.SetDeadline(time.Now().Add(closeTimeout)) // also for a Write that waits
 	_ = k.send(frame{status: ok})
 	for {
 		select {
 		case <-k.done:
 			return nil
 		case f, open := <-k.client.frames:
-			if !open || f.mine(k.serial) && f.status != continues {
-				k.end(net.ErrClosed)
+			if !open || f.belongsTo(k.serial) && f.status != continues {
+				k.setLast(net.ErrClosed)
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func TestConsoleGoesBothWays(t *testing.T) {
 	if _, err := io.ReadFull(k, rest); err != nil || string(rest) != "gin: " {
 		t.Errorf("%q, %v", rest, err)
 	}
-	typed := bytes.Repeat([]byte("0123456789"), keysAtOnce/4) // more than a frame
+	typed := bytes.Repeat([]byte("0123456789"), maxInput/4) // more than a frame
 	go func() {
 		if n, err := k.Write(typed); err != nil || n != len(typed) {
 			t.Errorf("%d bytes, %v", n, err)

@@ -8,66 +8,73 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Part is how many bytes of a disk are in one frame at most.
+// Part is the maximum number of data bytes in one frame.
 const Part = 1 << 20
 
-// sparseStream is the flag of uploads and downloads that tell holes and do not send zeros.
+// sparseStream (VIR_STORAGE_VOL_UPLOAD_SPARSE_STREAM) makes both directions send holes instead of
+// zeros.
 const sparseStream = 1
 
-// Upload writes src into a volume that was just made: its data, and holes where it has none. told
-// is told how many bytes of the disk are sent, holes too; it may be nil.
+// Upload writes src to a new volume: its data, and holes for ranges of zeros. progress, which may be
+// nil, receives
+// the number of bytes after each frame, including holes.
 //
-// Holes of a volume that is a file stay holes. To a device libvirt writes zeros for them, and one before SparseDevices
-// refuses them.
+// A file volume keeps the holes. To a block device, libvirt writes zeros for them; versions before
+// SparseDevices
+// fail.
 func (c *Client) Upload(ctx context.Context, v Volume, src disk.Source, told func(n int64)) error {
-	u := upload{Client: c, src: src, told: told, buf: make([]byte, Part)}
-	if err := u.open(ctx, procVolumeUpload, v, disk.Range{Len: src.Size()}); err != nil {
+	u := upload{Client: c, src: src, progress: told, buf: make([]byte, Part)}
+	if err := u.openStream(ctx, procVolumeUpload, v, disk.Range{Len: src.Size()}); err != nil {
 		return err
 	}
-	defer c.within(ctx)()
-	if err := u.content(ctx); err != nil {
-		c.abort(ctx, procVolumeUpload)
+	defer c.limitCall(ctx)()
+	if err := u.sendContent(ctx); err != nil {
+		c.abortStream(ctx, procVolumeUpload)
 		return err
 	}
 	if err := c.send(ctx, frame{proc: procVolumeUpload, kind: stream, status: ok}); err != nil {
 		return err
 	}
-	_, err := c.next(ctx)
+	_, err := c.nextFrame(ctx)
 	return err
 }
 
-// open starts a stream of a part of a volume. Once it is asked for, its answer is awaited, as far as grace goes:
-// a connection that ends before has libvirt 9.0 keep the volume open until its daemon ends, and LVM removes none
-// that is open.
-func (c *Client) open(ctx context.Context, proc uint32, v Volume, part disk.Range) error {
-	_, err := c.change(ctx, proc, args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(sparseStream))
+// openStream starts a stream of a range of a volume. It waits for the answer up to changeGrace after
+// ctx ends: if the
+// connection ends before the answer, libvirt 9.0 keeps the volume open until its daemon exits, and LVM
+// does not
+// remove open volumes.
+func (c *Client) openStream(ctx context.Context, proc uint32, v Volume, part disk.Range) error {
+	_, err := c.callChange(ctx, proc, args{}.volume(v).uint64(uint64(part.Off)).uint64(uint64(part.Len)).uint32(sparseStream))
 	return err
 }
 
-// abort gives a stream up. It waits for no answer: where libvirt ended it, there is none.
-func (c *Client) abort(ctx context.Context, proc uint32) {
-	_ = c.send(ctx, frame{proc: proc, kind: stream, status: failed}) // what went wrong before is told
+// abortStream aborts a stream. It does not wait, because libvirt sends no answer if it has ended the
+// stream itself.
+func (c *Client) abortStream(ctx context.Context, proc uint32) {
+	_ = c.send(ctx, frame{proc: proc, kind: stream, status: failed}) // the first error is returned
 }
 
-// An upload is one under way.
+// upload is a running Upload.
 type upload struct {
 	*Client
-	src  disk.Source
-	told func(int64)
-	buf  []byte
+	src      disk.Source // the disk to send
+	progress func(int64) // receives the number of bytes sent; may be nil
+	buf      []byte      // buffer of Part bytes
 }
 
-// window is how much of a disk is described at once.
-const window = 1 << 30
+// extentWindow is the length of the range whose extents are queried at once, in bytes.
+const extentWindow = 1 << 30
 
-func (u *upload) content(ctx context.Context) error {
-	for off := int64(0); off < u.src.Size(); off += window {
-		extents, err := u.src.Extents(ctx, disk.Range{Off: off, Len: min(window, u.src.Size()-off)})
+// sendContent sends all extents of the disk.
+func (u *upload) sendContent(ctx context.Context) error {
+	for off := int64(0); off < u.src.Size(); off += extentWindow {
+		extents, err := u.src.Extents(ctx, disk.Range{Off: off, Len: min(extentWindow, u.src.Size()-off)})
 		if err != nil {
 			return err
 		}
 		for _, e := range extents {
-			if err := u.extent(ctx, e); err != nil {
+			if err := u.sendExtent(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -75,64 +82,68 @@ func (u *upload) content(ctx context.Context) error {
 	return nil
 }
 
-func (u *upload) extent(ctx context.Context, e disk.Extent) error {
+// sendExtent sends data in frames of at most Part bytes, or one frame for a hole.
+func (u *upload) sendExtent(ctx context.Context, e disk.Extent) error {
 	if e.Kind == disk.Zero {
-		defer u.tell(e.Len)
-		return u.packet(ctx, frame{kind: hole, payload: args{}.uint64(uint64(e.Len)).uint32(0)})
+		defer u.reportProgress(e.Len)
+		return u.sendPacket(ctx, frame{kind: hole, payload: args{}.uint64(uint64(e.Len)).uint32(0)})
 	}
 	for off := e.Off; off < e.End(); off += Part {
 		p := u.buf[:min(Part, e.End()-off)]
 		if err := u.src.ReadAt(ctx, p, off); err != nil {
 			return err
 		}
-		if err := u.packet(ctx, frame{kind: stream, payload: p}); err != nil {
+		if err := u.sendPacket(ctx, frame{kind: stream, payload: p}); err != nil {
 			return err
 		}
-		u.tell(int64(len(p)))
+		u.reportProgress(int64(len(p)))
 	}
 	return nil
 }
 
-func (u *upload) tell(n int64) {
-	if u.told != nil {
-		u.told(n)
+// reportProgress reports n more bytes.
+func (u *upload) reportProgress(n int64) {
+	if u.progress != nil {
+		u.progress(n)
 	}
 }
 
-var errEarly error = fault.New(fault.Transient, "libvirt ended the upload early").WithHint("run the same command again")
+// errEndedEarly is the error if libvirt ends an upload without a reason.
+var errEndedEarly error = fault.New(fault.Transient, "libvirt ended the upload early").WithHint("run the same command again")
 
-// packet sends a part of the stream, unless libvirt has already said that it is of no use.
-func (u *upload) packet(ctx context.Context, f frame) error {
+// sendPacket sends one frame of the stream. It fails if libvirt has already reported an error.
+func (u *upload) sendPacket(ctx context.Context, f frame) error {
 	select {
 	case early, open := <-u.frames:
 		if !open {
-			return u.lost(ctx, u.broken)
+			return u.connectionError(ctx, u.readErr)
 		}
-		if early.mine(u.serial) {
-			return cmp.Or(early.refusal(), errEarly)
+		if early.belongsTo(u.serial) {
+			return cmp.Or(early.toError(), errEndedEarly)
 		}
 	default:
 	}
-	u.wait(ctx)
+	u.extendDeadline(ctx)
 	f.proc, f.status = procVolumeUpload, continues
 	return u.send(ctx, f)
 }
 
-// A Reader takes what a volume holds, from front to back and without gaps. Data must not keep p.
+// Reader receives the content of a volume in ascending order without gaps.
 type Reader interface {
-	Data(off int64, p []byte) error
-	Zeros(r disk.Range) error
+	Data(off int64, p []byte) error // Data receives the bytes at offset off. p may be reused after it returns.
+	Zeros(r disk.Range) error       // Zeros receives a hole.
 }
 
-// shortTries is how often in a row a download may bring nothing. Libvirt 9.0 ends one of some forty at
-// once, as if the volume were empty.
+// shortTries is the number of consecutive downloads without data after which Download fails. libvirt
+// 9.0 ends about
+// one of forty downloads at once, as if the volume were empty.
 const shortTries = 5
 
-// Download reads a volume of size bytes.
+// Download reads size bytes of a volume. If a stream ends early, it opens another for the rest.
 func (c *Client) Download(ctx context.Context, v Volume, size int64, to Reader) error {
 	tries := 0
 	for off := int64(0); off < size; {
-		n, err := c.download(ctx, v, disk.Range{Off: off, Len: size - off}, to)
+		n, err := c.downloadPart(ctx, v, disk.Range{Off: off, Len: size - off}, to)
 		if err != nil {
 			return err
 		}
@@ -147,33 +158,33 @@ func (c *Client) Download(ctx context.Context, v Volume, size int64, to Reader) 
 	return nil
 }
 
-// download reads a part of a volume, and returns how much of it came.
-func (c *Client) download(ctx context.Context, v Volume, part disk.Range, to Reader) (int64, error) {
-	if err := c.open(ctx, procVolumeDownload, v, part); err != nil {
+// downloadPart reads a range of a volume and returns the number of bytes received.
+func (c *Client) downloadPart(ctx context.Context, v Volume, part disk.Range, to Reader) (int64, error) {
+	if err := c.openStream(ctx, procVolumeDownload, v, part); err != nil {
 		return 0, err
 	}
-	defer c.within(ctx)()
-	off, err := c.receive(ctx, part, to)
+	defer c.limitCall(ctx)()
+	off, err := c.receiveStream(ctx, part, to)
 	if err != nil {
-		c.abort(ctx, procVolumeDownload)
+		c.abortStream(ctx, procVolumeDownload)
 		return 0, err
 	}
 	if err := c.send(ctx, frame{proc: procVolumeDownload, kind: stream, status: ok}); err != nil {
 		return 0, err
 	}
-	_, err = c.next(ctx)
+	_, err = c.nextFrame(ctx)
 	return off - part.Off, err
 }
 
-// receive takes the frames of a stream until an empty one, and returns where they ended.
-func (c *Client) receive(ctx context.Context, part disk.Range, to Reader) (off int64, err error) {
+// receiveStream receives frames until an empty one, and returns the offset after the last byte.
+func (c *Client) receiveStream(ctx context.Context, part disk.Range, to Reader) (off int64, err error) {
 	for off = part.Off; ; {
-		c.wait(ctx)
-		f, err := c.next(ctx)
+		c.extendDeadline(ctx)
+		f, err := c.nextFrame(ctx)
 		if err != nil {
 			return off, err
 		}
-		n, err := f.length()
+		n, err := f.contentLen()
 		if err != nil || n == 0 && f.kind == stream {
 			return off, err
 		}
@@ -192,8 +203,9 @@ func (c *Client) receive(ctx context.Context, part disk.Range, to Reader) (off i
 	}
 }
 
-// length is how much of a volume a frame of a stream tells.
-func (f frame) length() (int64, error) {
+// contentLen returns the number of volume bytes in a stream frame: its payload, or the length of its
+// hole.
+func (f frame) contentLen() (int64, error) {
 	if f.kind != hole {
 		return int64(len(f.payload)), nil
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// isCertificate reports whether err is that nobody vouches for the certificate.
+// isCertificate reports whether the server's certificate is not trusted.
 func isCertificate(err error) bool {
 	var invalid *tls.CertificateVerificationError
 	return errors.As(err, &invalid)
 }
 
-// refusal is the error for an answer that is not 200.
-func (c *client) refusal(what string, res *http.Response, body []byte) error {
-	text := words(res.Status, body)
+// statusError returns the error for an answer with a status other than 200.
+func (c *client) statusError(what string, res *http.Response, body []byte) error {
+	text := errorText(res.Status, body)
 	e := fault.New(kindOf(res.StatusCode, text), "Proxmox %s: %s: %s", c.host, what, text)
 	switch res.StatusCode {
 	case http.StatusUnauthorized:
-		return e.OfLogin().WithHint("look at the token %s on the node: pveum user token list %s", c.token.name(), fault.Quote(c.user()))
+		return e.OfLogin().WithHint("check the token %s on the node: pveum user token list %s", c.token.name(), fault.Quote(c.userName()))
 	case http.StatusForbidden:
 		return e.WithHint("give the token the privilege, and its user too if the token has privilege separation: pveum acl modify PATH --tokens %s --roles ROLE",
 			fault.Quote(c.token.name()))
@@ -33,19 +33,21 @@ func (c *client) refusal(what string, res *http.Response, body []byte) error {
 	return e
 }
 
-func (c *client) user() string {
+// userName returns the user that the token belongs to.
+func (c *client) userName() string {
 	user, _, _ := strings.Cut(c.token.name(), "!")
 	return user
 }
 
-// words is what an answer says went wrong. Proxmox has it in the status line, in "message" since
-// version 8, and parameter by parameter in "errors".
-func words(status string, body []byte) string {
+// errorText returns the message of an answer. Proxmox puts it into the status line, into "message"
+// since version 8, and by
+// parameter into "errors".
+func errorText(status string, body []byte) string {
 	var said struct {
 		Message string            `json:"message"`
 		Errors  map[string]string `json:"errors"`
 	}
-	_ = json.Unmarshal(body, &said) // proxies in between answer HTML
+	_ = json.Unmarshal(body, &said) // a proxy may answer with HTML
 	_, text, _ := strings.Cut(status, " ")
 	if said.Message != "" {
 		text = said.Message
@@ -59,12 +61,13 @@ func words(status string, body []byte) string {
 
 // Status codes that pveproxy made up: for a node of its cluster that it cannot reach.
 const (
-	statusNoRoute = 595
-	statusTimeout = 596
+	statusNoRoute = 595 // pveproxy cannot connect to the node
+	statusTimeout = 596 // the node does not answer pveproxy
 )
 
-// kindOf tells kinds of refusals apart. Nearly all of Proxmox's are 500, and only its words say
-// which they are: these have been the same since version 5.
+// kindOf returns the kind of an error status. Most errors of Proxmox have the status 500 and differ
+// only in the text. These
+// texts have not changed since version 5.
 func kindOf(status int, text string) fault.Kind {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -81,7 +84,7 @@ func kindOf(status int, text string) fault.Kind {
 	return kindOfWords(text)
 }
 
-// kindOfWords is kindOf for a line of a task or of a 500.
+// kindOfWords returns the kind for the text of a status 500, or for a line of a task's log.
 func kindOfWords(text string) fault.Kind {
 	text = strings.ToLower(text)
 	for _, each := range []struct {
