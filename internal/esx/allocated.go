@@ -29,18 +29,18 @@ func (s *vmController) Allocated(ctx context.Context, vm, snapshot inventory.MoR
 	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
 		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
 	}
-	areas, err := s.areas(ctx, vm, snapshot, key, inUse, r)
+	areas, err := s.readChangedAreas(ctx, vm, snapshot, key, inUse, r)
 	if err != nil {
 		return nil, fmt.Errorf("map of disk %d of VM %s: %w", key, vm, mapError(err))
 	}
-	return cover(r, areas), nil
+	return describeAreas(r, areas), nil
 }
 
-// areas asks for those of r that were written since a change id.
-func (s *vmController) areas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
-	req := &types.QueryChangedDiskAreas{This: reference("VirtualMachine", vm), DeviceKey: key, ChangeId: string(since)}
+// readChangedAreas asks for those of r that were written since a change id.
+func (s *vmController) readChangedAreas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
+	req := &types.QueryChangedDiskAreas{This: moRef("VirtualMachine", vm), DeviceKey: key, ChangeId: string(since)}
 	if snapshot != "" {
-		ref := reference("VirtualMachineSnapshot", snapshot)
+		ref := moRef("VirtualMachineSnapshot", snapshot)
 		req.Snapshot = &ref
 	}
 	return readMap(r, func(at int64) (*types.DiskChangeInfo, error) {
@@ -67,7 +67,7 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 			return nil, err
 		}
 		if next-at < disk.SectorSize && next < r.End() {
-			return nil, badMap("page [%d, %d) ends within a sector", page.StartOffset, next)
+			return nil, badMapError("page [%d, %d) ends within a sector", page.StartOffset, next)
 		}
 		for _, a := range page.ChangedArea {
 			areas = append(areas, disk.Range{Off: a.Start, Len: a.Length})
@@ -81,21 +81,21 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 // begin at or before it, do not get further, or hold areas that cannot be.
 func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
 	if page.StartOffset < 0 || page.Length <= 0 || page.Length > math.MaxInt64-page.StartOffset {
-		return 0, badMap("page of %d bytes at %d, asked for %d", page.Length, page.StartOffset, at)
+		return 0, badMapError("page of %d bytes at %d, asked for %d", page.Length, page.StartOffset, at)
 	}
 	next := page.StartOffset + page.Length
 	if page.StartOffset > at || next <= at {
-		return 0, badMap("page [%d, %d) does not hold offset %d, which was asked for", page.StartOffset, next, at)
+		return 0, badMapError("page [%d, %d) does not hold offset %d, which was asked for", page.StartOffset, next, at)
 	}
 	for _, a := range page.ChangedArea {
 		if a.Start < 0 || a.Length < 0 || a.Length > math.MaxInt64-a.Start {
-			return 0, badMap("area of %d bytes at %d", a.Length, a.Start)
+			return 0, badMapError("area of %d bytes at %d", a.Length, a.Start)
 		}
 	}
 	return next, nil
 }
 
-func badMap(format string, args ...any) error {
+func badMapError(format string, args ...any) error {
 	return fault.New(fault.Unsupported, "the server's map contradicts itself: "+format, args...).
 		WithHint("the disk is read in full instead")
 }
@@ -113,16 +113,18 @@ func mapError(err error) error {
 		WithHint("the disk is read in full instead; change block tracking must be on before the last power-on or snapshot for a map")
 }
 
-func reference(kind string, ref inventory.MoRef) types.ManagedObjectReference {
+func moRef(kind string, ref inventory.MoRef) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: kind, Value: string(ref)}
 }
 
-// cover turns areas in use, in any order and overlapping or not, into extents that
+// describeAreas turns areas in use, in any order and overlapping or not, into extents that
 // describe r: data in the areas, zero between them.
-func cover(r disk.Range, areas []disk.Range) []disk.Extent { return disk.Describe(r, merge(r, areas)) }
+func describeAreas(r disk.Range, areas []disk.Range) []disk.Extent {
+	return disk.Describe(r, mergeAreas(r, areas))
+}
 
-// merge returns the areas' bytes within r as sorted ranges that do not touch.
-func merge(r disk.Range, areas []disk.Range) []disk.Range {
+// mergeAreas returns the areas' bytes within r as sorted ranges that do not touch.
+func mergeAreas(r disk.Range, areas []disk.Range) []disk.Range {
 	var in []disk.Range
 	for _, a := range areas {
 		if a = a.Intersect(r); !a.Empty() {

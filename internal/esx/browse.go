@@ -19,7 +19,7 @@ const longestListing = 16 << 20
 // application/octet-stream and every folder as a page of links; a page that can be read
 // in ranges is a file all the same. Locked files may be refused with fault.Conflict.
 func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
-	res, err := s.browse(ctx, http.MethodHead, datacenter, p)
+	res, err := s.requestPath(ctx, http.MethodHead, datacenter, p)
 	if err != nil {
 		return inventory.File{}, fmt.Errorf("look at %s: %w", p, classify(err))
 	}
@@ -38,7 +38,7 @@ func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Pa
 // List returns the names in a folder of a datastore (File "" is its root), in the host's
 // order, without sizes.
 func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error) {
-	res, err := s.browse(ctx, http.MethodGet, datacenter, p)
+	res, err := s.requestPath(ctx, http.MethodGet, datacenter, p)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", p, classify(err))
 	}
@@ -53,14 +53,14 @@ func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Pa
 	return parseListing(string(text)), nil
 }
 
-// browse asks for a path and returns an answer with status 200; the caller closes its
+// requestPath asks for a path and returns an answer with status 200; the caller closes its
 // body. It finds out how a vCenter wants names encoded, as ReadFile does.
-func (s *fileReader) browse(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
-	at := place{datacenter, p.Datastore}
+func (s *fileReader) requestPath(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
+	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
-	res, err := s.browseAs(ctx, method, at, p.File, twice)
+	res, err := s.requestPathAs(ctx, method, at, p.File, twice)
 	if !twice && s.maybeTwice(at, err) {
-		if again, err := s.browseAs(ctx, method, at, p.File, true); err == nil {
+		if again, err := s.requestPathAs(ctx, method, at, p.File, true); err == nil {
 			s.encoded.set(at)
 			return again, nil
 		}
@@ -68,12 +68,12 @@ func (s *fileReader) browse(ctx context.Context, method, datacenter string, p in
 	return res, err
 }
 
-func (s *fileReader) browseAs(ctx context.Context, method string, at place, file string, twice bool) (*http.Response, error) {
+func (s *fileReader) requestPathAs(ctx context.Context, method string, at datastoreKey, file string, twice bool) (*http.Response, error) {
 	uri, err := browseURI(at, file, twice)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.request(ctx, method, uri)
+	res, err := s.sendRequest(ctx, method, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *fileReader) browseAs(ctx context.Context, method string, at place, file
 }
 
 // browseURI is folderURI for folders too: the datastore's root has no path.
-func browseURI(at place, file string, twice bool) (string, error) {
+func browseURI(at datastoreKey, file string, twice bool) (string, error) {
 	if file != "" {
 		return folderURI(at, file, twice)
 	}

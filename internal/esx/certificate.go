@@ -44,7 +44,7 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	defer conn.Close()
 	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	return Certificate{
-		Fingerprint: colons(sha256.Sum256(leaf.Raw)),
+		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),
 		Subject:     leaf.Subject.String(),
 		Issuer:      leaf.Issuer.String(),
 		NotBefore:   leaf.NotBefore,
@@ -78,8 +78,8 @@ func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 	if subtle.ConstantTimeCompare(got[:], pin[:]) == 1 {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, colons(pin), colons(got)).
-		WithHint("find out why it changed (renewed, or somebody in between); if it is right, pass --fingerprint %s", colons(got))
+	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, formatFingerprint(pin), formatFingerprint(got)).
+		WithHint("find out why it changed (renewed, or somebody in between); if it is right, pass --fingerprint %s", formatFingerprint(got))
 }
 
 // parseFingerprint reads 64 hex digits in either case, with or without colons.
@@ -98,7 +98,7 @@ func parseFingerprint(s string) (pin [32]byte, err error) {
 	return [32]byte(b), nil
 }
 
-func colons(sum [32]byte) string {
+func formatFingerprint(sum [32]byte) string {
 	parts := make([]string, len(sum))
 	for i, b := range sum {
 		parts[i] = fmt.Sprintf("%02X", b)

@@ -25,7 +25,7 @@ func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef
 	if since == "" || since == inUse {
 		return fault.New(fault.Unsupported, "changes of disk %d are asked for since no moment", key).WithHint("compare the whole disk")
 	}
-	areas, err := s.areas(ctx, vm, snapshot, key, since, disk.Range{Len: size})
+	areas, err := s.readChangedAreas(ctx, vm, snapshot, key, since, disk.Range{Len: size})
 	if err != nil {
 		return fmt.Errorf("changes of disk %d of VM %s: %w", key, vm, mapError(err))
 	}
@@ -43,12 +43,12 @@ func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef
 // moment. Of what is on a datastore nothing is told.
 func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
 	var at mo.VirtualMachineSnapshot
-	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, fmt.Errorf("read disks of snapshot %s: %w", snapshot, classify(err))
 	}
 	for _, d := range at.Config.Hardware.Device {
 		if disk, ok := d.(*types.VirtualDisk); ok {
-			disks = append(disks, (&tree{}).disk(disk, nil))
+			disks = append(disks, (&tree{}).toDisk(disk, nil))
 		}
 	}
 	return disks, nil
@@ -83,9 +83,9 @@ func (s *vmController) TrackChanges(ctx context.Context, vm inventory.MoRef, on 
 }
 
 func (s *vmController) trackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
-	ref := reference("VirtualMachine", vm)
+	ref := moRef("VirtualMachine", vm)
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, ref, &v, "snapshot", "config.changeTrackingEnabled"); err != nil {
+	if err := s.readProperties(ctx, ref, &v, "snapshot", "config.changeTrackingEnabled"); err != nil {
 		return err
 	}
 	now := v.Config != nil && v.Config.ChangeTrackingEnabled != nil && *v.Config.ChangeTrackingEnabled

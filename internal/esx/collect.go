@@ -51,24 +51,24 @@ type node struct {
 	parent *types.ManagedObjectReference
 }
 
-// collect reads all objects of the given types in one view and one retrieval, whatever
+// readAll reads all objects of the given types in one view and one retrieval, whatever
 // their number: per-object calls are what makes inventories of thousands hang.
-func (s *inventoryReader) collect(ctx context.Context, kinds ...string) (*tree, error) {
-	return s.collectOnly(ctx, wanted, kinds...)
+func (s *inventoryReader) readAll(ctx context.Context, kinds ...string) (*tree, error) {
+	return s.readAllProperties(ctx, wanted, kinds...)
 }
 
-// collectOnly is collect with other properties: those of each type that only names.
-func (s *inventoryReader) collectOnly(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
-	view, err := s.view(ctx, kinds...)
+// readAllProperties is collect with other properties: those of each type that only names.
+func (s *inventoryReader) readAllProperties(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
+	view, err := s.createView(ctx, kinds...)
 	if err != nil {
 		return nil, err
 	}
 	defer s.destroyView(ctx, view)
-	return s.read(ctx, viewSpec(view, only, kinds))
+	return s.readTree(ctx, viewSpec(view, only, kinds))
 }
 
-// view is one of all objects of the given types.
-func (s *inventoryReader) view(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
+// createView is one of all objects of the given types.
+func (s *inventoryReader) createView(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
 	content := s.vim.ServiceContent
 	res, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
 		This: *content.ViewManager, Container: content.RootFolder, Type: kinds, Recursive: true,
@@ -79,8 +79,8 @@ func (s *inventoryReader) view(ctx context.Context, kinds ...string) (types.Mana
 	return res.Returnval, nil
 }
 
-// read makes a tree of what one filter selects.
-func (s *inventoryReader) read(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
+// readTree makes a tree of what one filter selects.
+func (s *inventoryReader) readTree(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
 	content := s.vim.ServiceContent
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec},
@@ -125,7 +125,7 @@ func newTree(root types.ManagedObjectReference) *tree {
 
 func (t *tree) addAll(objects []types.ObjectContent) error {
 	for _, o := range objects {
-		if err := missing(o); err != nil {
+		if err := sessionEnded(o); err != nil {
 			return classify(err)
 		}
 		o.MissingSet = nil // a property that is not there is a zero field
@@ -133,23 +133,23 @@ func (t *tree) addAll(objects []types.ObjectContent) error {
 		if err != nil {
 			return fmt.Errorf("read %s %s: %w", o.Obj.Type, o.Obj.Value, err)
 		}
-		t.add(object)
+		t.addObject(object)
 	}
 	return nil
 }
 
-// missing returns the error if properties are missing because the session ended: some
+// sessionEnded returns the error if properties are missing because the session ended: some
 // servers tell it this way. Others are missing for one object's own reasons.
-func missing(o types.ObjectContent) error {
+func sessionEnded(o types.ObjectContent) error {
 	for _, p := range o.MissingSet {
-		if err := soap.WrapVimFault(p.Fault.Fault); lapsed(err) {
+		if err := soap.WrapVimFault(p.Fault.Fault); isSessionEnded(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tree) add(object any) {
+func (t *tree) addObject(object any) {
 	switch o := object.(type) {
 	case mo.Datacenter:
 		t.nodes[o.Self] = node{o.Name, o.Parent}
@@ -185,23 +185,23 @@ func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder 
 			break // not ours to see
 		}
 		if parent.Type == "Datacenter" {
-			folder, up = strings.Join(tail(up), "/"), nil
+			folder, up = strings.Join(withoutRoot(up), "/"), nil
 		}
 		up = append([]string{n.name}, up...)
 	}
 	return strings.Join(up, "/"), folder
 }
 
-// tail drops the datacenter's own folder ("vm"), which every path has.
-func tail(path []string) []string {
+// withoutRoot drops the datacenter's own folder ("vm"), which every path has.
+func withoutRoot(path []string) []string {
 	if len(path) == 0 {
 		return nil
 	}
 	return path[1:]
 }
 
-// cluster is the name of the cluster that a host is in; "" where it is in none.
-func (t *tree) cluster(h mo.HostSystem) string {
+// clusterOf is the name of the cluster that a host is in; "" where it is in none.
+func (t *tree) clusterOf(h mo.HostSystem) string {
 	if h.Parent == nil {
 		return ""
 	}
@@ -210,19 +210,19 @@ func (t *tree) cluster(h mo.HostSystem) string {
 
 // Hosts lists the ESXi hosts, sorted by name.
 func (s *inventoryReader) Hosts(ctx context.Context) ([]inventory.Host, error) {
-	t, err := s.collect(ctx, "HostSystem")
+	t, err := s.readAll(ctx, "HostSystem")
 	if err != nil {
 		return nil, fmt.Errorf("list hosts of %s: %w", s.end.addr, err)
 	}
 	var out []inventory.Host
 	for _, h := range t.hosts {
-		out = append(out, s.host(h))
+		out = append(out, s.toHost(h))
 	}
 	slices.SortFunc(out, func(a, b inventory.Host) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out, nil
 }
 
-func (s *inventoryReader) host(h mo.HostSystem) inventory.Host {
+func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 	out := inventory.Host{
 		Ref:             inventory.MoRef(h.Self.Value),
 		Name:            unescapeName(h.Name),
@@ -268,13 +268,13 @@ func managementAddress(h mo.HostSystem) string {
 
 // Datastores lists the datastores, sorted by name.
 func (s *inventoryReader) Datastores(ctx context.Context) ([]inventory.Datastore, error) {
-	t, err := s.collect(ctx, append([]string{"Datastore"}, places...)...)
+	t, err := s.readAll(ctx, append([]string{"Datastore"}, places...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list datastores of %s: %w", s.end.addr, err)
 	}
 	var out []inventory.Datastore
 	for _, d := range t.datastores {
-		ds := t.datastore(d)
+		ds := t.toDatastore(d)
 		s.logInvalid(ds.Name, ds.RemoveInvalid())
 		out = append(out, ds)
 	}
@@ -282,7 +282,7 @@ func (s *inventoryReader) Datastores(ctx context.Context) ([]inventory.Datastore
 	return out, nil
 }
 
-func (t *tree) datastore(d mo.Datastore) inventory.Datastore {
+func (t *tree) toDatastore(d mo.Datastore) inventory.Datastore {
 	out := inventory.Datastore{
 		Ref:      inventory.MoRef(d.Self.Value),
 		Name:     unescapeName(d.Name),

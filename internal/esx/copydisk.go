@@ -15,9 +15,9 @@ import (
 
 // A DiskCopy is a disk that a host copies from one datastore to another.
 type DiskCopy struct {
-	Datacenter string // inventory path; asked for by a vCenter only
-	From, To   inventory.Path
-	Object     bool              // From has no flat file: a raw device mapping, a vSAN object
+	Datacenter string            // inventory path; asked for by a vCenter only
+	From, To   inventory.Path    // datastore path of the descriptor to copy
+	Object     bool              // true if From has no flat file: a raw device mapping or a vSAN object
 	Progress   func(percent int) // told what the task says; nil: nobody
 }
 
@@ -81,7 +81,7 @@ func copyError(err error, c DiskCopy) error {
 
 // datacenterRef returns the datacenter with that inventory path.
 func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types.ManagedObjectReference, error) {
-	t, err := s.collect(ctx, places...)
+	t, err := s.readAll(ctx, places...)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
@@ -101,7 +101,7 @@ func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types
 func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	for {
 		var task mo.Task
-		err := s.properties(ctx, ref, &task, "info")
+		err := s.readProperties(ctx, ref, &task, "info")
 		if err == nil {
 			if progress != nil && task.Info.State == types.TaskInfoStateRunning {
 				progress(int(task.Info.Progress))

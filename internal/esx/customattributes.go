@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// adorn gives VMs that were described what people put on them in a vCenter: tags and custom
+// addTagsAndAttributes gives VMs that were described what people put on them in a vCenter: tags and custom
 // attributes. What cannot be read is warned about and ends nothing; only ctx does.
-func (s *inventoryReader) adorn(ctx context.Context, t *tree, vms []inventory.VM) error {
+func (s *inventoryReader) addTagsAndAttributes(ctx context.Context, t *tree, vms []inventory.VM) error {
 	if !s.about.VCenter || len(vms) == 0 {
 		return nil
 	}
@@ -45,10 +45,10 @@ func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMac
 		switch {
 		case has == nil:
 		case err != nil:
-			vms[i].Warnings = append(vms[i].Warnings, warns(inventory.WarnAttributes,
+			vms[i].Warnings = append(vms[i].Warnings, warningOnly(inventory.WarnAttributes,
 				fmt.Sprintf("its custom attributes could not be read, and stay behind: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
 		default:
-			vms[i].Attributes = named(fields, has)
+			vms[i].Attributes = attributesByName(fields, has)
 		}
 	}
 }
@@ -71,15 +71,15 @@ func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFi
 		return nil, nil
 	}
 	var m mo.CustomFieldsManager
-	if err := s.properties(ctx, *at, &m, "field"); err != nil {
+	if err := s.readProperties(ctx, *at, &m, "field"); err != nil {
 		return nil, classify(err)
 	}
 	return m.Field, nil
 }
 
-// named puts names to values. One of VMs and one of everything may share a name: the second has its
+// attributesByName puts names to values. One of VMs and one of everything may share a name: the second has its
 // key behind it. A value whose field is gone has no name and is left out.
-func named(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
+func attributesByName(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
 	fields = slices.SortedFunc(slices.Values(fields), func(a, b types.CustomFieldDef) int { return cmp.Compare(a.Key, b.Key) })
 	out := map[string]string{}
 	for _, f := range fields {

@@ -17,29 +17,29 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	for _, device := range v.Config.Hardware.Device {
 		switch d := device.(type) {
 		case *types.VirtualDisk:
-			m.addDisk(t.disk(d, v.LayoutEx), d)
+			m.addDisk(t.toDisk(d, v.LayoutEx), d)
 		case types.BaseVirtualEthernetCard:
-			m.NICs = append(m.NICs, t.nic(d))
+			m.NICs = append(m.NICs, t.toNIC(d))
 			if sriov, ok := d.(*types.VirtualSriovEthernetCard); ok {
-				m.passthrough = append(m.passthrough, label(sriov))
+				m.passthrough = append(m.passthrough, labelOf(sriov))
 			}
 		case types.BaseVirtualController:
-			if c, ok := controller(d); ok {
+			if c, ok := toController(d); ok {
 				m.Controllers = append(m.Controllers, c)
 			}
 		case *types.VirtualCdrom:
 			m.CDROMs++
 			if hasMedium(d) {
-				m.media = append(m.media, label(d))
+				m.media = append(m.media, labelOf(d))
 			}
 		case *types.VirtualFloppy, *types.VirtualSerialPort, *types.VirtualParallelPort:
-			if connected(d) {
-				m.ports = append(m.ports, label(d))
+			if isConnected(d) {
+				m.ports = append(m.ports, labelOf(d))
 			}
 		case *types.VirtualTPM:
 			m.VTPM = true
 		case *types.VirtualPCIPassthrough, *types.VirtualSCSIPassthrough, *types.VirtualUSB:
-			m.passthrough = append(m.passthrough, label(d))
+			m.passthrough = append(m.passthrough, labelOf(d))
 		}
 	}
 	orderCards(m.NICs)
@@ -64,8 +64,8 @@ func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	}
 }
 
-// controller describes a storage controller; false for the other controllers.
-func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
+// toController describes a storage controller; false for the other controllers.
+func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
 	if scsi, ok := c.(types.BaseVirtualSCSIController); ok {
 		shared := scsi.GetVirtualSCSIController().SharedBus
@@ -95,15 +95,15 @@ func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
 	return out, true
 }
 
-func (t *tree) nic(card types.BaseVirtualEthernetCard) inventory.NIC {
+func (t *tree) toNIC(card types.BaseVirtualEthernetCard) inventory.NIC {
 	c := card.GetVirtualEthernetCard()
 	out := inventory.NIC{
 		Key:         c.Key,
-		Label:       label(card.(types.BaseVirtualDevice)),
+		Label:       labelOf(card.(types.BaseVirtualDevice)),
 		Model:       nicModel(card),
 		MAC:         strings.ToLower(c.MacAddress),
 		AddressType: c.AddressType,
-		Network:     t.network(c.Backing),
+		Network:     t.networkOf(c.Backing),
 	}
 	if c.Connectable != nil {
 		out.Connected, out.StartConnected = c.Connectable.Connected, c.Connectable.StartConnected
@@ -132,9 +132,9 @@ func nicModel(card types.BaseVirtualEthernetCard) string {
 	return typeName(card)
 }
 
-// network names what a card is plugged into. A distributed port knows its port group
+// networkOf names what a card is plugged into. A distributed port knows its port group
 // by key only.
-func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
+func (t *tree) networkOf(backing types.BaseVirtualDeviceBackingInfo) string {
 	switch b := backing.(type) {
 	case *types.VirtualEthernetCardNetworkBackingInfo:
 		return unescapeName(b.DeviceName)
@@ -151,22 +151,22 @@ func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
 	return ""
 }
 
-// connected reports whether a device is at work, now or at the next power-on.
-func connected(d types.BaseVirtualDevice) bool {
+// isConnected reports whether a device is at work, now or at the next power-on.
+func isConnected(d types.BaseVirtualDevice) bool {
 	c := d.GetVirtualDevice().Connectable
 	return c != nil && (c.Connected || c.StartConnected)
 }
 
 // hasMedium reports whether a drive holds something now or at the next power-on.
 func hasMedium(d *types.VirtualCdrom) bool {
-	if !connected(d) {
+	if !isConnected(d) {
 		return false
 	}
 	iso, ok := d.Backing.(*types.VirtualCdromIsoBackingInfo)
 	return !ok || iso.FileName != ""
 }
 
-func label(d types.BaseVirtualDevice) string {
+func labelOf(d types.BaseVirtualDevice) string {
 	if info := d.GetVirtualDevice().DeviceInfo; info != nil {
 		return info.GetDescription().Label
 	}

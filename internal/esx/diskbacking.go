@@ -20,10 +20,10 @@ type layer struct {
 	encrypted bool
 }
 
-func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
+func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
 	out := inventory.Disk{
 		Key:        d.Key,
-		Label:      label(d),
+		Label:      labelOf(d),
 		Capacity:   d.CapacityInBytes,
 		Used:       usedBytes(d.Key, layout),
 		Controller: d.ControllerKey,
@@ -35,13 +35,13 @@ func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayout
 	if d.UnitNumber != nil {
 		out.Unit = int(*d.UnitNumber)
 	}
-	chain := layers(d.Backing)
+	chain := layersOf(d.Backing)
 	if len(chain) == 0 {
 		return out
 	}
 	top, bottom := chain[0], chain[len(chain)-1]
 	out.Path, out.Base = pathOf(top.file.FileName), pathOf(bottom.file.FileName)
-	out.Backing = t.backing(top)
+	out.Backing = t.backingOf(top)
 	out.Thin, out.Mode = bottom.thin, top.mode
 	out.Shared = top.sharing == string(types.VirtualDiskSharingSharingMultiWriter)
 	out.UUID, out.ChangeID = top.uuid, inventory.ChangeID(top.changeID)
@@ -52,9 +52,9 @@ func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayout
 	return out
 }
 
-// backing is where a disk's top layer is kept: the datastore decides before the type,
+// backingOf is where a disk's top layer is kept: the datastore decides before the type,
 // since a vSAN object is a FlatVer2 to the API.
-func (t *tree) backing(top layer) inventory.Backing {
+func (t *tree) backingOf(top layer) inventory.Backing {
 	if top.kind == inventory.RDM || top.kind == inventory.UnknownBacking || top.file.Datastore == nil {
 		return top.kind
 	}
@@ -67,12 +67,12 @@ func (t *tree) backing(top layer) inventory.Backing {
 	return top.kind
 }
 
-// layers walks a backing's parents, the layer the VM writes to first. It is empty for
+// layersOf walks a backing's parents, the layer the VM writes to first. It is empty for
 // backings without files.
-func layers(backing types.BaseVirtualDeviceBackingInfo) []layer {
+func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	var out []layer
 	for backing != nil {
-		l, parent, ok := oneLayer(backing)
+		l, parent, ok := layerOf(backing)
 		if !ok {
 			break
 		}
@@ -85,8 +85,8 @@ func layers(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	return out
 }
 
-// oneLayer returns a backing's layer and its parent, which is nil at the bottom.
-func oneLayer(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
+// layerOf returns a backing's layer and its parent, which is nil at the bottom.
+func layerOf(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
 	switch b := backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:
 		return layer{inventory.Flat, b.VirtualDeviceFileBackingInfo, b.DiskMode, b.Sharing, b.Uuid, b.ChangeId,

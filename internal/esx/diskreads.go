@@ -47,7 +47,7 @@ func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, be
 	}
 	from := began.Add(perfSample) // a sample is named by its end
 	res, err := methods.QueryPerf(ctx, s, &types.QueryPerf{This: *manager, QuerySpec: []types.PerfQuerySpec{{
-		Entity: reference("HostSystem", host), StartTime: &from, EndTime: &ended, IntervalId: int32(perfSample / time.Second),
+		Entity: moRef("HostSystem", host), StartTime: &from, EndTime: &ended, IntervalId: int32(perfSample / time.Second),
 		MetricId: []types.PerfMetricId{{CounterId: requests, Instance: "*"}, {CounterId: kib, Instance: "*"}},
 	}}})
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, be
 // diskCounters finds the keys of the counters: they are another on each server.
 func (s *hostController) diskCounters(ctx context.Context, manager types.ManagedObjectReference) (requests, kib int32, err error) {
 	var m mo.PerformanceManager
-	if err := s.properties(ctx, manager, &m, "perfCounter"); err != nil {
+	if err := s.readProperties(ctx, manager, &m, "perfCounter"); err != nil {
 		return 0, 0, fmt.Errorf("list performance counters: %w", classify(err))
 	}
 	for _, c := range m.PerfCounter {

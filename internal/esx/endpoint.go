@@ -58,13 +58,13 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	return endpoint{u.Scheme, u.User.Username(), net.JoinHostPort(host, port), host}, nil
 }
 
-// sdk returns the address of the API.
-func (e endpoint) sdk() *url.URL {
+// sdkURL returns the address of the API.
+func (e endpoint) sdkURL() *url.URL {
 	return &url.URL{Scheme: "https", Host: e.addr, Path: "/sdk"}
 }
 
-// matches refuses a server that is not what the URL's scheme says.
-func (e endpoint) matches(a inventory.About) error {
+// checkScheme refuses a server that is not what the URL's scheme says.
+func (e endpoint) checkScheme(a inventory.About) error {
 	if a.VCenter == (e.scheme == "vcenter") {
 		return nil
 	}

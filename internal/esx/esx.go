@@ -98,7 +98,7 @@ type connection struct {
 
 	pass    pass
 	login   *login
-	folder  *folder // the session of /folder, which keepAlive touches
+	folder  *folderCookies // the session of /folder, which keepAlive touches
 	tagging *tagging.Service
 
 	stop context.CancelFunc
@@ -126,7 +126,7 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.openSession(ctx); err != nil {
 		s.base.CloseIdleConnections()
 		return nil, fmt.Errorf("log in to %s: %w", s.end.addr, classify(err))
 	}
@@ -148,12 +148,12 @@ func newSession(cfg Config) (*Session, error) {
 	}
 	s := &connection{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
-	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
-	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
+	s.web = &http.Client{Transport: redialTransport{s.base}, CheckRedirect: noRedirect}
+	s.soap = s.newSOAP(&soapTransport{base: redialTransport{s.base}, pass: &s.pass})
 	s.tagging = tagging.New(tagging.Config{
-		SDK: end.sdk(), Addr: end.addr, User: end.user, Password: s.login.password, Admit: s.cfg.Admit,
+		SDK: end.sdkURL(), Addr: end.addr, User: end.user, Password: s.login.currentPassword, Admit: s.cfg.Admit,
 		Refused: func() { s.login.countRefusal(s.cfg.Now()) },
-		Base:    s.base, Through: redial{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
+		Base:    s.base, Through: redialTransport{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
 		Log: s.cfg.Log, Now: s.cfg.Now, After: s.cfg.After,
 	})
 	vms := &inventoryReader{s}
@@ -193,21 +193,21 @@ func newTransport(pinned *tls.Config) *http.Transport {
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// open reads what the server is, and logs in.
-func (s *connection) open(ctx context.Context) error {
+// openSession reads what the server is, and logs in.
+func (s *connection) openSession(ctx context.Context) error {
 	content, err := methods.GetServiceContent(ctx, s.soap)
 	if err != nil {
 		return err
 	}
 	s.vim = &vim25.Client{Client: s.soap, ServiceContent: content, RoundTripper: s}
-	s.about = about(content.About)
-	if err := s.end.matches(s.about); err != nil {
+	s.about = toAbout(content.About)
+	if err := s.end.checkScheme(s.about); err != nil {
 		return err
 	}
-	return s.renew(ctx, "")
+	return s.renewSession(ctx, "")
 }
 
-func about(a types.AboutInfo) inventory.About {
+func toAbout(a types.AboutInfo) inventory.About {
 	return inventory.About{
 		Name:         a.Name,
 		Version:      a.Version,
@@ -237,7 +237,7 @@ func (s *Session) Close() error {
 	defer cancel()
 	s.tagging.Close(ctx)
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
-	if err == nil || lapsed(err) {
+	if err == nil || isSessionEnded(err) {
 		return nil
 	}
 	err = fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))

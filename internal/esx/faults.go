@@ -44,8 +44,8 @@ func vimFault(err error) types.BaseMethodFault {
 	return nil
 }
 
-// lapsed reports whether the server no longer knows the session.
-func lapsed(err error) bool {
+// isSessionEnded reports whether the server no longer knows the session.
+func isSessionEnded(err error) bool {
 	if err == nil {
 		return false
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// cookieLife is how long a cookie that only /folder knows is used. It lives 30 minutes
+// cookieLifetime is how long a cookie that only /folder knows is used. It lives 30 minutes
 // without use of the API; virt-v2v renews it at the same age.
-const cookieLife = 25 * time.Minute
+const cookieLifetime = 25 * time.Minute
 
 // folder is what is known about the cookie for /folder.
-type folder struct {
-	turn chan struct{} // holds one token; taken while a cookie is looked after
+type folderCookies struct {
+	renewal chan struct{} // holds one token; taken while a cookie is looked after
 
 	mu      sync.Mutex
 	lastUse time.Time // of the API session
@@ -25,25 +25,25 @@ type folder struct {
 	born    time.Time // of basic
 }
 
-func newFolder() *folder {
-	f := &folder{turn: make(chan struct{}, 1)}
-	f.turn <- struct{}{}
+func newFolder() *folderCookies {
+	f := &folderCookies{renewal: make(chan struct{}, 1)}
+	f.renewal <- struct{}{}
 	return f
 }
 
-// used notes that the API session was in use at t.
-func (f *folder) used(t time.Time) {
+// recordUse notes that the API session was in use at t.
+func (f *folderCookies) recordUse(t time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastUse = t
 }
 
-// current returns the cookie to use now, or "" if it must be looked after first.
-func (f *folder) current(pass string, now time.Time) string {
+// currentCookie returns the cookie to use now, or "" if it must be looked after first.
+func (f *folderCookies) currentCookie(pass string, now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.basic != "" && now.Sub(f.born) < cookieLife:
+	case f.basic != "" && now.Sub(f.born) < cookieLifetime:
 		return f.basic
 	case f.basic == "" && f.checked == pass && now.Sub(f.lastUse) < touchEvery:
 		return pass
@@ -56,16 +56,16 @@ func (f *folder) current(pass string, now time.Time) string {
 // that one, it is what the server gives for Basic authentication, asked for once in 25
 // minutes. Callers at the same time share what renewal it takes.
 func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
-	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
 	select {
-	case <-s.folder.turn:
+	case <-s.folder.renewal:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	defer func() { s.folder.turn <- struct{}{} }()
-	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+	defer func() { s.folder.renewal <- struct{}{} }()
+	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
 	c, err := s.freshCookie(ctx, stale)
@@ -77,10 +77,10 @@ func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 
 func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, error) {
 	if s.pass.get() == stale {
-		if err := s.renew(ctx, stale); err != nil {
+		if err := s.renewSession(ctx, stale); err != nil {
 			return "", err
 		}
-	} else if err := s.touch(ctx); err != nil {
+	} else if err := s.touchSession(ctx); err != nil {
 		return "", err
 	}
 	pass := s.pass.get()
@@ -99,7 +99,7 @@ func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, err
 
 // basicCookie authenticates once and takes the cookie it is given.
 func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
-	secret, err := s.secret(ctx)
+	secret, err := s.readSecret(ctx)
 	if err != nil {
 		return "", err
 	}

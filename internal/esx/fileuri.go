@@ -10,25 +10,25 @@ import (
 )
 
 // place is a datastore as /folder's query names it.
-type place struct{ datacenter, datastore string }
+type datastoreKey struct{ datacenter, datastore string }
 
 // encodings remembers the places whose names had to be encoded twice.
 type encodings struct {
 	mu    sync.Mutex
-	twice map[place]bool
+	twice map[datastoreKey]bool
 }
 
-func (e *encodings) get(p place) bool {
+func (e *encodings) get(p datastoreKey) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.twice[p]
 }
 
-func (e *encodings) set(p place) {
+func (e *encodings) set(p datastoreKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.twice == nil {
-		e.twice = map[place]bool{}
+		e.twice = map[datastoreKey]bool{}
 	}
 	e.twice[p] = true
 }
@@ -42,26 +42,26 @@ func (e *encodings) set(p place) {
 // the other; FileURI then repeats what worked for that datastore. A transport reads a
 // disk's descriptor before its data, so by then it is known.
 func (s *fileReader) FileURI(datacenter string, p inventory.Path) (string, error) {
-	return folderURI(place{datacenter, p.Datastore}, p.File, s.encoded.get(place{datacenter, p.Datastore}))
+	return folderURI(datastoreKey{datacenter, p.Datastore}, p.File, s.encoded.get(datastoreKey{datacenter, p.Datastore}))
 }
 
-func folderURI(at place, file string, twice bool) (string, error) {
+func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 	if err := checkFile(at, file); err != nil {
 		return "", err
 	}
 	segments := strings.Split(file, "/")
 	for i, seg := range segments {
-		segments[i] = percent(seg)
+		segments[i] = percentEncode(seg)
 	}
-	dc, ds := percent(at.datacenter), percent(at.datastore)
+	dc, ds := percentEncode(at.datacenter), percentEncode(at.datastore)
 	if twice {
-		dc, ds = percent(dc), percent(ds)
+		dc, ds = percentEncode(dc), percentEncode(ds)
 	}
 	return "/folder/" + strings.Join(segments, "/") + "?dcPath=" + dc + "&dsName=" + ds, nil
 }
 
 // checkFile refuses what could name a file outside the datastore.
-func checkFile(at place, file string) error {
+func checkFile(at datastoreKey, file string) error {
 	bad := func(seg string) bool { return seg == "" || seg == "." || seg == ".." }
 	switch {
 	case at.datastore == "":
@@ -74,13 +74,13 @@ func checkFile(at place, file string) error {
 	return nil
 }
 
-// percent encodes every byte of s but RFC 3986's unreserved ones. url.PathEscape and
+// percentEncode encodes every byte of s but RFC 3986's unreserved ones. url.PathEscape and
 // QueryEscape leave or make characters that servers read differently: + & $ ' ( ) *.
-func percent(s string) string {
+func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(s) {
-		if c := s[i]; unreserved(c) {
+		if c := s[i]; isUnreserved(c) {
 			b.WriteByte(c)
 		} else {
 			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
@@ -89,6 +89,6 @@ func percent(s string) string {
 	return b.String()
 }
 
-func unreserved(c byte) bool {
+func isUnreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }

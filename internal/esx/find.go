@@ -21,10 +21,10 @@ func (s *inventoryReader) VM(ctx context.Context, nameOrRef string) (*inventory.
 	if err != nil {
 		return nil, err
 	}
-	return find(vms, nameOrRef)
+	return findVM(vms, nameOrRef)
 }
 
-func find(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
+func findVM(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
 
 // Index finds VMs by all that they are called, without asking the host for each.
 type Index struct {
@@ -39,15 +39,15 @@ func NewIndex(vms []inventory.VM) *Index {
 	x := &Index{vms, map[string][]int{}, map[string][]int{}, map[string][]int{}}
 	for i := range vms {
 		v := &vms[i]
-		note(x.called, i, v.Name, string(v.Ref))
-		note(x.uuids, i, strings.ToLower(v.UUID), strings.ToLower(v.InstanceUUID))
-		note(x.paths, i, escapeName(v.Name))
+		addToIndex(x.called, i, v.Name, string(v.Ref))
+		addToIndex(x.uuids, i, strings.ToLower(v.UUID), strings.ToLower(v.InstanceUUID))
+		addToIndex(x.paths, i, escapeName(v.Name))
 	}
 	return x
 }
 
-// note puts i under each of the keys that is not empty, once. It is called with rising i.
-func note(index map[string][]int, i int, keys ...string) {
+// addToIndex puts i under each of the keys that is not empty, once. It is called with rising i.
+func addToIndex(index map[string][]int, i int, keys ...string) {
 	for _, k := range keys {
 		have := index[k]
 		if k != "" && (len(have) == 0 || have[len(have)-1] != i) {
@@ -58,14 +58,14 @@ func note(index map[string][]int, i int, keys ...string) {
 
 // Find looks one VM up, as Session.VM does.
 func (x *Index) Find(what string) (*inventory.VM, error) {
-	hits := x.hits(what)
+	hits := x.findAll(what)
 	switch len(hits) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return nil, notFound(x.vms, what)
+		return nil, notFoundError(x.vms, what)
 	}
-	return nil, ambiguous(hits, what)
+	return nil, ambiguousError(hits, what)
 }
 
 // Refs are those of all VMs, in the order of the list.
@@ -77,10 +77,10 @@ func (x *Index) Refs() []inventory.MoRef {
 	return refs
 }
 
-func (x *Index) several(what string) bool { return len(x.hits(what)) > 1 }
+func (x *Index) isAmbiguous(what string) bool { return len(x.findAll(what)) > 1 }
 
-// hits are the VMs that what names, in the order of the list.
-func (x *Index) hits(what string) []*inventory.VM {
+// findAll are the VMs that what names, in the order of the list.
+func (x *Index) findAll(what string) []*inventory.VM {
 	if what == "" {
 		return nil
 	}
@@ -109,7 +109,7 @@ func inventoryPath(v *inventory.VM) string {
 	return p + escapeName(v.Name)
 }
 
-func ambiguous(hits []*inventory.VM, what string) error {
+func ambiguousError(hits []*inventory.VM, what string) error {
 	var list []string
 	for _, v := range hits {
 		list = append(list, fmt.Sprintf("%s (%s, UUID %s)", v.Ref, inventoryPath(v), v.UUID))
@@ -118,8 +118,8 @@ func ambiguous(hits []*inventory.VM, what string) error {
 		WithHint("name one by its reference, inventory path or UUID")
 }
 
-// notFound names up to three VMs whose names are close to what was asked for.
-func notFound(vms []inventory.VM, what string) error {
+// notFoundError names up to three VMs whose names are close to what was asked for.
+func notFoundError(vms []inventory.VM, what string) error {
 	err := fault.New(fault.NotFound, "no VM is called %q", what)
 	names := make([]string, len(vms))
 	for i := range vms {

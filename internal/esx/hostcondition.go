@@ -17,10 +17,10 @@ import (
 // question, all of it.
 func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
-	ref := reference("HostSystem", host)
-	err := s.properties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
+	ref := moRef("HostSystem", host)
+	err := s.readProperties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
 	if _, old := vimFault(err).(*types.InvalidProperty); old {
-		err = s.properties(ctx, ref, &h, "config.powerSystemInfo")
+		err = s.readProperties(ctx, ref, &h, "config.powerSystemInfo")
 	}
 	if err != nil {
 		return inventory.Condition{}, fmt.Errorf("read the condition of host %s: %w", host, classify(err))
@@ -39,16 +39,16 @@ func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (i
 // Settings returns those of a host's advanced settings that it has and that are numbers. Which
 // there are differs from version to version.
 func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
-	have, err := s.settings(ctx, host, names)
+	have, err := s.readSettings(ctx, host, names)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of host %s: %w", host, classify(err))
 	}
 	return have, nil
 }
 
-func (s *hostController) settings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
+func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
 		return nil, err
 	}
 	if h.ConfigManager.AdvancedOption == nil {
@@ -64,7 +64,7 @@ func (s *hostController) settings(ctx context.Context, host inventory.MoRef, nam
 			return nil, err
 		}
 		for _, o := range res.Returnval {
-			if n, ok := number(o.GetOptionValue().Value); ok && o.GetOptionValue().Key == name {
+			if n, ok := toInt64(o.GetOptionValue().Value); ok && o.GetOptionValue().Key == name {
 				have[name] = n
 			}
 		}
@@ -72,8 +72,8 @@ func (s *hostController) settings(ctx context.Context, host inventory.MoRef, nam
 	return have, nil
 }
 
-// number reads a setting, which comes in the width that the host has it in.
-func number(val any) (int64, bool) {
+// toInt64 reads a setting, which comes in the width that the host has it in.
+func toInt64(val any) (int64, bool) {
 	switch n := val.(type) {
 	case int32:
 		return int64(n), true
@@ -94,7 +94,7 @@ func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (ti
 
 func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
 		return time.Time{}, err
 	}
 	if h.ConfigManager.DateTimeSystem == nil {
@@ -111,7 +111,7 @@ func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (ti
 // others takes the privilege Sessions.TerminateSession.
 func (s *hostController) Sessions(ctx context.Context) (int, error) {
 	var m mo.SessionManager
-	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {
+	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {
 		return 0, fmt.Errorf("count the sessions of %s: %w", s.end.addr, classify(err))
 	}
 	return len(m.SessionList), nil

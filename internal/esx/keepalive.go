@@ -19,16 +19,16 @@ const touchEvery = 10 * time.Minute
 func (s *connection) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	seen := s.pass.get()
 	err := s.soap.RoundTrip(ctx, req, res)
-	if lapsed(err) {
+	if isSessionEnded(err) {
 		s.cfg.Log.Debug("session ended", "host", s.end.addr)
-		if err := s.renew(ctx, seen); err != nil {
+		if err := s.renewSession(ctx, seen); err != nil {
 			return err
 		}
 		reflect.ValueOf(res).Elem().SetZero() // the fault would outlive the second answer
 		err = s.soap.RoundTrip(ctx, req, res)
 	}
 	if err == nil {
-		s.folder.used(s.cfg.Now())
+		s.folder.recordUse(s.cfg.Now())
 	}
 	return err
 }
@@ -47,25 +47,25 @@ func (s *connection) keepAlive(ctx context.Context) {
 			return
 		case <-s.cfg.After(touchEvery):
 		}
-		if err := s.touch(ctx); err != nil && ctx.Err() == nil {
+		if err := s.touchSession(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.Warn("keep session alive", "host", s.end.addr, "err", err)
 		}
 	}
 }
 
-// touch uses the session, and renews it if the server no longer knows it.
-func (s *connection) touch(ctx context.Context) error {
+// touchSession uses the session, and renews it if the server no longer knows it.
+func (s *connection) touchSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	seen := s.pass.get()
 	plain := &vim25.Client{Client: s.soap, ServiceContent: s.vim.ServiceContent, RoundTripper: s.soap}
 	user, err := session.NewManager(plain).UserSession(ctx)
-	if err != nil && !lapsed(err) {
+	if err != nil && !isSessionEnded(err) {
 		return err
 	}
 	if user == nil {
-		return s.renew(ctx, seen)
+		return s.renewSession(ctx, seen)
 	}
-	s.folder.used(s.cfg.Now())
+	s.folder.recordUse(s.cfg.Now())
 	return nil
 }

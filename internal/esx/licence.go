@@ -24,7 +24,7 @@ func (s *hostController) FreeLicence(ctx context.Context) bool {
 		return false
 	}
 	var m mo.LicenseManager
-	if err := s.properties(ctx, reference(at.Type, inventory.MoRef(at.Value)), &m, "licenses"); err != nil {
+	if err := s.readProperties(ctx, moRef(at.Type, inventory.MoRef(at.Value)), &m, "licenses"); err != nil {
 		s.cfg.Log.Debug("licence unknown", "err", classify(err))
 		return false
 	}
@@ -51,7 +51,7 @@ func (s *hostController) EvaluationEnds(ctx context.Context) time.Time {
 		return time.Time{}
 	}
 	var m mo.LicenseManager
-	if err := s.properties(ctx, reference(at.Type, inventory.MoRef(at.Value)), &m, "licenses", "evaluation"); err != nil {
+	if err := s.readProperties(ctx, moRef(at.Type, inventory.MoRef(at.Value)), &m, "licenses", "evaluation"); err != nil {
 		s.cfg.Log.Debug("licence unknown", "err", classify(err))
 		return time.Time{}
 	}

@@ -14,7 +14,7 @@ import (
 
 // login makes logins one at a time, shared by whoever waited for one.
 type login struct {
-	turn chan struct{} // holds one token; taken while logging in
+	renewal chan struct{} // holds one token; taken while logging in
 
 	mu       sync.Mutex
 	attempts int   // finished attempts
@@ -25,13 +25,13 @@ type login struct {
 }
 
 func newLogin() *login {
-	l := &login{turn: make(chan struct{}, 1)}
-	l.turn <- struct{}{}
+	l := &login{renewal: make(chan struct{}, 1)}
+	l.renewal <- struct{}{}
 	return l
 }
 
-// password returns the password, and whether it was accepted before or was not refused yet.
-func (l *login) password() (secret string, known bool) {
+// currentPassword returns the password, and whether it was accepted before or was not refused yet.
+func (l *login) currentPassword() (secret string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.secret), l.known
@@ -41,20 +41,20 @@ func (l *login) password() (secret string, known bool) {
 func (l *login) countRefusal(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lockout.fail(now)
+	l.lockout.addFailure(now)
 }
 
-// renew replaces the pass that was seen to be refused ("" before the first login) by
+// renewSession replaces the pass that was seen to be refused ("" before the first login) by
 // that of a new session. Callers that saw the same pass refused share one login and
 // its outcome.
-func (s *connection) renew(ctx context.Context, seen string) error {
-	before := s.login.finished()
+func (s *connection) renewSession(ctx context.Context, seen string) error {
+	before := s.login.attemptCount()
 	select {
-	case <-s.login.turn:
+	case <-s.login.renewal:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { s.login.turn <- struct{}{} }()
+	defer func() { s.login.renewal <- struct{}{} }()
 	if s.pass.get() != seen {
 		return nil // somebody renewed it while we waited
 	}
@@ -63,12 +63,12 @@ func (s *connection) renew(ctx context.Context, seen string) error {
 	}
 	err := s.logInOnce(ctx)
 	if ctx.Err() == nil {
-		s.login.finish(err)
+		s.login.recordAttempt(err)
 	}
 	return err
 }
 
-func (l *login) finished() int {
+func (l *login) attemptCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.attempts
@@ -83,7 +83,7 @@ func (l *login) failedSince(before int) error {
 	return l.err
 }
 
-func (l *login) finish(err error) {
+func (l *login) recordAttempt(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempts++
@@ -108,14 +108,14 @@ func (s *connection) logInOnce(ctx context.Context) error {
 // within a live session as if the password were wrong; and on a new connection, because
 // an old one may be dead, and a login is not one to send twice.
 func (s *connection) logIn(ctx context.Context) error {
-	secret, err := s.secret(ctx)
+	secret, err := s.readSecret(ctx)
 	if err != nil {
 		return err
 	}
 	var fresh pass
 	base := s.base.Clone()
 	base.DisableKeepAlives = true
-	c := s.newSOAP(&door{base: base, pass: &fresh, learn: true})
+	c := s.newSOAP(&soapTransport{base: base, pass: &fresh, learn: true})
 	_, err = methods.Login(ctx, c, &types.Login{
 		This:     *s.vim.ServiceContent.SessionManager,
 		UserName: s.end.user,
@@ -128,15 +128,15 @@ func (s *connection) logIn(ctx context.Context) error {
 		return fault.New(fault.Internal, "the login gave no session cookie")
 	}
 	s.pass.set(fresh.get())
-	s.login.accepted()
-	s.judged(nil)
-	s.folder.used(s.cfg.Now())
+	s.login.recordAcceptance()
+	s.reportVerdict(nil)
+	s.folder.recordUse(s.cfg.Now())
 	s.cfg.Log.Info("logged in", "host", s.end.addr, "user", s.end.user)
 	return nil
 }
 
-// secret returns the password, unless the account is close to its lock.
-func (s *connection) secret(ctx context.Context) (Secret, error) {
+// readSecret returns the password, unless the account is close to its lock.
+func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	s.login.mu.Lock()
 	var err error
 	if s.cfg.Admit == nil {
@@ -156,21 +156,21 @@ func (s *connection) secret(ctx context.Context) (Secret, error) {
 	return secret, nil
 }
 
-func (l *login) accepted() {
+func (l *login) recordAcceptance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lockout.clear()
 }
 
-// refused counts a wrong password and forgets it.
-func (l *login) refused(now time.Time) {
+// recordRefusal counts a wrong password and forgets it.
+func (l *login) recordRefusal(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lockout.fail(now)
+	l.lockout.addFailure(now)
 	l.secret, l.known = "", false
 }
 
-func (s *connection) judged(err error) {
+func (s *connection) reportVerdict(err error) {
 	if s.cfg.Judged != nil {
 		s.cfg.Judged(err)
 	}
@@ -180,8 +180,8 @@ func (s *connection) loginError(err error) error {
 	if !isInvalidLogin(err) && !isStatus(err, 401) {
 		return err
 	}
-	s.login.refused(s.cfg.Now())
-	s.judged(err)
+	s.login.recordRefusal(s.cfg.Now())
+	s.reportVerdict(err)
 	hint := "check user and password; " + lockoutHint
 	if s.about.VCenter {
 		hint = "check user and password, and that the user has its SSO domain (administrator@vsphere.local); " + lockoutHint
@@ -218,5 +218,5 @@ func (l *lockout) check(now time.Time) error {
 		WithHint("wait %v or start again with the right password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
 }
 
-func (l *lockout) fail(now time.Time) { l.failures = append(l.failures, now) }
-func (l *lockout) clear()             { l.failures = nil }
+func (l *lockout) addFailure(now time.Time) { l.failures = append(l.failures, now) }
+func (l *lockout) clear()                   { l.failures = nil }

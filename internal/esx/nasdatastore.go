@@ -49,22 +49,22 @@ func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n N
 // faults a host answers with then is not documented.
 func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
 		return err
 	}
 	_, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil {
 		return err
 	}
-	if info != nil && n.is(info) {
+	if info != nil && n.isMountedAs(info) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, duplicate).
 		WithHint("remove it there, or choose another name")
 }
 
-// is reports whether a datastore is n, whatever its name.
-func (n NAS) is(info *types.NasDatastoreInfo) bool {
+// isMountedAs reports whether a datastore is n, whatever its name.
+func (n NAS) isMountedAs(info *types.NasDatastoreInfo) bool {
 	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
 
@@ -94,14 +94,14 @@ func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n
 
 func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
 	ds, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil || info == nil {
 		return err
 	}
-	if !n.is(info) {
+	if !n.isMountedAs(info) {
 		s.cfg.Log.Info("a datastore of that name is another", "host", host, "datastore", n.Name)
 		return nil
 	}
@@ -120,7 +120,7 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
-		if err := s.properties(ctx, ref, &ds, "name", "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &ds, "name", "info"); err != nil {
 			return ref, nil, err
 		}
 		if info, nas := ds.Info.(*types.NasDatastoreInfo); nas && unescapeName(ds.Name) == name {
@@ -132,16 +132,16 @@ func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObje
 
 // Mounts lists the NFS exports that a host has mounted, sorted by the datastore's name.
 func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
-	list, err := s.mounts(ctx, host)
+	list, err := s.readMounts(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("list NFS mounts of host %s: %w", host, classify(err))
 	}
 	return list, nil
 }
 
-func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
+func (s *hostController) readMounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
 		return nil, err
 	}
 	if len(h.Datastore) == 0 {
@@ -151,7 +151,7 @@ func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list
 	for _, ref := range h.Datastore {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
 	}
-	t, err := s.read(ctx, spec)
+	t, err := s.readTree(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list
 
 func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
 	}
 	if h.ConfigManager.DatastoreSystem == nil {
@@ -196,7 +196,7 @@ func nasError(f types.BaseMethodFault, err error) error {
 // session talks to first if it is the host's.
 func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network"); err != nil {
 		return nil, fmt.Errorf("list addresses of host %s: %w", host, classify(err))
 	}
 	var list []netip.Addr

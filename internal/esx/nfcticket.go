@@ -38,6 +38,7 @@ type (
 	vmFilesResponse struct {
 		Returnval types.HostServiceTicket `xml:"returnval"`
 	}
+	// vmFilesBody test
 	vmFilesBody struct {
 		Req    *vmFilesRequest  `xml:"urn:vim25 NfcGetVmFiles,omitempty"`
 		Res    *vmFilesResponse `xml:"NfcGetVmFilesResponse,omitempty"`
@@ -66,7 +67,7 @@ func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types
 	if err != nil {
 		return types.HostServiceTicket{}, err
 	}
-	req := vmFilesBody{Req: &vmFilesRequest{This: service, VM: reference("VirtualMachine", vm)}}
+	req := vmFilesBody{Req: &vmFilesRequest{This: service, VM: moRef("VirtualMachine", vm)}}
 	var res vmFilesBody
 	if err := s.RoundTrip(ctx, &req, &res); err != nil {
 		return types.HostServiceTicket{}, err
@@ -80,7 +81,7 @@ func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types
 // nfcService asks for the service's reference, which differs between ESXi (ha-nfc-service)
 // and vCenter (nfcService).
 func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
-	req := internalContentBody{Req: &internalContentRequest{This: reference("ServiceInstance", "ServiceInstance")}}
+	req := internalContentBody{Req: &internalContentRequest{This: moRef("ServiceInstance", "ServiceInstance")}}
 	var res internalContentBody
 	if err := s.RoundTrip(ctx, &req, &res); err != nil {
 		return types.ManagedObjectReference{}, err
@@ -88,7 +89,7 @@ func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectRef
 	if res.Res == nil || res.Res.Returnval.NFC == nil {
 		return types.ManagedObjectReference{}, noNFC()
 	}
-	return reference("NfcService", inventory.MoRef(res.Res.Returnval.NFC.Value)), nil
+	return moRef("NfcService", inventory.MoRef(res.Res.Returnval.NFC.Value)), nil
 }
 
 func noNFC() error {
@@ -98,7 +99,7 @@ func noNFC() error {
 // HostVersion returns the product version of an ESXi host, such as 8.0.3.
 func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.product"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.product"); err != nil {
 		return "", fmt.Errorf("read version of host %s: %w", host, classify(err))
 	}
 	if h.Config == nil {
@@ -111,7 +112,7 @@ func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) 
 // tagged for backup traffic (vSphereBackupNFC, 7.0 and later).
 func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
 		return nil, fmt.Errorf("list VMkernel interfaces of host %s: %w", host, classify(err))
 	}
 	if h.Config == nil {

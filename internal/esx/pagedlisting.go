@@ -16,19 +16,19 @@ const rollPage = 500
 // eachPage reads properties of all objects of a type, and tells of a page while the next one is on
 // its way.
 func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
-	view, err := s.view(ctx, kind)
+	view, err := s.createView(ctx, kind)
 	if err != nil {
 		return err
 	}
 	defer s.destroyView(ctx, view)
 	spec := viewSpec(view, map[string][]string{kind: props}, []string{kind})
-	return ahead(ctx, tell, func(ctx context.Context, send func([]types.ObjectContent) error) error {
+	return readAhead(ctx, tell, func(ctx context.Context, send func([]types.ObjectContent) error) error {
 		return s.readPages(ctx, spec, send)
 	})
 }
 
-// ahead tells of a page while the next one is read.
-func ahead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
+// readAhead tells of a page while the next one is read.
+func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
 	pages := make(chan []types.ObjectContent) // closed by whoever reads
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -71,15 +71,15 @@ func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilt
 		}
 		next, err := methods.ContinueRetrievePropertiesEx(ctx, s, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
 		if err != nil {
-			return brokenOff(err)
+			return pageError(err)
 		}
 		page = next.Returnval
 	}
 }
 
-// brokenOff is why there is no next page. That of a session that ended is not known to the next
+// pageError is why there is no next page. That of a session that ended is not known to the next
 // one: whoever asks for the list again gets all of it.
-func brokenOff(err error) error {
+func pageError(err error) error {
 	switch vimFault(err).(type) {
 	case types.BaseInvalidArgument, *types.InvalidPropertyFault, *types.InvalidProperty:
 		return fault.New(fault.Transient, "the server forgot the rest of its answer: %w", err).WithHint("try again")

@@ -31,7 +31,7 @@ type Switch interface {
 }
 
 const (
-	guestWait = 5 * time.Minute
+	guestWait = 5 * time.Minute // default time for a guest to shut down
 	taskWait  = 5 * time.Minute
 	pollFirst = 100 * time.Millisecond // most tasks are done at once, and some are part of an outage
 	pollEvery = 2 * time.Second        // later
@@ -48,7 +48,7 @@ func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o Powe
 }
 
 func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
-	vm := reference("VirtualMachine", ref)
+	vm := moRef("VirtualMachine", ref)
 	now, err := s.powerState(ctx, vm)
 	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOff {
 		return err
@@ -67,12 +67,12 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 		}
 	}
 	if !o.Force {
-		return stillOn(now, asked, o.Wait)
+		return stillOnError(now, asked, o.Wait)
 	}
 	return s.cutPower(ctx, vm, o.By)
 }
 
-func stillOn(now vmState, asked bool, wait time.Duration) error {
+func stillOnError(now vmState, asked bool, wait time.Duration) error {
 	switch {
 	case now.power == types.VirtualMachinePowerStateSuspended:
 		return fault.New(fault.Conflict, "it is suspended").WithHint("resume it and shut the guest down, or use --force and lose its memory")
@@ -131,7 +131,7 @@ func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Sw
 }
 
 func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
-	vm := reference("VirtualMachine", ref)
+	vm := moRef("VirtualMachine", ref)
 	isOn := func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
 		return now.power == types.VirtualMachinePowerStatePoweredOn, err
@@ -141,7 +141,7 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 	}
 	s.cfg.Log.Info("power on", "vm", vm.Value)
 	refused := by.Start(ctx, ref)
-	on, err := s.poll(ctx, waitAfter(refused), isOn)
+	on, err := s.pollUntil(ctx, waitAfter(refused), isOn)
 	switch {
 	case on:
 		return nil
@@ -161,7 +161,7 @@ type vmState struct {
 
 func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
+	if err := s.readProperties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
 		return vmState{}, err
 	}
 	tools := v.Guest != nil && v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
@@ -169,16 +169,16 @@ func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectRef
 }
 
 func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
-	return s.poll(ctx, wait, func() (bool, error) {
+	return s.pollUntil(ctx, wait, func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
 		return now.power == types.VirtualMachinePowerStatePoweredOff, err
 	})
 }
 
 func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
-	done, err := s.poll(ctx, wait, func() (bool, error) {
+	done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 		var task mo.Task
-		if err := s.properties(ctx, ref, &task, "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &task, "info"); err != nil {
 			return false, err
 		}
 		return taskDone(task.Info)
@@ -197,13 +197,13 @@ func taskDone(info types.TaskInfo) (bool, error) {
 		if info.Error == nil || info.Error.Fault == nil {
 			return false, errors.New("the task ended with an error it does not name")
 		}
-		return false, fmt.Errorf("%s: %w", toldOf(info.Error), soap.WrapVimFault(info.Error.Fault))
+		return false, fmt.Errorf("%s: %w", taskErrorText(info.Error), soap.WrapVimFault(info.Error.Fault))
 	}
 	return false, nil
 }
 
-// toldOf is what a host says of a task's error. Why a change of a VM failed may be in the fault alone.
-func toldOf(e *types.LocalizedMethodFault) string {
+// taskErrorText is what a host says of a task's error. Why a change of a VM failed may be in the fault alone.
+func taskErrorText(e *types.LocalizedMethodFault) string {
 	f, is := e.Fault.(*types.GenericVmConfigFault)
 	if is && f.Reason != "" && !strings.Contains(e.LocalizedMessage, f.Reason) {
 		return f.Reason
@@ -211,9 +211,9 @@ func toldOf(e *types.LocalizedMethodFault) string {
 	return e.LocalizedMessage
 }
 
-// poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
+// pollUntil calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
 // is renewed in between, which a property filter would not.
-func (s *connection) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
+func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
 		if ok, err := done(); ok || err != nil {
@@ -230,22 +230,22 @@ func (s *connection) poll(ctx context.Context, wait time.Duration, done func() (
 	}
 }
 
-// properties reads some properties of one object into dst. A server may answer who is not
+// readProperties reads some properties of one object into dst. A server may answer who is not
 // logged in, and name "not authenticated" as what each property lacks: RoundTrip cannot see
 // that the session ended.
-func (s *connection) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
+func (s *connection) readProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
 	seen := s.pass.get()
-	err := s.retrieve(ctx, ref, dst, paths)
-	if !lapsed(err) {
+	err := s.retrieveProperties(ctx, ref, dst, paths)
+	if !isSessionEnded(err) {
 		return err
 	}
-	if err := s.renew(ctx, seen); err != nil {
+	if err := s.renewSession(ctx, seen); err != nil {
 		return err
 	}
-	return s.retrieve(ctx, ref, dst, paths)
+	return s.retrieveProperties(ctx, ref, dst, paths)
 }
 
-func (s *connection) retrieve(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
+func (s *connection) retrieveProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: s.vim.ServiceContent.PropertyCollector,
 		SpecSet: []types.PropertyFilterSpec{{

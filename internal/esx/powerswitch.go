@@ -14,7 +14,7 @@ type apiSwitch struct{ s *vmController }
 
 // ShutDown is part of Switch. Where tools just went, or the VM did, the state tells.
 func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
-	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: reference("VirtualMachine", vm)})
+	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: moRef("VirtualMachine", vm)})
 	switch vimFault(err).(type) {
 	case *types.ToolsUnavailable, *types.InvalidPowerState:
 		return nil
@@ -24,7 +24,7 @@ func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
 
 // CutPower is part of Switch.
 func (a apiSwitch) CutPower(ctx context.Context, vm inventory.MoRef) error {
-	res, err := methods.PowerOffVM_Task(ctx, a.s, &types.PowerOffVM_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.PowerOffVM_Task(ctx, a.s, &types.PowerOffVM_Task{This: moRef("VirtualMachine", vm)})
 	if err == nil {
 		err = a.s.waitTask(ctx, res.Returnval, taskWait)
 	}
@@ -36,7 +36,7 @@ func (a apiSwitch) CutPower(ctx context.Context, vm inventory.MoRef) error {
 
 // Start is part of Switch.
 func (a apiSwitch) Start(ctx context.Context, vm inventory.MoRef) error {
-	res, err := methods.PowerOnVM_Task(ctx, a.s, &types.PowerOnVM_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.PowerOnVM_Task(ctx, a.s, &types.PowerOnVM_Task{This: moRef("VirtualMachine", vm)})
 	if err != nil {
 		return err
 	}

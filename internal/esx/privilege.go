@@ -38,7 +38,7 @@ func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []
 func (s *hostController) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
 	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}
 	for _, ref := range on {
-		req.Entity = append(req.Entity, reference(string(kind), ref))
+		req.Entity = append(req.Entity, moRef(string(kind), ref))
 	}
 	res, err := methods.HasPrivilegeOnEntities(ctx, s, req)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *hostController) addLacking(ctx context.Context, session string, kind in
 // sessionKey is what the server calls this session; its cookie is another word.
 func (s *hostController) sessionKey(ctx context.Context) (string, error) {
 	var m mo.SessionManager
-	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
+	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
 		return "", err
 	}
 	if m.CurrentSession == nil {

@@ -13,7 +13,7 @@ import (
 // ReadFile reads a small datastore file, such as a descriptor. A file of more than
 // limit bytes is refused with fault.Unsupported: it is not what it was taken for.
 func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
-	at := place{datacenter, p.Datastore}
+	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
 	data, err := s.readFile(ctx, at, p.File, twice, limit)
 	if !twice && s.maybeTwice(at, err) {
@@ -29,18 +29,18 @@ func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventor
 }
 
 // maybeTwice reports whether a refusal may come from a vCenter that decodes names twice.
-func (s *fileReader) maybeTwice(at place, err error) bool {
-	encodes := percent(at.datacenter) != at.datacenter || percent(at.datastore) != at.datastore
+func (s *fileReader) maybeTwice(at datastoreKey, err error) bool {
+	encodes := percentEncode(at.datacenter) != at.datacenter || percentEncode(at.datastore) != at.datastore
 	return s.about.VCenter && encodes &&
 		(isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusInternalServerError))
 }
 
-func (s *fileReader) readFile(ctx context.Context, at place, file string, twice bool, limit int64) ([]byte, error) {
+func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string, twice bool, limit int64) ([]byte, error) {
 	uri, err := folderURI(at, file, twice)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.request(ctx, http.MethodGet, uri)
+	res, err := s.sendRequest(ctx, http.MethodGet, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +51,13 @@ func (s *fileReader) readFile(ctx context.Context, at place, file string, twice 
 	return readAtMost(res, limit)
 }
 
-// request asks for uri, a second time if the cookie was refused.
-func (s *fileReader) request(ctx context.Context, method, uri string) (*http.Response, error) {
+// sendRequest asks for uri, a second time if the cookie was refused.
+func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.requestWith(ctx, method, uri, cookie)
+	res, err := s.sendWithCookie(ctx, method, uri, cookie)
 	if err != nil || res.StatusCode != http.StatusUnauthorized {
 		return res, err
 	}
@@ -65,10 +65,10 @@ func (s *fileReader) request(ctx context.Context, method, uri string) (*http.Res
 	if cookie, err = s.Cookie(ctx, cookie); err != nil {
 		return nil, err
 	}
-	return s.requestWith(ctx, method, uri, cookie)
+	return s.sendWithCookie(ctx, method, uri, cookie)
 }
 
-func (s *fileReader) requestWith(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
+func (s *fileReader) sendWithCookie(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.end.addr+uri, nil)
 	if err != nil {
 		return nil, err

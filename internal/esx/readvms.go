@@ -19,34 +19,34 @@ const vmPage = 100
 // not wait for the last. Those that are gone are left out. That a name is there twice is not
 // warned about.
 func (s *inventoryReader) EachVM(ctx context.Context, refs []inventory.MoRef, tell func([]inventory.VM) error) error {
-	t, err := s.collect(ctx, s.surroundings()...)
+	t, err := s.readAll(ctx, s.relatedKinds()...)
 	if err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	for page := range slices.Chunk(refs, vmPage) {
-		vms, err := s.page(ctx, page)
+		vms, err := s.readPage(ctx, page)
 		if err != nil {
 			return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 		}
 		t.vms = vms.vms
-		if err := s.tellAdorned(ctx, t, tell); err != nil {
+		if err := s.sendWithTags(ctx, t, tell); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *inventoryReader) tellAdorned(ctx context.Context, t *tree, tell func([]inventory.VM) error) error {
-	vms := t.described(nil)
-	if err := s.adorn(ctx, t, vms); err != nil {
+func (s *inventoryReader) sendWithTags(ctx context.Context, t *tree, tell func([]inventory.VM) error) error {
+	vms := t.describeVMs(nil)
+	if err := s.addTagsAndAttributes(ctx, t, vms); err != nil {
 		return err
 	}
 	return tell(vms)
 }
 
-// page reads some VMs. One that is gone spoils the answer for all: they are asked for one by
+// readPage reads some VMs. One that is gone spoils the answer for all: they are asked for one by
 // one then.
-func (s *inventoryReader) page(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
+func (s *inventoryReader) readPage(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
 	t, err := s.readVMs(ctx, nil, refs...)
 	if len(refs) == 1 && fault.Is(err, fault.NotFound) {
 		return newTree(s.vim.ServiceContent.RootFolder), nil
@@ -56,7 +56,7 @@ func (s *inventoryReader) page(ctx context.Context, refs []inventory.MoRef) (*tr
 	}
 	all := newTree(s.vim.ServiceContent.RootFolder)
 	for _, ref := range refs {
-		one, err := s.page(ctx, []inventory.MoRef{ref})
+		one, err := s.readPage(ctx, []inventory.MoRef{ref})
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (s *inventoryReader) VMByRef(ctx context.Context, ref inventory.MoRef) (*in
 	if err != nil {
 		return nil, err
 	}
-	return &vms[0], s.adorn(ctx, t, vms)
+	return &vms[0], s.addTagsAndAttributes(ctx, t, vms)
 }
 
 // BareVM is VMByRef without what people put on the VM in a vCenter, in one call: for those who know
@@ -87,7 +87,7 @@ func (s *inventoryReader) BareVM(ctx context.Context, ref inventory.MoRef) (*inv
 
 // byRef reads one VM, which is there if there is no error.
 func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
-	t, err := s.readVMs(ctx, around, ref)
+	t, err := s.readVMs(ctx, vmTraversal, ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, nil, fmt.Errorf("read VM %s of %s: %w", ref, s.end.addr, err)
 	}
@@ -95,7 +95,7 @@ func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree
 		return nil, nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
 			WithHint("it was removed, or registered anew under another one: decamp ls")
 	}
-	return t, t.described(nil), nil
+	return t, t.describeVMs(nil), nil
 }
 
 // readVMs reads VMs, and what a path leads to from them. If one is gone it is fault.NotFound.
@@ -105,24 +105,24 @@ func (s *inventoryReader) readVMs(ctx context.Context, path []types.BaseSelectio
 		vm := types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: vm, SelectSet: path})
 	}
-	for _, kind := range append([]string{"VirtualMachine"}, s.surroundings()...) {
+	for _, kind := range append([]string{"VirtualMachine"}, s.relatedKinds()...) {
 		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: kind, PathSet: wanted[kind]})
 	}
 	seen := s.pass.get()
-	t, err := s.read(ctx, spec)
-	if !lapsed(err) { // some servers tell it in the answer, where RoundTrip does not see it
+	t, err := s.readTree(ctx, spec)
+	if !isSessionEnded(err) { // some servers tell it in the answer, where RoundTrip does not see it
 		return t, err
 	}
-	if err := s.renew(ctx, seen); err != nil {
+	if err := s.renewSession(ctx, seen); err != nil {
 		return nil, err
 	}
-	return s.read(ctx, spec)
+	return s.readTree(ctx, spec)
 }
 
 // around leads from a VM to its surroundings, and from each of those up to the root.
-var around = []types.BaseSelectionSpec{
-	step("VirtualMachine", "runtime.host"), step("VirtualMachine", "datastore"), step("VirtualMachine", "network"),
-	step("VirtualMachine", "parent"), step("VirtualMachine", "parentVApp"),
+var vmTraversal = []types.BaseSelectionSpec{
+	traversal("VirtualMachine", "runtime.host"), traversal("VirtualMachine", "datastore"), traversal("VirtualMachine", "network"),
+	traversal("VirtualMachine", "parent"), traversal("VirtualMachine", "parentVApp"),
 	&types.TraversalSpec{
 		SelectionSpec: types.SelectionSpec{Name: "up"}, Type: "ManagedEntity", Path: "parent",
 		SelectSet: []types.BaseSelectionSpec{&types.SelectionSpec{Name: "up"}, &types.SelectionSpec{Name: "out"}},
@@ -133,7 +133,7 @@ var around = []types.BaseSelectionSpec{
 	},
 }
 
-func step(kind, path string) *types.TraversalSpec {
+func traversal(kind, path string) *types.TraversalSpec {
 	return &types.TraversalSpec{Type: kind, Path: path, SelectSet: []types.BaseSelectionSpec{
 		&types.SelectionSpec{Name: "up"}, &types.SelectionSpec{Name: "out"},
 	}}

@@ -15,23 +15,23 @@ import (
 // net/http does so for some requests in some cases; API calls are POST and not among
 // them. Whatever passes here may reach the server twice: reading does no harm, and
 // neither does a second request to power off. Logins do not pass here.
-type redial struct{ base *http.Transport }
+type redialTransport struct{ base *http.Transport }
 
-func (d redial) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := takeBody(req)
 	if err != nil {
 		return nil, err
 	}
 	res, err := d.base.RoundTrip(withBody(req, body))
-	if err == nil || req.Context().Err() != nil || !died(err) {
+	if err == nil || req.Context().Err() != nil || !isLostConnection(err) {
 		return res, err
 	}
 	d.base.CloseIdleConnections()
 	return d.base.RoundTrip(withBody(req, body))
 }
 
-// died reports whether err is that of a connection that was made and then lost.
-func died(err error) bool {
+// isLostConnection reports whether err is that of a connection that was made and then lost.
+func isLostConnection(err error) bool {
 	var known *fault.Error // a certificate that is not the pinned one
 	var op *net.OpError
 	var network net.Error

@@ -43,18 +43,18 @@ var rollPlaces = map[string][]string{
 // source, while the next page is on its way. Of thousands it takes a tenth of the time that VMs
 // does.
 func (s *inventoryReader) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
-	if err := s.roll(ctx, facts, tell); err != nil {
+	if err := s.readRoll(ctx, facts, tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-func (s *inventoryReader) roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) readRoll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
 		return err
 	}
-	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.telling(tell))
+	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.convertLeaves(tell))
 }
 
 // RollOf is Roll of some VMs, in pages in the order of refs. Those that are gone are left out.
@@ -70,9 +70,9 @@ func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, pr
 	if err != nil {
 		return err
 	}
-	return ahead(ctx, t.telling(tell), func(ctx context.Context, send func([]types.ObjectContent) error) error {
+	return readAhead(ctx, t.convertLeaves(tell), func(ctx context.Context, send func([]types.ObjectContent) error) error {
 		for page := range slices.Chunk(refs, rollPage) {
-			objects, err := s.leaves(ctx, page, props)
+			objects, err := s.readLeaves(ctx, page, props)
 			if err == nil {
 				err = send(objects)
 			}
@@ -84,9 +84,9 @@ func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, pr
 	})
 }
 
-// leaves reads properties of some VMs. One that is gone spoils the answer for all: they are asked
+// readLeaves reads properties of some VMs. One that is gone spoils the answer for all: they are asked
 // for in halves then.
-func (s *inventoryReader) leaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
+func (s *inventoryReader) readLeaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: props}}}
 	for _, ref := range refs {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}})
@@ -101,11 +101,11 @@ func (s *inventoryReader) leaves(ctx context.Context, refs []inventory.MoRef, pr
 		return nil, nil
 	}
 	half := len(refs) / 2
-	first, err := s.leaves(ctx, refs[:half], props)
+	first, err := s.readLeaves(ctx, refs[:half], props)
 	if err != nil {
 		return nil, err
 	}
-	second, err := s.leaves(ctx, refs[half:], props)
+	second, err := s.readLeaves(ctx, refs[half:], props)
 	return append(first, second...), err
 }
 
@@ -115,7 +115,7 @@ func (s *inventoryReader) rollTree(ctx context.Context) (*tree, error) {
 	if s.about.VCenter {
 		kinds = append(kinds, "ClusterComputeResource")
 	}
-	return s.collectOnly(ctx, rollPlaces, kinds...)
+	return s.readAllProperties(ctx, rollPlaces, kinds...)
 }
 
 func rollPropsWith(facts []inventory.Fact) []string {
@@ -126,9 +126,9 @@ func rollPropsWith(facts []inventory.Fact) []string {
 	return props
 }
 
-// rolled makes a VM of the leaves that were asked for. Those that are not there stay zero: a VM
+// toRollVM makes a VM of the leaves that were asked for. Those that are not there stay zero: a VM
 // whose host is away has no configuration.
-func (t *tree) rolled(o types.ObjectContent) inventory.VM {
+func (t *tree) toRollVM(o types.ObjectContent) inventory.VM {
 	vm := inventory.VM{Ref: inventory.MoRef(o.Obj.Value)}
 	var parent *types.ManagedObjectReference
 	for _, p := range o.PropSet {
@@ -151,7 +151,7 @@ func (t *tree) rollHost(vm *inventory.VM, host *types.ManagedObjectReference) {
 		return
 	}
 	h := t.hosts[*host]
-	vm.Host, vm.HostName, vm.Cluster = inventory.MoRef(host.Value), unescapeName(h.Name), t.cluster(h)
+	vm.Host, vm.HostName, vm.Cluster = inventory.MoRef(host.Value), unescapeName(h.Name), t.clusterOf(h)
 }
 
 // setFact puts the value of a property where it belongs, as a description of the VM does.
@@ -167,7 +167,7 @@ func setFact(vm *inventory.VM, property string, val any) {
 	case int64:
 		setNumber(vm, property, v)
 	case types.VirtualMachinePowerState:
-		vm.Power = power(v)
+		vm.Power = toPower(v)
 	}
 }
 
@@ -186,7 +186,7 @@ func setText(vm *inventory.VM, property, v string) {
 	case "config.guestFullName":
 		vm.GuestName = v
 	case "config.firmware":
-		vm.Firmware = firmware(v)
+		vm.Firmware = toFirmware(v)
 	case "guest.toolsRunningStatus":
 		vm.ToolsRunning = v == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	}

@@ -44,7 +44,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 		return "", fault.New(fault.Conflict, "the VM has a snapshot of that name").WithHint("remove it: it is of an earlier moment")
 	}
 	res, err := methods.CreateSnapshot_Task(ctx, s, &types.CreateSnapshot_Task{
-		This: reference("VirtualMachine", vm), Name: o.Name, Description: o.Description, Quiesce: o.Quiesce,
+		This: moRef("VirtualMachine", vm), Name: o.Name, Description: o.Description, Quiesce: o.Quiesce,
 	})
 	if err == nil {
 		err = s.followTask(ctx, res.Returnval, nil)
@@ -98,13 +98,13 @@ type SnapshotEntry struct {
 
 func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return SnapshotEntry{}, false, err
 	}
 	if v.Snapshot == nil {
 		return SnapshotEntry{}, false, nil
 	}
-	switch found := called(v.Snapshot.RootSnapshotList, name); len(found) {
+	switch found := snapshotsNamed(v.Snapshot.RootSnapshotList, name); len(found) {
 	case 0:
 		return SnapshotEntry{}, false, nil
 	case 1:
@@ -114,13 +114,13 @@ func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, n
 	}
 }
 
-// called lists the snapshots of a tree that have the name.
-func called(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
+// snapshotsNamed lists the snapshots of a tree that have the name.
+func snapshotsNamed(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
 	for _, node := range tree {
 		if unescapeName(node.Name) == name {
 			found = append(found, SnapshotEntry{inventory.MoRef(node.Snapshot.Value), node.Id, len(node.ChildSnapshotList)})
 		}
-		found = append(found, called(node.ChildSnapshotList, name)...)
+		found = append(found, snapshotsNamed(node.ChildSnapshotList, name)...)
 	}
 	return found
 }
@@ -152,7 +152,7 @@ func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventor
 func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
 	consolidate := true
 	res, err := methods.RemoveSnapshot_Task(ctx, s, &types.RemoveSnapshot_Task{
-		This: reference("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
+		This: moRef("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
 	})
 	if err == nil {
 		// A merge must not be canceled half way: ctx ends the waiting, not the task.
@@ -161,28 +161,28 @@ func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventor
 	if _, gone := vimFault(err).(*types.ManagedObjectNotFound); err != nil && !gone {
 		return err
 	}
-	return s.consolidate(ctx, vm, progress)
+	return s.consolidateDisks(ctx, vm, progress)
 }
 
 // Consolidate merges deltas that no snapshot of a VM has any more, and waits. There may be
 // none.
 func (s *vmController) Consolidate(ctx context.Context, vm inventory.MoRef) error {
-	if err := s.consolidate(ctx, vm, nil); err != nil {
+	if err := s.consolidateDisks(ctx, vm, nil); err != nil {
 		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
 	}
 	return nil
 }
 
-// consolidate merges deltas that no snapshot has any more.
-func (s *vmController) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
+// consolidateDisks merges deltas that no snapshot has any more.
+func (s *vmController) consolidateDisks(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
 		return err
 	}
 	if !v.Runtime.ConsolidationNeeded {
 		return nil
 	}
-	res, err := methods.ConsolidateVMDisks_Task(ctx, s, &types.ConsolidateVMDisks_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.ConsolidateVMDisks_Task(ctx, s, &types.ConsolidateVMDisks_Task{This: moRef("VirtualMachine", vm)})
 	if err == nil {
 		err = s.awaitTask(ctx, res.Returnval, progress)
 	}
@@ -210,7 +210,7 @@ func (s *vmController) snapshotDisk(ctx context.Context, snapshot inventory.MoRe
 	if err != nil {
 		return inventory.Path{}, err
 	}
-	return inventory.ParsePath(layers(d.Backing)[0].file.FileName)
+	return inventory.ParsePath(layersOf(d.Backing)[0].file.FileName)
 }
 
 // FrozenDisk returns a disk as it was at a snapshot, its chain included; Path is what
@@ -221,7 +221,7 @@ func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef,
 	if err != nil {
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
 	}
-	frozen := (&tree{}).disk(d, nil)
+	frozen := (&tree{}).toDisk(d, nil)
 	at := inventory.VM{Disks: []inventory.Disk{frozen}}
 	if problems := at.RemoveInvalid(); len(problems) > 0 {
 		return nil, fault.New(fault.Corrupt, "disk %d at snapshot %s: %s", key, snapshot, strings.Join(problems, "; ")).
@@ -233,7 +233,7 @@ func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef,
 // diskAt finds a disk of a snapshot. It has a file.
 func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
 	var at mo.VirtualMachineSnapshot
-	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, err
 	}
 	for _, d := range at.Config.Hardware.Device {
@@ -241,7 +241,7 @@ func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key
 		if !ok || disk.Key != key {
 			continue
 		}
-		chain := layers(disk.Backing)
+		chain := layersOf(disk.Backing)
 		if len(chain) == 0 || isIndependent(chain[0].mode) {
 			break // it is in the configuration that was kept, and goes on being written to
 		}
@@ -259,9 +259,9 @@ const mergeWait = 365 * 24 * time.Hour
 
 // awaitTask waits for the end of a task that goes on if ctx ends.
 func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
-	_, err := s.poll(ctx, mergeWait, func() (bool, error) {
+	_, err := s.pollUntil(ctx, mergeWait, func() (bool, error) {
 		var task mo.Task
-		if err := s.properties(ctx, ref, &task, "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &task, "info"); err != nil {
 			return false, err
 		}
 		if progress != nil && task.Info.State == types.TaskInfoStateRunning {
@@ -275,7 +275,7 @@ func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectRef
 // SnapshotNames returns the names of all snapshots of a VM.
 func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return nil, fmt.Errorf("list snapshots of VM %s: %w", vm, classify(err))
 	}
 	if v.Snapshot == nil {
@@ -306,14 +306,14 @@ func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, na
 
 func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (entry SnapshotEntry, is bool, err error) {
 	for {
-		done, err := s.poll(ctx, wait, func() (bool, error) {
+		done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 			entry, is, err = s.lookUpSnapshot(ctx, vm, name)
 			return is == there, err
 		})
 		if done || err != nil || wait == 0 {
 			return entry, is, err
 		}
-		works, err := s.works(ctx, vm)
+		works, err := s.hasRunningTask(ctx, vm)
 		if err != nil {
 			return entry, is, err
 		}
@@ -323,15 +323,15 @@ func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, na
 	}
 }
 
-// works reports whether the host has a task of the VM under way.
-func (s *vmController) works(ctx context.Context, vm inventory.MoRef) (bool, error) {
+// hasRunningTask reports whether the host has a task of the VM under way.
+func (s *vmController) hasRunningTask(ctx context.Context, vm inventory.MoRef) (bool, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "recentTask"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "recentTask"); err != nil {
 		return false, err
 	}
 	for _, ref := range v.RecentTask {
 		var task mo.Task
-		err := s.properties(ctx, ref, &task, "info")
+		err := s.readProperties(ctx, ref, &task, "info")
 		if _, gone := vimFault(err).(*types.ManagedObjectNotFound); gone {
 			continue
 		}

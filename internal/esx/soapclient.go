@@ -34,13 +34,13 @@ func (p *pass) set(value string) {
 // not SOAP answers into errors that can be told apart. A cookie jar would do it, but it
 // parses and quotes values anew, and would take the cookie of an anonymous session that
 // a server hands out along with "not authenticated".
-type door struct {
+type soapTransport struct {
 	base  http.RoundTripper
 	pass  *pass
 	learn bool // take the pass from the answer: for a login
 }
 
-func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *soapTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	if value := d.pass.get(); value != "" {
 		req.Header.Set("Cookie", value)
@@ -80,8 +80,8 @@ func sessionCookie(h http.Header) string {
 }
 
 // newSOAP returns an API client that goes through d.
-func (s *connection) newSOAP(d *door) *soap.Client {
-	c := soap.NewClient(s.end.sdk(), true)
+func (s *connection) newSOAP(d *soapTransport) *soap.Client {
+	c := soap.NewClient(s.end.sdkURL(), true)
 	c.Client.Transport = d // pinned; soap's own transport is not used
 	c.Client.Jar = nil
 	c.Namespace = "urn:" + vim25.Namespace

@@ -42,7 +42,7 @@ func (s *hostController) sshRuns(ctx context.Context, host inventory.MoRef) (boo
 		return false, err
 	}
 	var system mo.HostServiceSystem
-	if err := s.properties(ctx, ref, &system, "serviceInfo.service"); err != nil {
+	if err := s.readProperties(ctx, ref, &system, "serviceInfo.service"); err != nil {
 		return false, err
 	}
 	for _, service := range system.ServiceInfo.Service {
@@ -55,7 +55,7 @@ func (s *hostController) sshRuns(ctx context.Context, host inventory.MoRef) (boo
 
 func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.serviceSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.serviceSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
 	}
 	if h.ConfigManager.ServiceSystem == nil {
@@ -122,7 +122,7 @@ func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	if s.about.VCenter {
 		return nil, fault.New(fault.Unsupported, "a vCenter does not tell its hosts' SSH keys")
 	}
-	res, err := s.request(ctx, http.MethodGet, hostKeyPath)
+	res, err := s.sendRequest(ctx, http.MethodGet, hostKeyPath)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the SSH host key: %w", classify(err))
 	}

@@ -16,16 +16,16 @@ import (
 // VMs lists all VMs with their disks, cards, tags and warnings, sorted by name. Templates,
 // VMs without disks and vSphere's own agents are in it, warned about.
 func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
-	t, err := s.collect(ctx, append([]string{"VirtualMachine"}, s.surroundings()...)...)
+	t, err := s.readAll(ctx, append([]string{"VirtualMachine"}, s.relatedKinds()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
-	vms := t.machines()
-	return vms, s.adorn(ctx, t, vms)
+	vms := t.describeSorted()
+	return vms, s.addTagsAndAttributes(ctx, t, vms)
 }
 
-// surroundings are the types that the description of a VM takes names from.
-func (s *inventoryReader) surroundings() []string {
+// relatedKinds are the types that the description of a VM takes names from.
+func (s *inventoryReader) relatedKinds() []string {
 	kinds := append([]string{"HostSystem", "Datastore"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")
@@ -33,26 +33,26 @@ func (s *inventoryReader) surroundings() []string {
 	return kinds
 }
 
-// machines describes the VMs, each with its warnings.
-func (t *tree) machines() []inventory.VM {
+// describeSorted describes the VMs, each with its warnings.
+func (t *tree) describeSorted() []inventory.VM {
 	names := map[string]int{}
 	for i := range t.vms {
 		names[t.vms[i].Name]++
 	}
-	out := t.described(names)
+	out := t.describeVMs(names)
 	slices.SortFunc(out, func(a, b inventory.VM) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out
 }
 
-// described makes VMs of what the collector gave; names says how many have each, if that is
+// describeVMs makes VMs of what the collector gave; names says how many have each, if that is
 // known.
-func (t *tree) described(names map[string]int) []inventory.VM {
+func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
-		m := t.machine(&t.vms[i])
-		m.twins = names[t.vms[i].Name] - 1
+		m := t.toMachine(&t.vms[i])
+		m.sameName = names[t.vms[i].Name] - 1
 		m.invalid = append(m.RemoveInvalid(), m.invalid...)
-		m.Warnings = m.warnings()
+		m.Warnings = m.findWarnings()
 		out = append(out, m.VM)
 	}
 	return out
@@ -64,19 +64,19 @@ type machine struct {
 	unreadable  string   // why the VM has no configuration; empty: it has
 	invalid     []string // values that the source reports and that were removed; see inventory.VM.RemoveInvalid
 	agent       bool     // vSphere's own (vCLS)
-	twins       int      // other VMs of that name
+	sameName    int      // other VMs of that name
 	media       []string // labels of CD-ROM drives with a medium
 	ports       []string // labels of floppy drives and ports that something is connected to
 	passthrough []string // labels of devices of the host
 	physicalRDM []int32  // keys of disks
 }
 
-func (t *tree) machine(v *mo.VirtualMachine) *machine {
+func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 	m := &machine{VM: inventory.VM{
 		Ref:                 inventory.MoRef(v.Self.Value),
 		Name:                unescapeName(v.Name),
-		Power:               power(v.Runtime.PowerState),
-		Snapshots:           snapshots(v.Snapshot),
+		Power:               toPower(v.Runtime.PowerState),
+		Snapshots:           countSnapshots(v.Snapshot),
 		ConsolidationNeeded: v.Runtime.ConsolidationNeeded,
 	}}
 	parent := v.Parent
@@ -86,22 +86,22 @@ func (t *tree) machine(v *mo.VirtualMachine) *machine {
 	m.Datacenter, m.Folder = t.locate(parent)
 	if h := v.Runtime.Host; h != nil {
 		m.Host, m.HostName = inventory.MoRef(h.Value), unescapeName(t.hosts[*h].Name)
-		m.Cluster = t.cluster(t.hosts[*h])
+		m.Cluster = t.clusterOf(t.hosts[*h])
 	}
 	if v.Guest != nil {
 		m.ToolsRunning = v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	}
-	m.unreadable = unreadable(v)
+	m.unreadable = whyUnreadable(v)
 	if v.Config != nil {
-		m.configure(v.Config)
+		m.setConfig(v.Config)
 		m.NVRAM = nvramOf(v, m.Firmware)
 		t.addDevices(m, v)
 	}
 	return m
 }
 
-// unreadable says why a VM cannot be looked into, or moved, as it is; "" if it can.
-func unreadable(v *mo.VirtualMachine) string {
+// whyUnreadable says why a VM cannot be looked into, or moved, as it is; "" if it can.
+func whyUnreadable(v *mo.VirtualMachine) string {
 	switch {
 	case v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected:
 		return string(v.Runtime.ConnectionState)
@@ -111,8 +111,8 @@ func unreadable(v *mo.VirtualMachine) string {
 	return ""
 }
 
-// configure fills in what the VM's configuration says, but for its devices.
-func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
+// setConfig fills in what the VM's configuration says, but for its devices.
+func (m *machine) setConfig(c *types.VirtualMachineConfigInfo) {
 	m.UUID = strings.ToLower(c.Uuid)
 	m.InstanceUUID = strings.ToLower(c.InstanceUuid)
 	m.Template = c.Template
@@ -125,7 +125,7 @@ func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
 	if n := c.Hardware.NumCoresPerSocket; n != nil && *n > 0 {
 		m.CoresPerSocket = int(*n)
 	}
-	m.Firmware = firmware(c.Firmware)
+	m.Firmware = toFirmware(c.Firmware)
 	if b := c.BootOptions; b != nil {
 		m.SecureBoot = isTrue(b.EfiSecureBootEnabled)
 		m.BootOrder = bootOrder(b.BootOrder)
@@ -163,9 +163,9 @@ func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 // firmwareCSM is EFI firmware that boots like a BIOS.
 const firmwareCSM = "csm"
 
-// firmware returns BIOS if the source reports none. An unknown value is returned unchanged, so that
+// toFirmware returns BIOS if the source reports none. An unknown value is returned unchanged, so that
 // RemoveInvalid reports it.
-func firmware(reported string) inventory.Firmware {
+func toFirmware(reported string) inventory.Firmware {
 	if reported == "" || reported == firmwareCSM {
 		return inventory.BIOS
 	}
@@ -186,7 +186,7 @@ func pathOf(s string) inventory.Path {
 	return p
 }
 
-func power(p types.VirtualMachinePowerState) inventory.Power {
+func toPower(p types.VirtualMachinePowerState) inventory.Power {
 	switch p {
 	case types.VirtualMachinePowerStatePoweredOn:
 		return inventory.PoweredOn
@@ -196,7 +196,7 @@ func power(p types.VirtualMachinePowerState) inventory.Power {
 	return inventory.PoweredOff
 }
 
-func snapshots(info *types.VirtualMachineSnapshotInfo) int {
+func countSnapshots(info *types.VirtualMachineSnapshotInfo) int {
 	if info == nil {
 		return 0
 	}

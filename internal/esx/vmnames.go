@@ -19,9 +19,9 @@ var nameProps = []string{"name", "config.uuid", "config.instanceUuid", "parent",
 // of the time that Roll does. Where a word fits several VMs all have what tells them apart.
 func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, error) {
 	props := namePropsFor(words)
-	x, err := s.names(ctx, props)
-	if err == nil && len(props) < len(nameProps) && slices.ContainsFunc(words, x.several) {
-		x, err = s.names(ctx, nameProps)
+	x, err := s.readNames(ctx, props)
+	if err == nil && len(props) < len(nameProps) && slices.ContainsFunc(words, x.isAmbiguous) {
+		x, err = s.readNames(ctx, nameProps)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -29,16 +29,16 @@ func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, er
 	return x, nil
 }
 
-func (s *inventoryReader) names(ctx context.Context, props []string) (*Index, error) {
+func (s *inventoryReader) readNames(ctx context.Context, props []string) (*Index, error) {
 	t := newTree(s.vim.ServiceContent.RootFolder)
 	if slices.Contains(props, "parent") {
 		var err error
-		if t, err = s.collectOnly(ctx, rollPlaces, places...); err != nil {
+		if t, err = s.readAllProperties(ctx, rollPlaces, places...); err != nil {
 			return nil, err
 		}
 	}
 	var all []inventory.VM
-	err := s.eachPage(ctx, "VirtualMachine", props, t.telling(func(vms []inventory.VM) error {
+	err := s.eachPage(ctx, "VirtualMachine", props, t.convertLeaves(func(vms []inventory.VM) error {
 		all = append(all, vms...)
 		return nil
 	}))
@@ -60,15 +60,15 @@ func namePropsFor(words []string) []string {
 // looksLikeUUID reports whether a word may be a UUID as vSphere writes them, in five groups.
 func looksLikeUUID(word string) bool { return len(word) == 36 && strings.Count(word, "-") == 4 }
 
-// telling makes of a function that is told of VMs one that is told of their leaves.
-func (t *tree) telling(tell func([]inventory.VM) error) func([]types.ObjectContent) error {
+// convertLeaves makes of a function that is told of VMs one that is told of their leaves.
+func (t *tree) convertLeaves(tell func([]inventory.VM) error) func([]types.ObjectContent) error {
 	return func(objects []types.ObjectContent) error {
 		vms := make([]inventory.VM, len(objects))
 		for i, o := range objects {
-			if err := missing(o); err != nil {
+			if err := sessionEnded(o); err != nil {
 				return classify(err)
 			}
-			vms[i] = t.rolled(o)
+			vms[i] = t.toRollVM(o)
 		}
 		return tell(vms)
 	}

@@ -26,19 +26,19 @@ func (s *inventoryReader) Volumes(ctx context.Context, vms []inventory.MoRef) (m
 func (s *inventoryReader) addVolumes(ctx context.Context, vms []inventory.MoRef, all map[inventory.MoRef][]inventory.Volume) error {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"guest.disk"}}}}
 	for _, ref := range vms {
-		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: reference("VirtualMachine", ref)})
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: moRef("VirtualMachine", ref)})
 	}
-	t, err := s.read(ctx, spec)
+	t, err := s.readTree(ctx, spec)
 	if err != nil {
 		return err
 	}
 	for _, vm := range t.vms {
-		all[inventory.MoRef(vm.Self.Value)] = volumes(vm)
+		all[inventory.MoRef(vm.Self.Value)] = volumesOf(vm)
 	}
 	return nil
 }
 
-func volumes(vm mo.VirtualMachine) (list []inventory.Volume) {
+func volumesOf(vm mo.VirtualMachine) (list []inventory.Volume) {
 	if vm.Guest == nil {
 		return nil
 	}

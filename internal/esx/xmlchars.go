@@ -10,17 +10,17 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// xmlChars replaces what XML 1.0 does not allow with U+FFFD: control characters, invalid UTF-8, and references
+// xmlFilter replaces what XML 1.0 does not allow with U+FFFD: control characters, invalid UTF-8, and references
 // to such characters. Without it one note that a guest or a user filled with a control character would make the
 // answer about all VMs unreadable. All else passes unchanged.
-type xmlChars struct{ transform.NopResetter }
+type xmlFilter struct{ transform.NopResetter }
 
 // readXML returns body with the characters that XML does not allow replaced.
 func readXML(body io.ReadCloser) io.ReadCloser {
 	return struct {
 		io.Reader
 		io.Closer
-	}{transform.NewReader(body, xmlChars{}), body}
+	}{transform.NewReader(body, xmlFilter{}), body}
 }
 
 // longestReference is the length of the longest reference to a character that is looked at: &#0000000;.
@@ -29,7 +29,7 @@ const longestReference = 16
 var replacement = []byte(string(utf8.RuneError))
 
 // Transform is part of transform.Transformer.
-func (xmlChars) Transform(dst, src []byte, atEOF bool) (written, read int, err error) {
+func (xmlFilter) Transform(dst, src []byte, atEOF bool) (written, read int, err error) {
 	for read < len(src) {
 		n := plainLength(src[read:])
 		if n = min(n, len(dst)-written); n > 0 {
