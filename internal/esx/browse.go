@@ -11,13 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// longestListing bounds the page of links that a folder is answered with, in bytes: about
-// 100 000 files.
+// longestListing limits the HTML page that lists a folder, in bytes. It has room for about 100,000
+// files.
 const longestListing = 16 << 20
 
-// Stat returns what a datastore path is, by one HEAD. ESXi sends every file as
-// application/octet-stream and every folder as a page of links; a page that can be read
-// in ranges is a file all the same. Locked files may be refused with fault.Conflict.
+// Stat returns the size of a file, or that the path is a folder. It sends one HEAD request. ESXi sends
+// each file as application/octet-stream and each folder as an HTML page. An HTML page that accepts
+// ranges is a file. ESXi may refuse a locked file, with fault.Conflict.
 func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
 	res, err := s.requestPath(ctx, http.MethodHead, datacenter, p)
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Pa
 	return inventory.File{Size: res.ContentLength}, nil
 }
 
-// List returns the names in a folder of a datastore (File "" is its root), in the host's
-// order, without sizes.
+// List returns the names in a folder of a datastore, in the host's order and without sizes. File "" is
+// the root of the datastore. A path that is a file is fault.Invalid.
 func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error) {
 	res, err := s.requestPath(ctx, http.MethodGet, datacenter, p)
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Pa
 	return parseListing(string(text)), nil
 }
 
-// requestPath asks for a path and returns an answer with status 200; the caller closes its
-// body. It finds out how a vCenter wants names encoded, as ReadFile does.
+// requestPath requests a datastore path and returns a response with status 200. The caller must close
+// its body. It tries both encodings of names with a vCenter, as ReadFile does.
 func (s *fileReader) requestPath(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
 	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
@@ -68,6 +68,8 @@ func (s *fileReader) requestPath(ctx context.Context, method, datacenter string,
 	return res, err
 }
 
+// requestPathAs requests a path with datacenter and datastore encoded once or twice. A status other
+// than 200 is a statusError.
 func (s *fileReader) requestPathAs(ctx context.Context, method string, at datastoreKey, file string, twice bool) (*http.Response, error) {
 	uri, err := browseURI(at, file, twice)
 	if err != nil {
@@ -84,7 +86,8 @@ func (s *fileReader) requestPathAs(ctx context.Context, method string, at datast
 	return res, nil
 }
 
-// browseURI is folderURI for folders too: the datastore's root has no path.
+// browseURI is folderURI for files and folders. An empty file is the root of the datastore, which has
+// no path in the URI.
 func browseURI(at datastoreKey, file string, twice bool) (string, error) {
 	if file != "" {
 		return folderURI(at, file, twice)

@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// addDevices sorts the VM's devices into m. None of a kind is an empty list: JSON has [] then.
+// addDevices adds the VM's devices to m. A list without devices is empty and not nil, so that JSON has
+// [].
 func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	m.Disks, m.NICs, m.Controllers = []inventory.Disk{}, []inventory.NIC{}, []inventory.Controller{}
 	for _, device := range v.Config.Hardware.Device {
@@ -45,14 +46,17 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	orderCards(m.NICs)
 }
 
-// orderCards orders cards as the guest counts them. VMware puts the fourth card of a VM before the
-// first on the bus, and targets keep the order they are given: eth0 is to stay what it is.
+// orderCards sorts network cards in the order in which the guest finds them on the PCI bus. VMware puts
+// the fourth card of a VM before the first. Targets keep the order of the list, so eth0 remains eth0.
+// The order is unchanged if the slot of a card is unknown.
 func orderCards(cards []inventory.NIC) {
 	if !slices.ContainsFunc(cards, func(n inventory.NIC) bool { return n.PCISlot <= 0 }) {
 		slices.SortStableFunc(cards, inventory.CompareByBus)
 	}
 }
 
+// addDisk adds a disk and updates the sums of the VM. It records disks that are raw device mappings in
+// physical mode, which have a warning with its own remedy.
 func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	m.Disks = append(m.Disks, d)
 	m.Provisioned += d.Capacity
@@ -64,7 +68,8 @@ func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	}
 }
 
-// toController describes a storage controller; false for the other controllers.
+// toController describes a storage controller. It returns false for other controllers, such as those of
+// keyboard, PCI and USB. A storage controller of an unknown type has Unexpected set.
 func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
 	if scsi, ok := c.(types.BaseVirtualSCSIController); ok {
@@ -95,6 +100,7 @@ func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	return out, true
 }
 
+// toNIC converts a network card. PCISlot is 0 if the server reports no slot.
 func (t *tree) toNIC(card types.BaseVirtualEthernetCard) inventory.NIC {
 	c := card.GetVirtualEthernetCard()
 	out := inventory.NIC{
@@ -114,6 +120,8 @@ func (t *tree) toNIC(card types.BaseVirtualEthernetCard) inventory.NIC {
 	return out
 }
 
+// nicModel returns QEMU's or libvirt's name of a card's model. A model that is not known has the name
+// of its API type.
 func nicModel(card types.BaseVirtualEthernetCard) string {
 	switch card.(type) {
 	case *types.VirtualVmxnet3, *types.VirtualVmxnet3Vrdma:
@@ -132,8 +140,8 @@ func nicModel(card types.BaseVirtualEthernetCard) string {
 	return typeName(card)
 }
 
-// networkOf names what a card is plugged into. A distributed port knows its port group
-// by key only.
+// networkOf returns the name of the network of a card, or "" if the backing has none. A distributed
+// port contains only the key of its port group; an unknown key is returned unchanged.
 func (t *tree) networkOf(backing types.BaseVirtualDeviceBackingInfo) string {
 	switch b := backing.(type) {
 	case *types.VirtualEthernetCardNetworkBackingInfo:
@@ -151,13 +159,14 @@ func (t *tree) networkOf(backing types.BaseVirtualDeviceBackingInfo) string {
 	return ""
 }
 
-// isConnected reports whether a device is at work, now or at the next power-on.
+// isConnected reports whether a device is connected, now or at the next power-on.
 func isConnected(d types.BaseVirtualDevice) bool {
 	c := d.GetVirtualDevice().Connectable
 	return c != nil && (c.Connected || c.StartConnected)
 }
 
-// hasMedium reports whether a drive holds something now or at the next power-on.
+// hasMedium reports whether a CD-ROM drive has a medium, now or at the next power-on. An ISO backing
+// without a file name is empty.
 func hasMedium(d *types.VirtualCdrom) bool {
 	if !isConnected(d) {
 		return false
@@ -166,6 +175,7 @@ func hasMedium(d *types.VirtualCdrom) bool {
 	return !ok || iso.FileName != ""
 }
 
+// labelOf returns the label of a device, such as "Hard disk 1", or its type name if it has none.
 func labelOf(d types.BaseVirtualDevice) string {
 	if info := d.GetVirtualDevice().DeviceInfo; info != nil {
 		return info.GetDescription().Label
@@ -173,7 +183,7 @@ func labelOf(d types.BaseVirtualDevice) string {
 	return typeName(d)
 }
 
-// typeName is the API's name of a value's type, such as VirtualNVDIMMController.
+// typeName returns the API's name of a value's type, such as VirtualNVDIMMController.
 func typeName(v any) string {
 	return reflect.Indirect(reflect.ValueOf(v)).Type().Name()
 }

@@ -8,18 +8,20 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// layer is one file of a disk's chain, told alike for the API's many backing types.
+// layer is one file of a disk's chain. The API has a separate type for each kind of backing.
 type layer struct {
-	kind      inventory.Backing // before the datastore is looked at
-	file      types.VirtualDeviceFileBackingInfo
-	mode      string
-	sharing   string
-	uuid      string
-	changeID  string
-	thin      bool
-	encrypted bool
+	kind      inventory.Backing                  // kind of the backing by its API type; see tree.backingOf
+	file      types.VirtualDeviceFileBackingInfo // datastore path of the descriptor
+	mode      string                             // disk mode, such as persistent or independent_persistent
+	sharing   string                             // multi-writer setting; empty if the type has none
+	uuid      string                             // UUID of the disk
+	changeID  string                             // change ID of the current state; empty without change tracking
+	thin      bool                               // true if blocks are allocated on the first write
+	encrypted bool                               // true if the layer has an encryption key
 }
 
+// toDisk converts a disk. layout may be nil: Used is -1 then. Path is the layer that the VM writes to,
+// Base the bottom of the chain. A disk without files has UnknownBacking.
 func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
 	out := inventory.Disk{
 		Key:        d.Key,
@@ -52,8 +54,8 @@ func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayo
 	return out
 }
 
-// backingOf is where a disk's top layer is kept: the datastore decides before the type,
-// since a vSAN object is a FlatVer2 to the API.
+// backingOf returns the kind of a disk's storage. The type of the datastore takes precedence: the API
+// reports vSAN objects as FlatVer2.
 func (t *tree) backingOf(top layer) inventory.Backing {
 	if top.kind == inventory.RDM || top.kind == inventory.UnknownBacking || top.file.Datastore == nil {
 		return top.kind
@@ -67,8 +69,8 @@ func (t *tree) backingOf(top layer) inventory.Backing {
 	return top.kind
 }
 
-// layersOf walks a backing's parents, the layer the VM writes to first. It is empty for
-// backings without files.
+// layersOf returns a backing and its parents. The first is the layer that the VM writes to. The result
+// is empty for backings without files.
 func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	var out []layer
 	for backing != nil {
@@ -85,7 +87,8 @@ func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	return out
 }
 
-// layerOf returns a backing's layer and its parent, which is nil at the bottom.
+// layerOf returns a backing's layer and its parent, which is nil at the bottom of the chain. It returns
+// false for backings without files.
 func layerOf(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
 	switch b := backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:
@@ -107,7 +110,7 @@ func layerOf(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtu
 	return layer{}, nil, false
 }
 
-// parentOf makes a nil pointer a nil interface.
+// parentOf converts a nil pointer to a nil interface.
 func parentOf[T any, P interface {
 	*T
 	types.BaseVirtualDeviceBackingInfo
@@ -118,8 +121,8 @@ func parentOf[T any, P interface {
 	return p
 }
 
-// usedBytes sums the sizes of all files of all layers of a disk; -1 if the layout does
-// not tell.
+// usedBytes returns the sum of the sizes of all files of a disk's layers, or -1 if layout is nil or
+// does not contain the disk.
 func usedBytes(key int32, layout *types.VirtualMachineFileLayoutEx) int64 {
 	if layout == nil {
 		return -1

@@ -12,16 +12,17 @@ import (
 // endpoint is a parsed esxi:// or vcenter:// URL.
 type endpoint struct {
 	scheme string // esxi or vcenter
-	user   string
-	addr   string // host:port
-	host   string
+	user   string // user name, with its SSO domain for a vCenter
+	addr   string // host:port of the API
+	host   string // host name or address without port
 }
 
+// urlHint is the remedy for all errors in a source URL.
 const urlHint = "write esxi://root@HOST or vcenter://administrator@vsphere.local@HOST"
 
-// ParseURL reads esxi://user@host[:port] or vcenter://user@host[:port] and refuses
-// everything that is not that, a password above all. Its errors never repeat the URL,
-// since a password may be in it.
+// ParseURL parses esxi://user@host[:port] or vcenter://user@host[:port]. All other URLs are
+// fault.Invalid, including URLs with a password. Errors never contain the URL, because it may contain a
+// password.
 func ParseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -33,6 +34,7 @@ func ParseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
+// parseEndpoint validates a source URL and splits it. The default port is 443.
 func parseEndpoint(u *url.URL) (endpoint, error) {
 	switch {
 	case u == nil:
@@ -58,12 +60,12 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	return endpoint{u.Scheme, u.User.Username(), net.JoinHostPort(host, port), host}, nil
 }
 
-// sdkURL returns the address of the API.
+// sdkURL returns the URL of the SOAP API.
 func (e endpoint) sdkURL() *url.URL {
 	return &url.URL{Scheme: "https", Host: e.addr, Path: "/sdk"}
 }
 
-// checkScheme refuses a server that is not what the URL's scheme says.
+// checkScheme returns fault.Invalid if the server's product does not match the scheme of the URL.
 func (e endpoint) checkScheme(a inventory.About) error {
 	if a.VCenter == (e.scheme == "vcenter") {
 		return nil

@@ -9,8 +9,8 @@ var (
 	nameEscaper   = strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c")
 )
 
-// unescapeName returns a name as people see it.
+// unescapeName returns the name that the vSphere user interface shows.
 func unescapeName(s string) string { return nameUnescaper.Replace(s) }
 
-// escapeName returns a name as one element of an inventory path.
+// escapeName returns a name in the form of one element of an inventory path.
 func escapeName(s string) string { return nameEscaper.Replace(s) }

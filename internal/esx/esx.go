@@ -48,35 +48,35 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Config says where to log in and how.
+// Config configures a Session. URL, Password and Fingerprint are required.
 type Config struct {
 	// URL is esxi://user@host[:port] or vcenter://user@host[:port]; see ParseURL.
 	URL *url.URL
 
-	// Password is asked before a login, and again after the server refused the answer.
-	// A password that was accepted is remembered for later logins.
+	// Password is called before the first login, and again after the server refused its result. An
+	// accepted password is kept for later logins.
 	Password func(context.Context) (Secret, error)
 
-	// Judged, if not nil, is told each login that the server judged: nil when it took the
-	// password, else its refusal.
+	// Judged, if not nil, is called after each login that the server decided: with nil if it accepted the
+	// password, else with its refusal.
 	Judged func(error)
 
-	// Admit, if not nil, is asked before each login, and pass is told how it went. It then
-	// decides alone: refusals do not keep the session from logging in again.
+	// Admit, if not nil, is called before each login and may wait or refuse it. The session then calls
+	// pass with the result. With Admit, the session does not count refused passwords itself.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
-	// colons. It is required; Fingerprint gives what the server shows.
+	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without colons. The function
+	// Fingerprint returns the server's.
 	Fingerprint string
 
-	Log *slog.Logger // nil: no log
+	Log *slog.Logger // no log if nil
 
-	Now   func() time.Time                     // nil: time.Now
-	After func(time.Duration) <-chan time.Time // nil: time.After
+	Now   func() time.Time                     // clock; time.Now if nil
+	After func(time.Duration) <-chan time.Time // timer; time.After if nil
 }
 
-// Session is a login to one ESXi or vCenter. Its methods may be called concurrently. It consists of types with one
-// purpose each; those of a later line may use those of an earlier one.
+// Session is a login to one ESXi host or vCenter. Its methods are safe for concurrent use. It embeds
+// one type per purpose. A later type may use an earlier one.
 type Session struct {
 	*connection
 	*inventoryReader
@@ -85,33 +85,34 @@ type Session struct {
 	*hostController
 }
 
-// connection is the login: it renews the pass, and carries calls of the API.
+// connection is the login. It sends API calls and renews the session cookie. Its fields are set by
+// newSession and openSession, and do not change after Dial.
 type connection struct {
-	cfg   Config
-	end   endpoint
-	tls   *tls.Config
-	base  *http.Transport
-	web   *http.Client // for /folder
-	soap  *soap.Client // carries the pass, never renews it
-	vim   *vim25.Client
-	about inventory.About
+	cfg   Config          // configuration with defaults applied
+	end   endpoint        // parsed URL
+	tls   *tls.Config     // pinned configuration; cloned by users
+	base  *http.Transport // transport of all HTTP requests
+	web   *http.Client    // client for /folder; does not follow redirects
+	soap  *soap.Client    // client that sends the session cookie and never renews it
+	vim   *vim25.Client   // client that renews an ended session: its RoundTripper is the connection
+	about inventory.About // product and version of the server
 
-	pass    pass
-	login   *login
-	folder  *folderCookies // the session of /folder, which keepAlive touches
-	tagging *tagging.Service
+	pass    pass             // session cookie
+	login   *login           // serializes logins
+	folder  *folderCookies   // cookie of /folder; keepAlive keeps its session alive
+	tagging *tagging.Service // client of the vCenter's tag service
 
-	stop context.CancelFunc
-	done sync.WaitGroup
+	stop context.CancelFunc // ends keepAlive
+	done sync.WaitGroup     // waits for keepAlive
 }
 
 // inventoryReader reads VMs, hosts and datastores.
 type inventoryReader struct{ *connection }
 
-// fileReader reads files of datastores, by HTTPS.
+// fileReader reads files of datastores with HTTPS.
 type fileReader struct {
 	*connection
-	encoded encodings
+	encoded encodings // datastores of which names must be encoded twice
 }
 
 // vmController reads and changes single VMs: power, snapshots, change tracking and disks.
@@ -120,7 +121,7 @@ type vmController struct{ *inventoryReader }
 // hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and counters.
 type hostController struct{ *inventoryReader }
 
-// Dial logs in. It keeps the session alive until Close; ctx is for the login alone.
+// Dial logs in and keeps the session alive until Close. ctx applies to the login only.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	s, err := newSession(cfg)
 	if err != nil {
@@ -134,6 +135,7 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	return s, nil
 }
 
+// newSession validates cfg and builds the types of a session. It does not connect.
 func newSession(cfg Config) (*Session, error) {
 	end, err := parseEndpoint(cfg.URL)
 	if err != nil {
@@ -160,6 +162,7 @@ func newSession(cfg Config) (*Session, error) {
 	return &Session{s, vms, &fileReader{connection: s}, &vmController{vms}, &hostController{vms}}, nil
 }
 
+// withDefaults returns c with the optional functions and the log set.
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -173,12 +176,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// idleConnections are kept for the next call. A fleet's VMs of one source call a dozen at a time:
-// with fewer, every other call would begin with a handshake, which costs more than the call.
+// idleConnections is the number of idle connections to keep per host. The VMs of a fleet send about a
+// dozen calls at a time. With fewer connections, every second call would start with a TLS handshake,
+// which takes longer than the call.
 const idleConnections = 16
 
-// newTransport returns a transport for API calls and small files: HTTP/1.1, pinned, and
-// direct, as the data connections are.
+// newTransport returns a transport for API calls and small files. It uses HTTP/1.1 and the pinned
+// certificate, and no proxy, like the data connections.
 func newTransport(pinned *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -191,9 +195,11 @@ func newTransport(pinned *tls.Config) *http.Transport {
 	}
 }
 
+// noRedirect makes http.Client return a redirect as the response. The cookie must not go to another
+// server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// openSession reads what the server is, and logs in.
+// openSession reads the server's product and logs in. It fails if the product does not match the URL.
 func (s *connection) openSession(ctx context.Context) error {
 	content, err := methods.GetServiceContent(ctx, s.soap)
 	if err != nil {
@@ -207,6 +213,7 @@ func (s *connection) openSession(ctx context.Context) error {
 	return s.renewSession(ctx, "")
 }
 
+// toAbout converts the server's description of itself.
 func toAbout(a types.AboutInfo) inventory.About {
 	return inventory.About{
 		Name:         a.Name,
@@ -218,17 +225,17 @@ func toAbout(a types.AboutInfo) inventory.About {
 	}
 }
 
-// About returns what was logged in to.
+// About returns the product and version of the server.
 func (s *connection) About() inventory.About { return s.about }
 
 // Addr returns the host:port that serves the API and /folder.
 func (s *connection) Addr() string { return s.end.addr }
 
-// TLS returns the pinned configuration for connections to Addr. Callers clone it.
+// TLS returns the pinned configuration for connections to Addr. The caller must clone it.
 func (s *connection) TLS() *tls.Config { return s.tls }
 
-// Close logs out and waits for what Dial started. A host that cannot be reached any more
-// is no error: the session ends there by itself.
+// Close logs out and waits for the goroutine of Dial. It returns nil if the host is not reachable,
+// because the host ends idle sessions itself. The Session must not be used after Close.
 func (s *Session) Close() error {
 	s.stop()
 	s.done.Wait()

@@ -9,21 +9,24 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// place is a datastore as /folder's query names it.
+// datastoreKey identifies a datastore in the query of a /folder URI.
 type datastoreKey struct{ datacenter, datastore string }
 
-// encodings remembers the places whose names had to be encoded twice.
+// encodings contains the datastores whose names must be encoded twice. It is safe for concurrent use;
+// the zero value is empty.
 type encodings struct {
-	mu    sync.Mutex
-	twice map[datastoreKey]bool
+	mu    sync.Mutex            // protects twice
+	twice map[datastoreKey]bool // true for names that the server decodes twice; nil until the first
 }
 
+// get reports whether the names of p must be encoded twice.
 func (e *encodings) get(p datastoreKey) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.twice[p]
 }
 
+// set records that the names of p must be encoded twice.
 func (e *encodings) set(p datastoreKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -33,18 +36,19 @@ func (e *encodings) set(p datastoreKey) {
 	e.twice[p] = true
 }
 
-// FileURI returns the request URI of a datastore file: the path encoded once, the
-// datacenter (an inventory path, as inventory.VM has it) and the datastore as query.
+// FileURI returns the request URI of a datastore file: the path encoded once, the datacenter (an
+// inventory path, as in inventory.VM) and the datastore as query.
 //
-// libvirt and virt-v2v encode those two query values twice for a vCenter, because some
-// decode them twice; ESXi and other vCenters decode once. Neither form suits both, so
-// ReadFile finds out: it tries the plain form first and, where a vCenter refuses that,
-// the other; FileURI then repeats what worked for that datastore. A transport reads a
-// disk's descriptor before its data, so by then it is known.
+// libvirt and virt-v2v encode these two query values twice for a vCenter, because some decode them
+// twice. ESXi and other vCenters decode them once. ReadFile therefore tries the plain form first and,
+// if a vCenter refuses it, the other. FileURI uses the form that worked for the datastore. A transport
+// reads the descriptor of a disk before its data, so the form is known by then.
 func (s *fileReader) FileURI(datacenter string, p inventory.Path) (string, error) {
 	return folderURI(datastoreKey{datacenter, p.Datastore}, p.File, s.encoded.get(datastoreKey{datacenter, p.Datastore}))
 }
 
+// folderURI returns the URI of a file, with datacenter and datastore encoded once or twice. It fails
+// for paths that could leave the datastore.
 func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 	if err := checkFile(at, file); err != nil {
 		return "", err
@@ -60,7 +64,8 @@ func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 	return "/folder/" + strings.Join(segments, "/") + "?dcPath=" + dc + "&dsName=" + ds, nil
 }
 
-// checkFile refuses what could name a file outside the datastore.
+// checkFile returns fault.Invalid for a path with empty, "." or ".." elements or a NUL, which could
+// name a file outside the datastore.
 func checkFile(at datastoreKey, file string) error {
 	bad := func(seg string) bool { return seg == "" || seg == "." || seg == ".." }
 	switch {
@@ -74,8 +79,8 @@ func checkFile(at datastoreKey, file string) error {
 	return nil
 }
 
-// percentEncode encodes every byte of s but RFC 3986's unreserved ones. url.PathEscape and
-// QueryEscape leave or make characters that servers read differently: + & $ ' ( ) *.
+// percentEncode encodes all bytes of s except RFC 3986's unreserved characters. url.PathEscape and
+// QueryEscape keep or produce characters that servers interpret differently: + & $ ' ( ) *.
 func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -89,6 +94,7 @@ func percentEncode(s string) string {
 	return b.String()
 }
 
+// isUnreserved reports whether c is an unreserved character of RFC 3986, section 2.3.
 func isUnreserved(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Condition says how a host is kept. Lockdown modes are told since 6.0: an older host refuses the
-// question, all of it.
+// Condition returns power policy and lockdown mode of a host. Hosts before 6.0 have no lockdown mode
+// and refuse the whole query, which is then repeated without it.
 func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
 	ref := moRef("HostSystem", host)
@@ -36,8 +36,8 @@ func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (i
 	return c, nil
 }
 
-// Settings returns those of a host's advanced settings that it has and that are numbers. Which
-// there are differs from version to version.
+// Settings returns the numeric advanced settings of a host. Settings that the host does not have are
+// not in the map; they differ between versions.
 func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
 	have, err := s.readSettings(ctx, host, names)
 	if err != nil {
@@ -46,6 +46,7 @@ func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, nam
 	return have, nil
 }
 
+// readSettings reads the settings with one call each.
 func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
@@ -72,7 +73,8 @@ func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef,
 	return have, nil
 }
 
-// toInt64 reads a setting, which comes in the width that the host has it in.
+// toInt64 converts the value of a setting. Hosts return 32 or 64 bits, depending on the setting. It
+// returns false for values that are not numbers.
 func toInt64(val any) (int64, bool) {
 	switch n := val.(type) {
 	case int32:
@@ -83,7 +85,7 @@ func toInt64(val any) (int64, bool) {
 	return 0, false
 }
 
-// HostTime is what a host's clock shows.
+// HostTime returns the time of a host's clock, without the network latency.
 func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	now, err := s.hostTime(ctx, host)
 	if err != nil {
@@ -92,6 +94,7 @@ func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (ti
 	return now, nil
 }
 
+// hostTime reads the clock from the host's date-time system.
 func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
@@ -107,8 +110,8 @@ func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (ti
 	return res.Returnval, nil
 }
 
-// Sessions returns how many sessions the server has, this one included. To see those of
-// others takes the privilege Sessions.TerminateSession.
+// Sessions returns the number of sessions of the server, including this one. Without the privilege
+// Sessions.TerminateSession it counts only the user's own sessions.
 func (s *hostController) Sessions(ctx context.Context) (int, error) {
 	var m mo.SessionManager
 	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {

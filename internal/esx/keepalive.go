@@ -10,12 +10,12 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// touchEvery is how often an otherwise silent session is used. ESXi ends one that was
-// idle for 30 minutes; two touches may fail before that.
+// touchEvery is the interval between calls on an idle session. ESXi ends a session after 30 minutes
+// without calls, so two of them may fail.
 const touchEvery = 10 * time.Minute
 
-// RoundTrip makes one API call; it is what govmomi calls. A call that finds the session
-// ended is repeated once, after one new login.
+// RoundTrip sends one API call; govmomi calls it. If the session has ended, it logs in and repeats the
+// call once.
 func (s *connection) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	seen := s.pass.get()
 	err := s.soap.RoundTrip(ctx, req, res)
@@ -33,13 +33,15 @@ func (s *connection) RoundTrip(ctx context.Context, req, res soap.HasFault) erro
 	return err
 }
 
-// startKeepAlive touches the session until Close.
+// startKeepAlive starts the goroutine that touches the session until Close.
 func (s *connection) startKeepAlive() {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.done.Go(func() { s.keepAlive(ctx) })
 }
 
+// keepAlive touches the session every 10 minutes until ctx ends. Failures are logged: the next call
+// logs in again.
 func (s *connection) keepAlive(ctx context.Context) {
 	for {
 		select {
@@ -53,7 +55,8 @@ func (s *connection) keepAlive(ctx context.Context) {
 	}
 }
 
-// touchSession uses the session, and renews it if the server no longer knows it.
+// touchSession calls the server to keep the session alive. It logs in again if the server no longer
+// knows the session.
 func (s *connection) touchSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

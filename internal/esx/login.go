@@ -12,41 +12,43 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// login makes logins one at a time, shared by whoever waited for one.
+// login serializes logins. Callers that wait for one share its result. It is safe for concurrent use.
 type login struct {
-	renewal chan struct{} // holds one token; taken while logging in
+	renewal chan struct{} // contains one token; the holder may log in
 
-	mu       sync.Mutex
-	attempts int   // finished attempts
-	err      error // of the last one
-	secret   Secret
-	known    bool // secret was accepted before, or was not refused yet
-	lockout  lockout
+	mu       sync.Mutex // protects the fields below
+	attempts int        // number of finished attempts
+	err      error      // result of the last attempt
+	secret   Secret     // password for the next login
+	known    bool       // true if secret was accepted before, or not refused yet
+	lockout  lockout    // refused passwords of the last 15 minutes
 }
 
+// newLogin returns a state without password and attempts.
 func newLogin() *login {
 	l := &login{renewal: make(chan struct{}, 1)}
 	l.renewal <- struct{}{}
 	return l
 }
 
-// currentPassword returns the password, and whether it was accepted before or was not refused yet.
+// currentPassword returns the password. known is true if the server accepted it before, or has not
+// refused it yet.
 func (l *login) currentPassword() (secret string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.secret), l.known
 }
 
-// countRefusal counts a refusal that another service of the server gave to the password.
+// countRefusal counts a password that another service of the same server refused. mu must not be held.
 func (l *login) countRefusal(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lockout.addFailure(now)
 }
 
-// renewSession replaces the pass that was seen to be refused ("" before the first login) by
-// that of a new session. Callers that saw the same pass refused share one login and
-// its outcome.
+// renewSession replaces the session cookie seen, which the server refused, by that of a new session.
+// seen is "" before the first login. Callers with the same refused cookie share one login and its
+// result.
 func (s *connection) renewSession(ctx context.Context, seen string) error {
 	before := s.login.attemptCount()
 	select {
@@ -68,12 +70,15 @@ func (s *connection) renewSession(ctx context.Context, seen string) error {
 	return err
 }
 
+// attemptCount returns the number of finished attempts.
 func (l *login) attemptCount() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.attempts
 }
 
+// failedSince returns the error of the last attempt if an attempt finished after the count was before,
+// else nil.
 func (l *login) failedSince(before int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,6 +88,7 @@ func (l *login) failedSince(before int) error {
 	return l.err
 }
 
+// recordAttempt records the result of an attempt.
 func (l *login) recordAttempt(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +96,7 @@ func (l *login) recordAttempt(err error) {
 	l.err = err
 }
 
-// logInOnce logs in if that is admitted.
+// logInOnce logs in after Config.Admit, if set, permitted it. It reports the result to Admit.
 func (s *connection) logInOnce(ctx context.Context) error {
 	if s.cfg.Admit == nil {
 		return s.logIn(ctx)
@@ -104,9 +110,9 @@ func (s *connection) logInOnce(ctx context.Context) error {
 	return err
 }
 
-// logIn opens a session. It goes in without a cookie, because a server refuses a login
-// within a live session as if the password were wrong; and on a new connection, because
-// an old one may be dead, and a login is not one to send twice.
+// logIn opens a session. It sends no cookie, because a server refuses a login within a live session as
+// if the password were wrong. It uses a new connection, because an idle one may be dead, and a login
+// must not be sent twice.
 func (s *connection) logIn(ctx context.Context) error {
 	secret, err := s.readSecret(ctx)
 	if err != nil {
@@ -135,7 +141,8 @@ func (s *connection) logIn(ctx context.Context) error {
 	return nil
 }
 
-// readSecret returns the password, unless the account is close to its lock.
+// readSecret returns the stored password, or calls Config.Password. It fails if the account is close to
+// its lockout.
 func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	s.login.mu.Lock()
 	var err error
@@ -156,13 +163,14 @@ func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	return secret, nil
 }
 
+// recordAcceptance forgets earlier refusals, as the server does after a successful login.
 func (l *login) recordAcceptance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lockout.clear()
 }
 
-// recordRefusal counts a wrong password and forgets it.
+// recordRefusal counts a refused password and forgets it.
 func (l *login) recordRefusal(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,12 +178,15 @@ func (l *login) recordRefusal(now time.Time) {
 	l.secret, l.known = "", false
 }
 
+// reportVerdict calls Config.Judged, if set. err is nil if the server accepted the password.
 func (s *connection) reportVerdict(err error) {
 	if s.cfg.Judged != nil {
 		s.cfg.Judged(err)
 	}
 }
 
+// loginError converts a refused login to fault.Denied and counts it. Other errors are returned
+// unchanged.
 func (s *connection) loginError(err error) error {
 	if !isInvalidLogin(err) && !isStatus(err, 401) {
 		return err
@@ -189,20 +200,23 @@ func (s *connection) loginError(err error) error {
 	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint).OfLogin()
 }
 
-// lockout counts refused passwords, so that decamp stops before the account locks:
-// Security.AccountLockFailures is 5 and AccountUnlockTime 900 s by default. It knows
-// this session's failures only, hence the distance.
+// lockout counts refused passwords, so that decamp stops before the server locks the account. By
+// default Security.AccountLockFailures is 5 and Security.AccountUnlockTime is 900 s. The count includes
+// only this session's failures, so the limit is well below 5.
 type lockout struct{ failures []time.Time }
 
 const (
-	lockoutWindow = 900 * time.Second
-	lockoutLimit  = 2
-	lockoutHint   = "the account locks after 5 failures in 15 minutes, so decamp stops after 2"
+	lockoutWindow = 900 * time.Second // time after which the server forgets a failure
+	lockoutLimit  = 2                 // number of refusals in the window after which no further password is sent
+	// part of the remedy of a refused login
+	lockoutHint = "the account locks after 5 failures in 15 minutes, so decamp stops after 2"
 )
 
+// errLockout is the cause of the error of lockout.check.
 var errLockout = errors.New("not tried again after 2 refused passwords in 15 minutes")
 
-// check says whether one more password may be tried.
+// check returns fault.Denied if two passwords were refused in the last 15 minutes. It forgets older
+// refusals.
 func (l *lockout) check(now time.Time) error {
 	recent := l.failures[:0]
 	for _, t := range l.failures {
@@ -218,5 +232,8 @@ func (l *lockout) check(now time.Time) error {
 		WithHint("wait %v or start again with the right password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
 }
 
+// addFailure counts a refused password. The caller must hold login.mu.
 func (l *lockout) addFailure(now time.Time) { l.failures = append(l.failures, now) }
-func (l *lockout) clear()                   { l.failures = nil }
+
+// clear forgets all refusals. The caller must hold login.mu.
+func (l *lockout) clear() { l.failures = nil }

@@ -17,17 +17,17 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// NAS is an NFS version 3 export that a host mounts as a datastore. Hosts see one datastore
-// only where Server and Path are the same strings on each of them.
+// NAS is an NFS version 3 export that a host mounts as a datastore. Two hosts share a datastore only if
+// Server and Path are the same strings on both.
 type NAS struct {
 	Server string // address of the NFS server
-	Path   string // as exported
-	Name   string // of the datastore, at most 42 characters
+	Path   string // exported path
+	Name   string // name of the datastore, at most 42 characters
 }
 
-// MountNAS makes a host mount an export, and returns the datastore's name, which is another
-// than wanted if the host has the export mounted already; mounted says which of the two.
-// There is no port to choose: hosts ask the server's port mapper on 111.
+// MountNAS mounts an export on a host, and returns the name of the datastore. If the host had mounted
+// the export before, mounted is false, and the name may differ from the wanted one. The port cannot be
+// chosen: hosts query the server's port mapper on port 111.
 func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
 	switch f := vimFault(err).(type) {
@@ -45,8 +45,8 @@ func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n N
 	return n.Name, true, nil
 }
 
-// isNAS returns nil if the datastore that has the name already is n itself: which of the two
-// faults a host answers with then is not documented.
+// isNAS returns nil if the existing datastore with n's name is n, else fault.Conflict. It is
+// undocumented which of two faults a host returns for an export that is mounted already.
 func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
@@ -63,11 +63,12 @@ func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS,
 		WithHint("remove it there, or choose another name")
 }
 
-// isMountedAs reports whether a datastore is n, whatever its name.
+// isMountedAs reports whether a datastore has the server and path of n. Its name does not matter.
 func (n NAS) isMountedAs(info *types.NasDatastoreInfo) bool {
 	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
 
+// createNAS calls CreateNasDatastore for NFS version 3, read-write.
 func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
 	system, err := s.datastoreSystem(ctx, host)
 	if err != nil {
@@ -82,9 +83,9 @@ func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n 
 	})
 }
 
-// UnmountNAS makes a host forget a datastore; nothing is deleted on the server. One that is
-// not there, or has the name and is of another server or path, is no error: n is not
-// mounted. One with open files is fault.Conflict.
+// UnmountNAS removes a datastore from a host. It deletes nothing on the server. It returns nil if the
+// datastore does not exist, or if the name belongs to another server or path. A datastore with open
+// files is fault.Conflict.
 func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	if err := s.removeNAS(ctx, host, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of host %s: %w", n.Name, host, classify(err))
@@ -92,6 +93,7 @@ func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n
 	return nil
 }
 
+// removeNAS does the work of UnmountNAS without the context of errors.
 func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
@@ -115,8 +117,8 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	return err
 }
 
-// nasCalled returns the NFS datastore of that name among those of a host; no info if none
-// is. Datastores of other kinds are not ours to touch.
+// nasCalled returns the NFS datastore with that name among those of a host. The info is nil if there is
+// none. Datastores of other kinds are ignored.
 func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
@@ -130,7 +132,7 @@ func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObje
 	return types.ManagedObjectReference{}, nil, nil
 }
 
-// Mounts lists the NFS exports that a host has mounted, sorted by the datastore's name.
+// Mounts returns the NFS exports that a host has mounted, sorted by the name of the datastore.
 func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
 	list, err := s.readMounts(ctx, host)
 	if err != nil {
@@ -139,6 +141,7 @@ func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]in
 	return list, nil
 }
 
+// readMounts reads all datastores of the host in one call.
 func (s *hostController) readMounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
@@ -164,6 +167,7 @@ func (s *hostController) readMounts(ctx context.Context, host inventory.MoRef) (
 	return list, nil
 }
 
+// datastoreSystem returns the manager object for datastores of a host.
 func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
@@ -175,8 +179,8 @@ func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoR
 	return *h.ConfigManager.DatastoreSystem, nil
 }
 
-// nasError maps what a host says when it cannot mount. Which of them it picks when is not
-// documented: each remedy names what fits best.
+// nasError maps the faults of a failed mount. It is undocumented which fault a host returns for which
+// cause, so each remedy lists the likely causes.
 func nasError(f types.BaseMethodFault, err error) error {
 	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them"
 	switch f.(type) {
@@ -192,8 +196,8 @@ func nasError(f types.BaseMethodFault, err error) error {
 	return fault.New(fault.Conflict, "%w", err).WithHint("see the host's vobd.log and vmkernel.log")
 }
 
-// HostAddresses returns the addresses that a host's VMkernel sends from, the one that this
-// session talks to first if it is the host's.
+// HostAddresses returns the addresses from which a host's VMkernel may connect. For a direct session
+// the first is the address of the session.
 func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network"); err != nil {

@@ -17,28 +17,33 @@ import (
 // The calls for NFC are in no public WSDL, so that govmomi has no types for them. Both
 // are sent in urn:vim25, as VMware's library does.
 type (
+	// internalContentRequest is the request of RetrieveInternalContent.
 	internalContentRequest struct {
 		This types.ManagedObjectReference `xml:"_this"`
 	}
+	// internalContentResponse contains references to services that are not in the public API.
 	internalContentResponse struct {
 		Returnval struct {
 			NFC *types.ManagedObjectReference `xml:"nfcService"`
 		} `xml:"returnval"`
 	}
+	// internalContentBody is the SOAP body of RetrieveInternalContent, request and response.
 	internalContentBody struct {
 		Req    *internalContentRequest  `xml:"urn:vim25 RetrieveInternalContent,omitempty"`
 		Res    *internalContentResponse `xml:"RetrieveInternalContentResponse,omitempty"`
 		Fault_ *soap.Fault              `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
 
+	// vmFilesRequest is the request of NfcGetVmFiles.
 	vmFilesRequest struct {
 		This types.ManagedObjectReference `xml:"_this"`
 		VM   types.ManagedObjectReference `xml:"vm"`
 	}
+	// vmFilesResponse contains the ticket for one NFC connection.
 	vmFilesResponse struct {
 		Returnval types.HostServiceTicket `xml:"returnval"`
 	}
-	// vmFilesBody test
+	// vmFilesBody is the SOAP body of NfcGetVmFiles, request and response.
 	vmFilesBody struct {
 		Req    *vmFilesRequest  `xml:"urn:vim25 NfcGetVmFiles,omitempty"`
 		Res    *vmFilesResponse `xml:"NfcGetVmFilesResponse,omitempty"`
@@ -46,11 +51,14 @@ type (
 	}
 )
 
+// Fault is part of soap.HasFault.
 func (b *internalContentBody) Fault() *soap.Fault { return b.Fault_ }
-func (b *vmFilesBody) Fault() *soap.Fault         { return b.Fault_ }
 
-// NFCTicket asks for a ticket that opens one NFC connection for reading the disks of a VM.
-// Where the ticket names no host, the host is this session's server.
+// Fault is part of soap.HasFault.
+func (b *vmFilesBody) Fault() *soap.Fault { return b.Fault_ }
+
+// NFCTicket requests a ticket for one NFC connection that reads the disks of a VM. If Host of the
+// ticket is empty, the server of this session is the host.
 func (s *hostController) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error) {
 	t, err := s.vmFiles(ctx, vm)
 	if err != nil {
@@ -62,6 +70,7 @@ func (s *hostController) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc
 	}, nil
 }
 
+// vmFiles calls NfcGetVmFiles. A server without the service is fault.Unsupported.
 func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types.HostServiceTicket, error) {
 	service, err := s.nfcService(ctx)
 	if err != nil {
@@ -78,8 +87,8 @@ func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types
 	return res.Res.Returnval, nil
 }
 
-// nfcService asks for the service's reference, which differs between ESXi (ha-nfc-service)
-// and vCenter (nfcService).
+// nfcService returns the reference of the NFC service, which differs between ESXi (ha-nfc-service) and
+// vCenter (nfcService).
 func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
 	req := internalContentBody{Req: &internalContentRequest{This: moRef("ServiceInstance", "ServiceInstance")}}
 	var res internalContentBody
@@ -92,11 +101,13 @@ func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectRef
 	return moRef("NfcService", inventory.MoRef(res.Res.Returnval.NFC.Value)), nil
 }
 
+// noNFC returns the error for a server without an NFC service.
 func noNFC() error {
 	return fault.New(fault.Unsupported, "the server has no NFC service").WithHint("use --transport https")
 }
 
-// HostVersion returns the product version of an ESXi host, such as 8.0.3.
+// HostVersion returns the product version of an ESXi host, such as 8.0.3. It is "" if the user may not
+// read the host's configuration.
 func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.product"); err != nil {
@@ -108,8 +119,8 @@ func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) 
 	return h.Config.Product.Version, nil
 }
 
-// VMkernelNICs returns the addresses that a host has for itself, and which of them are
-// tagged for backup traffic (vSphereBackupNFC, 7.0 and later).
+// VMkernelNICs returns the VMkernel interfaces of a host, with those that are tagged for backup traffic
+// marked (vSphereBackupNFC, 7.0 and later).
 func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
@@ -125,8 +136,8 @@ func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef)
 	return kernelNICs(nics, h.Config.VirtualNicManagerInfo), nil
 }
 
-// kernelNICs lists the interfaces that have an address. What is tagged for backup traffic is
-// told in full a second time, with the tag.
+// kernelNICs returns the interfaces that have an address, once each. The API lists an interface that is
+// tagged for backup traffic a second time, with the tag.
 func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerInfo) []inventory.VMkernelNIC {
 	tagged := taggedForBackup(info)
 	var out []inventory.VMkernelNIC
@@ -144,7 +155,7 @@ func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerIn
 	return out
 }
 
-// taggedForBackup returns the interfaces selected for backup traffic.
+// taggedForBackup returns the interfaces that are selected for backup traffic.
 func taggedForBackup(info *types.HostVirtualNicManagerInfo) (tagged []types.HostVirtualNic) {
 	if info == nil {
 		return nil

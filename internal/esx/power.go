@@ -15,15 +15,15 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// PowerOffOptions say how far PowerOff may go.
+// PowerOffOptions limit PowerOff.
 type PowerOffOptions struct {
-	Wait  time.Duration // for the guest to shut down; 0 means 5 minutes
-	Force bool          // then cut the power, as pulling the plug does
-	By    Switch        // where the API may not switch; nil is the API
+	Wait  time.Duration // time for the guest to shut down; 5 minutes if 0
+	Force bool          // cut the power if the guest does not shut down in time
+	By    Switch        // switch to use instead of the API; the API if nil
 }
 
-// A Switch changes the power of VMs. A guest that cannot be asked is no error, and what goes
-// wrong counts only if the API does not show the VM as it is to be.
+// A Switch changes the power state of VMs. ShutDown returns nil if the guest has no VMware Tools. The
+// caller ignores errors if the API shows that the VM has the wanted state.
 type Switch interface {
 	ShutDown(ctx context.Context, vm inventory.MoRef) error // asks the guest
 	CutPower(ctx context.Context, vm inventory.MoRef) error
@@ -31,15 +31,15 @@ type Switch interface {
 }
 
 const (
-	guestWait = 5 * time.Minute // default time for a guest to shut down
-	taskWait  = 5 * time.Minute
-	pollFirst = 100 * time.Millisecond // most tasks are done at once, and some are part of an outage
-	pollEvery = 2 * time.Second        // later
+	guestWait = 5 * time.Minute        // default time for a guest to shut down
+	taskWait  = 5 * time.Minute        // limit for power tasks and their effects
+	pollFirst = 100 * time.Millisecond // first interval; most tasks end at once, and some are part of an outage
+	pollEvery = 2 * time.Second        // longest interval
 )
 
-// PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
-// where VMware Tools run, and a wait; and only with Force the switch. Without Force a
-// VM that stays on is fault.Conflict. A suspended VM has no guest to ask.
+// PowerOff turns a VM off. If VMware Tools run, it requests a shutdown by the guest and waits. With
+// Force it then cuts the power. Without Force, a VM that remains on is fault.Conflict. A suspended VM
+// has no running guest, so only Force turns it off. A VM that is off already is no error.
 func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	if err := s.powerOff(ctx, ref, o); err != nil {
 		return fmt.Errorf("power off VM %s: %w", ref, classify(err))
@@ -47,6 +47,7 @@ func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	return nil
 }
 
+// powerOff does the work of PowerOff without the context of errors.
 func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	vm := moRef("VirtualMachine", ref)
 	now, err := s.powerState(ctx, vm)
@@ -72,6 +73,8 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	return s.cutPower(ctx, vm, o.By)
 }
 
+// stillOnError returns the error for a VM that remains on. asked is true if the guest was asked to shut
+// down.
 func stillOnError(now vmState, asked bool, wait time.Duration) error {
 	switch {
 	case now.power == types.VirtualMachinePowerStateSuspended:
@@ -83,7 +86,8 @@ func stillOnError(now vmState, asked bool, wait time.Duration) error {
 		WithHint("shut it down from within, or use --force, which is like pulling the plug")
 }
 
-// shutDown asks the guest and waits. It reports whether the VM is off.
+// shutDown requests a shutdown of the guest and waits for at most o.Wait. It reports whether the VM is
+// off.
 func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
 	if err := o.By.ShutDown(ctx, inventory.MoRef(vm.Value)); err != nil {
 		return false, err
@@ -92,7 +96,8 @@ func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectRefer
 	return s.waitOff(ctx, vm, o.Wait)
 }
 
-// cutPower switches the VM off. A VM that went off in the meantime is off.
+// cutPower turns the VM off without the guest. It returns nil if the VM is off in the end, even if by
+// failed.
 func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
 	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
@@ -108,8 +113,8 @@ func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectRefer
 	return err
 }
 
-// waitAfter is how long to wait for a switch: one that complains may have been too late, so
-// the state of now tells.
+// waitAfter returns how long to wait for the effect of a switch. After an error, the current state
+// decides, so the wait is 0.
 func waitAfter(refused error) time.Duration {
 	if refused != nil {
 		return 0
@@ -117,12 +122,12 @@ func waitAfter(refused error) time.Duration {
 	return taskWait
 }
 
-// PowerOn starts a VM. One that runs is no error.
+// PowerOn starts a VM. It returns nil if the VM runs already.
 func (s *vmController) PowerOn(ctx context.Context, ref inventory.MoRef) error {
 	return s.PowerOnBy(ctx, ref, apiSwitch{s})
 }
 
-// PowerOnBy is PowerOn with another switch than the API.
+// PowerOnBy is PowerOn with a switch other than the API.
 func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	if err := s.powerOn(ctx, ref, by); err != nil {
 		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
@@ -130,6 +135,7 @@ func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Sw
 	return nil
 }
 
+// powerOn does the work of PowerOnBy without the context of errors.
 func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	vm := moRef("VirtualMachine", ref)
 	isOn := func() (bool, error) {
@@ -153,12 +159,13 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 	return err
 }
 
-// vmState is what the ladder looks at.
+// vmState contains the properties that PowerOff depends on.
 type vmState struct {
-	power types.VirtualMachinePowerState
-	tools bool
+	power types.VirtualMachinePowerState // power state of the VM
+	tools bool                           // true if VMware Tools run in the guest
 }
 
+// powerState reads the power state of a VM and the status of its VMware Tools.
 func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
 	var v mo.VirtualMachine
 	if err := s.readProperties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
@@ -168,6 +175,7 @@ func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectRef
 	return vmState{v.Runtime.PowerState, tools}, nil
 }
 
+// waitOff waits until a VM is off, for at most wait. It reports whether it is off.
 func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
 	return s.pollUntil(ctx, wait, func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
@@ -175,6 +183,8 @@ func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectRefere
 	})
 }
 
+// waitTask waits until a task ends. A task that runs for longer than wait is fault.Transient; it
+// continues on the host.
 func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
 	done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 		var task mo.Task
@@ -189,6 +199,7 @@ func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectRefe
 	return err
 }
 
+// taskDone reports whether a task succeeded. It returns the task's error if it failed.
 func taskDone(info types.TaskInfo) (bool, error) {
 	switch info.State {
 	case types.TaskInfoStateSuccess:
@@ -202,7 +213,8 @@ func taskDone(info types.TaskInfo) (bool, error) {
 	return false, nil
 }
 
-// taskErrorText is what a host says of a task's error. Why a change of a VM failed may be in the fault alone.
+// taskErrorText returns the message of a failed task. For a change of a VM's configuration the cause
+// may only be in the fault.
 func taskErrorText(e *types.LocalizedMethodFault) string {
 	f, is := e.Fault.(*types.GenericVmConfigFault)
 	if is && f.Reason != "" && !strings.Contains(e.LocalizedMessage, f.Reason) {
@@ -211,8 +223,8 @@ func taskErrorText(e *types.LocalizedMethodFault) string {
 	return e.LocalizedMessage
 }
 
-// pollUntil calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
-// is renewed in between, which a property filter would not.
+// pollUntil calls done until it returns true or an error, or until wait has passed. The interval grows
+// from 100 ms to 2 s. Polling continues after a renewed login; a property filter would be lost.
 func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
@@ -230,9 +242,9 @@ func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done fun
 	}
 }
 
-// readProperties reads some properties of one object into dst. A server may answer who is not
-// logged in, and name "not authenticated" as what each property lacks: RoundTrip cannot see
-// that the session ended.
+// readProperties reads some properties of one object into dst. If the session has ended, some servers
+// return a response in which each property is missing because of NotAuthenticated. RoundTrip does not
+// detect that, so readProperties logs in and reads again.
 func (s *connection) readProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
 	seen := s.pass.get()
 	err := s.retrieveProperties(ctx, ref, dst, paths)
@@ -245,6 +257,7 @@ func (s *connection) readProperties(ctx context.Context, ref types.ManagedObject
 	return s.retrieveProperties(ctx, ref, dst, paths)
 }
 
+// retrieveProperties reads properties with one call and does not renew the session.
 func (s *connection) retrieveProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: s.vim.ServiceContent.PropertyCollector,

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// ReadFile reads a small datastore file, such as a descriptor. A file of more than
-// limit bytes is refused with fault.Unsupported: it is not what it was taken for.
+// ReadFile returns the contents of a small datastore file, such as a descriptor. A file larger than
+// limit bytes is fault.Unsupported, because it is not a descriptor.
 func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
 	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
@@ -28,13 +28,15 @@ func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventor
 	return data, nil
 }
 
-// maybeTwice reports whether a refusal may come from a vCenter that decodes names twice.
+// maybeTwice reports whether a request may have failed because a vCenter decodes names twice. The
+// answer is false if the names contain no characters to encode.
 func (s *fileReader) maybeTwice(at datastoreKey, err error) bool {
 	encodes := percentEncode(at.datacenter) != at.datacenter || percentEncode(at.datastore) != at.datastore
 	return s.about.VCenter && encodes &&
 		(isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusInternalServerError))
 }
 
+// readFile reads a file with datacenter and datastore encoded once or twice.
 func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string, twice bool, limit int64) ([]byte, error) {
 	uri, err := folderURI(at, file, twice)
 	if err != nil {
@@ -51,7 +53,8 @@ func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string,
 	return readAtMost(res, limit)
 }
 
-// sendRequest asks for uri, a second time if the cookie was refused.
+// sendRequest sends a request for uri with the session cookie. If the server refuses the cookie, it
+// renews the cookie and sends the request once more. The caller must close the body of the response.
 func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
@@ -68,6 +71,7 @@ func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http
 	return s.sendWithCookie(ctx, method, uri, cookie)
 }
 
+// sendWithCookie sends one request. A response with any status is no error.
 func (s *fileReader) sendWithCookie(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.end.addr+uri, nil)
 	if err != nil {
@@ -77,6 +81,8 @@ func (s *fileReader) sendWithCookie(ctx context.Context, method, uri, cookie str
 	return s.web.Do(req)
 }
 
+// readAtMost reads the body of a response, or returns fault.Unsupported if it is larger than limit
+// bytes.
 func readAtMost(res *http.Response, limit int64) ([]byte, error) {
 	if res.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -91,6 +97,7 @@ func readAtMost(res *http.Response, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// tooLarge returns the error for a file larger than limit bytes.
 func tooLarge(limit int64) error {
 	return fault.New(fault.Unsupported, "it is larger than %d bytes", limit).
 		WithHint("a descriptor is small; this is data, or a file in a format that is not known")

@@ -10,13 +10,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// redial repeats a request once on a new connection when the one it went out on was
-// dead: hosts close idle connections, and all of them when their agents restart.
-// net/http does so for some requests in some cases; API calls are POST and not among
-// them. Whatever passes here may reach the server twice: reading does no harm, and
-// neither does a second request to power off. Logins do not pass here.
+// redialTransport sends a request again on a new connection if the first connection was dead. Hosts
+// close idle connections, and all connections when their agents restart. net/http repeats some requests
+// itself, but not POST, which API calls use. A request may therefore reach the server twice. That is
+// harmless for reads and for power-off. Logins use another transport.
 type redialTransport struct{ base *http.Transport }
 
+// RoundTrip is part of http.RoundTripper. It reads the whole body of req into memory. API calls are
+// small.
 func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := takeBody(req)
 	if err != nil {
@@ -30,7 +31,8 @@ func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.base.RoundTrip(withBody(req, body))
 }
 
-// isLostConnection reports whether err is that of a connection that was made and then lost.
+// isLostConnection reports whether err is the loss of an established connection. Timeouts and a
+// certificate that does not match the pin are not.
 func isLostConnection(err error) bool {
 	var known *fault.Error // a certificate that is not the pinned one
 	var op *net.OpError
@@ -44,6 +46,7 @@ func isLostConnection(err error) bool {
 	return true
 }
 
+// takeBody reads and closes the body of a request. It returns nil if there is none.
 func takeBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
@@ -52,6 +55,7 @@ func takeBody(req *http.Request) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
+// withBody returns a copy of req with a body that has not been read.
 func withBody(req *http.Request, body []byte) *http.Request {
 	req = req.Clone(req.Context())
 	if body != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// VMs lists all VMs with their disks, cards, tags and warnings, sorted by name. Templates,
-// VMs without disks and vSphere's own agents are in it, warned about.
+// VMs lists all VMs with disks, network cards, tags and warnings, sorted by name. The list includes
+// templates, VMs without disks and vSphere's own agents; they have warnings.
 func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
 	t, err := s.readAll(ctx, append([]string{"VirtualMachine"}, s.relatedKinds()...)...)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
 	return vms, s.addTagsAndAttributes(ctx, t, vms)
 }
 
-// relatedKinds are the types that the description of a VM takes names from.
+// relatedKinds returns the object types whose names a description of a VM contains.
 func (s *inventoryReader) relatedKinds() []string {
 	kinds := append([]string{"HostSystem", "Datastore"}, places...)
 	if s.about.VCenter {
@@ -33,7 +33,7 @@ func (s *inventoryReader) relatedKinds() []string {
 	return kinds
 }
 
-// describeSorted describes the VMs, each with its warnings.
+// describeSorted describes all VMs of the tree, sorted by name, with warnings about duplicate names.
 func (t *tree) describeSorted() []inventory.VM {
 	names := map[string]int{}
 	for i := range t.vms {
@@ -44,8 +44,8 @@ func (t *tree) describeSorted() []inventory.VM {
 	return out
 }
 
-// describeVMs makes VMs of what the collector gave; names says how many have each, if that is
-// known.
+// describeVMs describes all VMs of the tree in the server's order. names is the number of VMs by name.
+// If it is nil, there are no warnings about duplicate names.
 func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
@@ -58,19 +58,21 @@ func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	return out
 }
 
-// machine is a VM with what only its warnings need.
+// machine is a VM with the facts that only its warnings need.
 type machine struct {
 	inventory.VM
-	unreadable  string   // why the VM has no configuration; empty: it has
-	invalid     []string // values that the source reports and that were removed; see inventory.VM.RemoveInvalid
-	agent       bool     // vSphere's own (vCLS)
-	sameName    int      // other VMs of that name
+	unreadable  string   // reason why the VM's configuration cannot be read; empty if it can
+	invalid     []string // invalid values that were removed; see inventory.VM.RemoveInvalid
+	agent       bool     // true if the VM is an agent of vSphere (vCLS)
+	sameName    int      // number of other VMs with the same name; negative if unknown
 	media       []string // labels of CD-ROM drives with a medium
-	ports       []string // labels of floppy drives and ports that something is connected to
+	ports       []string // labels of connected floppy drives and ports
 	passthrough []string // labels of devices of the host
-	physicalRDM []int32  // keys of disks
+	physicalRDM []int32  // keys of raw device mappings in physical mode
 }
 
+// toMachine converts a VM. Without a configuration, only the fields outside of it are set, and
+// unreadable has the reason.
 func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 	m := &machine{VM: inventory.VM{
 		Ref:                 inventory.MoRef(v.Self.Value),
@@ -100,7 +102,7 @@ func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 	return m
 }
 
-// whyUnreadable says why a VM cannot be looked into, or moved, as it is; "" if it can.
+// whyUnreadable returns why a VM cannot be inspected or migrated, or "" if it can.
 func whyUnreadable(v *mo.VirtualMachine) string {
 	switch {
 	case v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected:
@@ -111,7 +113,7 @@ func whyUnreadable(v *mo.VirtualMachine) string {
 	return ""
 }
 
-// setConfig fills in what the VM's configuration says, but for its devices.
+// setConfig sets all fields from the configuration except the devices. UUIDs are lower case.
 func (m *machine) setConfig(c *types.VirtualMachineConfigInfo) {
 	m.UUID = strings.ToLower(c.Uuid)
 	m.InstanceUUID = strings.ToLower(c.InstanceUuid)
@@ -135,7 +137,7 @@ func (m *machine) setConfig(c *types.VirtualMachineConfigInfo) {
 	m.agent = isAgent(c)
 }
 
-// isAgent reports whether the VM is one of vSphere's cluster agents (vCLS).
+// isAgent reports whether a VM is one of vSphere's cluster agents (vCLS).
 func isAgent(c *types.VirtualMachineConfigInfo) bool {
 	for _, o := range c.ExtraConfig {
 		v := o.GetOptionValue()
@@ -146,8 +148,8 @@ func isAgent(c *types.VirtualMachineConfigInfo) bool {
 	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
 }
 
-// nvramOf finds the file in which the firmware of an EFI VM keeps its variables: its name is in the list of
-// the VM's files.
+// nvramOf returns the file with the EFI variables of a VM, or an empty path. The API lists it among the
+// VM's files only.
 func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	if f != inventory.EFI || v.LayoutEx == nil {
 		return at
@@ -160,11 +162,11 @@ func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	return at
 }
 
-// firmwareCSM is EFI firmware that boots like a BIOS.
+// firmwareCSM is the API's name of EFI firmware that boots in BIOS mode.
 const firmwareCSM = "csm"
 
-// toFirmware returns BIOS if the source reports none. An unknown value is returned unchanged, so that
-// RemoveInvalid reports it.
+// toFirmware converts the reported firmware. It returns BIOS for "". An unknown value is returned
+// unchanged, so that RemoveInvalid reports it.
 func toFirmware(reported string) inventory.Firmware {
 	if reported == "" || reported == firmwareCSM {
 		return inventory.BIOS
@@ -172,9 +174,9 @@ func toFirmware(reported string) inventory.Firmware {
 	return inventory.Firmware(reported)
 }
 
-// pathOf parses a datastore path that the source reports. If s is not one, it returns a path that is not
-// valid, so that RemoveInvalid reports it. The configuration file of a VM without its datastore is
-// "[] /vmfs/volumes/…", which has no path on a datastore.
+// pathOf parses a datastore path from the source. An invalid path is returned in File, so that
+// RemoveInvalid reports it. The path is empty for "[] /vmfs/volumes/…", the configuration file of a
+// VM without its datastore.
 func pathOf(s string) inventory.Path {
 	if s == "" || strings.HasPrefix(s, "[] /") {
 		return inventory.Path{}
@@ -186,6 +188,7 @@ func pathOf(s string) inventory.Path {
 	return p
 }
 
+// toPower converts a power state. Unknown states are PoweredOff.
 func toPower(p types.VirtualMachinePowerState) inventory.Power {
 	switch p {
 	case types.VirtualMachinePowerStatePoweredOn:
@@ -196,6 +199,7 @@ func toPower(p types.VirtualMachinePowerState) inventory.Power {
 	return inventory.PoweredOff
 }
 
+// countSnapshots returns the number of snapshots of a VM. info is nil if there are none.
 func countSnapshots(info *types.VirtualMachineSnapshotInfo) int {
 	if info == nil {
 		return 0
@@ -203,6 +207,7 @@ func countSnapshots(info *types.VirtualMachineSnapshotInfo) int {
 	return countTree(info.RootSnapshotList)
 }
 
+// countTree returns the number of snapshots of a tree.
 func countTree(list []types.VirtualMachineSnapshotTree) int {
 	n := len(list)
 	for _, s := range list {
@@ -211,6 +216,8 @@ func countTree(list []types.VirtualMachineSnapshotTree) int {
 	return n
 }
 
+// bootOrder converts the boot devices to strings such as disk:2000, net:4000, cdrom and floppy. Numbers
+// are device keys.
 func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []string {
 	var out []string
 	for _, d := range devices {
@@ -228,4 +235,5 @@ func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []st
 	return out
 }
 
+// isTrue returns *b, or false for a property that the server did not set.
 func isTrue(b *bool) bool { return b != nil && *b }

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// findWarnings says what stands in the way of moving m, or should be known before. The
-// codes are part of the --json output and never change meaning.
+// findWarnings returns what prevents the migration of m, and what the user should know before. The
+// codes are part of the JSON output, and never change their meaning.
 func (m *machine) findWarnings() []inventory.Warning {
 	w := m.stateWarnings()
 	for i := range m.Disks {
@@ -18,16 +18,17 @@ func (m *machine) findWarnings() []inventory.Warning {
 	return append(w, m.deviceWarnings()...)
 }
 
-// blockingWarning and warns make a warning that stops migrate and one that does not.
+// blockingWarning returns a warning that prevents a migration.
 func blockingWarning(code, text, remedy string) inventory.Warning {
 	return inventory.Warning{Code: code, Text: text, Remedy: remedy, Blocks: true}
 }
 
+// warningOnly returns a warning that does not prevent a migration.
 func warningOnly(code, text, remedy string) inventory.Warning {
 	return inventory.Warning{Code: code, Text: text, Remedy: remedy}
 }
 
-// codeInvalid is the code of the warning that the source reports values that are not valid.
+// codeInvalid is the code of the warning about invalid values from the source.
 const codeInvalid = "invalid"
 
 // invalidWarning returns the warning about values that RemoveInvalid removed from a VM.
@@ -36,13 +37,14 @@ func invalidWarning(vm string, problems []string) inventory.Warning {
 		"correct the values in vSphere, or remove the VM from the inventory and register it again; then check them: decamp ls --verbose")
 }
 
-// removeInvalid removes values that are not valid from a VM that has its warnings already.
+// removeInvalid removes invalid values from a VM, and adds a warning if there were any.
 func removeInvalid(vm *inventory.VM) {
 	if problems := vm.RemoveInvalid(); len(problems) > 0 {
 		vm.Warnings = append(vm.Warnings, invalidWarning(vm.Name, problems))
 	}
 }
 
+// stateWarnings returns the warnings about power state, snapshots, encryption and names.
 func (m *machine) stateWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	add := func(when bool, warning inventory.Warning) {
@@ -74,6 +76,7 @@ func (m *machine) stateWarnings() []inventory.Warning {
 	return w
 }
 
+// diskWarnings returns the warnings about one disk, which d must point to.
 func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 	var w []inventory.Warning
 	name := fmt.Sprintf("disk %d (%s)", d.Key, d.Label)
@@ -103,6 +106,7 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 	return w
 }
 
+// rdmWarning returns the warning about a raw device mapping. The device must be a LUN of the host.
 func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 	for _, key := range m.physicalRDM {
 		if key == d.Key {
@@ -113,6 +117,8 @@ func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 		"let the host copy it (--transport landing), or give the LUN to the target host")
 }
 
+// controllerWarnings returns the warnings about controllers that targets lack or that are shared. An
+// unknown controller without disks does not prevent a migration.
 func (m *machine) controllerWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, c := range m.Controllers {
@@ -133,7 +139,7 @@ func (m *machine) controllerWarnings() []inventory.Warning {
 	return w
 }
 
-// hasDiskOn reports whether a disk hangs on the controller.
+// hasDiskOn reports whether a disk is attached to the controller with that key.
 func (m *machine) hasDiskOn(controller int32) bool {
 	for _, d := range m.Disks {
 		if d.Controller == controller {
@@ -143,6 +149,7 @@ func (m *machine) hasDiskOn(controller int32) bool {
 	return false
 }
 
+// deviceWarnings returns the warnings about media, ports and devices that are not migrated.
 func (m *machine) deviceWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, label := range m.media {

@@ -15,21 +15,21 @@ import (
 // connection is the SSH connection of a Shell: opened when it is needed, kept alive, opened
 // again after it broke. turn is taken before mu; mu is never held during I/O.
 type connection struct {
-	cfg     Config
-	pins    pins
-	turn    chan struct{}  // holds one token; taken while connecting
-	running sync.WaitGroup // goroutines of connections
+	cfg        Config
+	pins       pins
+	connecting chan struct{}  // holds one token; taken while connecting
+	running    sync.WaitGroup // goroutines of connections
 
-	mu      sync.Mutex
-	link    *link // nil: none, or broken
-	closed  bool
-	refused error // why no login is tried again
-	tried   int   // passwords sent that the host said nothing about
+	mu         sync.Mutex
+	link       *link // nil: none, or broken
+	closed     bool
+	refused    error // why no login is tried again
+	unanswered int   // passwords sent that the host said nothing about
 }
 
 func newConnection(cfg Config, p pins) *connection {
-	c := &connection{cfg: cfg, pins: p, turn: make(chan struct{}, 1)}
-	c.turn <- struct{}{}
+	c := &connection{cfg: cfg, pins: p, connecting: make(chan struct{}, 1)}
+	c.connecting <- struct{}{}
 	return c
 }
 
@@ -54,26 +54,26 @@ func (c *connection) close() {
 
 var errClosed = errors.New("the login has ended")
 
-// connect returns the connection, and makes one if there is none; fresh says which.
-func (c *connection) connect(ctx context.Context) (l *link, fresh bool, err error) {
+// ensureConnected returns the connection, and makes one if there is none; fresh says which.
+func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, err error) {
 	select {
-	case <-c.turn:
+	case <-c.connecting:
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	defer func() { c.turn <- struct{}{} }()
-	l, err = c.present()
+	defer func() { c.connecting <- struct{}{} }()
+	l, err = c.currentLink()
 	if l != nil || err != nil {
 		return l, false, err
 	}
-	if l, err = c.dial(ctx); err != nil {
+	if l, err = c.dialAndLogIn(ctx); err != nil {
 		return nil, false, err
 	}
-	return l, true, c.keep(l)
+	return l, true, c.adoptLink(l)
 }
 
-// present returns the connection that is there, or nil.
-func (c *connection) present() (*link, error) {
+// currentLink returns the connection that is there, or nil.
+func (c *connection) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -90,8 +90,8 @@ func (c *connection) present() (*link, error) {
 	}
 }
 
-// keep makes l the connection.
-func (c *connection) keep(l *link) error {
+// adoptLink makes l the connection.
+func (c *connection) adoptLink(l *link) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -108,8 +108,8 @@ func (c *connection) keep(l *link) error {
 	return nil
 }
 
-// drop takes a connection that does not work out of use.
-func (c *connection) drop(l *link) {
+// dropLink takes a connection that does not work out of use.
+func (c *connection) dropLink(l *link) {
 	_ = l.Close() // it is broken
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,9 +118,9 @@ func (c *connection) drop(l *link) {
 	}
 }
 
-// dial opens a connection and logs in. A host has several keys and shows one kind: if that
+// dialAndLogIn opens a connection and logs in. A host has several keys and shows one kind: if that
 // is not the pinned one, the other kinds are asked for.
-func (c *connection) dial(ctx context.Context) (*link, error) {
+func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	var shown []HostKey
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
 		if showsAny(shown, kinds) {
@@ -139,7 +139,7 @@ func (c *connection) dial(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 	}
-	return nil, c.pins.mismatch(c.cfg.Addr, shown)
+	return nil, c.pins.mismatchError(c.cfg.Addr, shown)
 }
 
 // dialTCP opens a connection that ends when ctx does, until done is called.
@@ -193,7 +193,7 @@ func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, er
 	}
 }
 
-func (c *connection) note(f func()) {
+func (c *connection) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
@@ -202,16 +202,16 @@ func (c *connection) note(f func()) {
 func (c *connection) mayTry() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tried < mostTries {
+	if c.unanswered < mostTries {
 		return nil
 	}
-	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", c.tried).OfLogin().
+	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", c.unanswered).OfLogin().
 		WithHint("see the host's auth.log; then run the same command again")
 }
 
-// accepted forgets what was counted.
-func (c *connection) accepted(password bool) {
-	c.note(func() { c.tried = 0 })
+// recordAcceptance forgets what was counted.
+func (c *connection) recordAcceptance(password bool) {
+	c.locked(func() { c.unanswered = 0 })
 	if password && c.cfg.Judged != nil {
 		c.cfg.Judged(nil)
 	}

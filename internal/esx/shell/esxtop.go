@@ -30,11 +30,11 @@ const topFor = 24 * time.Hour
 // has something to write.
 func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load)) error {
 	t := &topReader{tell: tell, now: s.cfg.Now}
-	line, err := quote([]string{"esxtop", "-b", "-d", strconv.Itoa(int(every / time.Second)), "-n", strconv.Itoa(int(topFor / every))})
+	line, err := quoteWords([]string{"esxtop", "-b", "-d", strconv.Itoa(int(every / time.Second)), "-n", strconv.Itoa(int(topFor / every))})
 	if err != nil {
 		return err
 	}
-	out, err := s.scriptTo(ctx, line, t)
+	out, err := s.runScriptTo(ctx, line, t)
 	if t.err != nil {
 		err = t.err
 	}
@@ -55,11 +55,11 @@ type topReader struct {
 	tell func(Load)
 	now  func() time.Time
 
-	rest  []byte // of a line that is not whole yet
-	named bool   // the first line was there
-	any   bool   // and the first sample
-	what  map[int]counter
-	err   error
+	rest      []byte // of a line that is not whole yet
+	hasHeader bool   // the first line was there
+	hasSample bool   // and the first sample
+	columns   map[int]counter
+	err       error
 }
 
 type counter uint8
@@ -91,7 +91,7 @@ func (t *topReader) Write(p []byte) (int, error) {
 		if p = rest; !whole {
 			break
 		}
-		t.err = t.line(bytes.TrimSuffix(t.rest, []byte("\r")))
+		t.err = t.readLine(bytes.TrimSuffix(t.rest, []byte("\r")))
 		t.rest = t.rest[:0]
 	}
 	if t.err != nil {
@@ -100,35 +100,35 @@ func (t *topReader) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (t *topReader) line(line []byte) error {
+func (t *topReader) readLine(line []byte) error {
 	switch {
 	case len(line) == 0:
 		return nil
-	case !t.named:
-		t.named = true
-		return t.names(line)
+	case !t.hasHeader:
+		t.hasHeader = true
+		return t.readHeader(line)
 	}
-	l, err := t.sample(line)
-	if err == nil && t.any {
+	l, err := t.readSample(line)
+	if err == nil && t.hasSample {
 		t.tell(l)
 	}
-	t.any = true
+	t.hasSample = true
 	return err
 }
 
-// names finds the columns that count.
-func (t *topReader) names(line []byte) error {
-	t.what = map[int]counter{}
-	err := each(line, func(i int, name []byte) error {
-		if c := counterOf(string(name)); c > 0 && len(t.what) < mostTopCounters {
-			t.what[i] = c
+// readHeader finds the columns that count.
+func (t *topReader) readHeader(line []byte) error {
+	t.columns = map[int]counter{}
+	err := eachField(line, func(i int, name []byte) error {
+		if c := counterOf(string(name)); c > 0 && len(t.columns) < mostTopCounters {
+			t.columns[i] = c
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, c := range t.what {
+	for _, c := range t.columns {
 		if c == topReads {
 			return nil
 		}
@@ -155,11 +155,11 @@ func counterOf(name string) counter {
 	return 0
 }
 
-// sample adds the adapters up.
-func (t *topReader) sample(line []byte) (l Load, err error) {
+// readSample adds the adapters up.
+func (t *topReader) readSample(line []byte) (l Load, err error) {
 	l.At = t.now()
-	err = each(line, func(i int, field []byte) error {
-		c := t.what[i]
+	err = eachField(line, func(i int, field []byte) error {
+		c := t.columns[i]
 		if c == 0 {
 			return nil
 		}
@@ -183,8 +183,8 @@ func (t *topReader) sample(line []byte) (l Load, err error) {
 // errQuote is a line that ends within quotes.
 var errQuote = errors.New("a quote that does not end")
 
-// each yields the fields of a line of CSV without their quotes. esxtop puts no quotes into names.
-func each(line []byte, f func(i int, field []byte) error) error {
+// eachField yields the fields of a line of CSV without their quotes. esxtop puts no quotes into names.
+func eachField(line []byte, f func(i int, field []byte) error) error {
 	for i := 0; ; i++ {
 		var field []byte
 		more := false

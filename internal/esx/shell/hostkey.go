@@ -69,7 +69,7 @@ func parsePins(text string) (pins, error) {
 	return all, nil
 }
 
-func (p pins) mismatch(addr string, shown []HostKey) error {
+func (p pins) mismatchError(addr string, shown []HostKey) error {
 	return fault.New(fault.Denied, "the SSH host key of %s is not the pinned one: pinned %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
 		WithHint("find out why (reinstalled, or somebody in between; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
 }
@@ -86,8 +86,8 @@ func Describe(keys []HostKey) string {
 	return strings.Join(words, ", ")
 }
 
-// errLooked ends a handshake that was for the key only.
-var errLooked = errors.New("only looking")
+// errKeySeen ends a handshake that was for the key only.
+var errKeySeen = errors.New("only looking")
 
 // HostKeys connects to addr (host:port) and returns the keys it shows, of every kind it
 // has. It logs in nowhere and believes nothing.
@@ -97,7 +97,7 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 		if showsAny(keys, kinds) {
 			continue
 		}
-		key, err := look(ctx, addr, kinds)
+		key, err := readHostKey(ctx, addr, kinds)
 		if key != nil {
 			keys = append(keys, *key)
 		} else if kinds == nil {
@@ -107,8 +107,8 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	return keys, nil
 }
 
-// look returns the key that is shown to one who knows these algorithms; nil are all.
-func look(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
+// readHostKey returns the key that is shown to one who knows these algorithms; nil are all.
+func readHostKey(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
 	conn, done, err := dialTCP(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func look(ctx context.Context, addr string, kinds []string) (shown *HostKey, err
 		HostKeyAlgorithms: kinds,
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
-			return errLooked
+			return errKeySeen
 		},
 	}
 	if err := conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {

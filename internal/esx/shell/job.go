@@ -77,9 +77,9 @@ else
 	exit 1
 fi`
 
-// lookScript says how the job in the folder $1 is, then what runs, then the end of its log.
+// statusScript says how the job in the folder $1 is, then what runs, then the end of its log.
 // Whether it lives is asked before its exit is: one that ends in between has left it.
-const lookScript = `cd "$1" 2>/dev/null || { echo none; exit 0; }
+const statusScript = `cd "$1" 2>/dev/null || { echo none; exit 0; }
 state=begun
 if test -s pid; then
 	state=dead
@@ -101,16 +101,16 @@ c=$(cat child 2>/dev/null)
 if test -n "$p"; then kill "-$2" "-$p" 2>/dev/null || kill "-$2" "$p" "$c" 2>/dev/null; fi
 true`
 
-// look returns the state of a job.
-func (js *Jobs) look(ctx context.Context, name string) (state, error) {
-	out, err := js.shell.sh(ctx, lookScript, js.folder(name))
+// readState returns the state of a job.
+func (js *Jobs) readState(ctx context.Context, name string) (state, error) {
+	out, err := js.shell.runShell(ctx, statusScript, js.folderOf(name))
 	if err != nil {
 		return state{}, err
 	}
 	return parseState(out.Stdout)
 }
 
-func (js *Jobs) folder(name string) string { return path.Join(js.cfg.Jobs, name) }
+func (js *Jobs) folderOf(name string) string { return path.Join(js.cfg.Jobs, name) }
 
 // Do runs a job to its end and cleans up after it. A job of that name that runs the same
 // command is followed, whoever started it; one that runs another is ended first. If ctx
@@ -119,25 +119,25 @@ func (js *Jobs) folder(name string) string { return path.Join(js.cfg.Jobs, name)
 // Connections that break are opened again, for as long as Config.Patience. A job that was
 // not there any more, killed or ended by a reboot, is fault.Transient.
 func (js *Jobs) Do(ctx context.Context, j Job) (Result, error) {
-	r, err := js.do(ctx, j)
+	r, err := js.run(ctx, j)
 	if err != nil {
 		return r, fmt.Errorf("job %s on %s: %w", j.Name, js.cfg.Addr, err)
 	}
 	return r, nil
 }
 
-func (js *Jobs) do(ctx context.Context, j Job) (Result, error) {
+func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 	if !jobName.MatchString(j.Name) {
 		return Result{}, fault.New(fault.Internal, "%q is no name for a job", j.Name)
 	}
-	command, err := quote(j.Argv)
+	command, err := quoteWords(j.Argv)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := js.begin(ctx, j, command); err != nil {
+	if err := js.startJob(ctx, j, command); err != nil {
 		return Result{}, err
 	}
-	r, err := js.await(ctx, j, command)
+	r, err := js.awaitEnd(ctx, j, command)
 	if err != nil && ctx.Err() != nil {
 		if j.Kept {
 			return r, err
@@ -147,7 +147,7 @@ func (js *Jobs) do(ctx context.Context, j Job) (Result, error) {
 		return r, errors.Join(err, js.End(after, j.Name))
 	}
 	if err == nil || errors.Is(err, errLost) {
-		err = errors.Join(err, js.remove(ctx, j.Name, command))
+		err = errors.Join(err, js.removeFolder(ctx, j.Name, command))
 	}
 	return r, err
 }
@@ -155,12 +155,12 @@ func (js *Jobs) do(ctx context.Context, j Job) (Result, error) {
 // Follow waits for the end of a job that somebody began before, and cleans up after it. One
 // that is not there is no error, and neither is how it ended: whoever asks looks what it did.
 func (js *Jobs) Follow(ctx context.Context, name string) error {
-	st, err := js.patient(ctx, name)
+	st, err := js.readStatePatiently(ctx, name)
 	if err == nil && st.kind != none {
 		js.cfg.Log.Info("following a job that is there already", "host", js.cfg.Addr, "job", name)
-		if _, err = js.await(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
-			if st, err = js.patient(ctx, name); err == nil && st.kind != running { // now it is known what ran
-				err = js.remove(ctx, name, st.command)
+		if _, err = js.awaitEnd(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
+			if st, err = js.readStatePatiently(ctx, name); err == nil && st.kind != running { // now it is known what ran
+				err = js.removeFolder(ctx, name, st.command)
 			}
 		}
 	}
@@ -170,10 +170,10 @@ func (js *Jobs) Follow(ctx context.Context, name string) error {
 	return nil
 }
 
-// begin starts the job, unless the same one is there.
-func (js *Jobs) begin(ctx context.Context, j Job, command string) error {
+// startJob starts the job, unless the same one is there.
+func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 	for {
-		was, err := js.patient(ctx, j.Name)
+		was, err := js.readStatePatiently(ctx, j.Name)
 		if err != nil {
 			return err
 		}
@@ -187,8 +187,8 @@ func (js *Jobs) begin(ctx context.Context, j Job, command string) error {
 				return err
 			}
 		}
-		words := append([]string{js.cfg.Jobs, js.folder(j.Name), command}, j.Argv...)
-		out, err := js.shell.sh(ctx, startScript, words...)
+		words := append([]string{js.cfg.Jobs, js.folderOf(j.Name), command}, j.Argv...)
+		out, err := js.shell.runShell(ctx, startScript, words...)
 		if err != nil && !fault.Is(err, fault.Transient) {
 			return err
 		}
@@ -200,11 +200,11 @@ func (js *Jobs) begin(ctx context.Context, j Job, command string) error {
 	}
 }
 
-// patient looks at a job, again and again while the host is out of reach.
-func (js *Jobs) patient(ctx context.Context, name string) (state, error) {
+// readStatePatiently looks at a job, again and again while the host is out of reach.
+func (js *Jobs) readStatePatiently(ctx context.Context, name string) (state, error) {
 	since := js.cfg.Now()
 	for n := 0; ; n++ {
-		st, err := js.look(ctx, name)
+		st, err := js.readState(ctx, name)
 		passing := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 		if !passing || ctx.Err() != nil || js.cfg.Now().Sub(since) >= js.cfg.Patience {
 			return st, err
@@ -212,15 +212,15 @@ func (js *Jobs) patient(ctx context.Context, name string) (state, error) {
 		if n == 0 {
 			js.cfg.Log.Warn("host is out of reach by SSH", "host", js.cfg.Addr, "err", err)
 		}
-		if err := js.pause(ctx, n); err != nil {
+		if err := js.pauseBefore(ctx, n); err != nil {
 			return st, err
 		}
 	}
 }
 
-// pause waits the nth time for a host to get on: soon at first, since many jobs are short,
+// pauseBefore waits the nth time for a host to get on: soon at first, since many jobs are short,
 // and in the end every Config.Poll.
-func (js *Jobs) pause(ctx context.Context, n int) error {
+func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 	const doublings = 5
 	select {
 	case <-js.cfg.After(js.cfg.Poll >> max(doublings-n, 0)):
@@ -237,12 +237,12 @@ const beginWait = time.Minute
 // errLost is a job that is gone without a word.
 var errLost = errors.New("it is gone without an exit status")
 
-// await follows a job until it ends. One of its name that runs something else, if it is known
+// awaitEnd follows a job until it ends. One of its name that runs something else, if it is known
 // what this one runs, has taken its place.
-func (js *Jobs) await(ctx context.Context, j Job, command string) (Result, error) {
+func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, error) {
 	began := js.cfg.Now()
 	for n := 0; ; n++ {
-		st, err := js.patient(ctx, j.Name)
+		st, err := js.readStatePatiently(ctx, j.Name)
 		if err != nil {
 			return Result{}, err
 		}
@@ -259,7 +259,7 @@ func (js *Jobs) await(ctx context.Context, j Job, command string) (Result, error
 			return Result{Log: st.log}, fault.New(fault.Transient, "%w: %s", errLost, lastLines(string(st.log))).
 				WithHint("somebody killed it, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
 		}
-		if err := js.pause(ctx, n); err != nil {
+		if err := js.pauseBefore(ctx, n); err != nil {
 			return Result{}, err
 		}
 	}
@@ -278,7 +278,7 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 	}
 	began, sent := js.cfg.Now(), ""
 	for n := 0; ; n++ {
-		st, err := js.patient(ctx, name)
+		st, err := js.readStatePatiently(ctx, name)
 		age := js.cfg.Now().Sub(began)
 		signal := "TERM"
 		if age >= killAfter {
@@ -288,17 +288,17 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 		case err != nil || st.kind == none:
 			return err
 		case st.kind == exited, st.kind == dead, st.kind == begun && age >= killAfter:
-			return js.remove(ctx, name, st.command)
+			return js.removeFolder(ctx, name, st.command)
 		case age >= endWait:
 			return fault.New(fault.Conflict, "job %s on %s does not end", name, js.cfg.Addr).
-				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(js.folder(name)))
+				WithHint("end it on the host: kill -9 $(cat %s/pid); one that waits for storage ends when the storage answers", fault.Quote(js.folderOf(name)))
 		case st.kind == running && signal != sent:
-			if _, err := js.shell.sh(ctx, killScript, js.folder(name), signal); err != nil && !fault.Is(err, fault.Transient) {
+			if _, err := js.shell.runShell(ctx, killScript, js.folderOf(name), signal); err != nil && !fault.Is(err, fault.Transient) {
 				return err
 			}
 			sent = signal
 		}
-		if err := js.pause(ctx, n); err != nil {
+		if err := js.pauseBefore(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -315,8 +315,8 @@ if test "$(cat "$1/command" 2>/dev/null)" = "$2" && mv "$1" "$gone" 2>/dev/null;
 fi
 for left in "$1".*; do rm -rf -- "$left"; done`
 
-// remove removes the folder of a job that does not run.
-func (js *Jobs) remove(ctx context.Context, name, command string) error {
-	_, err := js.shell.sh(ctx, removeScript, js.folder(name), command)
+// removeFolder removes the folder of a job that does not run.
+func (js *Jobs) removeFolder(ctx context.Context, name, command string) error {
+	_, err := js.shell.runShell(ctx, removeScript, js.folderOf(name), command)
 	return err
 }

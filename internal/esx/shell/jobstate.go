@@ -18,7 +18,7 @@ const (
 	exited              // it ended
 )
 
-// state is what lookScript says of a job.
+// state is what statusScript says of a job.
 type state struct {
 	kind    kind
 	status  int // of one that exited
@@ -31,7 +31,7 @@ var stateWords = map[string]kind{"none": none, "begun": begun, "running": runnin
 // maxStatus is the largest exit status a shell tells.
 const maxStatus = 255
 
-// parseState reads what lookScript writes.
+// parseState reads what statusScript writes.
 func parseState(text []byte) (state, error) {
 	word, rest, _ := bytes.Cut(text, []byte("\n"))
 	var st state

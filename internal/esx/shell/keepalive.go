@@ -34,14 +34,14 @@ func (c *connection) keepAlive(l *link) {
 			}
 		case <-c.cfg.After(keepAliveWait):
 			c.cfg.Log.Warn("the host does not answer on its SSH connection", "host", c.cfg.Addr)
-			c.drop(l)
+			c.dropLink(l)
 			return
 		}
 	}
 }
 
-// hungUp reports whether err is a connection that was there and ended.
-func hungUp(err error) bool {
+// isHungUp reports whether err is a connection that was there and ended.
+func isHungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -53,20 +53,20 @@ func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 		return nil, err
 	}
 	a.conn = conn
-	client, err := a.handshake(ctx)
+	client, err := a.shakeHands(ctx)
 	if !done() && err == nil { // ctx ended and closed it
 		err = ctx.Err()
 	}
 	if err != nil {
 		_ = conn.Close() // the error says what is wrong
-		return nil, a.judge(ctx, err)
+		return nil, a.loginError(ctx, err)
 	}
-	a.c.accepted(a.asked)
+	a.c.recordAcceptance(a.asked)
 	return client, nil
 }
 
-func (a *attempt) handshake(ctx context.Context) (*ssh.Client, error) {
-	methods, closeAll, err := a.methods(ctx)
+func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
+	methods, closeAll, err := a.authMethods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +92,8 @@ func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// methods are the ways to log in: keys first, since they cost no tries.
-func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
+// authMethods are the ways to log in: keys first, since they cost no tries.
+func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
 	closeAll = func() {}
 	switch cfg := a.c.cfg; {
 	case cfg.KeyFile != "":
@@ -119,7 +119,7 @@ func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeA
 		}))
 	}
 	if a.c.cfg.Password != nil {
-		methods = append(methods, ssh.KeyboardInteractive(a.answer(ctx)), ssh.PasswordCallback(a.password(ctx)))
+		methods = append(methods, ssh.KeyboardInteractive(a.answerPrompts(ctx)), ssh.PasswordCallback(a.passwordOnce(ctx)))
 	}
 	return methods, closeAll, nil
 }
@@ -141,9 +141,9 @@ func readKey(path string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// answer gives the password to a question that does not show what is typed. Other questions
+// answerPrompts gives the password to a question that does not show what is typed. Other questions
 // (a code, a new password) are not ours to answer.
-func (a *attempt) answer(ctx context.Context) ssh.KeyboardInteractiveChallenge {
+func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChallenge {
 	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		switch {
 		case len(questions) == 0:
@@ -152,16 +152,16 @@ func (a *attempt) answer(ctx context.Context) ssh.KeyboardInteractiveChallenge {
 			a.failed = fault.New(fault.Denied, "the host asks %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
 			return nil, a.failed
 		}
-		text, err := a.password(ctx)()
+		text, err := a.passwordOnce(ctx)()
 		return []string{text}, err
 	}
 }
 
 var errRefused = errors.New("the password was refused")
 
-// password gives the password once: a second question for it is a refusal, in whichever
+// passwordOnce gives the password once: a second question for it is a refusal, in whichever
 // way it is asked.
-func (a *attempt) password(ctx context.Context) func() (string, error) {
+func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		if a.failed != nil {
 			return "", a.failed
@@ -174,17 +174,17 @@ func (a *attempt) password(ctx context.Context) func() (string, error) {
 			return "", a.failed
 		}
 		var secret esx.Secret
-		if secret, a.failed = a.ask(ctx); a.failed != nil {
+		if secret, a.failed = a.readPassword(ctx); a.failed != nil {
 			return "", a.failed
 		}
 		a.asked = true
-		a.c.note(func() { a.c.tried++ })
+		a.c.locked(func() { a.c.unanswered++ })
 		return string(secret), nil
 	}
 }
 
-// ask gets the password, from somebody who may be slow to type it, once it may be sent.
-func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
+// readPassword gets the password, from somebody who may be slow to type it, once it may be sent.
+func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
 	}
@@ -201,9 +201,9 @@ func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
 	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
 }
 
-// judge says what a failed handshake means. The library has no error for a refused login:
+// loginError says what a failed handshake means. The library has no error for a refused login:
 // it is one if the key was right and the connection held.
-func (a *attempt) judge(ctx context.Context, err error) error {
+func (a *attempt) loginError(ctx context.Context, err error) error {
 	var known *fault.Error
 	var lost net.Error
 	switch {
@@ -213,26 +213,26 @@ func (a *attempt) judge(ctx context.Context, err error) error {
 		return a.failed
 	case errors.As(err, &known):
 		return err
-	case !a.trusted || errors.As(err, &lost) || hungUp(err):
-		return a.lost(err)
+	case !a.trusted || errors.As(err, &lost) || isHungUp(err):
+		return a.lostError(err)
 	}
-	return a.refused(err)
+	return a.refusedError(err)
 }
 
-// lost is a login that ended without a word of the host. Where others decide who tries again,
+// lostError is a login that ended without a word of the host. Where others decide who tries again,
 // it is for them to know that it was the last which is tried for that.
-func (a *attempt) lost(err error) error {
+func (a *attempt) lostError(err error) error {
 	if a.pass != nil {
 		if last := a.c.mayTry(); last != nil {
-			a.c.note(func() { a.c.tried = 0 })
+			a.c.locked(func() { a.c.unanswered = 0 })
 			return last
 		}
 	}
 	return fault.Wrap(fault.Transient, err)
 }
 
-// refused is a login that will not be tried again.
-func (a *attempt) refused(err error) error {
+// refusedError is a login that will not be tried again.
+func (a *attempt) refusedError(err error) error {
 	if a.asked {
 		if a.c.cfg.Judged != nil {
 			a.c.cfg.Judged(err)
@@ -243,8 +243,8 @@ func (a *attempt) refused(err error) error {
 		err = fault.New(fault.Denied, "user %s: %w", a.c.cfg.User, err).
 			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.c.cfg.User)
 	}
-	a.c.note(func() {
-		if a.c.tried = 0; a.pass == nil {
+	a.c.locked(func() {
+		if a.c.unanswered = 0; a.pass == nil {
 			a.c.refused = fmt.Errorf("not tried again: %w", err)
 		}
 	})

@@ -98,7 +98,7 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	columns := columnsOf(lines[1])
 	at := map[string]int{}
 	for i, c := range columns {
-		at[string(cell(lines[0], c))] = i + 1
+		at[string(cellAt(lines[0], c))] = i + 1
 	}
 	name, server, share := at["Volume Name"], at["Host"], at["Share"]
 	if name*server*share == 0 {
@@ -108,7 +108,7 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	var list []esx.NAS
 	for _, line := range lines[2:] {
 		list = append(list, esx.NAS{
-			Server: string(cell(line, columns[server-1])), Path: string(cell(line, columns[share-1])), Name: string(cell(line, columns[name-1])),
+			Server: string(cellAt(line, columns[server-1])), Path: string(cellAt(line, columns[share-1])), Name: string(cellAt(line, columns[name-1])),
 		})
 	}
 	return list, nil
@@ -129,6 +129,6 @@ func columnsOf(rule []byte) (all []column) {
 	return all
 }
 
-func cell(line []byte, c column) []byte {
+func cellAt(line []byte, c column) []byte {
 	return bytes.TrimSpace(line[min(c.from, len(line)):min(c.to, len(line))])
 }

@@ -51,19 +51,19 @@ func lastLines(s string) string {
 //
 // Words that begin with - are options to most commands; paths should be absolute.
 func (s *Shell) Run(ctx context.Context, argv ...string) (Output, error) {
-	line, err := quote(argv)
+	line, err := quoteWords(argv)
 	if err != nil {
 		return Output{}, err
 	}
-	out, err := s.script(ctx, line)
+	out, err := s.runScript(ctx, line)
 	if err != nil {
 		return out, fmt.Errorf("run %s on %s: %w", argv[0], s.cfg.Addr, err)
 	}
 	return out, nil
 }
 
-// quote writes words so that a shell reads them back as they are.
-func quote(argv []string) (string, error) {
+// quoteWords writes words so that a shell reads them back as they are.
+func quoteWords(argv []string) (string, error) {
 	if len(argv) == 0 {
 		return "", fault.New(fault.Internal, "no command to run")
 	}
@@ -77,36 +77,36 @@ func quote(argv []string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// script runs a text in the host's shell. A connection that turns out to be broken before
+// runScript runs a text in the host's shell. A connection that turns out to be broken before
 // anything ran is replaced once.
-func (s *Shell) script(ctx context.Context, text string) (Output, error) {
-	var out cutBuffer
-	o, err := s.scriptTo(ctx, text, &out)
+func (s *Shell) runScript(ctx context.Context, text string) (Output, error) {
+	var out limitedBuffer
+	o, err := s.runScriptTo(ctx, text, &out)
 	o.Stdout = out.Bytes()
 	return o, err
 }
 
-// scriptTo is script for a text whose output goes to w while it runs.
-func (s *Shell) scriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
+// runScriptTo is script for a text whose output goes to w while it runs.
+func (s *Shell) runScriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
 	if err := s.sessions.Acquire(ctx, 1); err != nil {
 		return Output{}, err
 	}
 	defer s.sessions.Release(1)
 	for {
-		l, fresh, err := s.conn.connect(ctx)
+		l, fresh, err := s.conn.ensureConnected(ctx)
 		if err != nil {
 			return Output{}, err
 		}
 		session, err := s.conn.openSession(ctx, l)
 		switch {
 		case err == nil:
-			return s.follow(ctx, session, text, w)
+			return s.runInSession(ctx, session, text, w)
 		case ctx.Err() != nil:
 			return Output{}, ctx.Err()
 		case fresh:
 			return Output{}, sessionError(err)
 		}
-		s.conn.drop(l)
+		s.conn.dropLink(l)
 	}
 }
 
@@ -119,10 +119,10 @@ func sessionError(err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// follow starts the text in a session and waits for its end.
-func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string, w io.Writer) (Output, error) {
+// runInSession starts the text in a session and waits for its end.
+func (s *Shell) runInSession(ctx context.Context, session *ssh.Session, text string, w io.Writer) (Output, error) {
 	defer session.Close()
-	var errs cutBuffer
+	var errs limitedBuffer
 	session.Stdout, session.Stderr = w, &errs
 	if err := session.Start(text); err != nil {
 		return Output{}, fault.Wrap(fault.Transient, err)
@@ -145,23 +145,23 @@ func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string, w
 	return o, nil
 }
 
-// cutBuffer takes maxOutput bytes and fails then.
-type cutBuffer struct{ bytes.Buffer }
+// limitedBuffer takes maxOutput bytes and fails then.
+type limitedBuffer struct{ bytes.Buffer }
 
 var (
 	errTooLong           = fmt.Errorf("it answers with more than %d bytes", maxOutput)
-	_          io.Writer = (*cutBuffer)(nil)
+	_          io.Writer = (*limitedBuffer)(nil)
 )
 
-func (b *cutBuffer) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxOutput {
 		return 0, errTooLong
 	}
 	return b.Buffer.Write(p)
 }
 
-// sh runs a script with words for $1 and on; a status other than 0 is an error.
-func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output, error) {
+// runShell runs a script with words for $1 and on; a status other than 0 is an error.
+func (s *Shell) runShell(ctx context.Context, script string, words ...string) (Output, error) {
 	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
 	if err == nil {
 		err = out.Err()

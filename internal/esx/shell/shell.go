@@ -135,7 +135,7 @@ type Shell struct {
 func Dial(ctx context.Context, cfg Config) (*Shell, error) {
 	s, err := newShell(cfg)
 	if err == nil {
-		_, _, err = s.conn.connect(ctx)
+		_, _, err = s.conn.ensureConnected(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log in to %s by SSH: %w", cfg.Addr, err)

@@ -19,7 +19,7 @@ type Sum struct {
 
 // summers are the commands that hash, best first, and the bytes of what they print: a
 // host's busybox has md5sum for certain, and sha256sum perhaps; openssl does it too.
-var summers = []struct {
+var hashCommands = []struct {
 	algorithm string
 	size      int
 	argv      []string
@@ -37,7 +37,7 @@ func (s *Shell) Sum(ctx context.Context, name, file string, size int64) (Sum, er
 	if err != nil {
 		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
 	}
-	sum, err := s.sum(ctx, name, file)
+	sum, err := s.hashFile(ctx, name, file)
 	if err != nil {
 		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
 	}
@@ -63,12 +63,12 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	return nil
 }
 
-func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {
+func (s *Shell) hashFile(ctx context.Context, name, file string) (Sum, error) {
 	if !path.IsAbs(file) {
 		return Sum{}, fault.New(fault.Internal, "%q is no absolute path", file)
 	}
-	for _, by := range summers {
-		out, err := s.sh(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
+	for _, by := range hashCommands {
+		out, err := s.runShell(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
 		if err != nil {
 			return Sum{}, err
 		}

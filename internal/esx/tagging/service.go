@@ -73,11 +73,11 @@ type Config struct {
 
 // Service is the tagging service of one vCenter. Its methods may be called concurrently.
 type Service struct {
-	cfg  Config
-	turn chan struct{} // holds one token: one reading goes on at a time, and has what follows
-	err  error         // why the service is left alone
-	till time.Time     // so long
-	off  bool          // or as long as we are logged in: the service refuses our login
+	cfg     Config
+	reading chan struct{} // holds one token: one reading goes on at a time, and has what follows
+	err     error         // why the service is left alone
+	retryAt time.Time     // so long
+	refused bool          // or as long as we are logged in: the service refuses our login
 	tagNames
 
 	renewing chan struct{} // holds one token; taken while logging in
@@ -92,27 +92,27 @@ type tagSession struct {
 
 // New returns the service that cfg describes. It sends nothing.
 func New(cfg Config) *Service {
-	t := &Service{cfg: cfg, turn: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
-	t.turn <- struct{}{}
+	t := &Service{cfg: cfg, reading: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
+	t.reading <- struct{}{}
 	t.renewing <- struct{}{}
 	return t
 }
 
-// use has do talk to the service, unless that failed a short time ago.
-func (t *Service) use(outer context.Context, do func(context.Context) error) error {
+// withService has do talk to the service, unless that failed a short time ago.
+func (t *Service) withService(outer context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(outer, patience)
 	defer cancel()
 	select {
-	case <-t.turn:
+	case <-t.reading:
 	case <-ctx.Done():
-		return t.fault(ctx.Err())
+		return t.toFault(ctx.Err())
 	}
-	defer func() { t.turn <- struct{}{} }()
-	if t.err != nil && (t.off || t.cfg.Now().Before(t.till)) {
+	defer func() { t.reading <- struct{}{} }()
+	if t.err != nil && (t.refused || t.cfg.Now().Before(t.retryAt)) {
 		return t.err
 	}
-	t.err = t.fault(do(ctx))
-	t.till = t.cfg.Now().Add(restTime)
+	t.err = t.toFault(do(ctx))
+	t.retryAt = t.cfg.Now().Add(restTime)
 	if err := outer.Err(); err != nil {
 		t.err = nil // it is not the service's
 		return err
@@ -120,9 +120,9 @@ func (t *Service) use(outer context.Context, do func(context.Context) error) err
 	return t.err
 }
 
-// open logs in, in the dialect that the server speaks, in place of a session that is not one
+// openSession logs in, in the dialect that the server speaks, in place of a session that is not one
 // any more; nil before the first.
-func (t *Service) open(ctx context.Context, seen *tagSession) error {
+func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 	select {
 	case <-t.renewing:
 	case <-ctx.Done():
@@ -137,7 +137,7 @@ func (t *Service) open(ctx context.Context, seen *tagSession) error {
 		err = t.logIn(ctx, oldDialect)
 	}
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
-		t.off = true
+		t.refused = true
 		t.cfg.Refused()
 	}
 	return err
@@ -191,15 +191,15 @@ type query struct {
 	body any
 }
 
-// ask makes a call. It logs in where it has to, and waits for a service that is busy.
-func (t *Service) ask(ctx context.Context, q query, answer any) error {
+// callPatiently makes a call. It logs in where it has to, and waits for a service that is busy.
+func (t *Service) callPatiently(ctx context.Context, q query, answer any) error {
 	renewed := false
 	for try := 1; ; try++ {
 		with := t.session.Load()
-		err := t.call(ctx, with, q, answer)
+		err := t.callOnce(ctx, with, q, answer)
 		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // it does after five minutes without use
 		if ended && !renewed {
-			if err = t.open(ctx, with); err == nil {
+			if err = t.openSession(ctx, with); err == nil {
 				renewed = true
 				try--
 				continue
@@ -216,8 +216,8 @@ func (t *Service) ask(ctx context.Context, q query, answer any) error {
 	}
 }
 
-// call makes a call once.
-func (t *Service) call(ctx context.Context, with *tagSession, q query, answer any) error {
+// callOnce makes a call once.
+func (t *Service) callOnce(ctx context.Context, with *tagSession, q query, answer any) error {
 	switch {
 	case with == nil:
 		return nil // ask logs in
@@ -246,8 +246,8 @@ func (t *Service) Close(ctx context.Context) {
 	}
 }
 
-// fault gives an error of the service its kind and remedy.
-func (t *Service) fault(err error) error {
+// toFault gives an error of the service its kind and remedy.
+func (t *Service) toFault(err error) error {
 	status := func(code int) bool { return rest.IsStatusError(err, code) }
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):

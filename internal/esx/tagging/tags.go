@@ -42,17 +42,17 @@ const (
 // many there are.
 func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	r := &tagReading{service: t, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
-	err := t.use(ctx, func(ctx context.Context) error {
+	err := t.withService(ctx, func(ctx context.Context) error {
 		for page := range slices.Chunk(vms, tagPage) {
-			if err := r.list(ctx, page); err != nil {
+			if err := r.readTags(ctx, page); err != nil {
 				return err
 			}
 		}
-		if err := r.name(ctx); err != nil {
+		if err := r.readNames(ctx); err != nil {
 			return err
 		}
 		for i := range vms {
-			vms[i].Tags = t.of(r.attached[vms[i].Ref])
+			vms[i].Tags = t.tagsOf(r.attached[vms[i].Ref])
 		}
 		return nil
 	})
@@ -73,8 +73,8 @@ type tagReading struct {
 	splits   int                          // left
 }
 
-// list asks for the tags of some VMs, and asks in halves where one of them spoils the answer.
-func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
+// readTags asks for the tags of some VMs, and asks in halves where one of them spoils the answer.
+func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	found, err := r.service.listAttached(ctx, vms)
 	if !rest.IsStatusError(err, http.StatusForbidden) {
 		for _, f := range found {
@@ -85,16 +85,16 @@ func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
 	}
 	if len(vms) == 1 || r.splits == 0 {
 		for i := range vms {
-			r.refused[vms[i].Ref] = r.service.fault(err)
+			r.refused[vms[i].Ref] = r.service.toFault(err)
 		}
 		return nil
 	}
 	r.splits--
 	half := len(vms) / 2
-	if err := r.list(ctx, vms[:half]); err != nil {
+	if err := r.readTags(ctx, vms[:half]); err != nil {
 		return err
 	}
-	return r.list(ctx, vms[half:])
+	return r.readTags(ctx, vms[half:])
 }
 
 // listAttached asks for the tags of some VMs, once. Those without any are not in the answer.
@@ -110,19 +110,19 @@ func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found [
 		about.Objects = append(about.Objects, object{string(vms[i].Ref), string(inventory.OnVM)})
 	}
 	q := query{of: "/tag-association", body: about}
-	err = t.ask(ctx, q, &found)
+	err = t.callPatiently(ctx, q, &found)
 	with := t.session.Load()
 	if rest.IsStatusError(err, http.StatusNotFound) && with != nil && with.dialect == newDialect {
 		t.session.Store(&tagSession{with.Client, oldDialect}) // nothing says that one came with the other
-		err = t.ask(ctx, q, &found)
+		err = t.callPatiently(ctx, q, &found)
 	}
 	return found, err
 }
 
-// name reads the names of the tags, and then those of their categories, that are not known.
-func (r *tagReading) name(ctx context.Context) error {
+// readNames reads the names of the tags, and then those of their categories, that are not known.
+func (r *tagReading) readNames(ctx context.Context) error {
 	known := r.service.tagNames
-	known.forget(r.service.cfg.Now().Add(-tagNamesLife))
+	known.forgetOld(r.service.cfg.Now().Add(-tagNamesLife))
 	var ids, categories []string
 	for _, of := range r.attached {
 		ids = append(ids, of...)
@@ -149,7 +149,7 @@ func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *
 		}
 		g.Go(func() error {
 			var answer tags.Tag // a category has a name, too
-			err := t.ask(ctx, query{of: of, id: id}, &answer)
+			err := t.callPatiently(ctx, query{of: of, id: id}, &answer)
 			if rest.IsStatusError(err, http.StatusNotFound) {
 				return nil
 			}
@@ -173,13 +173,13 @@ type tagName struct {
 
 func newTagNames() tagNames { return tagNames{&nameTable{}, &nameTable{}} }
 
-func (n tagNames) forget(before time.Time) {
-	n.tags.forget(before)
-	n.categories.forget(before)
+func (n tagNames) forgetOld(before time.Time) {
+	n.tags.forgetOld(before)
+	n.categories.forgetOld(before)
 }
 
-// of is what tags are called, in order. Those that were deleted since are not in it.
-func (n tagNames) of(ids []string) []inventory.Tag {
+// tagsOf is what tags are called, in order. Those that were deleted since are not in it.
+func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	var out []inventory.Tag
 	for _, id := range ids {
 		tag, ok := n.tags.get(id)
@@ -216,7 +216,7 @@ func (t *nameTable) put(id string, n tagName) {
 	t.names[id] = n
 }
 
-func (t *nameTable) forget(before time.Time) {
+func (t *nameTable) forgetOld(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, n := range t.names {

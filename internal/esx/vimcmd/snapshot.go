@@ -22,12 +22,12 @@ const (
 	takeWait = time.Minute
 )
 
-// takes and drops name the jobs for a snapshot: there is one of each at a time.
-func takes(vm inventory.MoRef, name string) string {
+// createJobName and drops name the jobs for a snapshot: there is one of each at a time.
+func createJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("snapshot", string(vm), name)
 }
 
-func drops(vm inventory.MoRef, name string) string {
+func removeJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("unsnapshot", string(vm), name)
 }
 
@@ -45,20 +45,20 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	if o.Quiesce {
 		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("take the disks as after a power cut, without quiescing")
 	}
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
 		return "", err
 	}
-	if err := sh.Jobs.Follow(ctx, takes(vm, o.Name)); err != nil {
+	if err := sh.Jobs.Follow(ctx, createJobName(vm, o.Name)); err != nil {
 		return "", err
 	}
 	if ref, found, err := h.Session.FindSnapshot(ctx, vm, o.Name); found || err != nil {
 		return ref, err
 	}
-	ctx, cancel := lingering(ctx, takeWait)
+	ctx, cancel := withDelayedEnd(ctx, takeWait)
 	defer cancel()
-	asked := sh.TakeSnapshot(ctx, takes(vm, o.Name), vm, o.Name, o.Description)
-	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, patience(asked))
+	asked := sh.TakeSnapshot(ctx, createJobName(vm, o.Name), vm, o.Name, o.Description)
+	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, waitAfter(asked))
 	if err == nil && !there {
 		err = asked
 	}
@@ -68,8 +68,8 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	return entry.Ref, err
 }
 
-// lingering is a context that ends some time after ctx.
-func lingering(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+// withDelayedEnd is a context that ends some time after ctx.
+func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		end := time.AfterFunc(more, cancel)
@@ -81,8 +81,8 @@ func lingering(ctx context.Context, more time.Duration) (context.Context, contex
 	}
 }
 
-// patience is how long to look for what was asked for: once, if that went wrong.
-func patience(asked error) time.Duration {
+// waitAfter is how long to look for what was asked for: once, if that went wrong.
+func waitAfter(asked error) time.Duration {
 	if asked != nil {
 		return 0
 	}
@@ -99,11 +99,11 @@ func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 }
 
 func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(sh.Jobs.Follow(ctx, takes(vm, name)), sh.Jobs.Follow(ctx, drops(vm, name))); err != nil {
+	if err := errors.Join(sh.Jobs.Follow(ctx, createJobName(vm, name)), sh.Jobs.Follow(ctx, removeJobName(vm, name))); err != nil {
 		return err
 	}
 	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, 0)
@@ -111,23 +111,23 @@ func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 		return err
 	}
 	if there {
-		if err := h.remove(ctx, sh, vm, name, entry); err != nil {
+		if err := h.removeExisting(ctx, sh, vm, name, entry); err != nil {
 			return err
 		}
 	}
-	return h.merged(ctx, vm)
+	return h.checkMerged(ctx, vm)
 }
 
-// remove removes a snapshot that is there, and waits until it is not.
-func (h *Host) remove(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
-	if err := isOurs(ctx, sh, vm, name, entry); err != nil {
+// removeExisting removes a snapshot that is there, and waits until it is not.
+func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+	if err := checkSnapshot(ctx, sh, vm, name, entry); err != nil {
 		return err
 	}
-	asked := sh.RemoveSnapshot(ctx, drops(vm, name), vm, entry.ID)
+	asked := sh.RemoveSnapshot(ctx, removeJobName(vm, name), vm, entry.ID)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	_, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, patience(asked))
+	_, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, waitAfter(asked))
 	switch {
 	case err != nil || !there:
 		return err
@@ -137,9 +137,9 @@ func (h *Host) remove(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, 
 	return fault.New(fault.Conflict, "vim-cmd said nothing, and it is still there").WithHint("see the VM's recent tasks, and hostd.log on the host")
 }
 
-// isOurs makes sure that nothing else goes with a snapshot, and that vim-cmd means the same
+// checkSnapshot makes sure that nothing else goes with a snapshot, and that vim-cmd means the same
 // one by its number.
-func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
 		return fault.New(fault.Conflict, "somebody took another on top of it").
 			WithHint("remove theirs first, if they do not need it: whether vim-cmd would leave it is not known")
@@ -157,8 +157,8 @@ func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name strin
 	return nil
 }
 
-// merged makes sure that no delta was left.
-func (h *Host) merged(ctx context.Context, vm inventory.MoRef) error {
+// checkMerged makes sure that no delta was left.
+func (h *Host) checkMerged(ctx context.Context, vm inventory.MoRef) error {
 	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil || !v.ConsolidationNeeded {
 		return err

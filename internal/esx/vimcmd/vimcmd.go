@@ -37,31 +37,31 @@ type Host struct {
 	// Open gives the login to a host by SSH, and keeps it for the next who asks.
 	Open func(ctx context.Context, host inventory.MoRef) (*shell.Shell, error)
 
-	mu   sync.Mutex
-	sure map[inventory.MoRef]inventory.MoRef // hosts of VMs whose numbers were compared
+	mu      sync.Mutex
+	checked map[inventory.MoRef]inventory.MoRef // hosts of VMs whose numbers were compared
 }
 
 // Ready makes sure that a VM can be changed: SSH is on and takes our login, and vim-cmd
 // there knows the VM.
 func (h *Host) Ready(ctx context.Context, vm inventory.MoRef) error {
-	_, err := h.shell(ctx, vm)
+	_, err := h.shellOf(ctx, vm)
 	return err
 }
 
-// shell is the login to the host of a VM.
-func (h *Host) shell(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
+// shellOf is the login to the host of a VM.
+func (h *Host) shellOf(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
-	host, sure := h.sure[vm]
+	host, sure := h.checked[vm]
 	h.mu.Unlock()
 	if sure {
 		return h.Open(ctx, host)
 	}
-	return h.compare(ctx, vm)
+	return h.shellAfterCheck(ctx, vm)
 }
 
-// compare logs in and compares the VM's number.
-func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
-	if err := speaks(h.Session.About()); err != nil {
+// shellAfterCheck logs in and compares the VM's number.
+func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
+	if err := checkVersion(h.Session.About()); err != nil {
 		return nil, err
 	}
 	v, err := h.Session.BareVM(ctx, vm)
@@ -77,10 +77,10 @@ func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, e
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sure == nil {
-		h.sure = map[inventory.MoRef]inventory.MoRef{}
+	if h.checked == nil {
+		h.checked = map[inventory.MoRef]inventory.MoRef{}
 	}
-	h.sure[vm] = v.Host
+	h.checked[vm] = v.Host
 	return sh, nil
 }
 
@@ -88,9 +88,9 @@ func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, e
 // same words meant something else.
 const oldest = 5
 
-// speaks refuses servers whose vim-cmd means something else by our words. A vCenter has
+// checkVersion refuses servers whose vim-cmd means something else by our words. A vCenter has
 // other references for VMs than the numbers its hosts have.
-func speaks(about inventory.About) error {
+func checkVersion(about inventory.About) error {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)
 	switch {
@@ -131,7 +131,7 @@ func (h *Host) Start(ctx context.Context, vm inventory.MoRef) error {
 }
 
 func (h *Host) onShell(ctx context.Context, vm inventory.MoRef, do func(*shell.Shell, context.Context, inventory.MoRef) error) error {
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err == nil {
 		err = do(sh, ctx, vm)
 	}
