@@ -12,34 +12,35 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// connection is the SSH connection of a Shell: opened when it is needed, kept alive, opened
-// again after it broke. turn is taken before mu; mu is never held during I/O.
+// connection is the SSH connection of a Shell. It is opened when it is needed, kept alive, and opened
+// again after it broke. Take the token of connecting before mu. Never hold mu during I/O.
 type connection struct {
-	cfg        Config
-	pins       pins
-	connecting chan struct{}  // holds one token; taken while connecting
+	cfg        Config         // configuration with defaults applied
+	pins       pins           // accepted host keys
+	connecting chan struct{}  // contains one token; the holder may connect
 	running    sync.WaitGroup // goroutines of connections
 
-	mu         sync.Mutex
-	link       *link // nil: none, or broken
-	closed     bool
-	refused    error // why no login is tried again
-	unanswered int   // passwords sent that the host said nothing about
+	mu         sync.Mutex // protects the fields below
+	link       *link      // current connection; nil if none
+	closed     bool       // true after close
+	refused    error      // reason for not logging in again; nil if permitted
+	unanswered int        // number of passwords sent without an answer of the host
 }
 
+// newConnection returns a connection that is not open.
 func newConnection(cfg Config, p pins) *connection {
 	c := &connection{cfg: cfg, pins: p, connecting: make(chan struct{}, 1)}
 	c.connecting <- struct{}{}
 	return c
 }
 
-// link is one connection.
+// link is one established SSH connection.
 type link struct {
 	*ssh.Client
-	gone chan struct{} // closed when the connection has ended
+	gone chan struct{} // closed after the connection ended
 }
 
-// close ends the connection for good, and waits for what runs on it.
+// close ends the connection permanently, and waits for its goroutines.
 func (c *connection) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -52,9 +53,11 @@ func (c *connection) close() {
 	c.running.Wait()
 }
 
+// errClosed is the cause of errors after close.
 var errClosed = errors.New("the login has ended")
 
-// ensureConnected returns the connection, and makes one if there is none; fresh says which.
+// ensureConnected returns the connection. It connects first if there is none; fresh is true then.
+// Concurrent callers share one attempt.
 func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, err error) {
 	select {
 	case <-c.connecting:
@@ -72,7 +75,8 @@ func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, 
 	return l, true, c.adoptLink(l)
 }
 
-// currentLink returns the connection that is there, or nil.
+// currentLink returns the open connection, or nil. The error is not nil if a new one must not be
+// opened: after close, or after a refused login.
 func (c *connection) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +94,8 @@ func (c *connection) currentLink() (*link, error) {
 	}
 }
 
-// adoptLink makes l the connection.
+// adoptLink makes l the current connection and starts its goroutines. If the connection was closed in
+// the meantime, it closes l.
 func (c *connection) adoptLink(l *link) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +113,7 @@ func (c *connection) adoptLink(l *link) error {
 	return nil
 }
 
-// dropLink takes a connection that does not work out of use.
+// dropLink closes a connection that does not work. It keeps a newer one.
 func (c *connection) dropLink(l *link) {
 	_ = l.Close() // it is broken
 	c.mu.Lock()
@@ -118,8 +123,9 @@ func (c *connection) dropLink(l *link) {
 	}
 }
 
-// dialAndLogIn opens a connection and logs in. A host has several keys and shows one kind: if that
-// is not the pinned one, the other kinds are asked for.
+// dialAndLogIn opens a connection and logs in. A host has keys of several kinds and presents one of
+// them. If that one is not pinned, dialAndLogIn connects again for each other kind. It stops at the
+// first error that another kind of key cannot avoid.
 func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	var shown []HostKey
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
@@ -142,7 +148,8 @@ func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	return nil, c.pins.mismatchError(c.cfg.Addr, shown)
 }
 
-// dialTCP opens a connection that ends when ctx does, until done is called.
+// dialTCP opens a connection that is closed when ctx ends, until done is called. done returns false if
+// ctx ended before.
 func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool, err error) {
 	d := net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}
 	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
@@ -152,7 +159,7 @@ func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool,
 	return conn, done, nil
 }
 
-// netError is what goes wrong before there is a login.
+// netError converts an error that occurred before the login to fault.Unreachable with a remedy.
 func netError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -164,11 +171,11 @@ func netError(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", howToStart)
 }
 
-// howToStart is said when nobody answers. SSH is off on a host as it is installed.
+// howToStart is the remedy if the host does not answer. SSH is off on a newly installed host.
 const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and see that the firewall ruleset sshServer admits this machine"
 
-// openSession does not wait longer than ctx: on a connection that is dead and does not know
-// it yet there is no answer.
+// openSession opens a session, and returns when ctx ends. A dead connection gives no answer, so
+// NewSession itself may block until the connection is closed.
 func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, error) {
 	type opened struct {
 		*ssh.Session
@@ -193,12 +200,14 @@ func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, er
 	}
 }
 
+// locked calls f while it holds mu.
 func (c *connection) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
+// mayTry returns fault.Denied if too many passwords were sent without an answer.
 func (c *connection) mayTry() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +218,8 @@ func (c *connection) mayTry() error {
 		WithHint("see the host's auth.log; then run the same command again")
 }
 
-// recordAcceptance forgets what was counted.
+// recordAcceptance resets the count of unanswered passwords. password is true if the login used one;
+// Config.Judged is then called.
 func (c *connection) recordAcceptance(password bool) {
 	c.locked(func() { c.unanswered = 0 })
 	if password && c.cfg.Judged != nil {

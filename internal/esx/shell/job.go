@@ -12,51 +12,50 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Job is a command that goes on without its connection.
+// A Job is a command that continues after its connection is closed.
 //
-// It has a folder of its name below Config.Jobs, made by mkdir, of which only one can
-// succeed: there are never two jobs of one name. In it are
+// It has a folder with its name below Config.Jobs. Creating the folder with mkdir succeeds only once,
+// so there are never two jobs with one name. The folder contains
 //
-//	command  what runs, as a shell reads it
-//	pid      of the job's shell, which leads a process group of its own
-//	child    pid of the command
-//	log      both its outputs
-//	exit     its status, once it has ended
+// command the command in the syntax of the shell pid process ID of the job's shell, the leader of its
+// process group child process ID of the command log standard output and standard error exit exit status
+// after the command ended
 //
-// pid and exit are renamed into place: who sees them sees all of them.
+// pid and exit are renamed into place, so a reader never sees a partial file.
 type Job struct {
-	// Name finds the job again: letters, digits, - and _.
+	// Name identifies the job: letters, digits, - and _.
 	Name string
 
-	// Argv is the command.
+	// Argv is the command and its arguments.
 	Argv []string
 
-	// Kept has the job go on if the context ends: that ends the waiting, and Follow goes on
-	// with it. For what must not be stopped half way.
+	// Kept makes the job continue when the context ends; only the wait ends. Follow can wait for it later.
+	// It is for commands that must not be interrupted, such as merges of snapshots.
 	Kept bool
 
-	// Progress, if not nil, is told the end of the log, again and again.
+	// Progress, if not nil, is called with the end of the log after each poll.
 	Progress func(log []byte)
 }
 
-// Result is how a job ended.
+// Result is the outcome of a job that ended.
 type Result struct {
-	Status int
-	Log    []byte // the end of it
+	Status int    // exit status of the command
+	Log    []byte // last 2048 bytes of the log
 }
 
-// Jobs starts, follows and ends the jobs of one host, by commands of its Shell. It has no
-// state: what jobs there are is on the host. Its methods may be called concurrently.
+// Jobs starts, follows and ends the jobs of one host through its Shell. It has no state: the jobs are
+// on the host. It is safe for concurrent use.
 type Jobs struct {
 	cfg   Config
 	shell *Shell
 }
 
+// jobName matches valid names. They need no quoting and cannot contain a path separator.
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// startScript makes the job's folder ($2) in the folder of all jobs ($1) and starts the
-// command ($4 and on) there, whose text is $3. It says what it found. Both shells end at the
-// first thing that fails, so that nothing runs that could not be found again.
+// startScript creates the job's folder ($2) in the folder of all jobs ($1) and starts the command ($4
+// and following), whose text is $3. It prints "started" or "exists". Both shells exit at the first
+// failure, so that no process runs that cannot be found again.
 const startScript = `umask 077
 mkdir -p "$1" || exit 1
 if mkdir "$2" 2>/dev/null; then
@@ -77,8 +76,9 @@ else
 	exit 1
 fi`
 
-// statusScript says how the job in the folder $1 is, then what runs, then the end of its log.
-// Whether it lives is asked before its exit is: one that ends in between has left it.
+// statusScript prints the state of the job in the folder $1, its command and the end of its log. It
+// checks for the process before it reads the exit status: a job that ends in between has written its
+// status.
 const statusScript = `cd "$1" 2>/dev/null || { echo none; exit 0; }
 state=begun
 if test -s pid; then
@@ -92,16 +92,16 @@ cat command 2>/dev/null
 tail -c 2048 log 2>/dev/null
 true`
 
-// killScript sends the signal $2 to the job in the folder $1: to its group, and where a host
-// knows no groups to its two processes. There is no -- before the group: busybox's kill
-// takes it for a number.
+// killScript sends the signal $2 to the job in the folder $1: to its process group or, on hosts without
+// process groups, to its two processes. There is no -- before the group, because the kill of busybox
+// parses it as a number.
 const killScript = `cd "$1" 2>/dev/null || exit 0
 p=$(cat pid 2>/dev/null)
 c=$(cat child 2>/dev/null)
 if test -n "$p"; then kill "-$2" "-$p" 2>/dev/null || kill "-$2" "$p" "$c" 2>/dev/null; fi
 true`
 
-// readState returns the state of a job.
+// readState returns the state of a job. A job without a folder has the kind none.
 func (js *Jobs) readState(ctx context.Context, name string) (state, error) {
 	out, err := js.shell.runShell(ctx, statusScript, js.folderOf(name))
 	if err != nil {
@@ -110,14 +110,15 @@ func (js *Jobs) readState(ctx context.Context, name string) (state, error) {
 	return parseState(out.Stdout)
 }
 
+// folderOf returns the path of a job's folder on the host.
 func (js *Jobs) folderOf(name string) string { return path.Join(js.cfg.Jobs, name) }
 
-// Do runs a job to its end and cleans up after it. A job of that name that runs the same
-// command is followed, whoever started it; one that runs another is ended first. If ctx
-// ends, the job is ended, unless it is to be kept.
+// Do runs a job, waits for its end and removes its folder. If a job with that name runs the same
+// command, Do follows it, even if another process started it. If it runs another command, Do ends it
+// first. If ctx ends, Do ends the job, except a Kept one.
 //
-// Connections that break are opened again, for as long as Config.Patience. A job that was
-// not there any more, killed or ended by a reboot, is fault.Transient.
+// Do reopens broken connections for at most Config.Patience. A job that disappeared, because it was
+// killed or the host restarted, is fault.Transient.
 func (js *Jobs) Do(ctx context.Context, j Job) (Result, error) {
 	r, err := js.run(ctx, j)
 	if err != nil {
@@ -126,6 +127,7 @@ func (js *Jobs) Do(ctx context.Context, j Job) (Result, error) {
 	return r, nil
 }
 
+// run does the work of Do without the context of errors.
 func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 	if !jobName.MatchString(j.Name) {
 		return Result{}, fault.New(fault.Internal, "%q is no name for a job", j.Name)
@@ -152,8 +154,9 @@ func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 	return r, err
 }
 
-// Follow waits for the end of a job that somebody began before, and cleans up after it. One
-// that is not there is no error, and neither is how it ended: whoever asks looks what it did.
+// Follow waits for the end of a job that was started before, and removes its folder. It returns nil if
+// there is no such job, and regardless of the exit status: the caller must check the result of the
+// command.
 func (js *Jobs) Follow(ctx context.Context, name string) error {
 	st, err := js.readStatePatiently(ctx, name)
 	if err == nil && st.kind != none {
@@ -170,7 +173,8 @@ func (js *Jobs) Follow(ctx context.Context, name string) error {
 	return nil
 }
 
-// startJob starts the job, unless the same one is there.
+// startJob starts the job unless the same one exists. It loops until one of two processes that start
+// the same job wins.
 func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 	for {
 		was, err := js.readStatePatiently(ctx, j.Name)
@@ -200,7 +204,8 @@ func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 	}
 }
 
-// readStatePatiently looks at a job, again and again while the host is out of reach.
+// readStatePatiently is readState with retries while the host is unreachable, for at most
+// Config.Patience.
 func (js *Jobs) readStatePatiently(ctx context.Context, name string) (state, error) {
 	since := js.cfg.Now()
 	for n := 0; ; n++ {
@@ -218,8 +223,8 @@ func (js *Jobs) readStatePatiently(ctx context.Context, name string) (state, err
 	}
 }
 
-// pauseBefore waits the nth time for a host to get on: soon at first, since many jobs are short,
-// and in the end every Config.Poll.
+// pauseBefore waits before poll n. The first intervals are short, because many jobs are; after five
+// doublings the interval is Config.Poll.
 func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 	const doublings = 5
 	select {
@@ -230,15 +235,15 @@ func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 	}
 }
 
-// beginWait is how long a job that has a folder may have no pid: its shell is about to
-// write it, or was never started.
+// beginWait is the time after which a job with a folder and no pid counts as lost. Its shell writes the
+// pid at once, or was never started.
 const beginWait = time.Minute
 
-// errLost is a job that is gone without a word.
+// errLost is the cause of the error for a job that disappeared without an exit status.
 var errLost = errors.New("it is gone without an exit status")
 
-// awaitEnd follows a job until it ends. One of its name that runs something else, if it is known
-// what this one runs, has taken its place.
+// awaitEnd follows a job until it ends. If command is not "" and the job with the name runs another
+// command, the job is lost: another one replaced it.
 func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, error) {
 	began := js.cfg.Now()
 	for n := 0; ; n++ {
@@ -266,12 +271,12 @@ func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, er
 }
 
 const (
-	killAfter = 10 * time.Second // from TERM to KILL
-	endWait   = 2 * time.Minute  // from KILL to giving up: it may wait for storage
+	killAfter = 10 * time.Second // time from SIGTERM to SIGKILL
+	endWait   = 2 * time.Minute  // time until End fails; a process may be blocked in storage
 )
 
-// End ends a job and removes what is left of it. One that is not there is no error; one that
-// does not end is fault.Conflict.
+// End ends a job with SIGTERM, then SIGKILL, and removes its folder. A job that does not exist is no
+// error. A job that does not end within 2 minutes is fault.Conflict.
 func (js *Jobs) End(ctx context.Context, name string) error {
 	if !jobName.MatchString(name) {
 		return fault.New(fault.Internal, "%q is no name for a job", name)
@@ -304,11 +309,10 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 	}
 }
 
-// removeScript removes the folder $1 if the job in it has the text $2 still: another may
-// have taken its place. Two may remove the same job, and the slower one must not empty the folder
-// of the job that is begun next: so it is taken out of the way first, which one of them can, and
-// looked at again there: the other may have removed it from there, too. What somebody left who was
-// killed between goes with it: no job has such a name.
+// removeScript removes the folder $1 if its command is $2. Otherwise another job has replaced it. Two
+// processes may remove the same job, and the slower one must not empty the folder of the next job. So
+// the script first renames the folder, which succeeds once, and checks the command again. It also
+// removes what a killed process left between these steps: no job has such a name.
 const removeScript = `gone=$1.$$
 if test "$(cat "$1/command" 2>/dev/null)" = "$2" && mv "$1" "$gone" 2>/dev/null; then
 	if test -s "$gone/command" && test "$(cat "$gone/command" 2>/dev/null)" != "$2"; then mv "$gone" "$1" 2>/dev/null; exit 0; fi

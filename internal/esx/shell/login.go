@@ -16,29 +16,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mostKeys is how many keys of an agent are offered. A server hangs up after six offers
-// (MaxAuthTries), and the password is to have its turn.
+// mostKeys limits the number of keys that an agent offers. A server hangs up after six attempts
+// (MaxAuthTries), and the password must still be possible.
 const mostKeys = 4
 
-// mostTries is how many passwords are sent without an answer. The host locks the account
-// for 15 minutes at the fifth that is wrong (Security.AccountLockFailures), and the API's
-// logins count there too.
+// mostTries limits the number of passwords sent without an answer. The host locks the account for 15
+// minutes at the fifth wrong one (Security.AccountLockFailures), which includes logins to the API.
 const mostTries = 2
 
-// attempt is one login on one connection.
+// attempt is one login on one connection. It is used by one goroutine.
 type attempt struct {
-	c     *connection
-	kinds []string // of host keys that are asked for; nil: all
+	c     *connection // connection to log in for
+	kinds []string    // accepted kinds of host keys; all if nil
 
-	conn    net.Conn
-	shown   *HostKey
-	trusted bool        // the key shown is pinned
-	asked   bool        // the password was sent
-	failed  error       // in giving what was asked for
-	pass    func(error) // to be told how the login went; nil: it was not admitted, or needed no password
+	conn    net.Conn    // TCP connection
+	shown   *HostKey    // presented host key; nil before the handshake
+	trusted bool        // true if shown is pinned
+	asked   bool        // true after the password was sent
+	failed  error       // error of a callback; the SSH library loses it
+	pass    func(error) // callback of Config.Admit; nil if the login was not admitted or needed no password
 }
 
-// run connects and logs in. Whoever admitted the login is told how it went.
+// run connects and logs in. It reports the result to Config.Admit.
 func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
 	client, err := a.logIn(ctx)
 	if a.pass != nil {
@@ -47,6 +46,7 @@ func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
 	return client, err
 }
 
+// logIn connects, performs the handshake and converts its error.
 func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 	conn, done, err := dialTCP(ctx, a.c.cfg.Addr)
 	if err != nil {
@@ -65,6 +65,7 @@ func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 	return client, nil
 }
 
+// shakeHands performs the SSH handshake with a deadline, and removes the deadline afterwards.
 func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
 	methods, closeAll, err := a.authMethods(ctx)
 	if err != nil {
@@ -82,8 +83,10 @@ func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
 	return ssh.NewClient(c, channels, requests), a.conn.SetDeadline(time.Time{})
 }
 
+// errOtherKey ends a handshake with a host key that is not pinned. No password was sent then.
 var errOtherKey = errors.New("the host key is not the pinned one")
 
+// checkKey is the HostKeyCallback. It accepts pinned keys only.
 func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	a.shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
 	if a.trusted = slices.Contains(a.c.pins, a.shown.Fingerprint); !a.trusted {
@@ -92,7 +95,9 @@ func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// authMethods are the ways to log in: keys first, since they cost no tries.
+// authMethods returns the ways to log in. Keys come first, because a refused key does not count as a
+// wrong password. The caller must call closeAll after the handshake. An agent that does not answer is
+// ignored.
 func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
 	closeAll = func() {}
 	switch cfg := a.c.cfg; {
@@ -124,6 +129,7 @@ func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, cl
 	return methods, closeAll, nil
 }
 
+// readKey reads a private key. A key with a passphrase is fault.Invalid.
 func readKey(path string) (ssh.Signer, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -141,8 +147,8 @@ func readKey(path string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// answerPrompts gives the password to a question that does not show what is typed. Other questions
-// (a code, a new password) are not ours to answer.
+// answerPrompts answers a single prompt without echo with the password. Other prompts, such as for a
+// code or a new password, are fault.Denied.
 func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChallenge {
 	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		switch {
@@ -157,10 +163,11 @@ func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChal
 	}
 }
 
+// errRefused is the error for a second prompt for the password.
 var errRefused = errors.New("the password was refused")
 
-// passwordOnce gives the password once: a second question for it is a refusal, in whichever
-// way it is asked.
+// passwordOnce returns a function that returns the password once. A second prompt means that the host
+// refused it, with either method. Errors are kept in failed.
 func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		if a.failed != nil {
@@ -183,7 +190,8 @@ func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	}
 }
 
-// readPassword gets the password, from somebody who may be slow to type it, once it may be sent.
+// readPassword calls Config.Admit and Config.Password. It removes the deadline of the connection
+// meanwhile, because the user may type slowly.
 func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
@@ -201,8 +209,8 @@ func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err erro
 	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
 }
 
-// loginError says what a failed handshake means. The library has no error for a refused login:
-// it is one if the key was right and the connection held.
+// loginError converts the error of a handshake. The library has no error for a refused login. It is one
+// if the host key was right and the connection is intact.
 func (a *attempt) loginError(ctx context.Context, err error) error {
 	var known *fault.Error
 	var lost net.Error
@@ -219,8 +227,8 @@ func (a *attempt) loginError(ctx context.Context, err error) error {
 	return a.refusedError(err)
 }
 
-// lostError is a login that ended without a word of the host. Where others decide who tries again,
-// it is for them to know that it was the last which is tried for that.
+// lostError converts a login that ended without an answer of the host to fault.Transient. With
+// Config.Admit, the last permitted attempt is fault.Denied, so that the caller stops.
 func (a *attempt) lostError(err error) error {
 	if a.pass != nil {
 		if last := a.c.mayTry(); last != nil {
@@ -231,7 +239,8 @@ func (a *attempt) lostError(err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// refusedError is a login that will not be tried again.
+// refusedError converts a refused login to fault.Denied. Without Config.Admit, the connection does not
+// log in again.
 func (a *attempt) refusedError(err error) error {
 	if a.asked {
 		if a.c.cfg.Judged != nil {

@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	// tagPage is how many VMs are asked about at a time. No limit is documented.
+	// tagPage is the number of VMs per query. No limit is documented.
 	tagPage = 200
 
-	// tagSplits is how often a page that is refused is asked for in halves: a VM that is gone, or
-	// that the user may not see, spoils the answer for all.
+	// tagSplits limits how often a refused page is queried again in halves. One VM that was removed, or
+	// that the user may not see, makes the whole query fail.
 	tagSplits = 20
 
-	// tagCalls are made at a time, for names. At some 20 ms each that is well below what the service
-	// refuses.
+	// tagCalls is the number of concurrent calls for names. With about 20 ms per call, the rate is well
+	// below the limit of the service.
 	tagCalls = 4
 
-	// tagNamesLife is how long the name of a tag is believed.
+	// tagNamesLife is how long the name of a tag is cached.
 	tagNamesLife = 10 * time.Minute
 )
 
-// AddTags gives VMs their tags, and a warning to those whose tags cannot be read. For v VMs that have t tags of c categories between them it makes
+// AddTags sets the tags of VMs, and adds a warning to VMs whose tags cannot be read. For v VMs with t
+// different tags of c categories it needs
 //
-//	⌈v/200⌉ + t + c
+// ⌈v/200⌉ + t + c
 //
-// calls, and one to log in for the first of all; a name that was read less than ten minutes ago takes
-// none. There is no call for the names of many tags. Tags that no such VM has cost nothing, however
-// many there are.
+// calls, plus one for the first login. A name that was read less than ten minutes ago needs no call.
+// The service has no call for the names of several tags. Tags without such a VM cost nothing.
 func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	r := &tagReading{service: t, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
 	err := t.withService(ctx, func(ctx context.Context) error {
@@ -65,15 +65,16 @@ func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	}
 }
 
-// A tagReading collects what is read for one list of VMs.
+// A tagReading collects the results for one list of VMs.
 type tagReading struct {
-	service  *Service
-	attached map[inventory.MoRef][]string // the IDs of the tags that VMs have
-	refused  map[inventory.MoRef]error    // why it is not told
-	splits   int                          // left
+	service  *Service                     // service to call
+	attached map[inventory.MoRef][]string // IDs of the tags of each VM
+	refused  map[inventory.MoRef]error    // errors of VMs whose tags could not be read
+	splits   int                          // number of further splits permitted
 }
 
-// readTags asks for the tags of some VMs, and asks in halves where one of them spoils the answer.
+// readTags reads the tags of VMs. If the service refuses the query because of one VM, it queries each
+// half.
 func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	found, err := r.service.listAttached(ctx, vms)
 	if !rest.IsStatusError(err, http.StatusForbidden) {
@@ -97,7 +98,8 @@ func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	return r.readTags(ctx, vms[half:])
 }
 
-// listAttached asks for the tags of some VMs, once. Those without any are not in the answer.
+// listAttached sends one query for the tags of VMs. VMs without tags are not in the result. It switches
+// to the old dialect if the server has only the new form of sessions.
 func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found []tags.AttachedTags, err error) {
 	type object struct {
 		ID   string `json:"id"`
@@ -119,7 +121,7 @@ func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found [
 	return found, err
 }
 
-// readNames reads the names of the tags, and then those of their categories, that are not known.
+// readNames reads the names of tags and then of their categories, except those in the cache.
 func (r *tagReading) readNames(ctx context.Context) error {
 	known := r.service.tagNames
 	known.forgetOld(r.service.cfg.Now().Add(-tagNamesLife))
@@ -138,7 +140,8 @@ func (r *tagReading) readNames(ctx context.Context) error {
 	return r.service.nameEach(ctx, "/category", categories, known.categories)
 }
 
-// nameEach reads what has no name yet, each once. What is gone by now is left without.
+// nameEach reads the names that known lacks, each once. IDs that no longer exist stay without a name.
+// It sorts ids.
 func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *nameTable) error {
 	slices.Sort(ids)
 	g, ctx := errgroup.WithContext(ctx)
@@ -162,23 +165,27 @@ func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *
 	return g.Wait()
 }
 
-// tagNames are those of tags and categories, by their IDs.
+// tagNames contains the names of tags and categories by their IDs.
 type tagNames struct{ tags, categories *nameTable }
 
+// tagName is the cached name of a tag or category.
 type tagName struct {
-	name     string
-	category string // the ID of a tag's
-	read     time.Time
+	name     string    // name in vCenter
+	category string    // ID of a tag's category; empty for a category
+	read     time.Time // time at which the name was read
 }
 
+// newTagNames returns an empty cache.
 func newTagNames() tagNames { return tagNames{&nameTable{}, &nameTable{}} }
 
+// forgetOld removes names that were read before the time.
 func (n tagNames) forgetOld(before time.Time) {
 	n.tags.forgetOld(before)
 	n.categories.forgetOld(before)
 }
 
-// tagsOf is what tags are called, in order. Those that were deleted since are not in it.
+// tagsOf returns the tags with these IDs, sorted by category and name. Tags that were deleted in the
+// meantime are omitted.
 func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	var out []inventory.Tag
 	for _, id := range ids {
@@ -194,12 +201,13 @@ func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	return slices.Compact(out)
 }
 
-// A nameTable keeps names. Several calls fill it at a time.
+// A nameTable maps IDs to names. It is safe for concurrent use; the zero value is empty.
 type nameTable struct {
-	mu    sync.Mutex
-	names map[string]tagName
+	mu    sync.Mutex         // protects names
+	names map[string]tagName // names by ID; nil if empty
 }
 
+// get returns the name of an ID and whether it is known.
 func (t *nameTable) get(id string) (tagName, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,6 +215,7 @@ func (t *nameTable) get(id string) (tagName, bool) {
 	return n, ok
 }
 
+// put stores the name of an ID.
 func (t *nameTable) put(id string, n tagName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,6 +225,7 @@ func (t *nameTable) put(id string, n tagName) {
 	t.names[id] = n
 }
 
+// forgetOld removes names that were read before the time.
 func (t *nameTable) forgetOld(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

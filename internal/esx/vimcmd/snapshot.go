@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// showWait is how long what vim-cmd did without a complaint may take to show in the API:
-	// it may not have waited for its task.
+	// showWait is the time in which the API must show the effect of a successful vim-cmd. vim-cmd may
+	// return before its task ends.
 	showWait = time.Minute
 
-	// takeWait is how long a snapshot that is being taken is waited for when nobody wants it
-	// any more: one that came later would be left.
+	// takeWait is how long a canceled CreateSnapshot waits for a snapshot in progress. A snapshot that
+	// appeared later would not be removed.
 	takeWait = time.Minute
 )
 
-// createJobName and drops name the jobs for a snapshot: there is one of each at a time.
+// createJobName returns the name of the job that creates a snapshot. There is at most one at a time.
 func createJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("snapshot", string(vm), name)
 }
 
+// removeJobName returns the name of the job that removes a snapshot.
 func removeJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("unsnapshot", string(vm), name)
 }
 
-// CreateSnapshot freezes the disks of a VM. A snapshot of that name that an earlier call,
-// of this process or another, was still taking is the one that is returned.
+// CreateSnapshot freezes the disks of a VM. If an earlier call, of this or another process, is still
+// creating a snapshot with that name, it waits and returns that snapshot.
 func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := h.createSnapshot(ctx, vm, o)
 	if err != nil {
@@ -41,6 +42,7 @@ func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	return ref, nil
 }
 
+// createSnapshot does the work of CreateSnapshot without the context of errors.
 func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	if o.Quiesce {
 		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("take the disks as after a power cut, without quiescing")
@@ -68,7 +70,8 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	return entry.Ref, err
 }
 
-// withDelayedEnd is a context that ends some time after ctx.
+// withDelayedEnd returns a context that ends the duration more after ctx. The caller must call the
+// returned function.
 func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -81,7 +84,8 @@ func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, c
 	}
 }
 
-// waitAfter is how long to look for what was asked for: once, if that went wrong.
+// waitAfter returns how long to wait for an effect: 0 if the command failed, since the current state
+// then decides.
 func waitAfter(asked error) time.Duration {
 	if asked != nil {
 		return 0
@@ -89,8 +93,8 @@ func waitAfter(asked error) time.Duration {
 	return showWait
 }
 
-// DropSnapshot removes the snapshot of that name, if there is one. One that is still being
-// taken is waited for, and removed.
+// DropSnapshot removes the snapshot with that name, if it exists. It first waits for a snapshot that is
+// still being created.
 func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	if err := h.dropSnapshot(ctx, vm, name); err != nil {
 		return fmt.Errorf("remove snapshot %q of VM %s by SSH: %w", name, vm, err)
@@ -98,6 +102,7 @@ func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 	return nil
 }
 
+// dropSnapshot does the work of DropSnapshot without the context of errors.
 func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
@@ -118,7 +123,7 @@ func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 	return h.checkMerged(ctx, vm)
 }
 
-// removeExisting removes a snapshot that is there, and waits until it is not.
+// removeExisting removes a snapshot and waits until the API no longer lists it.
 func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if err := checkSnapshot(ctx, sh, vm, name, entry); err != nil {
 		return err
@@ -137,8 +142,8 @@ func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory
 	return fault.New(fault.Conflict, "vim-cmd said nothing, and it is still there").WithHint("see the VM's recent tasks, and hostd.log on the host")
 }
 
-// checkSnapshot makes sure that nothing else goes with a snapshot, and that vim-cmd means the same
-// one by its number.
+// checkSnapshot returns nil if the snapshot has no children, and if vim-cmd has the same number for it
+// as the API. Otherwise vim-cmd could remove another snapshot, and the error is fault.Conflict.
 func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
 		return fault.New(fault.Conflict, "somebody took another on top of it").
@@ -157,7 +162,7 @@ func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, nam
 	return nil
 }
 
-// checkMerged makes sure that no delta was left.
+// checkMerged returns fault.Conflict if the VM has delta disks without a snapshot.
 func (h *Host) checkMerged(ctx context.Context, vm inventory.MoRef) error {
 	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil || !v.ConsolidationNeeded {

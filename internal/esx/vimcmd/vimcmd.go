@@ -29,26 +29,25 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Host is an ESXi host that is read by its API and changed by vim-cmd. Its methods may be
-// called concurrently for different VMs.
+// Host is an ESXi host that is read with its API and changed with vim-cmd. Its methods may be called
+// concurrently for different VMs.
 type Host struct {
-	Session *esx.Session
+	Session *esx.Session // login to the API of the host
 
-	// Open gives the login to a host by SSH, and keeps it for the next who asks.
+	// Open returns the SSH login to a host. It keeps the login for later calls.
 	Open func(ctx context.Context, host inventory.MoRef) (*shell.Shell, error)
 
-	mu      sync.Mutex
-	checked map[inventory.MoRef]inventory.MoRef // hosts of VMs whose numbers were compared
+	mu      sync.Mutex                          // protects checked
+	checked map[inventory.MoRef]inventory.MoRef // hosts of the VMs whose numbers were compared; nil before the first
 }
 
-// Ready makes sure that a VM can be changed: SSH is on and takes our login, and vim-cmd
-// there knows the VM.
+// Ready returns nil if a VM can be changed: SSH is on and accepts the login, and vim-cmd knows the VM.
 func (h *Host) Ready(ctx context.Context, vm inventory.MoRef) error {
 	_, err := h.shellOf(ctx, vm)
 	return err
 }
 
-// shellOf is the login to the host of a VM.
+// shellOf returns the SSH login to the host of a VM. It checks the VM's number on the first call.
 func (h *Host) shellOf(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	host, sure := h.checked[vm]
@@ -59,7 +58,7 @@ func (h *Host) shellOf(ctx context.Context, vm inventory.MoRef) (*shell.Shell, e
 	return h.shellAfterCheck(ctx, vm)
 }
 
-// shellAfterCheck logs in and compares the VM's number.
+// shellAfterCheck logs in, and compares the VM's number with vim-cmd's.
 func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
 	if err := checkVersion(h.Session.About()); err != nil {
 		return nil, err
@@ -84,12 +83,12 @@ func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.
 	return sh, nil
 }
 
-// oldest is the first version whose snapshot.remove takes a snapshot's number; before, the
-// same words meant something else.
+// oldest is the first major version whose snapshot.remove has the number of a snapshot as parameter.
+// Earlier versions interpret the same words differently.
 const oldest = 5
 
-// checkVersion refuses servers whose vim-cmd means something else by our words. A vCenter has
-// other references for VMs than the numbers its hosts have.
+// checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the commands differently,
+// and for a vCenter, whose references of VMs differ from the numbers on the hosts.
 func checkVersion(about inventory.About) error {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)
@@ -130,6 +129,7 @@ func (h *Host) Start(ctx context.Context, vm inventory.MoRef) error {
 	return h.onShell(ctx, vm, (*shell.Shell).Start)
 }
 
+// onShell calls do with the SSH login to the host of a VM.
 func (h *Host) onShell(ctx context.Context, vm inventory.MoRef, do func(*shell.Shell, context.Context, inventory.MoRef) error) error {
 	sh, err := h.shellOf(ctx, vm)
 	if err == nil {
