@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// checkFormat refuses a disk whose domain and content have different formats: the guest would not boot,
-// and the verdict would blame the guest. A domain with the format raw is valid for any content; a
-// domain without a format means raw.
+// checkFormat returns an error if the formats of a disk in the domain and in its content differ.
+// Otherwise the guest would not boot, and the verdict would be wrong. A domain with the format raw is
+// valid for any content; a domain without a format means raw.
 func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	format := ""
 	if d.Driver != nil {
@@ -23,7 +23,7 @@ func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	}
 	switch format {
 	case "":
-		found, err := identify(file)
+		found, err := identifyFormat(file)
 		if err != nil || found == "" {
 			return err
 		}
@@ -43,8 +43,9 @@ func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	return nil
 }
 
-// identify returns the format of a file by its signature.
-func identify(path string) (signature.Format, error) {
+// identifyFormat returns the format of a file by its signature, or "" for raw data. A file that cannot
+// be opened is no error here, because QEMU reports it.
+func identifyFormat(path string) (signature.Format, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", nil // QEMU reports it

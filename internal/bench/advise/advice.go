@@ -29,8 +29,8 @@ type Advice struct {
 	Change
 	Before float64  `json:"before"`          // predicted MiB/s before the change
 	After  float64  `json:"after"`           // predicted MiB/s after the change
-	Least  float64  `json:"least"`           // After divided by twice the model's error for this variable
-	Most   float64  `json:"most"`            // After multiplied by twice the model's error
+	Least  float64  `json:"least"`           // lower bound: After divided by exp(2·Model.spreadOf)
+	Most   float64  `json:"most"`            // upper bound: After multiplied by exp(2·Model.spreadOf)
 	Rests  []Effect `json:"rests"`           // measured pairs of the change, the most similar first
 	Price  float64  `json:"price,omitempty"` // price in the currency of the caller
 }
