@@ -32,13 +32,13 @@ func (f finding) String() string { return f.rule + "\t" + f.file + "\t" + f.code
 func main() {
 	add := flag.Bool("add", false, "add findings that are not triaged to the list")
 	flag.Parse()
-	if err := run(os.Stdout, *add, flag.Args()); err != nil {
+	if err := compareFiles(os.Stdout, *add, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "audit:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out io.Writer, add bool, args []string) error {
+func compareFiles(out io.Writer, add bool, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: audit [-add] LIST REPORT")
 	}
@@ -62,7 +62,7 @@ func run(out io.Writer, add bool, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", args[1], err)
 	}
-	untriaged, stale := compare(triaged, found)
+	untriaged, stale := compareFindings(triaged, found)
 	if add {
 		return appendTo(args[0], untriaged)
 	}
@@ -142,8 +142,8 @@ func codeAt(excerpt, line string) string {
 	return "?"
 }
 
-// compare returns the findings that are in one of the two only.
-func compare(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
+// compareFindings returns the findings that are in one of the two only.
+func compareFindings(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
 	for f := range found {
 		if triaged[f] == "" {
 			untriaged = append(untriaged, f)

@@ -59,7 +59,7 @@ vms:
 
 // simulateFigures measures the simulation of a fleet larger than any known one.
 func simulateFigures(ctx context.Context, b *bench) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ type budgetJob struct {
 
 // budgetResult has the rate and the fairness under each budget.
 type budgetResult struct {
-	taken
+	measurement
 	Free  float64   `json:"free"`  // bytes/s of all, without a budget
 	Set   []int64   `json:"set"`   // budgets, one after the other, in bytes/s
 	Rates []float64 `json:"rates"` // bytes/s of all
@@ -123,7 +123,7 @@ func childBudget(ctx context.Context, args []string) error {
 		return err
 	}
 	defer host.Close()
-	p := &paced{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
+	p := &budgetRun{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
 	t := job.newTransport(host)
 	err = p.runAll(ctx, host, t, job.VMs)
 	if err := errors.Join(err, t.Close()); err != nil {
@@ -135,7 +135,7 @@ func childBudget(ctx context.Context, args []string) error {
 func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 	switch job.By {
 	case "nfc":
-		return nfc.New(host, nfcJob{Plain: true, Stored: true}.options())
+		return nfc.New(host, nfcJob{Plain: true, Stored: true}.toOptions())
 	case "landing":
 		return landing.New(host, landing.Options{Dir: filepath.Join(job.Dir, "names"), Ports: nfs.Ports{NFS: "127.0.0.1:0", Portmap: job.Portmap}})
 	}
@@ -143,18 +143,18 @@ func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 }
 
 // paced is transfers under one budget.
-type paced struct {
+type budgetRun struct {
 	budgets *budget.Budgets
 	came    []atomic.Int64 // bytes, by VM
 	done    budgetResult
 }
 
-func (p *paced) setBudget(rate int64) error {
+func (p *budgetRun) setBudget(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
 // runAll runs until all rates were measured, and then stops the transfers.
-func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var moving errgroup.Group
@@ -166,7 +166,7 @@ func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Trans
 		moving.Go(func() error { return p.copyDisk(ctx, t, i, vm) })
 	}
 	var err error
-	p.done.taken, err = timeWork(func() error { return p.measureBudgets(ctx) })
+	p.done.measurement, err = timeWork(func() error { return p.measureBudgets(ctx) })
 	stop()
 	stopped := moving.Wait()
 	switch {
@@ -179,31 +179,31 @@ func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Trans
 	return err
 }
 
-func (p *paced) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
+func (p *budgetRun) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	flow := p.budgets.Join(vm.Name, 1, budgetName)
 	defer flow.Leave()
 	_, err := t.Transfer(ctx, transport.Job{
-		Disk: transport.Disk{VM: vm, Disk: d}, Target: nowhere{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
+		Disk: transport.Disk{VM: vm, Disk: d}, Target: countingNull{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
 		ReadBack: func(context.Context) (disk.Source, error) { return disk.NewPattern(d.Capacity), nil }, // the result is not used
 	})
 	return err
 }
 
 // nowhere discards data and counts its bytes.
-type nowhere struct {
+type countingNull struct {
 	disk.Null
 	came *atomic.Int64
 }
 
-func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
+func (n countingNull) WriteAt(ctx context.Context, b []byte, off int64) error {
 	n.came.Add(int64(len(b)))
 	return n.Null.WriteAt(ctx, b, off)
 }
 
 // measureBudgets measures the rate without a budget, then under each budget in turn. A budget above the rate
 // of the machine is left out: the row would not show an effect of the budget.
-func (p *paced) measureBudgets(ctx context.Context) error {
+func (p *budgetRun) measureBudgets(ctx context.Context) error {
 	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func fairShare(before, after []int64) (fair float64, all int64) {
 }
 
 // measureFor returns how fairly and at what rate, in bytes/s, bytes come for so long.
-func (p *paced) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
+func (p *budgetRun) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
 	before, began := p.countBytes(), time.Now()
 	if err := sleep.For(ctx, span); err != nil {
 		return 0, 0, err
@@ -255,7 +255,7 @@ func (p *paced) measureFor(ctx context.Context, span time.Duration) (fair, rate 
 	return fair, float64(all) / took, nil
 }
 
-func (p *paced) countBytes() []int64 {
+func (p *budgetRun) countBytes() []int64 {
 	list := make([]int64, len(p.came))
 	for i := range p.came {
 		list[i] = p.came[i].Load()

@@ -14,7 +14,7 @@ import (
 )
 
 // taken is what one role of this program did and cost, printed as JSON by child.
-type taken struct {
+type measurement struct {
 	Bytes   int64   `json:"bytes"`   // bytes of data, as the figure counts them
 	Seconds float64 `json:"seconds"` // wall time without the start of the process
 	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
@@ -24,14 +24,14 @@ type taken struct {
 	Note    string  `json:"note"`
 }
 
-func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
-func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
+func (t measurement) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
+func (t measurement) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
 
 // runRole is the other side of runChild: one role, one measurement, JSON on stdout. The
 // collector and the scheduler are set as in decamp.
 func runRole(args []string) error {
 	tuning.Apply()
-	roles := map[string]func(context.Context, []string) (taken, error){
+	roles := map[string]func(context.Context, []string) (measurement, error){
 		"pull":    childPull,
 		"nfc":     childNFC,
 		"drain":   childDrain,
@@ -74,11 +74,11 @@ func runRole(args []string) error {
 }
 
 // timeWork runs f between two readings of the clocks.
-func timeWork(f func() error) (taken, error) {
+func timeWork(f func() error) (measurement, error) {
 	runtime.GC()
 	cpu, began := cpuSeconds(), time.Now()
 	err := f()
-	return taken{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}, err
+	return measurement{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}, err
 }
 
 func cpuSeconds() float64 {

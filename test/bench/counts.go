@@ -29,8 +29,8 @@ func disksOf(n int) (disks []lab.Disk) {
 
 // countMoved runs decamp with plans of one emulated vCenter, and reports the time until all VMs of them
 // are published. steer is called once decamp works; it may be nil.
-func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
-	s, err := b.openScene(ctx, cfg)
+func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*workspace, *program) error) error {
+	s, err := b.newSourceSetup(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, pl
 	}
 	defer p.stop()
 	if steer != nil {
-		if err := steer(s.bed, p); err != nil {
+		if err := steer(s.workspace, p); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func moveManyWarmVMs(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(cappedHosts, vmsOf(vms, cappedHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: disksOf(disks), Guest: lab.Guest{Writes: lab.Writes{Spread: 100}},
 	}))
-	return countMoved(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *bed, p *program) error {
+	return countMoved(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *workspace, p *program) error {
 		if err := d.allWait(ctx, p, vms); err != nil {
 			return err
 		}

@@ -110,8 +110,8 @@ func (e *emulated) stop() {
 	_ = e.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
-// url is the disk's flat file as any HTTP client would ask for it.
-func (e *emulated) url() string {
+// diskURL is the disk's flat file as any HTTP client would ask for it.
+func (e *emulated) diskURL() string {
 	return fmt.Sprintf("https://%s/folder/%s/%s-flat.vmdk?dcPath=ha-datacenter&dsName=datastore1", e.facts.Addr, benchVM, benchVM)
 }
 

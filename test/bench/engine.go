@@ -21,8 +21,8 @@ func engineFigures(ctx context.Context, b *bench) error {
 		{"engine alone: Pattern to Null", nil},
 		{"engine with manifest: Pattern to Null", []string{"-manifest"}},
 	} {
-		var t taken
-		args := append([]string{"-size", itoa(8 << 30), "-null"}, f.args...)
+		var t measurement
+		args := append([]string{"-size", formatInt(8 << 30), "-null"}, f.args...)
 		if err := runChild(ctx, &t, "check", args...); err != nil {
 			return err
 		}
@@ -34,11 +34,11 @@ func engineFigures(ctx context.Context, b *bench) error {
 // hugeFigures copies a 6 TiB disk that holds 3 TiB without storage: every byte is made
 // from its offset, hashed, and compared.
 func hugeFigures(ctx context.Context, b *bench) error {
-	var small, huge taken
-	if err := runChild(ctx, &small, "check", "-size", itoa(16<<30), "-fill", "0.55", "-manifest"); err != nil {
+	var small, huge measurement
+	if err := runChild(ctx, &small, "check", "-size", formatInt(16<<30), "-fill", "0.55", "-manifest"); err != nil {
 		return err
 	}
-	if err := runChild(ctx, &huge, "check", "-size", itoa(6<<40), "-fill", "0.55", "-manifest"); err != nil {
+	if err := runChild(ctx, &huge, "check", "-size", formatInt(6<<40), "-fill", "0.55", "-manifest"); err != nil {
 		return err
 	}
 	const mib = 1 << 20
@@ -50,14 +50,14 @@ func hugeFigures(ctx context.Context, b *bench) error {
 }
 
 // childCheck copies a Pattern into a Check or a Null.
-func childCheck(ctx context.Context, args []string) (taken, error) {
+func childCheck(ctx context.Context, args []string) (measurement, error) {
 	fs := flag.NewFlagSet("check", flag.ContinueOnError)
 	size := fs.Int64("size", 1<<30, "bytes of disk")
 	fill := fs.Float64("fill", 1, "share that is data")
 	null := fs.Bool("null", false, "copy to Null")
 	hashed := fs.Bool("manifest", false, "hash into a manifest")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	src := disk.NewPattern(*size)
 	if *fill < 1 {
@@ -69,14 +69,14 @@ func childCheck(ctx context.Context, args []string) (taken, error) {
 	}
 	log, done, err := tempManifest(*hashed, *size)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer done()
 	return copyTimed(ctx, src, dst, ledgerOf(log))
 }
 
 // copyTimed copies and finishes; the figure counts the bytes that were data.
-func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (taken, error) {
+func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (measurement, error) {
 	var res blockcopy.Result
 	t, err := timeWork(func() (err error) {
 		if res, err = blockcopy.Copy(ctx, src, dst, blockcopy.Options{Manifest: log}); err != nil {

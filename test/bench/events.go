@@ -130,7 +130,7 @@ func (s *eventServer) readUsage() (f eventFacts, err error) {
 }
 
 // followed is what some clients saw.
-type followed struct {
+type eventStats struct {
 	cpu         float64 // percent of a core
 	resident    int64
 	events      int
@@ -138,12 +138,12 @@ type followed struct {
 	dropped     int
 }
 
-func (f followed) describeAges() string {
+func (f eventStats) describeAges() string {
 	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
 }
 
 // measureEvents follows the events with some clients for a while, each on a separate connection.
-func (s *eventServer) measureEvents(ctx context.Context, clients int) (f followed, err error) {
+func (s *eventServer) measureEvents(ctx context.Context, clients int) (f eventStats, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
@@ -182,7 +182,7 @@ func waitFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-func addUp(seen []eventClient) (f followed) {
+func addUp(seen []eventClient) (f eventStats) {
 	var ages []float64
 	for i := range seen {
 		ages = append(ages, seen[i].ages...)

@@ -27,7 +27,7 @@ const (
 )
 
 // A place is one destination of a fan-out.
-type place struct {
+type destination struct {
 	Name   string
 	Path   string
 	Format string
@@ -42,21 +42,21 @@ func fanoutFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(ram)
-	if err := fanoutFigure(ctx, b, "disks of 300, 400 and 500 MB/s", []place{
+	if err := fanoutFigure(ctx, b, "disks of 300, 400 and 500 MB/s", []destination{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw", Rate: 300e6},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw", Rate: 400e6},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2", Rate: 500e6},
 	}); err != nil {
 		return err
 	}
-	return fanoutFigure(ctx, b, "this disk, tmpfs, tmpfs", []place{
+	return fanoutFigure(ctx, b, "this disk, tmpfs, tmpfs", []destination{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw"},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw"},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2"},
 	})
 }
 
-func fanoutFigure(ctx context.Context, b *bench, name string, places []place) error {
+func fanoutFigure(ctx context.Context, b *bench, name string, places []destination) error {
 	var all, cpu, wire []float64
 	alone := make([][]float64, len(places))
 	for range fanRuns {
@@ -89,7 +89,7 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []place) er
 }
 
 // fanOut runs childFan, and removes its files.
-func fanOut(ctx context.Context, places []place) (t taken, err error) {
+func fanOut(ctx context.Context, places []destination) (t measurement, err error) {
 	job, err := json.Marshal(places)
 	if err != nil {
 		return t, err
@@ -104,8 +104,8 @@ func fanOut(ctx context.Context, places []place) (t taken, err error) {
 
 // childFan copies a Pattern into all places at once, with a manifest for each. Wire is the number of
 // bytes read from it.
-func childFan(ctx context.Context, args []string) (t taken, err error) {
-	var places []place
+func childFan(ctx context.Context, args []string) (t measurement, err error) {
+	var places []destination
 	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {
 		return t, err
 	}
@@ -123,7 +123,7 @@ func childFan(ctx context.Context, args []string) (t taken, err error) {
 }
 
 // copyDisk moves the disk into the place.
-func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
+func (p destination) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	dst, err := createImage(p.Format, p.Path, fanSize)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	defer done()
 	_, err = m.Transfer(ctx, transport.Job{
 		Disk:   transport.Disk{VM: &inventory.VM{}, Disk: &inventory.Disk{Key: 2000}},
-		Target: &slowed{Target: dst, rate: p.Rate}, Manifest: manifest.Ledger(log),
+		Target: &slowTarget{Target: dst, rate: p.Rate}, Manifest: manifest.Ledger(log),
 	})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (c countedPattern) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // slowed is a target whose disk takes so many bytes a second, one write after the other.
-type slowed struct {
+type slowTarget struct {
 	disk.Target
 	rate int64
 
@@ -180,7 +180,7 @@ type slowed struct {
 	free time.Time // time when the disk has completed its queue
 }
 
-func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {
+func (s *slowTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if s.rate > 0 {
 		time.Sleep(time.Until(s.reserveTime(len(p))))
 	}
@@ -188,7 +188,7 @@ func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // reserveTime returns when a disk would have n more bytes.
-func (s *slowed) reserveTime(n int) time.Time {
+func (s *slowTarget) reserveTime(n int) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.free.Before(now) {

@@ -77,8 +77,8 @@ func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 type formatRun struct {
 	formatCase
 	in, out           string
-	ours, bare, piped []taken   // runs with a manifest, without one, and from a pipe with one
-	peer              []float64 // MB/s
+	ours, bare, piped []measurement // runs with a manifest, without one, and from a pipe with one
+	peer              []float64     // MB/s
 }
 
 // takeTurns measures both in turn, so that a slow minute of the machine meets both.
@@ -105,9 +105,9 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 	return nil
 }
 
-func (f *formatRun) runConvert(ctx context.Context, to *[]taken, args ...string) error {
+func (f *formatRun) runConvert(ctx context.Context, to *[]measurement, args ...string) error {
 	defer os.Remove(f.out)
-	var t taken
+	var t measurement
 	err := runChild(ctx, &t, "convert", append([]string{"-in", f.in, "-out", f.out, "-format", f.to}, args...)...)
 	*to = append(*to, t)
 	return err
@@ -127,14 +127,14 @@ func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 }
 
 // compareRow compares the median of decamp with that of qemu-img.
-func (f *formatRun) compareRow(figure string, ours []taken) Row {
+func (f *formatRun) compareRow(figure string, ours []measurement) Row {
 	peer := median(f.peer)
 	return Row{Figure: figure, Value: medianRate(ours) / peer, Unit: "x",
 		Note:  fmt.Sprintf("%.0f MB/s of data, synced, with manifest", medianRate(ours)),
 		Peers: []Peer{{Name: "qemu-img convert, sync", Value: 1, Note: fmt.Sprintf("%.0f MB/s; as shipped, then as durable as ours", peer)}}}
 }
 
-func medianRate(list []taken) float64 {
+func medianRate(list []measurement) float64 {
 	var rates []float64
 	for _, t := range list {
 		rates = append(rates, t.rate())
@@ -153,7 +153,7 @@ func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	if err := makeHugeDelta(path); err != nil {
 		return err
 	}
-	var t taken
+	var t measurement
 	if err := runChild(ctx, &t, "convert", "-in", path, "-format", "null", "-manifest"); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func hugeDeltaFigure(ctx context.Context, b *bench) error {
 }
 
 // childConvert copies a disk into an image, as decamp convert does.
-func childConvert(ctx context.Context, args []string) (t taken, err error) {
+func childConvert(ctx context.Context, args []string) (t measurement, err error) {
 	fs := flag.NewFlagSet("convert", flag.ContinueOnError)
 	in := fs.String("in", "", "disk")
 	pipe := fs.Bool("pipe", false, "read it from a pipe")
@@ -172,7 +172,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 	format := fs.String("format", "raw", "raw, qcow2 or null")
 	hashed := fs.Bool("manifest", false, "hash into a manifest")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	var res blockcopy.Result
 	t, err = timeWork(func() (err error) {

@@ -62,12 +62,12 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 }
 
 // cappedLabs starts hosts whose datastores send no more than hostRate.
-func cappedLabs(ctx context.Context, n int) (fleet, error) {
+func cappedLabs(ctx context.Context, n int) (hostSet, error) {
 	cfg := lab.Config{
 		VMs:    vmsOf(cappedVMs, 0, lab.VM{Disks: []lab.Disk{{Capacity: hostDisk, Fill: 100, Thick: true}}}),
 		Limits: lab.Limits{DatastoreRate: hostRate},
 	}
-	var f fleet
+	var f hostSet
 	for i := range n {
 		for k := range cfg.VMs { // all VMs go to one folder
 			cfg.VMs[k].Name = fmt.Sprintf("host%d-vm%02d", i, k)
@@ -75,7 +75,7 @@ func cappedLabs(ctx context.Context, n int) (fleet, error) {
 		e, err := startLabWith(ctx, cfg)
 		if err != nil {
 			f.stop()
-			return fleet{}, err
+			return hostSet{}, err
 		}
 		f.hosts = append(f.hosts, e)
 	}
@@ -83,17 +83,17 @@ func cappedLabs(ctx context.Context, n int) (fleet, error) {
 }
 
 // sent is what a fleet's hosts send while something goes on.
-type sent struct {
+type sendRecord struct {
 	bytes       int64
 	first, last time.Time
 	cpu         float64 // processor seconds of the measured process
 }
 
-func (s sent) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
+func (s sendRecord) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
 
 // followSending looks at what the hosts send until done is closed. What they sent before does not
 // count.
-func (f fleet) followSending(ctx context.Context, done <-chan struct{}) (s sent, err error) {
+func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sendRecord, err error) {
 	before, err := f.bytesSent(ctx)
 	if err != nil {
 		return s, err
@@ -119,7 +119,7 @@ func (f fleet) followSending(ctx context.Context, done <-chan struct{}) (s sent,
 }
 
 // bytesSent returns the bytes of disks that the hosts have sent.
-func (f fleet) bytesSent(ctx context.Context) (n int64, err error) {
+func (f hostSet) bytesSent(ctx context.Context) (n int64, err error) {
 	for _, e := range f.hosts {
 		sent, err := e.bytesSent(ctx)
 		if err != nil {
@@ -131,7 +131,7 @@ func (f fleet) bytesSent(ctx context.Context) (n int64, err error) {
 }
 
 // followDuring follows what the hosts send while do does something.
-func (f fleet) followDuring(ctx context.Context, do func() error) (s sent, err error) {
+func (f hostSet) followDuring(ctx context.Context, do func() error) (s sendRecord, err error) {
 	done := make(chan struct{})
 	var following sync.WaitGroup
 	var followErr error
@@ -143,12 +143,12 @@ func (f fleet) followDuring(ctx context.Context, do func() error) (s sent, err e
 }
 
 // intoNothing reads all disks of all hosts at the same time: what the source alone can do.
-func (f fleet) intoNothing(ctx context.Context) (sent, error) {
+func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	var job roundsJob
 	for _, e := range f.hosts {
 		job.Labs = append(job.Labs, e.facts)
 	}
-	var t taken
+	var t measurement
 	s, err := f.followDuring(ctx, func() error { return runJob(ctx, &t, "drain", job) })
 	s.cpu = t.CPU
 	return s, err
@@ -156,8 +156,8 @@ func (f fleet) intoNothing(ctx context.Context) (sent, error) {
 
 // moveByServe has decamp serve move all of them. It returns what the hosts sent meanwhile, and the
 // seconds from the last byte until all are published.
-func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64, err error) {
-	d, err := b.makeBed(ctx)
+func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after float64, err error) {
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return s, 0, err
 	}
@@ -188,10 +188,10 @@ func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64,
 }
 
 // childDrain reads all disks of all hosts into nothing, ten of a host at a time.
-func childDrain(ctx context.Context, args []string) (taken, error) {
+func childDrain(ctx context.Context, args []string) (measurement, error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)

@@ -40,16 +40,16 @@ type pullJob struct {
 	Manifest bool     `json:"manifest"`
 }
 
-func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (taken, error) {
+func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (measurement, error) {
 	job.Lab = e.facts
 	spec, err := json.Marshal(job)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	if job.Path != "" {
 		defer os.Remove(job.Path)
 	}
-	var t taken
+	var t measurement
 	return t, runChild(ctx, &t, "pull", string(spec))
 }
 
@@ -148,42 +148,42 @@ func httpsSparse(ctx context.Context, b *bench) error {
 }
 
 // childPull moves the lab's only disk with decamp's own code.
-func childPull(ctx context.Context, args []string) (taken, error) {
+func childPull(ctx context.Context, args []string) (measurement, error) {
 	var job pullJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer host.Close()
 	vm, err := host.VM(ctx, benchVM)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	pull := https.New(host, https.Options{})
 	defer pull.Close()
 	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	return job.pullInto(ctx, src)
 }
 
 // pullInto copies src to the destination of the job.
-func (job pullJob) pullInto(ctx context.Context, src *https.Source) (t taken, err error) {
+func (job pullJob) pullInto(ctx context.Context, src *https.Source) (t measurement, err error) {
 	var dst disk.Target = disk.NewNull(src.Size())
 	if job.Path != "" {
 		if dst, err = createImage(job.Format, job.Path, src.Size()); err != nil {
-			return taken{}, err
+			return measurement{}, err
 		}
 	}
 	defer dst.Close()
 	log, done, err := tempManifest(job.Manifest, src.Size())
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer done()
 	t, err = copyTimed(ctx, src, dst, ledgerOf(log))

@@ -28,7 +28,7 @@ const (
 
 // idleFigures measures a server that has much on record and nothing to do.
 func idleFigures(ctx context.Context, b *bench) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 		}
 		stock.Plans = append(stock.Plans, string(text))
 	}
-	var filled taken
+	var filled measurement
 	if err := runJob(ctx, &filled, "stock", stock); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 	}
 	defer p.stop()
 	up := time.Since(p.began)
-	if err := pause(ctx, 10*time.Second); err != nil { // until it has read everything
+	if err := pauseFor(ctx, 10*time.Second); err != nil { // until it has read everything
 		return err
 	}
 	share, err := p.coreShare(ctx, idleSpan)
@@ -82,13 +82,13 @@ type stockJob struct {
 
 // childStock fills a state directory: rows by the calls of a scheduler and a worker, records by the
 // engine, with the steps of a cold run and their results.
-func childStock(ctx context.Context, args []string) (taken, error) {
+func childStock(ctx context.Context, args []string) (measurement, error) {
 	var job stockJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	if err := os.MkdirAll(job.State, 0o700); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)

@@ -42,11 +42,11 @@ func landThin(ctx context.Context, b *bench) error {
 	written := max(l.Written, l.Blocks)
 	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s of virtual disk with the lab on the same cores; %.2f CPU s/GiB written",
-			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate(), l.CPU/gib(l.Written))})
+			toGiB(e.Allocated), size>>30, fullEnv, toGiB(l.Written), toGiB(l.Blocks), l.rate(), l.CPU/toGiB(l.Written))})
 	return nil
 }
 
-func gib(n int64) float64 { return float64(n) / (1 << 30) }
+func toGiB(n int64) float64 { return float64(n) / (1 << 30) }
 
 // landEight has four emulated hosts clone two disks each at once.
 func landEight(ctx context.Context, b *bench) error {
@@ -112,9 +112,9 @@ type sample struct {
 	got float64 // bytes
 }
 
-// fairness compares how far copies came in the time when all of them ran: the least as a
+// fairnessOf compares how far copies came in the time when all of them ran: the least as a
 // share of the most, and how long that was.
-func fairness(copies [][]sample) (share, seconds float64) {
+func fairnessOf(copies [][]sample) (share, seconds float64) {
 	var from, to float64
 	for i, c := range copies {
 		if len(c) == 0 {

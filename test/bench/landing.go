@@ -52,7 +52,7 @@ func landIntoMemory(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := startContenders(ctx, dir, decamp, hashed, ganesha, throwing, barely)
+	c, err := startServers(ctx, dir, decamp, hashed, ganesha, throwing, barely)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func landIntoMemory(ctx context.Context, b *bench) error {
 	return errors.Join(smallWrites(ctx, b, c), singleWrites(ctx, b, c), largeWrites(ctx, b, c))
 }
 
-func smallWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
+func smallWrites(ctx context.Context, b *bench, c *nfsServers) error {
+	r, err := c.runRounds(ctx, landRounds, writeSpec{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func smallWrites(ctx context.Context, b *bench, c *contenders) error {
 	return nil
 }
 
-func singleWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
+func singleWrites(ctx context.Context, b *bench, c *nfsServers) error {
+	r, err := c.runRounds(ctx, landRounds, writeSpec{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func singleWrites(ctx context.Context, b *bench, c *contenders) error {
 	return nil
 }
 
-func largeWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
+func largeWrites(ctx context.Context, b *bench, c *nfsServers) error {
+	r, err := c.runRounds(ctx, landRounds, writeSpec{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
 	if err != nil {
 		return err
 	}
@@ -126,12 +126,12 @@ func landDisk(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := startContenders(ctx, dir, decamp, ganesha, syncing)
+	c, err := startServers(ctx, dir, decamp, ganesha, syncing)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
-	l := writing{size: landSize, block: small, inFlight: 8, commit: true}
+	l := writeSpec{size: landSize, block: small, inFlight: 8, commit: true}
 	r, err := c.runRounds(ctx, diskRounds, l, decamp, ganesha)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	lander := &lander{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
+	lander := &imageOpener{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
 	s, err := nfs.New(nfs.Options{
 		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.openFile}},
 		Admit:   job.admitsClient, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -93,19 +93,19 @@ func childServe(ctx context.Context, args []string) (err error) {
 const landMemory = 1 << 30
 
 // lander opens an image for each file whose name is that of a disk.
-type lander struct {
+type imageOpener struct {
 	job  serverJob
 	pool *writebehind.Pool
 	disk sync.Mutex // held for as long as a commit takes
 }
 
-func (l *lander) openFile(name string) (nfs.Content, error) {
+func (l *imageOpener) openFile(name string) (nfs.Content, error) {
 	if !strings.HasSuffix(name, diskSuffix) {
 		return nil, nil
 	}
 	if l.job.Commit > 0 {
 		f, err := os.OpenFile(filepath.Join(l.job.Dir, name), os.O_RDWR, 0)
-		return &synced{File: f, lander: l}, err
+		return &syncFile{File: f, lander: l}, err
 	}
 	return l.createImage(filepath.Join(l.job.Dir, name+".image"))
 }
@@ -113,14 +113,14 @@ func (l *lander) openFile(name string) (nfs.Content, error) {
 const diskSuffix = "-flat.vmdk"
 
 // createImage creates an image.
-func (l *lander) createImage(path string) (nfs.Content, error) {
-	c := &landed{path: path}
+func (l *imageOpener) createImage(path string) (nfs.Content, error) {
+	c := &landedImage{path: path}
 	var err error
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
 		return nil, err
 	}
 	if l.job.Rate > 0 {
-		c.target = &slowed{Target: c.target, rate: l.job.Rate}
+		c.target = &slowTarget{Target: c.target, rate: l.job.Rate}
 	}
 	var log manifest.Ledger // no manifest if nil
 	if l.job.Manifest {
@@ -136,7 +136,7 @@ func (l *lander) createImage(path string) (nfs.Content, error) {
 }
 
 // landed is an image while it lands. It goes with its name.
-type landed struct {
+type landedImage struct {
 	*writebehind.File
 	target disk.Target
 	log    *manifest.Log // manifest of the image; nil without hashes
@@ -144,7 +144,7 @@ type landed struct {
 }
 
 // Close is part of nfs.Content.
-func (c *landed) Close() error {
+func (c *landedImage) Close() error {
 	var errs []error
 	if c.File != nil {
 		errs = append(errs, c.File.Close())
@@ -158,13 +158,13 @@ func (c *landed) Close() error {
 // synced is a file on a server that is exported with sync: each WRITE is answered when its
 // own commit is over, and the disk does one at a time. Its bytes are in the page cache, so
 // the commits are all that it costs.
-type synced struct {
+type syncFile struct {
 	*os.File
-	lander *lander
+	lander *imageOpener
 }
 
 // Write is part of nfs.Content.
-func (s *synced) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
+func (s *syncFile) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
 	defer b.Release()
 	if _, err := s.WriteAt(b.Bytes(), off); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s *synced) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
 }
 
 // Commit is part of nfs.Content.
-func (s *synced) Commit(context.Context) error {
+func (s *syncFile) Commit(context.Context) error {
 	s.lander.disk.Lock()
 	defer s.lander.disk.Unlock()
 	time.Sleep(s.lander.job.Commit)
@@ -181,15 +181,15 @@ func (s *synced) Commit(context.Context) error {
 }
 
 // ReadAt is part of nfs.Content.
-func (s *synced) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+func (s *syncFile) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
 	return s.File.ReadAt(p, off)
 }
 
 // Truncate is part of nfs.Content.
-func (s *synced) Truncate(_ context.Context, size int64) error { return s.File.Truncate(size) }
+func (s *syncFile) Truncate(_ context.Context, size int64) error { return s.File.Truncate(size) }
 
 // Size is part of nfs.Content.
-func (s *synced) Size() int64 {
+func (s *syncFile) Size() int64 {
 	info, err := s.Stat()
 	if err != nil {
 		return 0

@@ -32,7 +32,7 @@ type landJob struct {
 
 // landedDisks is what childLand did.
 type landedDisks struct {
-	taken
+	measurement
 	Written  int64   `json:"written"`  // bytes given to images
 	Blocks   int64   `json:"blocks"`   // bytes that the images occupy
 	Fair     float64 `json:"fair"`     // least share of the most, while all ran
@@ -41,7 +41,7 @@ type landedDisks struct {
 
 // childLand lands disks with decamp's own code, as `decamp migrate --transport landing` does.
 func childLand(ctx context.Context, args []string) error {
-	l := &lands{began: time.Now()}
+	l := &landRun{began: time.Now()}
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {
 		return err
 	}
@@ -57,12 +57,12 @@ func childLand(ctx context.Context, args []string) error {
 		return err
 	}
 	l.done.Peak = peakResident()
-	l.done.Fair, l.done.Together = fairness(l.samples)
+	l.done.Fair, l.done.Together = fairnessOf(l.samples)
 	return json.NewEncoder(os.Stdout).Encode(l.done)
 }
 
 // lands is disks that land.
-type lands struct {
+type landRun struct {
 	job       landJob
 	transport *landing.Transport
 	began     time.Time
@@ -72,7 +72,7 @@ type lands struct {
 	done    landedDisks
 }
 
-func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
+func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	var vms []*inventory.VM
 	for _, name := range l.job.VMs {
 		vm, err := host.VM(ctx, name)
@@ -82,7 +82,7 @@ func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
 		vms = append(vms, vm)
 	}
 	l.samples = make([][]sample, len(vms))
-	l.done.taken, err = timeWork(func() error {
+	l.done.measurement, err = timeWork(func() error {
 		group, ctx := errgroup.WithContext(ctx)
 		for i, vm := range vms {
 			group.Go(func() error { return l.copyOne(ctx, i, vm) })
@@ -98,7 +98,7 @@ func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	return err
 }
 
-func (l *lands) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
+func (l *landRun) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	f := image.File{Path: filepath.Join(l.job.Dir, vm.Name+".raw"), Format: image.Raw, Size: d.Capacity}
 	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: vm.Name, Size: d.Capacity}}
@@ -127,7 +127,7 @@ func (l *lands) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 const sectorSize = 512 // unit of st_blocks, in bytes
 
 // recordSample notes how far a copy is, once something of it has come.
-func (l *lands) recordSample(i int, got int64) {
+func (l *landRun) recordSample(i int, got int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if got > 0 {

@@ -15,7 +15,7 @@ import (
 // matrix is the machines that rows are measured between.
 type matrix struct {
 	b     *bench
-	cable *cable
+	cable *netLink
 	dir   string // directory of the images
 	labs  map[string]*emulated
 }
@@ -27,7 +27,7 @@ func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 			m.close()
 		}
 	}()
-	if m.cable, err = newCable(ctx); err != nil {
+	if m.cable, err = newNetLink(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.cable.setRate(ctx, wireRate["25g"], 1500); err != nil { // labs listen on it
@@ -92,7 +92,7 @@ func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, 
 		return row, err
 	}
 	out, err := cmd.Output()
-	var t taken
+	var t measurement
 	if err = errors.Join(err, json.Unmarshal(out, &t), m.removeImages()); err != nil {
 		return row, err
 	}

@@ -271,7 +271,7 @@ func (m *mountedLab) filePath(n int) string {
 }
 
 // readUsage requests the resources that the mount's process has used so far.
-func (m *mountedLab) readUsage() (t taken, err error) {
+func (m *mountedLab) readUsage() (t measurement, err error) {
 	if _, err := fmt.Fprintln(m.stdin); err != nil {
 		return t, err
 	}
@@ -323,7 +323,7 @@ func childMount(ctx context.Context, args []string) error {
 	defer m.Close()
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := out.Encode(taken{CPU: cpuSeconds(), Peak: peakResident()}); err != nil {
+		if err := out.Encode(measurement{CPU: cpuSeconds(), Peak: peakResident()}); err != nil {
 			return err
 		}
 	}

@@ -40,14 +40,14 @@ type nfcJob struct {
 }
 
 // pullNFC repeats a pull to Null and returns the run with the median rate.
-func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (taken, error) {
+func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (measurement, error) {
 	job.Lab = e.facts
-	var runs []taken
+	var runs []measurement
 	var rates []float64
 	for range count {
-		var t taken
+		var t measurement
 		if err := runJob(ctx, &t, "nfc", job); err != nil {
-			return taken{}, err
+			return measurement{}, err
 		}
 		runs, rates = append(runs, t), append(rates, t.rate())
 	}
@@ -152,25 +152,25 @@ func nfcLink(ctx context.Context, b *bench) error {
 }
 
 // childNFC moves the lab's only disk to Null with decamp's own code.
-func childNFC(ctx context.Context, args []string) (taken, error) {
+func childNFC(ctx context.Context, args []string) (measurement, error) {
 	var job nfcJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer host.Close()
 	vm, err := host.VM(ctx, benchVM)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
-	pull := nfc.New(host, job.options())
+	pull := nfc.New(host, job.toOptions())
 	defer pull.Close()
 	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	t, err := copyTimed(ctx, src, disk.NewNull(src.Size()), nil)
@@ -180,7 +180,7 @@ func childNFC(ctx context.Context, args []string) (taken, error) {
 	return t, err
 }
 
-func (job nfcJob) options() nfc.Options {
+func (job nfcJob) toOptions() nfc.Options {
 	o := nfc.Options{Handles: job.Handles}
 	if job.Plain {
 		o.Wire = wire.Plain

@@ -25,7 +25,7 @@ type httpPeer struct {
 // nowhere where they can, which favours them.
 var httpPeers = []httpPeer{
 	{"curl", []string{"curl"}, "one connection", func(e *emulated, dir string) []string {
-		return []string{"curl", "-fsSk", "-u", e.userPassword(), "-o", "/dev/null", e.url()}
+		return []string{"curl", "-fsSk", "-u", e.userPassword(), "-o", "/dev/null", e.diskURL()}
 	}},
 	{"govc datastore.download", []string{"govc"}, "one connection", func(e *emulated, dir string) []string {
 		return []string{"env", "GOVC_INSECURE=1", "GOVC_URL=https://" + e.userPassword() + "@" + e.facts.Addr + "/sdk",
@@ -33,7 +33,7 @@ var httpPeers = []httpPeer{
 	}},
 	{"rclone copyurl", []string{"rclone"}, "as shipped; its parallel mode cannot pass the dsName query", func(e *emulated, dir string) []string {
 		return []string{"rclone", "copyurl", "--config", "/dev/null", "--no-check-certificate",
-			"https://" + e.userPassword() + "@" + e.url()[len("https://"):], filepath.Join(dir, "peer")}
+			"https://" + e.userPassword() + "@" + e.diskURL()[len("https://"):], filepath.Join(dir, "peer")}
 	}},
 	{"aria2c", []string{"aria2c"}, "as shipped", func(e *emulated, dir string) []string {
 		return aria2c(e, dir)
@@ -42,11 +42,11 @@ var httpPeers = []httpPeer{
 		return append(aria2c(e, dir), "-x8", "-s8", "-k16M")
 	}},
 	{"nbdkit curl + nbdcopy", []string{"nbdkit", "nbdcopy", "curl"}, "as shipped", func(e *emulated, dir string) []string {
-		return []string{"nbdkit", "-U", "-", "curl", e.url(), "sslverify=false", e.cookieScript(),
+		return []string{"nbdkit", "-U", "-", "curl", e.diskURL(), "sslverify=false", e.cookieScript(),
 			"--run", `nbdcopy "$uri" null:`}
 	}},
 	{"nbdkit curl + nbdcopy, 8 threads, multi-conn unsafe", []string{"nbdkit", "nbdcopy", "curl"}, "tuned by hand", func(e *emulated, dir string) []string {
-		return []string{"nbdkit", "-U", "-", "--threads=8", "--filter=multi-conn", "curl", e.url(), "sslverify=false", e.cookieScript(),
+		return []string{"nbdkit", "-U", "-", "--threads=8", "--filter=multi-conn", "curl", e.diskURL(), "sslverify=false", e.cookieScript(),
 			"multi-conn-mode=unsafe",
 			"--run", `nbdcopy --threads=8 --connections=8 --request-size=4194304 "$uri" null:`}
 	}},
@@ -55,14 +55,14 @@ var httpPeers = []httpPeer{
 // cookieScript has nbdkit log in once, as virt-v2v does. With a password it would log in
 // for each request and use up the host's sessions.
 func (e *emulated) cookieScript() string {
-	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.userPassword(), e.url())
+	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.userPassword(), e.diskURL())
 }
 
 // aria2c can only write files; a tmpfs costs it least.
 func aria2c(e *emulated, dir string) []string {
 	return []string{"aria2c", "-q", "--check-certificate=false", "--file-allocation=none", "--allow-overwrite=true",
 		"--http-auth-challenge=false", "--http-user=" + e.facts.User, "--http-passwd=" + e.facts.Password,
-		"-d", dir, "-o", "peer", e.url()}
+		"-d", dir, "-o", "peer", e.diskURL()}
 }
 
 func (e *emulated) userPassword() string { return e.facts.User + ":" + e.facts.Password }

@@ -67,7 +67,7 @@ func namedVMs(vms []lab.VM) string {
 
 // beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
 func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,14 +76,14 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	if err != nil {
 		return err
 	}
-	t := &beginning{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
+	t := &planStart{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
 	p, err := d.startProgram(ctx, vmLines(t.addVM), "plan", "run", path, "--json")
 	if err != nil {
 		return err
 	}
 	defer p.stop()
 	t.readOutput(p)
-	if err := p.waitUntil(ctx, time.Minute, "all VMs are queued", t.complete); err != nil {
+	if err := p.waitUntil(ctx, time.Minute, "all VMs are queued", t.isComplete); err != nil {
 		return fmt.Errorf("%w (%d VMs)", err, t.countListed())
 	}
 	_, peak := p.memoryBytes()
@@ -95,63 +95,63 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 }
 
 // beginning is the output of plan run until all VMs are listed.
-type beginning struct {
+type planStart struct {
 	vcenter int     // process
 	before  float64 // processor seconds that the vCenter took by then
 
 	mu          sync.Mutex
 	decamp      *program
 	seen        map[fleetdb.Key]bool
-	first, last spent
+	first, last cpuSpent
 }
 
 // spent is when something was reached, and what both sides took of the processors until then.
-type spent struct {
+type cpuSpent struct {
 	at              time.Time
 	decamp, vcenter float64
 }
 
-func (s spent) String() string {
+func (s cpuSpent) String() string {
 	return fmt.Sprintf("until then %.1f CPU s of decamp, %.1f of the emulated vCenter", s.decamp, s.vcenter)
 }
 
-func (t *beginning) readOutput(p *program) {
+func (t *planStart) readOutput(p *program) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.decamp = p
 }
 
-// spentNow is called with t.mu.
-func (t *beginning) spentNow() spent {
-	s := spent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
+// measureNow is called with t.mu.
+func (t *planStart) measureNow() cpuSpent {
+	s := cpuSpent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
 	if t.decamp != nil {
 		s.decamp = t.decamp.cpuSeconds()
 	}
 	return s
 }
 
-func (t *beginning) addVM(vm fleetdb.VM) {
+func (t *planStart) addVM(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if vm.Step == "copy" && t.first.at.IsZero() {
-		t.first = t.spentNow()
+		t.first = t.measureNow()
 	}
 	if t.seen[vm.Key] {
 		return
 	}
 	t.seen[vm.Key] = true
 	if len(t.seen) == planVMs {
-		t.last = t.spentNow()
+		t.last = t.measureNow()
 	}
 }
 
-func (t *beginning) complete() (bool, error) {
+func (t *planStart) isComplete() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.first.at.IsZero() && !t.last.at.IsZero(), nil
 }
 
-func (t *beginning) countListed() int {
+func (t *planStart) countListed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.seen)
@@ -165,7 +165,7 @@ func overheadFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer e.stop()
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 
 // A bed is what the real program works in: a binary, a state directory, a folder for VMs and
 // the file with the password of emulated hosts.
-type bed struct {
+type workspace struct {
 	dir      string
 	decamp   string
 	vms      string   // folder that VMs go to
@@ -31,7 +31,7 @@ type bed struct {
 	key      string   // file with the fleet's key, of a database with a URL
 }
 
-func (b *bench) makeBed(ctx context.Context) (*bed, error) {
+func (b *bench) newWorkspace(ctx context.Context) (*workspace, error) {
 	dir, err := os.MkdirTemp(b.dir, "bed")
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	d := &bed{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
+	d := &workspace{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
 	if d.decamp, err = b.buildProgram(ctx); err != nil {
 		d.remove()
 		return nil, err
@@ -61,12 +61,12 @@ func (b *bench) buildProgram(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-func (d *bed) remove() { os.RemoveAll(d.dir) }
+func (d *workspace) remove() { os.RemoveAll(d.dir) }
 
-func (d *bed) stateDir() string { return filepath.Join(d.dir, "state") }
+func (d *workspace) stateDir() string { return filepath.Join(d.dir, "state") }
 
 // rosterURL is where the fleet of the bed meets.
-func (d *bed) rosterURL() string {
+func (d *workspace) rosterURL() string {
 	if d.database != "" {
 		return d.database
 	}
@@ -74,7 +74,7 @@ func (d *bed) rosterURL() string {
 }
 
 // openFleetDB opens it beside decamp.
-func (d *bed) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
+func (d *workspace) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
 	if err := os.MkdirAll(d.stateDir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ type moveSpec struct {
 
 // writePlan writes a plan file and returns its path. Nothing is read a second time: the disks are scaled down
 // to less than a sample. Part trust measures what that costs.
-func (d *bed) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
+func (d *workspace) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
 	password := filepath.Join(d.dir, s.name+".password")
 	mode := "cold, transport: https"
 	if s.warm {
@@ -123,7 +123,7 @@ type program struct {
 }
 
 // startProgram starts decamp on the bed's state. It passes each output line to told, which may be nil.
-func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
+func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.stateDir())
 	if d.database != "" && args[0] != "worker" {
 		args = append(args, "--db", d.database)
@@ -231,7 +231,7 @@ func (p *program) coreShare(ctx context.Context, span time.Duration) (float64, e
 		return 0, err
 	}
 	began := time.Now()
-	if err := pause(ctx, span); err != nil {
+	if err := pauseFor(ctx, span); err != nil {
 		return 0, err
 	}
 	if p.hasEnded() {
@@ -241,8 +241,8 @@ func (p *program) coreShare(ctx context.Context, span time.Duration) (float64, e
 	return (after - before) / time.Since(began).Seconds(), err
 }
 
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
+// pauseFor waits.
+func pauseFor(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -265,7 +265,7 @@ func (p *program) waitUntil(ctx context.Context, patience time.Duration, what st
 		case p.hasEnded():
 			return fmt.Errorf("%s: %w", what, p.wait())
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := pauseFor(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -323,7 +323,7 @@ func vcenterOf(hosts int, vms []lab.VM) lab.Config {
 }
 
 // runProgram has decamp do something that ends by itself.
-func (d *bed) runProgram(ctx context.Context, args ...string) error {
+func (d *workspace) runProgram(ctx context.Context, args ...string) error {
 	p, err := d.startProgram(ctx, nil, args...)
 	if err != nil {
 		return err
@@ -332,7 +332,7 @@ func (d *bed) runProgram(ctx context.Context, args ...string) error {
 }
 
 // startServe starts decamp serve and returns once it answers.
-func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) {
+func (d *workspace) startServe(ctx context.Context, more ...string) (*program, error) {
 	serving := make(chan string, 1)
 	p, err := d.startProgram(ctx, func(line []byte) {
 		var t struct{ Serving string }
@@ -359,7 +359,7 @@ func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) 
 }
 
 // waitPlans waits until so many plans ended, with all of their VMs published.
-func (d *bed) waitPlans(ctx context.Context, p *program, plans int) error {
+func (d *workspace) waitPlans(ctx context.Context, p *program, plans int) error {
 	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err

@@ -27,14 +27,14 @@ const (
 )
 
 // fleet is a set of emulated hosts in separate processes, whose guests write.
-type fleet struct {
+type hostSet struct {
 	hosts  []*emulated
 	writes int64 // bytes that each guest writes in a round
 }
 
 // fleetOf starts hosts with so many VMs each, of one disk.
-func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int64) (fleet, error) {
-	f := fleet{writes: writes}
+func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int64) (hostSet, error) {
+	f := hostSet{writes: writes}
 	var cfg lab.Config
 	for i := range vms {
 		cfg.VMs = append(cfg.VMs, lab.VM{
@@ -47,21 +47,21 @@ func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int
 		e, err := startLabWith(ctx, cfg)
 		if err != nil {
 			f.stop()
-			return fleet{}, err
+			return hostSet{}, err
 		}
 		f.hosts = append(f.hosts, e)
 	}
 	return f, nil
 }
 
-func (f fleet) stop() {
+func (f hostSet) stop() {
 	for _, e := range f.hosts {
 		e.stop()
 	}
 }
 
 // runRound does a round of every VM at the same time, into nothing.
-func (f fleet) runRound(ctx context.Context) (t taken, err error) {
+func (f hostSet) runRound(ctx context.Context) (t measurement, err error) {
 	job := roundsJob{Writes: f.writes}
 	for _, e := range f.hosts {
 		job.Labs = append(job.Labs, e.facts)
@@ -100,7 +100,7 @@ func fleetFigures(ctx context.Context, b *bench) error {
 	}
 	defer many.stop()
 	var ratios []float64
-	var one, two taken
+	var one, two measurement
 	for range fleetRuns {
 		if one, err = few.runRound(ctx); err != nil {
 			return err
@@ -123,7 +123,7 @@ type roundsJob struct {
 }
 
 // childRounds does one round of every VM at the same time, into nothing.
-func childRounds(ctx context.Context, args []string) (t taken, err error) {
+func childRounds(ctx context.Context, args []string) (t measurement, err error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err

@@ -87,4 +87,4 @@ func requirePrograms(names ...string) error {
 	return nil
 }
 
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

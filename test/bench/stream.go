@@ -28,7 +28,7 @@ const streamMount = 20 * time.Second
 
 // childStream writes one file over NFS. The time is that of the WRITEs; the CPU is the
 // client's, which is why it is worth a look.
-func childStream(ctx context.Context, args []string) (t taken, err error) {
+func childStream(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
@@ -53,12 +53,12 @@ func (job streamJob) mountExport(ctx context.Context) (*nfsclient.Datastore, err
 }
 
 // childMounts waits until a server can be mounted.
-func childMounts(ctx context.Context, args []string) (t taken, err error) {
+func childMounts(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, arenaPatience)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for {
 		d, err := job.mountExport(ctx)
@@ -76,7 +76,7 @@ func childMounts(ctx context.Context, args []string) (t taken, err error) {
 // mountPause is between two attempts to mount.
 const mountPause = 100 * time.Millisecond
 
-func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t taken, err error) {
+func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t measurement, err error) {
 	const name = "bench" + diskSuffix
 	f, err := d.Create(ctx, name)
 	if err != nil {
@@ -95,10 +95,10 @@ func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, bl
 }
 
 // timeWrites counts what the server takes, too.
-func (job streamJob) timeWrites(write func() error) (taken, error) {
+func (job streamJob) timeWrites(write func() error) (measurement, error) {
 	before, err := cpuOf(job.PID)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	t, err := timeWork(write)
 	if err != nil {
@@ -117,7 +117,7 @@ type pwriteJob struct {
 }
 
 // childPwrite is the file system's own limit: one thread that writes the same bytes.
-func childPwrite(_ context.Context, args []string) (t taken, err error) {
+func childPwrite(_ context.Context, args []string) (t measurement, err error) {
 	var job pwriteJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err

@@ -33,7 +33,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	defer db.stop()
 	cfg := vcenterOf(cappedHosts, vmsOf(takeoverVMs, cappedHosts, lab.VM{Disks: []lab.Disk{{Capacity: takeoverDisk, Thick: true}}}))
 	cfg.Limits.DatastoreRate = takeoverRate // all are on one datastore
-	s, err := b.openScene(ctx, cfg)
+	s, err := b.newSourceSetup(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.Close()
-	k := &killing{scene: s, roster: r, workers: map[string]*program{}}
+	k := &workerSet{sourceSetup: s, roster: r, workers: map[string]*program{}}
 	defer k.stop()
 	for _, name := range []string{"first", "second"} { // the first one schedules
 		if err := k.startWorker(ctx, name); err != nil {
@@ -61,7 +61,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	return takeOverRepeatedly(ctx, b, k)
 }
 
-func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
+func takeOverRepeatedly(ctx context.Context, b *bench, k *workerSet) error {
 	moving := time.Now()
 	if err := k.waitCopying(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
 		return err
@@ -98,21 +98,21 @@ func (t takeover) String() string {
 }
 
 // killing is a set of workers of one folder, some of which are killed.
-type killing struct {
-	*scene
+type workerSet struct {
+	*sourceSetup
 	roster  *fleetdb.Roster
 	workers map[string]*program
 }
 
-func (k *killing) stop() {
+func (k *workerSet) stop() {
 	for p := range maps.Values(k.workers) {
 		p.stop()
 	}
 }
 
 // startWorker starts a worker with a separate state directory, and returns once it is registered.
-func (k *killing) startWorker(ctx context.Context, name string) error {
-	own := *k.bed
+func (k *workerSet) startWorker(ctx context.Context, name string) error {
+	own := *k.workspace
 	own.dir = filepath.Join(own.dir, name)
 	if err := os.MkdirAll(own.dir, 0o700); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (k *killing) startWorker(ctx context.Context, name string) error {
 }
 
 // killWorker kills a worker, and waits until another copies the VMs that it had.
-func (k *killing) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
+func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
 	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
@@ -157,7 +157,7 @@ func (k *killing) killWorker(ctx context.Context, victim, heir string) (t takeov
 
 // waitCopying waits until data of each VM was copied after since, by one of the workers. A report on a VM
 // means that its worker copied data just before.
-func (k *killing) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
+func (k *workerSet) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.waitUntil(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
 		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		if err != nil {
@@ -196,7 +196,7 @@ func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 }
 
 // describeVMs returns the states of the VMs, for an error.
-func (k *killing) describeVMs(ctx context.Context) string {
+func (k *workerSet) describeVMs(ctx context.Context) string {
 	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()

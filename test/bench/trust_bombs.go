@@ -22,13 +22,13 @@ func bombFigures(ctx context.Context, b *bench) error {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "disk")
-	var peak, cpu taken
+	var peak, cpu measurement
 	all := bombs.All()
 	for _, bomb := range all {
 		if err := storeBomb(path, bomb.Disk()); err != nil {
 			return fmt.Errorf("%s: %w", bomb.Name, err)
 		}
-		var t taken
+		var t measurement
 		if err := runChild(ctx, &t, "bomb", path, bomb.Limit); err != nil {
 			return fmt.Errorf("%s: %w", bomb.Name, err)
 		}
@@ -60,7 +60,7 @@ func storeBomb(path string, image *bombs.Image) (err error) {
 }
 
 // childBomb examines a disk, and requires a limit to be named if the disk reaches one.
-func childBomb(ctx context.Context, args []string) (t taken, err error) {
+func childBomb(ctx context.Context, args []string) (t measurement, err error) {
 	src, err := rawfile.OpenSource(args[0], rawfile.SourceOptions{})
 	if err != nil {
 		return t, err

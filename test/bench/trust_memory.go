@@ -58,7 +58,7 @@ func fullDisks(n int) (disks []lab.Disk) {
 
 // migrateOnce moves the lab's VM, and returns the most memory that was resident.
 func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func mountResident(ctx context.Context, b *bench) error {
 // mountOnce reads two disks side by side through decamp mount, and returns the most memory that was
 // resident.
 func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -26,7 +26,7 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	if err := makeProven(ctx, image); err != nil {
 		return err
 	}
-	var t taken
+	var t measurement
 	if err := runChild(ctx, &t, "verify", "-path", image); err != nil {
 		return err
 	}
@@ -63,20 +63,20 @@ func makeProven(ctx context.Context, path string) error {
 }
 
 // childVerify verifies an image.
-func childVerify(ctx context.Context, args []string) (_ taken, err error) {
+func childVerify(ctx context.Context, args []string) (_ measurement, err error) {
 	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
 	path := fs.String("path", "", "image; its manifest lies beside it")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	sealed, err := manifest.Load(*path + ".manifest")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer sealed.Close()
 	src, err := rawfile.OpenSource(*path, rawfile.SourceOptions{Direct: true})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	t, err := timeWork(func() error {

@@ -31,7 +31,7 @@ func waitingFigures(ctx context.Context, b *bench) error {
 
 // waitingFigure is that with a database; nil: a file.
 func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *database) error {
-	s, err := b.openScene(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
+	s, err := b.newSourceSetup(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 1 << 20}},
 	})))
 	if err != nil {
@@ -47,7 +47,7 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 		return err
 	}
 	took := time.Since(p.began)
-	if err := pause(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
+	if err := pauseFor(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
 		return err
 	}
 	note := ""
@@ -69,7 +69,7 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 }
 
 // beginWaiting has decamp carry a warm plan out.
-func (s *scene) beginWaiting(ctx context.Context, db *database) (*program, error) {
+func (s *sourceSetup) beginWaiting(ctx context.Context, db *database) (*program, error) {
 	path, err := s.writePlan(moveSpec{name: "warm", warm: true})
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (s *scene) beginWaiting(ctx context.Context, db *database) (*program, error
 }
 
 // allWait returns once so many VMs are in the step in which they wait.
-func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
+func (d *workspace) allWait(ctx context.Context, p *program, vms int) error {
 	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err

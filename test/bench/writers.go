@@ -92,7 +92,7 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	var ours, cpu []float64
 	peers := make([][]float64, len(qemuImg))
 	for range writerRuns {
-		var t taken
+		var t measurement
 		if err := runChild(ctx, &t, "write", "-format", format, "-path", out); err != nil {
 			return err
 		}
@@ -123,16 +123,16 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 }
 
 // childWrite copies a Pattern into a new image.
-func childWrite(ctx context.Context, args []string) (taken, error) {
+func childWrite(ctx context.Context, args []string) (measurement, error) {
 	fs := flag.NewFlagSet("write", flag.ContinueOnError)
 	format := fs.String("format", "raw", "raw or qcow2")
 	path := fs.String("path", "", "image")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	dst, err := createImage(*format, *path, writerSize)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer dst.Close()
 	return copyTimed(ctx, disk.NewSparsePattern(writerSize, writerFill, writerSeed), dst, nil)

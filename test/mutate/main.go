@@ -33,7 +33,7 @@ func main() {
 	o.pkg, o.files = flag.Arg(0), flag.Args()[1:]
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o, os.Stdout); err != nil {
+	if err := measurePackage(ctx, o, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "mutate: %v\n", err)
 		os.Exit(1)
 	}

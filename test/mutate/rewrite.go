@@ -53,8 +53,8 @@ var logic = map[token.Token]struct {
 	to       token.Token
 }{token.LAND: {"And", token.LOR}, token.LOR: {"Or", token.LAND}}
 
-// rewrite returns the text of a file with its mutants, on the same lines.
-func (r *rewriter) rewrite(file *ast.File, src []byte) string {
+// rewriteFile returns the text of a file with its mutants, on the same lines.
+func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 	var edits []insertion
 	offset := func(p token.Pos) int { return r.fset.Position(p).Offset }
 	insert := func(p token.Pos, skip, order int, text string) {
@@ -81,26 +81,26 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 		}
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
-			if r.constant(n) {
+			if r.isConstant(n) {
 				break
 			}
 			width := len(n.Op.String())
 			if to, ok := negations[n.Op]; ok {
 				insert(n.Pos(), 0, opens, fmt.Sprintf("(mutant.On(%d) != (", add(n.OpPos, n.Op, to)))
-				if b, ok := boundaries[n.Op]; ok && r.inferable(n) {
+				if b, ok := boundaries[n.Op]; ok && r.isInferable(n) {
 					depth++
 					opens, closes = depth, 1_000_000-depth
 					call(n.X, n.Y, n.OpPos, width, b.function, add(n.OpPos, n.Op, b.to), false)
 					depth--
 				}
 				insert(n.End(), 0, 1_000_000-depth, "))")
-			} else if a, ok := arithmetic[n.Op]; ok && r.number(n) && r.inferable(n) {
+			} else if a, ok := arithmetic[n.Op]; ok && r.isNumber(n) && r.isInferable(n) {
 				call(n.X, n.Y, n.OpPos, width, a.function, add(n.OpPos, n.Op, a.to), false)
 			} else if l, ok := logic[n.Op]; ok && types.Identical(r.info.TypeOf(n).Underlying(), r.info.TypeOf(n)) {
 				call(n.X, n.Y, n.OpPos, width, l.function, add(n.OpPos, n.Op, l.to), true)
 			}
 		case *ast.UnaryExpr:
-			if n.Op == token.SUB && !r.constant(n) && r.number(n) {
+			if n.Op == token.SUB && !r.isConstant(n) && r.isNumber(n) {
 				insert(n.Pos(), 1, opens, fmt.Sprintf("mutant.Neg(%d, ", add(n.OpPos, token.SUB, token.ADD)))
 				insert(n.End(), 0, closes, ")")
 			}
@@ -158,17 +158,17 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 	return out.String()
 }
 
-// constant reports whether the compiler evaluates e.
-func (r *rewriter) constant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
+// isConstant reports whether the compiler evaluates e.
+func (r *rewriter) isConstant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
 
-func (r *rewriter) number(e ast.Expr) bool {
+func (r *rewriter) isNumber(e ast.Expr) bool {
 	b, ok := r.info.TypeOf(e).Underlying().(*types.Basic)
 	return ok && b.Info()&(types.IsInteger|types.IsFloat) != 0
 }
 
-// inferable reports whether a generic function gets its type from the operands of n: one of them
+// isInferable reports whether a generic function gets its type from the operands of n: one of them
 // has a type, and neither is a shift, whose type depends on where it stands.
-func (r *rewriter) inferable(n *ast.BinaryExpr) bool {
+func (r *rewriter) isInferable(n *ast.BinaryExpr) bool {
 	for _, e := range []ast.Expr{n.X, n.Y} {
 		t := r.info.TypeOf(e)
 		if _, ok := t.(*types.TypeParam); ok {
@@ -180,7 +180,7 @@ func (r *rewriter) inferable(n *ast.BinaryExpr) bool {
 		shifts := false
 		ast.Inspect(e, func(n ast.Node) bool {
 			b, ok := n.(*ast.BinaryExpr)
-			shifts = shifts || ok && (b.Op == token.SHL || b.Op == token.SHR) && r.constant(b.X) && !r.constant(b)
+			shifts = shifts || ok && (b.Op == token.SHL || b.Op == token.SHR) && r.isConstant(b.X) && !r.isConstant(b)
 			return true
 		})
 		if shifts {

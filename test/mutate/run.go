@@ -55,13 +55,13 @@ type test struct {
 	reaches []byte        // 1 for each mutant that it reaches
 }
 
-func run(ctx context.Context, o options, out io.Writer) error {
+func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p, err := build(ctx, o, dir)
+	p, err := buildProgram(ctx, o, dir)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return p.runMutants(ctx, o, out)
 }
 
-// build compiles the package's tests with all mutants of its files.
-func build(ctx context.Context, o options, dir string) (*program, error) {
+// buildProgram compiles the package's tests with all mutants of its files.
+func buildProgram(ctx context.Context, o options, dir string) (*program, error) {
 	var listed struct {
 		Dir, ImportPath string
 		GoFiles         []string
@@ -120,7 +120,7 @@ func build(ctx context.Context, o options, dir string) (*program, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := replace(path, []byte(r.rewrite(files[i], src))); err != nil {
+		if err := replace(path, []byte(r.rewriteFile(files[i], src))); err != nil {
 			return nil, err
 		}
 	}
@@ -168,7 +168,7 @@ func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*
 
 // measureTests runs each test alone, and records its time and the mutants that it reaches.
 func (p *program) measureTests(ctx context.Context, skip, dir string) error {
-	text, err := p.command(ctx, "-test.list", ".").Output()
+	text, err := p.newCommand(ctx, "-test.list", ".").Output()
 	if err != nil {
 		return fmt.Errorf("list the tests: %w", err)
 	}
@@ -185,7 +185,7 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 			return err
 		}
 		began := time.Now()
-		c := p.test(ctx, name, 10*time.Minute)
+		c := p.testCommand(ctx, name, 10*time.Minute)
 		c.Env = append(c.Env, "MUTANT_RECORD="+record)
 		if text, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s fails without a mutant: %w\n%s", name, err, text)
@@ -245,7 +245,7 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 			continue
 		}
 		limit := 10*t.took + 20*time.Second
-		c := p.test(ctx, t.name, limit)
+		c := p.testCommand(ctx, t.name, limit)
 		c.Env = append(c.Env, "MUTANT="+strconv.Itoa(m.ID))
 		text, err := c.CombinedOutput()
 		if err != nil && bytes.Contains(text, []byte("panic: test timed out")) {
@@ -259,20 +259,20 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	return result
 }
 
-// test is a command that runs one test, and ends the processes that it leaves.
-func (p *program) test(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
+// testCommand is a command that runs one test, and ends the processes that it leaves.
+func (p *program) testCommand(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
 	args := []string{"-test.run", "^" + name + "$", "-test.failfast", "-test.timeout", limit.String()}
 	if p.short {
 		args = append(args, "-test.short")
 	}
-	c := p.command(ctx, args...)
+	c := p.newCommand(ctx, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = 10 * time.Second
 	return c
 }
 
-func (p *program) command(ctx context.Context, args ...string) *exec.Cmd {
+func (p *program) newCommand(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, p.path, args...)
 	c.Dir, c.Env = p.dir, os.Environ()
 	return c

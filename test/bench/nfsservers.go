@@ -9,17 +9,17 @@ import (
 )
 
 // contenders are servers in separate processes that write to one file system.
-type contenders struct {
-	arena   *arena
+type nfsServers struct {
+	arena   *isolatedNet
 	dir     string
 	servers map[string]*nfsServer
 }
 
-// startContenders starts servers on folders below dir.
-func startContenders(ctx context.Context, dir string, names ...string) (*contenders, error) {
-	c := &contenders{dir: dir, servers: map[string]*nfsServer{}}
+// startServers starts servers on folders below dir.
+func startServers(ctx context.Context, dir string, names ...string) (*nfsServers, error) {
+	c := &nfsServers{dir: dir, servers: map[string]*nfsServer{}}
 	var err error
-	if c.arena, err = newArena(ctx, dir); err != nil {
+	if c.arena, err = newIsolatedNet(ctx, dir); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -31,7 +31,7 @@ func startContenders(ctx context.Context, dir string, names ...string) (*contend
 	return c, nil
 }
 
-func (c *contenders) startServer(ctx context.Context, name string) (*nfsServer, error) {
+func (c *nfsServers) startServer(ctx context.Context, name string) (*nfsServer, error) {
 	dir, err := os.MkdirTemp(c.dir, "export")
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (c *contenders) startServer(ctx context.Context, name string) (*nfsServer, 
 	return c.arena.startServer(ctx, "serve", job)
 }
 
-func (c *contenders) stop() {
+func (c *nfsServers) stop() {
 	for _, s := range c.servers {
 		if s != nil {
 			s.stop()
@@ -67,7 +67,7 @@ func (c *contenders) stop() {
 }
 
 // writing is how a file is written.
-type writing struct {
+type writeSpec struct {
 	size     int64
 	block    int
 	inFlight int
@@ -75,12 +75,12 @@ type writing struct {
 }
 
 // results are what contenders reached, by name.
-type results map[string]*reached
+type results map[string]*serverRates
 
 // reached is what one contender did in each round.
-type reached struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
+type serverRates struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
 
-func (r *reached) costNote() string {
+func (r *serverRates) costNote() string {
 	if len(r.client) == 0 {
 		return fmt.Sprintf("%.2f CPU s/GiB", median(r.server))
 	}
@@ -89,12 +89,12 @@ func (r *reached) costNote() string {
 
 // runRounds has contenders write in turn. The longest that anything may take is bounded: a
 // server that hangs must not hang the rest.
-func (c *contenders) runRounds(ctx context.Context, rounds int, w writing, names ...string) (results, error) {
+func (c *nfsServers) runRounds(ctx context.Context, rounds int, w writeSpec, names ...string) (results, error) {
 	r := results{}
 	for range rounds {
 		for _, name := range names {
 			if r[name] == nil {
-				r[name] = &reached{}
+				r[name] = &serverRates{}
 			}
 			if err := c.runOnce(ctx, name, w, r[name]); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -107,10 +107,10 @@ func (c *contenders) runRounds(ctx context.Context, rounds int, w writing, names
 // writePatience bounds one file.
 const writePatience = 2 * time.Minute
 
-func (c *contenders) runOnce(ctx context.Context, name string, w writing, r *reached) error {
+func (c *nfsServers) runOnce(ctx context.Context, name string, w writeSpec, r *serverRates) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
-	var t taken
+	var t measurement
 	if name == plainly {
 		job := pwriteJob{Path: filepath.Join(c.dir, "pwrite"), Size: w.size, Block: w.block}
 		if err := c.arena.runRole(ctx, &t, "pwrite", job); err != nil {
@@ -125,7 +125,7 @@ func (c *contenders) runOnce(ctx context.Context, name string, w writing, r *rea
 	if err := c.arena.runRole(ctx, &t, "stream", job); err != nil {
 		return err
 	}
-	server := taken{Bytes: t.Bytes, CPU: t.Server}
+	server := measurement{Bytes: t.Bytes, CPU: t.Server}
 	r.rate, r.server, r.client = append(r.rate, t.rate()), append(r.server, server.cpuPerGiB()), append(r.client, t.cpuPerGiB())
 	return nil
 }

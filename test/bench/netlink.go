@@ -14,12 +14,12 @@ import (
 // A cable is two network namespaces with one wire between them, whose rate and MTU are set: a host at
 // one end, and this machine at the other. It needs root. The namespaces end with the processes that
 // hold them.
-type cable struct {
-	host, here *end
+type netLink struct {
+	host, here *linkEnd
 }
 
 // end is a network with the process that holds it.
-type end struct {
+type linkEnd struct {
 	holder *exec.Cmd
 	stdin  io.Closer // closing it ends the process
 }
@@ -37,27 +37,27 @@ const (
 	wireLatency = "50ms"
 )
 
-func newCable(ctx context.Context) (w *cable, err error) {
+func newNetLink(ctx context.Context) (w *netLink, err error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "tc"); err != nil {
 		return nil, err
 	}
-	w = &cable{}
+	w = &netLink{}
 	defer func() {
 		if err != nil {
 			w.close()
 		}
 	}()
-	if w.host, err = newEnd(ctx); err != nil {
+	if w.host, err = newLinkEnd(ctx); err != nil {
 		return nil, err
 	}
-	if w.here, err = newEnd(ctx); err != nil {
+	if w.here, err = newLinkEnd(ctx); err != nil {
 		return nil, err
 	}
 	if err := w.host.runCommand(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
 		return nil, err
 	}
 	for _, e := range []struct {
-		*end
+		*linkEnd
 		addr string
 	}{{w.host, hostAddr}, {w.here, hereAddr}} {
 		if err := e.runCommand(ctx, "ip", "addr", "add", e.addr+wireNet, "dev", wireName); err != nil {
@@ -67,9 +67,9 @@ func newCable(ctx context.Context) (w *cable, err error) {
 	return w, nil
 }
 
-// newEnd makes a network with nothing in it but a loopback.
-func newEnd(ctx context.Context) (*end, error) {
-	e := &end{holder: exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")}
+// newLinkEnd makes a network with nothing in it but a loopback.
+func newLinkEnd(ctx context.Context) (*linkEnd, error) {
+	e := &linkEnd{holder: exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")}
 	e.holder.Stderr = os.Stderr
 	stdin, err := e.holder.StdinPipe()
 	if err != nil {
@@ -90,7 +90,7 @@ func newEnd(ctx context.Context) (*end, error) {
 	return e, nil
 }
 
-func (e *end) close() {
+func (e *linkEnd) close() {
 	if e == nil {
 		return
 	}
@@ -98,29 +98,29 @@ func (e *end) close() {
 	_ = e.holder.Wait() // the process ends when its input is closed
 }
 
-func (w *cable) close() {
+func (w *netLink) close() {
 	w.host.close()
 	w.here.close()
 }
 
 // setRate gives the cable a rate, in bits a second of the frames that the host sends, and an MTU.
-func (w *cable) setRate(ctx context.Context, bits int64, mtu int) error {
-	for _, e := range []*end{w.host, w.here} {
+func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
+	for _, e := range []*linkEnd{w.host, w.here} {
 		if err := e.runCommand(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
 			return err
 		}
 	}
-	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", itoa(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
+	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", formatInt(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
 }
 
 // command runs a program in the network, as the very process that is started.
-func (e *end) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+func (e *linkEnd) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("--net=/proc/%d/ns/net", e.holder.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{ns, name}, args...)...)
 }
 
 // runCommand runs a command to its end.
-func (e *end) runCommand(ctx context.Context, name string, args ...string) error {
+func (e *linkEnd) runCommand(ctx context.Context, name string, args ...string) error {
 	if out, err := e.command(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %q: %w: %s", name, args, err, lastLine(string(out)))
 	}
@@ -128,7 +128,7 @@ func (e *end) runCommand(ctx context.Context, name string, args ...string) error
 }
 
 // roleCommand is one of this program's roles in the network.
-func (e *end) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+func (e *linkEnd) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

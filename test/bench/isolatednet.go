@@ -15,22 +15,22 @@ import (
 
 // An arena is a network namespace with a port mapper. A server in it can use NFS's ports without a
 // conflict with servers of this machine. It needs root.
-type arena struct {
+type isolatedNet struct {
 	rpcbind *exec.Cmd
 	dir     string // directory for ganesha's configuration, log and pid file
 }
 
-// arenaScript sets up the new namespaces, prints a line, and becomes the port mapper.
-const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
+// isolatedScript sets up the new namespaces, prints a line, and becomes the port mapper.
+const isolatedScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
 
-// arenaPatience is how long servers may take to come up.
-const arenaPatience = 30 * time.Second
+// startPatience is how long servers may take to come up.
+const startPatience = 30 * time.Second
 
-func newArena(ctx context.Context, dir string) (*arena, error) {
+func newIsolatedNet(ctx context.Context, dir string) (*isolatedNet, error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
 		return nil, err
 	}
-	a := &arena{dir: dir, rpcbind: exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", arenaScript)}
+	a := &isolatedNet{dir: dir, rpcbind: exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", isolatedScript)}
 	a.rpcbind.Stderr = os.Stderr
 	said, err := a.rpcbind.StdoutPipe()
 	if err != nil {
@@ -47,19 +47,19 @@ func newArena(ctx context.Context, dir string) (*arena, error) {
 	return a, nil
 }
 
-func (a *arena) close() {
+func (a *isolatedNet) close() {
 	_ = a.rpcbind.Process.Kill() // rpcbind has no state to lose
 	_ = a.rpcbind.Wait()
 }
 
 // command runs a program in the arena, as the very process that is started.
-func (a *arena) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+func (a *isolatedNet) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("/proc/%d/ns/", a.rpcbind.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
 }
 
 // runRole runs one of this program's roles there; see runChild.
-func (a *arena) runRole(ctx context.Context, result any, role string, job any) error {
+func (a *isolatedNet) runRole(ctx context.Context, result any, role string, job any) error {
 	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (a *arena) runRole(ctx context.Context, result any, role string, job any) e
 	return json.Unmarshal(out, result)
 }
 
-func (a *arena) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+func (a *isolatedNet) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ type nfsServer struct {
 }
 
 // startServer starts one of this program's servers.
-func (a *arena) startServer(ctx context.Context, role string, job any) (*nfsServer, error) {
+func (a *isolatedNet) startServer(ctx context.Context, role string, job any) (*nfsServer, error) {
 	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Ro
 `
 
 // startGanesha starts nfs-ganesha on a folder.
-func (a *arena) startGanesha(ctx context.Context, dir string) (*nfsServer, error) {
+func (a *isolatedNet) startGanesha(ctx context.Context, dir string) (*nfsServer, error) {
 	conf, log := filepath.Join(a.dir, "ganesha.conf"), filepath.Join(a.dir, "ganesha.log")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, ganeshaConf, dir), 0o600); err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (a *arena) startGanesha(ctx context.Context, dir string) (*nfsServer, error
 }
 
 // awaitMount waits until a server can be mounted.
-func (a *arena) awaitMount(ctx context.Context, s *nfsServer) error {
-	var t taken
+func (a *isolatedNet) awaitMount(ctx context.Context, s *nfsServer) error {
+	var t measurement
 	return a.runRole(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
 }
 
