@@ -22,13 +22,15 @@ import (
 	"strings"
 )
 
-// A finding is one of gosec's, by all that identifies it.
+// A finding is a finding of gosec with the fields that identify it.
 type finding struct {
 	rule, file, code string
 }
 
+// String returns the fields separated by tabs, as in the list.
 func (f finding) String() string { return f.rule + "\t" + f.file + "\t" + f.code }
 
+// main parses the flags and compares the files.
 func main() {
 	add := flag.Bool("add", false, "add findings that are not triaged to the list")
 	flag.Parse()
@@ -38,6 +40,8 @@ func main() {
 	}
 }
 
+// compareFiles compares the list with the report, whose paths are args. It returns an error unless they
+// match. If add is true, it appends the new findings to the list instead.
 func compareFiles(out io.Writer, add bool, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: audit [-add] LIST REPORT")
@@ -79,7 +83,7 @@ func compareFiles(out io.Writer, add bool, args []string) error {
 	return nil
 }
 
-// parseList reads the list. Each finding has a reason.
+// parseList parses the list. It fails for a finding without a reason, or with two lines.
 func parseList(text string) (map[finding]string, error) {
 	triaged := map[finding]string{}
 	number := 0
@@ -102,7 +106,8 @@ func parseList(text string) (map[finding]string, error) {
 	return triaged, nil
 }
 
-// parseReport reads gosec's report. A package that gosec could not load is an error.
+// parseReport parses gosec's report. here is the folder to which paths are relative. A package that
+// gosec could not load is an error.
 func parseReport(text []byte, here string) (map[finding]bool, error) {
 	var report struct {
 		Errors map[string]any `json:"Golang errors"`
@@ -132,7 +137,8 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 	return found, nil
 }
 
-// codeAt returns the code of a line from gosec's excerpt: lines that begin with "NUMBER: ".
+// codeAt returns the code of a line from gosec's excerpt, whose lines begin with "NUMBER: ". White
+// space is normalized. It returns "?" if the line is missing.
 func codeAt(excerpt, line string) string {
 	for lines := bufio.NewScanner(strings.NewReader(excerpt)); lines.Scan(); {
 		if code, ok := strings.CutPrefix(lines.Text(), line+": "); ok {
@@ -142,7 +148,8 @@ func codeAt(excerpt, line string) string {
 	return "?"
 }
 
-// compareFindings returns the findings that are in one of the two only.
+// compareFindings returns the findings that are only in the report, and those that are only in the
+// list, both sorted.
 func compareFindings(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
 	for f := range found {
 		if triaged[f] == "" {

@@ -29,20 +29,20 @@ import (
 )
 
 const (
-	budgetVMs   = 4
-	budgetSize  = 8 << 30         // size of each VM's disk: more than is copied in the time; 4 s of it run without a budget
-	budgetSpan  = 6 * time.Second // each rate is measured over
-	budgetStart = 2 * time.Second // wait from the first byte until all connections are open
-	budgetTurn  = time.Second     // wait from a change until it must be in effect
-	budgetFree  = 2 * time.Second // without a budget: what this machine moves at all
-	budgetName  = "link:bench"
+	budgetVMs   = 4               // number of VMs, with one disk each
+	budgetSize  = 8 << 30         // size of each disk in bytes: more than is copied in the time; 4 s of it run without a budget
+	budgetSpan  = 6 * time.Second // duration of each measurement
+	budgetStart = 2 * time.Second // time for opening all connections
+	budgetTurn  = time.Second     // time until a change must be in effect
+	budgetFree  = 2 * time.Second // duration of the measurement without a budget
+	budgetName  = "link:bench"    // name of the budget
 
-	narrowBudget = 50e6  // bytes/s
-	wideBudget   = 300e6 // bytes per second; the machine copies twice that without a budget
-	budgetStep   = 10e6  // smaller budgets are multiples of it, in bytes per second
+	narrowBudget = 50e6  // first and last budget in bytes per second
+	wideBudget   = 300e6 // second budget in bytes per second; this machine copies twice that without a budget
+	budgetStep   = 10e6  // unit of a reduced second budget in bytes per second
 )
 
-// budgetFigures moves four VMs under one budget, by each transport, and changes it meanwhile.
+// budgetFigures copies four VMs under one budget with each transport, and changes the budget meanwhile.
 func budgetFigures(ctx context.Context, b *bench) error {
 	var errs []error
 	for _, by := range []string{"https", "nfc", "landing"} {
@@ -53,23 +53,24 @@ func budgetFigures(ctx context.Context, b *bench) error {
 
 // budgetJob is the input of childBudget.
 type budgetJob struct {
-	Lab     labFacts `json:"lab"`
-	By      string   `json:"by"`
-	VMs     []string `json:"vms"`
-	Dir     string   `json:"dir"`
-	Portmap string   `json:"portmap"`
+	Lab     labFacts `json:"lab"`     // emulated host
+	By      string   `json:"by"`      // name of the transport
+	VMs     []string `json:"vms"`     // names of the VMs
+	Dir     string   `json:"dir"`     // folder for the landing
+	Portmap string   `json:"portmap"` // address of the landing's port mapper
 }
 
-// budgetResult has the rate and the fairness under each budget.
+// budgetResult contains rate and fairness for each budget.
 type budgetResult struct {
 	measurement
-	Free  float64   `json:"free"`  // bytes/s of all, without a budget
-	Set   []int64   `json:"set"`   // budgets, one after the other, in bytes/s
-	Rates []float64 `json:"rates"` // bytes/s of all
-	Fair  []float64 `json:"fair"`  // the least of a VM, of the most, while that was measured
-	Whole float64   `json:"whole"` // the same over all the time
+	Free  float64   `json:"free"`  // bytes per second of all VMs without a budget
+	Set   []int64   `json:"set"`   // budgets in their order, in bytes per second
+	Rates []float64 `json:"rates"` // bytes per second of all VMs, by budget
+	Fair  []float64 `json:"fair"`  // bytes of the slowest VM divided by those of the fastest, by budget
+	Whole float64   `json:"whole"` // the same ratio over the whole time
 }
 
+// budgetFigure starts an emulated host and measures one transport.
 func budgetFigure(ctx context.Context, b *bench, by string) error {
 	dir, err := os.MkdirTemp(b.dir, "budget")
 	if err != nil {
@@ -101,6 +102,7 @@ func budgetFigure(ctx context.Context, b *bench, by string) error {
 	return nil
 }
 
+// budgetRows adds the rows of one transport.
 func budgetRows(b *bench, by string, r budgetResult) {
 	worst, note := 0.0, ""
 	for i, want := range r.Set {
@@ -112,7 +114,7 @@ func budgetRows(b *bench, by string, r budgetResult) {
 	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: slowest divided by fastest", Value: r.Whole, Unit: "x"})
 }
 
-// childBudget moves the first disk of each VM to nowhere, and changes their budget meanwhile.
+// childBudget copies the first disk of each VM, discards the data, and changes the budget meanwhile.
 func childBudget(ctx context.Context, args []string) error {
 	var job budgetJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -132,6 +134,7 @@ func childBudget(ctx context.Context, args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(p.done)
 }
 
+// newTransport returns the transport of the job.
 func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 	switch job.By {
 	case "nfc":
@@ -142,18 +145,20 @@ func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 	return https.New(host, https.Options{})
 }
 
-// paced is transfers under one budget.
+// budgetRun is a set of transfers under one budget.
 type budgetRun struct {
-	budgets *budget.Budgets
-	came    []atomic.Int64 // bytes, by VM
-	done    budgetResult
+	budgets *budget.Budgets // budgets of the run
+	came    []atomic.Int64  // bytes written, by VM
+	done    budgetResult    // result so far
 }
 
+// setBudget changes the rate of the budget, in bytes per second.
 func (p *budgetRun) setBudget(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
-// runAll runs until all rates were measured, and then stops the transfers.
+// runAll starts the transfers, measures all rates, and stops the transfers. It fails if a transfer ends
+// before.
 func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -179,6 +184,7 @@ func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.T
 	return err
 }
 
+// copyDisk copies the first disk of VM i until ctx ends.
 func (p *budgetRun) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	flow := p.budgets.Join(vm.Name, 1, budgetName)
@@ -190,12 +196,13 @@ func (p *budgetRun) copyDisk(ctx context.Context, t transport.Transport, i int, 
 	return err
 }
 
-// nowhere discards data and counts its bytes.
+// countingNull discards data and counts its bytes.
 type countingNull struct {
 	disk.Null
-	came *atomic.Int64
+	came *atomic.Int64 // counter of the VM
 }
 
+// WriteAt is part of disk.Target.
 func (n countingNull) WriteAt(ctx context.Context, b []byte, off int64) error {
 	n.came.Add(int64(len(b)))
 	return n.Null.WriteAt(ctx, b, off)
@@ -233,7 +240,7 @@ func (p *budgetRun) measureBudgets(ctx context.Context) error {
 	return nil
 }
 
-// fairShare returns the smallest share of a VM divided by the largest, and the sum of all.
+// fairShare returns the smallest growth of a counter divided by the largest, and the sum of all.
 func fairShare(before, after []int64) (fair float64, all int64) {
 	came := slices.Clone(after)
 	for i := range came {
@@ -243,7 +250,8 @@ func fairShare(before, after []int64) (fair float64, all int64) {
 	return float64(slices.Min(came)) / float64(slices.Max(came)), all
 }
 
-// measureFor returns how fairly and at what rate, in bytes/s, bytes come for so long.
+// measureFor measures for a time. It returns the fairness between VMs and the total rate in bytes per
+// second.
 func (p *budgetRun) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
 	before, began := p.countBytes(), time.Now()
 	if err := sleep.For(ctx, span); err != nil {
@@ -255,6 +263,7 @@ func (p *budgetRun) measureFor(ctx context.Context, span time.Duration) (fair, r
 	return fair, float64(all) / took, nil
 }
 
+// countBytes returns the current counters of all VMs.
 func (p *budgetRun) countBytes() []int64 {
 	list := make([]int64, len(p.came))
 	for i := range p.came {

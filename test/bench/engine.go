@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// engineFigures measures blockcopy between ends that cost next to nothing.
+// engineFigures measures blockcopy between a source and a target that need almost no time.
 func engineFigures(ctx context.Context, b *bench) error {
 	for _, f := range []struct {
 		name string
@@ -31,8 +31,8 @@ func engineFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// hugeFigures copies a 6 TiB disk that holds 3 TiB without storage: every byte is made
-// from its offset, hashed, and compared.
+// hugeFigures copies a disk of 6 TiB with 3 TiB of data without storage. Each byte is computed from its
+// offset, hashed, and compared.
 func hugeFigures(ctx context.Context, b *bench) error {
 	var small, huge measurement
 	if err := runChild(ctx, &small, "check", "-size", formatInt(16<<30), "-fill", "0.55", "-manifest"); err != nil {
@@ -49,7 +49,7 @@ func hugeFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childCheck copies a Pattern into a Check or a Null.
+// childCheck copies a Pattern to a Check or a Null.
 func childCheck(ctx context.Context, args []string) (measurement, error) {
 	fs := flag.NewFlagSet("check", flag.ContinueOnError)
 	size := fs.Int64("size", 1<<30, "bytes of disk")
@@ -75,7 +75,7 @@ func childCheck(ctx context.Context, args []string) (measurement, error) {
 	return copyTimed(ctx, src, dst, ledgerOf(log))
 }
 
-// copyTimed copies and finishes; the figure counts the bytes that were data.
+// copyTimed copies and finishes. Bytes of the result counts the data.
 func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (measurement, error) {
 	var res blockcopy.Result
 	t, err := timeWork(func() (err error) {
@@ -88,7 +88,8 @@ func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manife
 	return t, err
 }
 
-// tempManifest creates a manifest in a temporary folder; done removes it.
+// tempManifest creates a manifest in a temporary folder, or returns nil if it is not wanted. done
+// removes the folder.
 func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err error) {
 	if !wanted {
 		return nil, func() {}, nil
@@ -101,7 +102,7 @@ func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err 
 	return log, func() { log.Close(); os.RemoveAll(dir) }, err
 }
 
-// ledgerOf keeps a nil Log from becoming a Ledger that is not nil.
+// ledgerOf converts a nil Log to a nil Ledger.
 func ledgerOf(log *manifest.Log) manifest.Ledger {
 	if log == nil {
 		return nil

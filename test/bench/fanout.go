@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	fanSize = 2 << 30
-	fanRuns = 3 // odd; the median counts
+	fanSize = 2 << 30 // size of the disk in bytes
+	fanRuns = 3       // number of runs; odd, because the median counts
 )
 
-// A place is one destination of a fan-out.
+// A destination is one target of a fan-out.
 type destination struct {
-	Name   string
-	Path   string
-	Format string
-	Rate   int64 // bytes a second, of a disk that is slower than this machine's; 0: as it comes
+	Name   string // name in the table
+	Path   string // path of the image
+	Format string // format of the image
+	Rate   int64  // limit in bytes per second, for a disk that is slower than this machine's; 0 for none
 }
 
-// fanoutFigures lands a disk in three places at once, beside each of them alone: on disks
-// of three speeds, and on what this machine has.
+// fanoutFigures copies a disk to three destinations at once, and to each of them alone: with disks of
+// three speeds, and with the disks of this machine.
 func fanoutFigures(ctx context.Context, b *bench) error {
 	ram, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
@@ -56,6 +56,7 @@ func fanoutFigures(ctx context.Context, b *bench) error {
 	})
 }
 
+// fanoutFigure measures one set of destinations, together and alone in turn.
 func fanoutFigure(ctx context.Context, b *bench, name string, places []destination) error {
 	var all, cpu, wire []float64
 	alone := make([][]float64, len(places))
@@ -88,7 +89,7 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []destinati
 	return nil
 }
 
-// fanOut runs childFan, and removes its files.
+// fanOut runs childFan and removes the images.
 func fanOut(ctx context.Context, places []destination) (t measurement, err error) {
 	job, err := json.Marshal(places)
 	if err != nil {
@@ -102,8 +103,8 @@ func fanOut(ctx context.Context, places []destination) (t measurement, err error
 	return t, runChild(ctx, &t, "fan", string(job))
 }
 
-// childFan copies a Pattern into all places at once, with a manifest for each. Wire is the number of
-// bytes read from it.
+// childFan copies a Pattern to all destinations at once, with a manifest for each. Wire of the result
+// is the number of bytes read.
 func childFan(ctx context.Context, args []string) (t measurement, err error) {
 	var places []destination
 	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {
@@ -122,7 +123,7 @@ func childFan(ctx context.Context, args []string) (t measurement, err error) {
 	return t, err
 }
 
-// copyDisk moves the disk into the place.
+// copyDisk copies the disk of a fan-out to the destination.
 func (p destination) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	dst, err := createImage(p.Format, p.Path, fanSize)
 	if err != nil {
@@ -144,42 +145,50 @@ func (p destination) copyDisk(ctx context.Context, m *fanout.Member) (err error)
 	return dst.Finish(ctx)
 }
 
-// patternTransport reads a Pattern, and counts.
+// patternTransport is a transport that reads a Pattern and counts its bytes.
 type patternTransport struct {
-	src  disk.Source
-	read atomic.Int64
+	src  disk.Source  // source of all disks
+	read atomic.Int64 // number of bytes read
 }
 
+// Name is part of transport.Transport.
 func (*patternTransport) Name() string { return "pattern" }
+
+// Close is part of transport.Transport.
 func (*patternTransport) Close() error { return nil }
 
+// Probe is part of transport.Transport.
 func (*patternTransport) Probe(context.Context, transport.Disk) (transport.Offer, error) {
 	return transport.Offer{Usable: true}, nil
 }
 
+// Transfer is part of transport.Transport.
 func (t *patternTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(context.Context, transport.Disk) (disk.Source, error) { return countedPattern{t.src, t}, nil }, job)
 }
 
+// countedPattern is a source that counts the bytes of its transport.
 type countedPattern struct {
 	disk.Source
-	t *patternTransport
+	t *patternTransport // transport with the counter
 }
 
+// ReadAt is part of disk.Source.
 func (c countedPattern) ReadAt(ctx context.Context, p []byte, off int64) error {
 	c.t.read.Add(int64(len(p)))
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-// slowed is a target whose disk takes so many bytes a second, one write after the other.
+// slowTarget is a target with a limited rate that performs one write after the other.
 type slowTarget struct {
 	disk.Target
-	rate int64
+	rate int64 // bytes per second; 0 for no limit
 
-	mu   sync.Mutex
-	free time.Time // time when the disk has completed its queue
+	mu   sync.Mutex // protects free
+	free time.Time  // time when the disk has completed its queue
 }
 
+// WriteAt is part of disk.Target. It waits as long as the slow disk would need.
 func (s *slowTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if s.rate > 0 {
 		time.Sleep(time.Until(s.reserveTime(len(p))))
@@ -187,7 +196,7 @@ func (s *slowTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	return s.Target.WriteAt(ctx, p, off)
 }
 
-// reserveTime returns when a disk would have n more bytes.
+// reserveTime returns the time at which the slow disk has completed n more bytes.
 func (s *slowTarget) reserveTime(n int) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,18 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-const formatRuns = 3 // odd; the median counts
+// formatRuns is the number of runs; odd, because the median counts.
+const formatRuns = 3
 
 // A formatCase is a disk that decamp and qemu-img convert, both to a durable image.
 type formatCase struct {
-	figure string
-	input  func(ctx context.Context, dir string) (path string, err error)
-	to     string  // raw or qcow2
-	pipe   bool    // ours also reads it from a pipe
-	must   float64 // times qemu-img's rate
-	peers  int     // runs of qemu-img: one where it takes minutes
+	figure string // name of the row
+	// writes the disk in dir and returns its path
+	input func(ctx context.Context, dir string) (path string, err error)
+	to    string  // format of the image: raw or qcow2
+	pipe  bool    // decamp also reads the disk from a pipe
+	must  float64 // limit as a multiple of qemu-img's rate
+	peers int     // number of runs of qemu-img; one if a run takes minutes
 }
 
+// formatCases lists all cases in the order of the table.
 var formatCases = []formatCase{
 	{"three COWD layers, grains in random order, to raw", cowdChain, "raw", false, 40, 1},
 	{"two seSparse layers, shuffled tables, to raw", seSparseChain, "raw", false, 8, 1},
@@ -36,8 +39,8 @@ var formatCases = []formatCase{
 	{"raw to qcow2", rawDisk, "qcow2", false, 1, formatRuns},
 }
 
-// formatFigures measures what decamp convert does, hashing into a manifest as it does,
-// beside qemu-img converting the same files from the page cache.
+// formatFigures measures decamp convert with a manifest, and qemu-img with the same files from the page
+// cache.
 func formatFigures(ctx context.Context, b *bench) error {
 	if err := requirePrograms("qemu-img"); err != nil {
 		return err
@@ -49,7 +52,7 @@ func formatFigures(ctx context.Context, b *bench) error {
 	return errors.Join(append(failed, hugeDeltaFigure(ctx, b))...)
 }
 
-// formatFigure makes the disk, measures it and removes it.
+// formatFigure creates the disk of a case, measures it, and removes it.
 func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
@@ -73,15 +76,15 @@ func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	return nil
 }
 
-// formatRun is the figures of one case.
+// formatRun is the state of measuring one case.
 type formatRun struct {
 	formatCase
-	in, out           string
+	in, out           string        // paths of the disk and of the image
 	ours, bare, piped []measurement // runs with a manifest, without one, and from a pipe with one
 	peer              []float64     // MB/s
 }
 
-// takeTurns measures both in turn, so that a slow minute of the machine meets both.
+// takeTurns measures decamp and qemu-img in turn, so that a slow phase of the machine affects both.
 func (f *formatRun) takeTurns(ctx context.Context) error {
 	for i := range formatRuns {
 		if err := f.runConvert(ctx, &f.ours, "-manifest"); err != nil {
@@ -105,6 +108,7 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 	return nil
 }
 
+// runConvert runs childConvert, appends the result to the list, and removes the image.
 func (f *formatRun) runConvert(ctx context.Context, to *[]measurement, args ...string) error {
 	defer os.Remove(f.out)
 	var t measurement
@@ -113,7 +117,7 @@ func (f *formatRun) runConvert(ctx context.Context, to *[]measurement, args ...s
 	return err
 }
 
-// convertPeer runs qemu-img with its defaults, and syncs the result: decamp's result is durable too.
+// convertPeer runs qemu-img with its defaults and syncs the image, because decamp's is durable too.
 func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	defer os.Remove(f.out)
 	from := "vmdk"
@@ -126,7 +130,7 @@ func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	return err
 }
 
-// compareRow compares the median of decamp with that of qemu-img.
+// compareRow returns a row with the median of decamp divided by that of qemu-img.
 func (f *formatRun) compareRow(figure string, ours []measurement) Row {
 	peer := median(f.peer)
 	return Row{Figure: figure, Value: medianRate(ours) / peer, Unit: "x",
@@ -134,6 +138,7 @@ func (f *formatRun) compareRow(figure string, ours []measurement) Row {
 		Peers: []Peer{{Name: "qemu-img convert, sync", Value: 1, Note: fmt.Sprintf("%.0f MB/s; as shipped, then as durable as ours", peer)}}}
 }
 
+// medianRate returns the median rate in MB/s.
 func medianRate(list []measurement) float64 {
 	var rates []float64
 	for _, t := range list {
@@ -142,7 +147,7 @@ func medianRate(list []measurement) float64 {
 	return median(rates)
 }
 
-// hugeDeltaFigure copies a delta of the largest disk there is, to nothing: its figure is memory.
+// hugeDeltaFigure measures the memory for copying a delta of the largest disk to nothing.
 func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
@@ -163,7 +168,7 @@ func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childConvert copies a disk into an image, as decamp convert does.
+// childConvert copies a disk to an image in the way of decamp convert.
 func childConvert(ctx context.Context, args []string) (t measurement, err error) {
 	fs := flag.NewFlagSet("convert", flag.ContinueOnError)
 	in := fs.String("in", "", "disk")
@@ -204,6 +209,7 @@ func childConvert(ctx context.Context, args []string) (t measurement, err error)
 	return t, err
 }
 
+// createFormat creates an image, or a Null for the format null.
 func createFormat(format, path string, size int64) (disk.Target, error) {
 	if format == "null" {
 		return disk.NewNull(size), nil
@@ -211,13 +217,15 @@ func createFormat(format, path string, size int64) (disk.Target, error) {
 	return createImage(format, path, size)
 }
 
-// formatSource is a disk in files, or one that passes by.
+// formatSource is a disk in files, or a stream from a pipe.
 type formatSource struct {
-	size  int64
+	size int64 // size of the disk in bytes
+	// copies the disk to a target
 	copy  func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
-	close func() error
+	close func() error // closes the files or the pipe
 }
 
+// openFormat opens a disk, from a pipe if pipe is true.
 func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, error) {
 	if pipe {
 		return openPipe(ctx, path)
@@ -231,8 +239,8 @@ func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, err
 	}, f.Close}, nil
 }
 
-// openPipe reads the file from a real pipe, whose other end has processor time to take
-// as well.
+// openPipe reads the file from a real pipe, so that the process at its other end also uses processor
+// time.
 func openPipe(ctx context.Context, path string) (*formatSource, error) {
 	cat := exec.CommandContext(ctx, "cat", path)
 	out, err := cat.StdoutPipe()

@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	cappedHosts = 8
-	cappedVMs   = 10 // VMs of each host
+	cappedHosts = 8  // number of hosts
+	cappedVMs   = 10 // number of VMs per host
 	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash. Rates and disks
 	// (1.2 GB) are divided by 75. The disks are small, so the fixed cost of a VM and a plan weighs more
 	// than with disks of 60 GB.
 	hostRate = 4e6      // bytes per second of each host
 	hostDisk = 16 << 20 // size of each VM's disk, all of it data
 
-	lookPause = 50 * time.Millisecond
+	lookPause = 50 * time.Millisecond // interval of queries for the sent bytes
 )
 
-// hostFigures has decamp serve carry out a plan of ten VMs for each of eight hosts, all at the
-// same time, and then of one host alone.
+// hostFigures migrates ten VMs of each of eight hosts at once with decamp serve, and then the VMs of
+// one host.
 func hostFigures(ctx context.Context, b *bench) error {
 	return errors.Join(hostsFigure(ctx, b, cappedHosts, 0.95), hostsFigure(ctx, b, 1, 0.97))
 }
 
+// hostsFigure measures n hosts. least is the required share of the sum of their rates.
 func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	hosts, err := cappedLabs(ctx, n)
 	if err != nil {
@@ -61,7 +62,7 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	return nil
 }
 
-// cappedLabs starts hosts whose datastores send no more than hostRate.
+// cappedLabs starts n hosts whose datastores send at most hostRate.
 func cappedLabs(ctx context.Context, n int) (hostSet, error) {
 	cfg := lab.Config{
 		VMs:    vmsOf(cappedVMs, 0, lab.VM{Disks: []lab.Disk{{Capacity: hostDisk, Fill: 100, Thick: true}}}),
@@ -82,17 +83,17 @@ func cappedLabs(ctx context.Context, n int) (hostSet, error) {
 	return f, nil
 }
 
-// sent is what a fleet's hosts send while something goes on.
+// sendRecord contains what a set of hosts sent during an operation.
 type sendRecord struct {
-	bytes       int64
-	first, last time.Time
-	cpu         float64 // processor seconds of the measured process
+	bytes       int64     // bytes sent
+	first, last time.Time // times of the first and of the last byte
+	cpu         float64   // processor seconds of the measured process
 }
 
+// rate returns bytes per second.
 func (s sendRecord) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
 
-// followSending looks at what the hosts send until done is closed. What they sent before does not
-// count.
+// followSending records what the hosts send until done is closed. Earlier bytes do not count.
 func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sendRecord, err error) {
 	before, err := f.bytesSent(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sen
 	}
 }
 
-// bytesSent returns the bytes of disks that the hosts have sent.
+// bytesSent returns the number of disk bytes that the hosts have sent since their start.
 func (f hostSet) bytesSent(ctx context.Context) (n int64, err error) {
 	for _, e := range f.hosts {
 		sent, err := e.bytesSent(ctx)
@@ -130,7 +131,7 @@ func (f hostSet) bytesSent(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// followDuring follows what the hosts send while do does something.
+// followDuring records what the hosts send while do runs.
 func (f hostSet) followDuring(ctx context.Context, do func() error) (s sendRecord, err error) {
 	done := make(chan struct{})
 	var following sync.WaitGroup
@@ -142,7 +143,8 @@ func (f hostSet) followDuring(ctx context.Context, do func() error) (s sendRecor
 	return s, errors.Join(err, followErr)
 }
 
-// intoNothing reads all disks of all hosts at the same time: what the source alone can do.
+// intoNothing reads all disks of all hosts at once and discards the data. This is the limit of the
+// source.
 func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	var job roundsJob
 	for _, e := range f.hosts {
@@ -154,8 +156,8 @@ func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	return s, err
 }
 
-// moveByServe has decamp serve move all of them. It returns what the hosts sent meanwhile, and the
-// seconds from the last byte until all are published.
+// moveByServe migrates all VMs of the hosts with decamp serve. It returns what the hosts sent, and the
+// seconds from the last byte until all VMs are published.
 func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after float64, err error) {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {
@@ -187,7 +189,7 @@ func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after 
 	return s, published.Sub(s.last).Seconds(), err
 }
 
-// childDrain reads all disks of all hosts into nothing, ten of a host at a time.
+// childDrain reads all disks of all hosts and discards the data, ten disks of a host at once.
 func childDrain(ctx context.Context, args []string) (measurement, error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -202,6 +204,7 @@ func childDrain(ctx context.Context, args []string) (measurement, error) {
 	})
 }
 
+// drainHost reads all disks of one host concurrently.
 func drainHost(ctx context.Context, facts labFacts) error {
 	host, err := facts.logIn(ctx, "esxi")
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	connCap      = 55_000_000  // bytes/s of one connection, as measured on real hosts
-	datastoreCap = 300_000_000 // bytes/s of a datastore
+	connCap      = 55_000_000  // bytes per second of one connection, as measured on real hosts
+	datastoreCap = 300_000_000 // bytes per second of a datastore
 
-	httpsRuns = 3 // odd; the median counts
+	httpsRuns = 3 // number of runs; odd, because the median counts
 )
 
-// httpsFigures measures the https transport against an emulated ESXi: uncapped to Null
-// (the source's end alone), into an image (the target's end alone is part writers), then
-// under the caps of a real host beside the peers, then over a sparse disk.
+// httpsFigures measures the transport https with an emulated ESXi host: without limits to Null, which
+// is the source alone (part writers measures the target alone), with the limits of a real host next to
+// other programs, and with a sparse disk.
 func httpsFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		httpsUncapped(ctx, b),
@@ -34,12 +34,13 @@ func httpsFigures(ctx context.Context, b *bench) error {
 
 // pullJob is the input of childPull.
 type pullJob struct {
-	Lab      labFacts `json:"lab"`
-	Path     string   `json:"path"` // path of the image; empty discards the data
-	Format   string   `json:"format"`
-	Manifest bool     `json:"manifest"`
+	Lab      labFacts `json:"lab"`      // emulated host
+	Path     string   `json:"path"`     // path of the image; empty discards the data
+	Format   string   `json:"format"`   // format of the image
+	Manifest bool     `json:"manifest"` // write a manifest
 }
 
+// pullHTTPS runs childPull and removes the image.
 func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (measurement, error) {
 	job.Lab = e.facts
 	spec, err := json.Marshal(job)
@@ -53,7 +54,7 @@ func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (measurement, erro
 	return t, runChild(ctx, &t, "pull", string(spec))
 }
 
-// pullHTTPSRepeatedly repeats a pull and returns the medians of rate and processor time.
+// pullHTTPSRepeatedly repeats a copy and returns the medians of rate and processor time.
 func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
 	return repeatMedian(func() (rate, cpu float64, err error) {
 		t, err := pullHTTPS(ctx, e, job)
@@ -61,7 +62,8 @@ func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, c
 	})
 }
 
-// repeatMedian measures httpsRuns times, and returns the medians: MB/s and CPU seconds per GiB.
+// repeatMedian measures httpsRuns times. It returns the medians of MB/s and of processor seconds per
+// GiB.
 func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
 	var rates, cpus []float64
 	for range httpsRuns {
@@ -74,6 +76,7 @@ func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu floa
 	return median(rates), median(cpus), nil
 }
 
+// httpsUncapped measures the processor time of the client without limits.
 func httpsUncapped(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.Limits{})
 	if err != nil {
@@ -101,6 +104,7 @@ func httpsUncapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// httpsCapped measures the rate and the memory with the limits of a real host.
 func httpsCapped(ctx context.Context, b *bench) error {
 	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 100, Thick: true}, limits)
@@ -121,6 +125,7 @@ func httpsCapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// httpsSparse measures the bytes on the network for a disk with 25 % data.
 func httpsSparse(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 25, Seed: 1}, lab.Limits{})
 	if err != nil {
@@ -147,7 +152,7 @@ func httpsSparse(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childPull moves the lab's only disk with decamp's own code.
+// childPull copies the emulated host's disk with decamp's code.
 func childPull(ctx context.Context, args []string) (measurement, error) {
 	var job pullJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

@@ -13,19 +13,21 @@ import (
 	"time"
 )
 
-// An arena is a network namespace with a port mapper. A server in it can use NFS's ports without a
-// conflict with servers of this machine. It needs root.
+// An isolatedNet is a network namespace with a port mapper. A server in it can use the ports of NFS
+// without a conflict with servers of this machine. It requires root.
 type isolatedNet struct {
-	rpcbind *exec.Cmd
-	dir     string // directory for ganesha's configuration, log and pid file
+	rpcbind *exec.Cmd // process of the port mapper, which owns the namespaces
+	dir     string    // directory for ganesha's configuration, log and pid file
 }
 
 // isolatedScript sets up the new namespaces, prints a line, and becomes the port mapper.
 const isolatedScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
 
-// startPatience is how long servers may take to come up.
+// startPatience limits the start of a server.
 const startPatience = 30 * time.Second
 
+// newIsolatedNet starts the port mapper in new namespaces. dir is for files of ganesha. The caller must
+// close the result.
 func newIsolatedNet(ctx context.Context, dir string) (*isolatedNet, error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
 		return nil, err
@@ -47,18 +49,20 @@ func newIsolatedNet(ctx context.Context, dir string) (*isolatedNet, error) {
 	return a, nil
 }
 
+// close ends the port mapper, and with it the namespaces.
 func (a *isolatedNet) close() {
 	_ = a.rpcbind.Process.Kill() // rpcbind has no state to lose
 	_ = a.rpcbind.Wait()
 }
 
-// command runs a program in the arena, as the very process that is started.
+// command returns a command that runs a program in the namespaces. The started process becomes the
+// program, so that its process ID is that of the program.
 func (a *isolatedNet) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("/proc/%d/ns/", a.rpcbind.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
 }
 
-// runRole runs one of this program's roles there; see runChild.
+// runRole runs one of this program's roles in the namespaces and decodes its result; see runChild.
 func (a *isolatedNet) runRole(ctx context.Context, result any, role string, job any) error {
 	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
@@ -71,6 +75,7 @@ func (a *isolatedNet) runRole(ctx context.Context, result any, role string, job 
 	return json.Unmarshal(out, result)
 }
 
+// roleCommand returns the command for a role with its input as JSON.
 func (a *isolatedNet) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -88,12 +93,12 @@ func (a *isolatedNet) roleCommand(ctx context.Context, role string, job any) (*e
 // An nfsServer is a server in a separate process.
 type nfsServer struct {
 	serverFacts
-	path string // path of the export
-	cmd  *exec.Cmd
-	end  func()
+	path string    // path of the export
+	cmd  *exec.Cmd // process of the server
+	end  func()    // makes the server end; nil before it was started
 }
 
-// startServer starts one of this program's servers.
+// startServer starts one of this program's servers in the namespaces.
 func (a *isolatedNet) startServer(ctx context.Context, role string, job any) (*nfsServer, error) {
 	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
@@ -106,7 +111,7 @@ func (a *isolatedNet) startServer(ctx context.Context, role string, job any) (*n
 	return s, nil
 }
 
-// startServer starts a command of a role that serves, and waits until it prints that it serves.
+// startServer starts a command of a role that serves, and waits until it prints its addresses.
 func startServer(cmd *exec.Cmd) (*nfsServer, error) {
 	s := &nfsServer{path: landExport, cmd: cmd}
 	stdin, err := s.cmd.StdinPipe()
@@ -132,13 +137,13 @@ func startServer(cmd *exec.Cmd) (*nfsServer, error) {
 	return s, nil
 }
 
-// ganeshaConf is ganesha as people set it up for ESXi, and no more work than it must do.
+// ganeshaConf is a usual configuration of ganesha for ESXi, without optional protocols.
 const ganeshaConf = `
 NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; mount_path_pseudo = false; }
 EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Protocols = 3; FSAL { Name = VFS; } }
 `
 
-// startGanesha starts nfs-ganesha on a folder.
+// startGanesha starts nfs-ganesha, which exports a folder, and waits until the folder can be mounted.
 func (a *isolatedNet) startGanesha(ctx context.Context, dir string) (*nfsServer, error) {
 	conf, log := filepath.Join(a.dir, "ganesha.conf"), filepath.Join(a.dir, "ganesha.log")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, ganeshaConf, dir), 0o600); err != nil {
@@ -164,6 +169,7 @@ func (a *isolatedNet) awaitMount(ctx context.Context, s *nfsServer) error {
 	return a.runRole(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
 }
 
+// stop ends the server and waits. It does nothing if the server was not started.
 func (s *nfsServer) stop() {
 	if s.end == nil {
 		return
@@ -172,10 +178,10 @@ func (s *nfsServer) stop() {
 	_ = s.cmd.Wait() // its errors are on stderr
 }
 
-// ticksPerSecond is USER_HZ, what /proc counts processor time in.
+// ticksPerSecond is USER_HZ, the unit of processor time in /proc.
 const ticksPerSecond = 100
 
-// cpuOf returns the processor seconds that a process has taken.
+// cpuOf returns the processor seconds that a process has used. It fails if the process does not exist.
 func cpuOf(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	thinFill = 59 // percent: 19 of 32 GiB, the published benchmark's disk
-	thinSize = 8 << 30
-	fullThin = 32 << 30
+	thinFill = 59       // percent of data on the published benchmark's disk: 19 of 32 GiB
+	thinSize = 8 << 30  // size of the thin disk in bytes
+	fullThin = 32 << 30 // size of the published benchmark's disk in bytes
 
-	// fullEnv makes the thin disk as large as the published one.
+	// fullEnv is the environment variable that selects the published size.
 	fullEnv = "DECAMP_BENCH_FULL"
 
-	eightHosts = 4
-	eightDisks = 8
-	eightSize  = 512 << 20
+	eightHosts = 4         // number of hosts
+	eightDisks = 8         // number of disks
+	eightSize  = 512 << 20 // size of each disk in bytes
 
 	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the landing's memory,
 	// package nfs, and a quarter of both for the garbage collector.
 	landCeiling = 1.25 * (1024 + 100)
 )
 
-// landThin clones a thin disk from an emulated host to the landing, and counts the bytes written.
+// landThin copies a thin disk from an emulated host to the landing, and counts the bytes written.
 func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
@@ -46,9 +46,10 @@ func landThin(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// toGiB converts bytes to GiB.
 func toGiB(n int64) float64 { return float64(n) / (1 << 30) }
 
-// landEight has four emulated hosts clone two disks each at once.
+// landEight copies two disks from each of four emulated hosts at once.
 func landEight(ctx context.Context, b *bench) error {
 	cfg := lab.Config{VCenter: true, Datacenters: []lab.Datacenter{{Name: "dc"}}}
 	for i := range eightHosts {
@@ -75,7 +76,7 @@ func landEight(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// landVMs lands the first disk of each VM of a lab, all at once.
+// landVMs starts an emulator and copies the first disk of each VM to a landing, all at once.
 func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
 	dir, err := os.MkdirTemp(parent, "landing")
 	if err != nil {
@@ -95,7 +96,8 @@ func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, 
 	return l, e.facts, runJob(ctx, &l, "land", landJob{Lab: e.facts, Scheme: scheme, VMs: vms, Dir: dir, Portmap: portmap})
 }
 
-// freeAddr returns an unused address: the lab needs the port mapper's address before it starts.
+// freeAddr returns an unused address. The emulator needs the address of the port mapper before it
+// starts.
 func freeAddr(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -106,14 +108,14 @@ func freeAddr(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// A sample is how many bytes of a copy had come, and when.
+// A sample is the progress of a copy at one time.
 type sample struct {
 	at  float64 // seconds
 	got float64 // bytes
 }
 
-// fairnessOf compares how far copies came in the time when all of them ran: the least as a
-// share of the most, and how long that was.
+// fairnessOf compares the progress of copies in the time in which all of them ran: the smallest divided
+// by the largest. seconds is the length of that time, or 0 if there was none.
 func fairnessOf(copies [][]sample) (share, seconds float64) {
 	var from, to float64
 	for i, c := range copies {
@@ -135,7 +137,7 @@ func fairnessOf(copies [][]sample) (share, seconds float64) {
 	return slices.Min(came) / slices.Max(came), to - from
 }
 
-// bytesAt returns how much had come at a moment, between two samples in proportion.
+// bytesAt returns the progress of a copy at a time, interpolated between two samples.
 func bytesAt(c []sample, t float64) float64 {
 	i := slices.IndexFunc(c, func(s sample) bool { return s.at >= t })
 	switch i {

@@ -22,7 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// landExport is what our own servers export.
+// landExport is the path that our servers export.
 const landExport = "/land"
 
 // serverJob is the input of childServe.
@@ -31,19 +31,19 @@ type serverJob struct {
 	Size     int64  `json:"size"`     // size of each image
 	Manifest bool   `json:"manifest"` // hash every chunk
 
-	// Commit makes it a server that flushes each WRITE on a disk that takes so long for it.
+	// Commit is the duration of a flush. If it is not 0, the server flushes each WRITE.
 	Commit time.Duration `json:"commit"`
 
-	// Rate makes it land on storage that takes so many bytes a second, and hold no more than Memory
-	// of what that has not taken yet. 0: as fast as it goes, and as much as decamp does.
+	// Rate limits the storage in bytes per second; 0 for no limit.
 	Rate   int64 `json:"rate"`
-	Memory int64 `json:"memory"`
+	Memory int64 `json:"memory"` // Memory limits the unwritten data in bytes; 0 for decamp's default.
 
-	// At is an address to listen on at the ports that belong to NFS. Empty: loopback, at others.
+	// At is the address to listen on, with the standard ports of NFS. If it is empty, the server listens
+	// on loopback with other ports.
 	At string `json:"at"`
 }
 
-// listenPorts are where it listens.
+// listenPorts returns the addresses to listen on.
 func (j serverJob) listenPorts() nfs.Ports {
 	if j.At == "" {
 		return nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"}
@@ -51,7 +51,8 @@ func (j serverJob) listenPorts() nfs.Ports {
 	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
 }
 
-// admitsClient accepts loopback clients, and all clients if the server runs in a separate network namespace.
+// admitsClient accepts loopback clients, and all clients if the server runs in a separate network
+// namespace.
 func (j serverJob) admitsClient(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
 // serverFacts is the output of a server's process once it listens.
@@ -60,7 +61,7 @@ type serverFacts struct {
 	Portmap string `json:"portmap"` // address of the port mapper
 }
 
-// childServe serves NFS until its input ends, with the contents that a landing has.
+// childServe runs an NFS server with the contents of a landing until its input ends.
 func childServe(ctx context.Context, args []string) (err error) {
 	var job serverJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -89,16 +90,17 @@ func childServe(ctx context.Context, args []string) (err error) {
 	return s.Run(ctx, l)
 }
 
-// landMemory is what decamp holds as shipped, in bytes.
+// landMemory is decamp's default limit of unwritten data, in bytes.
 const landMemory = 1 << 30
 
-// lander opens an image for each file whose name is that of a disk.
+// imageOpener opens an image for each file with the name of a disk.
 type imageOpener struct {
-	job  serverJob
-	pool *writebehind.Pool
-	disk sync.Mutex // held for as long as a commit takes
+	job  serverJob         // options of the server
+	pool *writebehind.Pool // buffers shared by all images
+	disk sync.Mutex        // held during a commit
 }
 
+// openFile returns the contents of a file, or nil for files that are not disks.
 func (l *imageOpener) openFile(name string) (nfs.Content, error) {
 	if !strings.HasSuffix(name, diskSuffix) {
 		return nil, nil
@@ -110,9 +112,10 @@ func (l *imageOpener) openFile(name string) (nfs.Content, error) {
 	return l.createImage(filepath.Join(l.job.Dir, name+".image"))
 }
 
+// diskSuffix ends the names of files with disk data.
 const diskSuffix = "-flat.vmdk"
 
-// createImage creates an image.
+// createImage creates an image, with a manifest if the job requires it.
 func (l *imageOpener) createImage(path string) (nfs.Content, error) {
 	c := &landedImage{path: path}
 	var err error
@@ -135,12 +138,12 @@ func (l *imageOpener) createImage(path string) (nfs.Content, error) {
 	return c, nil
 }
 
-// landed is an image while it lands. It goes with its name.
+// landedImage is an image that receives a disk. Closing it removes its files.
 type landedImage struct {
 	*writebehind.File
-	target disk.Target
+	target disk.Target   // file of the image
 	log    *manifest.Log // manifest of the image; nil without hashes
-	path   string
+	path   string        // path of the image
 }
 
 // Close is part of nfs.Content.
@@ -155,12 +158,12 @@ func (c *landedImage) Close() error {
 	return errors.Join(append(errs, c.target.Close(), os.Remove(c.path))...)
 }
 
-// synced is a file on a server that is exported with sync: each WRITE is answered when its
-// own commit is over, and the disk does one at a time. Its bytes are in the page cache, so
-// the commits are all that it costs.
+// syncFile is a file on a server whose export is sync. The reply to each WRITE waits for a commit, and
+// the disk performs one commit at a time. The data stays in the page cache, so the commits are the only
+// cost.
 type syncFile struct {
 	*os.File
-	lander *imageOpener
+	lander *imageOpener // server with the lock of the disk
 }
 
 // Write is part of nfs.Content.

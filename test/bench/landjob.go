@@ -23,23 +23,24 @@ import (
 
 // landJob is the input of childLand.
 type landJob struct {
-	Lab     labFacts `json:"lab"`
-	Scheme  string   `json:"scheme"`
-	VMs     []string `json:"vms"` // the first disk of each lands
-	Dir     string   `json:"dir"`
-	Portmap string   `json:"portmap"`
+	Lab     labFacts `json:"lab"`     // emulated host or vCenter
+	Scheme  string   `json:"scheme"`  // esxi or vcenter
+	VMs     []string `json:"vms"`     // VMs whose first disk is copied
+	Dir     string   `json:"dir"`     // folder for images
+	Portmap string   `json:"portmap"` // address of the port mapper
 }
 
-// landedDisks is what childLand did.
+// landedDisks is the result of childLand.
 type landedDisks struct {
 	measurement
-	Written  int64   `json:"written"`  // bytes given to images
-	Blocks   int64   `json:"blocks"`   // bytes that the images occupy
-	Fair     float64 `json:"fair"`     // least share of the most, while all ran
-	Together float64 `json:"together"` // seconds of that
+	Written  int64   `json:"written"`  // bytes written to images
+	Blocks   int64   `json:"blocks"`   // bytes allocated by the images
+	Fair     float64 `json:"fair"`     // smallest progress divided by the largest, while all copies ran
+	Together float64 `json:"together"` // seconds in which all copies ran
 }
 
-// childLand lands disks with decamp's own code, as `decamp migrate --transport landing` does.
+// childLand copies disks to a landing with decamp's code, in the way of decamp migrate --transport
+// landing.
 func childLand(ctx context.Context, args []string) error {
 	l := &landRun{began: time.Now()}
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {
@@ -61,17 +62,18 @@ func childLand(ctx context.Context, args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(l.done)
 }
 
-// lands is disks that land.
+// landRun is a set of disks that are copied to a landing.
 type landRun struct {
-	job       landJob
-	transport *landing.Transport
-	began     time.Time
+	job       landJob            // input of the role
+	transport *landing.Transport // landing for all disks
+	began     time.Time          // time of the start, for samples
 
-	mu      sync.Mutex
-	samples [][]sample // samples of each disk
-	done    landedDisks
+	mu      sync.Mutex  // protects the fields below
+	samples [][]sample  // samples of each disk
+	done    landedDisks // result so far
 }
 
+// copyAll copies the first disk of each VM concurrently.
 func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	var vms []*inventory.VM
 	for _, name := range l.job.VMs {
@@ -98,6 +100,7 @@ func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	return err
 }
 
+// copyOne copies the first disk of VM i to an image.
 func (l *landRun) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	f := image.File{Path: filepath.Join(l.job.Dir, vm.Name+".raw"), Format: image.Raw, Size: d.Capacity}
@@ -126,7 +129,7 @@ func (l *landRun) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 
 const sectorSize = 512 // unit of st_blocks, in bytes
 
-// recordSample notes how far a copy is, once something of it has come.
+// recordSample records the progress of copy i, after its first bytes.
 func (l *landRun) recordSample(i int, got int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,14 +12,15 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// matrix is the machines that rows are measured between.
+// matrix contains the machines between which rows are measured.
 type matrix struct {
-	b     *bench
-	cable *netLink
-	dir   string // directory of the images
-	labs  map[string]*emulated
+	b     *bench               // run of the program
+	cable *netLink             // link between the host and this machine
+	dir   string               // directory of the images
+	labs  map[string]*emulated // emulated hosts by the medium of their datastore
 }
 
+// newMatrix creates the link and starts a host for each medium. The caller must close the result.
 func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	m = &matrix{b: b, labs: map[string]*emulated{}}
 	defer func() {
@@ -44,6 +45,7 @@ func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	return m, nil
 }
 
+// startLab starts an emulated host at the host's end, whose datastore has the rate.
 func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -58,6 +60,7 @@ func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error
 	})
 }
 
+// close stops the hosts, and removes the link and the images.
 func (m *matrix) close() {
 	for _, l := range m.labs {
 		if l != nil {
@@ -70,7 +73,7 @@ func (m *matrix) close() {
 	_ = os.RemoveAll(m.dir) // "" removes nothing
 }
 
-// measureSetup has the host of a setup clone its disk onto the server of it.
+// measureSetup makes the host of a setup clone its disk to the setup's server, and returns the row.
 func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
 	if err := m.cable.setRate(ctx, wireRate[s.NIC], s.MTU); err != nil {
 		return row, err
@@ -101,7 +104,7 @@ func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, 
 	return row, nil
 }
 
-// startServer starts a server at the end of the cable that is here.
+// startServer starts a server at this machine's end of the link.
 func (m *matrix) startServer(ctx context.Context, job serverJob) (*nfsServer, error) {
 	cmd, err := m.cable.here.roleCommand(ctx, "serve", job)
 	if err != nil {

@@ -11,32 +11,34 @@ import (
 	"strconv"
 )
 
-// A cable is two network namespaces with one wire between them, whose rate and MTU are set: a host at
-// one end, and this machine at the other. It needs root. The namespaces end with the processes that
-// hold them.
+// A netLink is two network namespaces with a virtual link between them, whose rate and MTU can be set.
+// One end represents the host, the other this machine. It requires root. The namespaces end with the
+// processes that own them.
 type netLink struct {
-	host, here *linkEnd
+	host, here *linkEnd // ends of the link
 }
 
-// end is a network with the process that holds it.
+// linkEnd is a network namespace with the process that owns it.
 type linkEnd struct {
-	holder *exec.Cmd
+	holder *exec.Cmd // process that owns the namespace
 	stdin  io.Closer // closing it ends the process
 }
 
 // The addresses of the ends (RFC 2544, for benchmarks).
 const (
-	hostAddr = "198.18.0.1"
-	hereAddr = "198.18.0.2"
+	hostAddr = "198.18.0.1" // address of the host's end
+	hereAddr = "198.18.0.2" // address of this machine's end
 
-	wireName = "wire"
-	wireNet  = "/30"
+	wireName = "wire" // name of the interface at both ends
+	wireNet  = "/30"  // prefix length of the addresses
 
-	// tbf lets so much through at once: several of the largest frames.
+	// bucket of tbf: several of the largest frames
 	wireBurst   = "64k"
-	wireLatency = "50ms"
+	wireLatency = "50ms" // limit of tbf's queue
 )
 
+// newNetLink creates both namespaces and the link. The link is down until setRate. The caller must
+// close the result.
 func newNetLink(ctx context.Context) (w *netLink, err error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "tc"); err != nil {
 		return nil, err
@@ -67,7 +69,7 @@ func newNetLink(ctx context.Context) (w *netLink, err error) {
 	return w, nil
 }
 
-// newLinkEnd makes a network with nothing in it but a loopback.
+// newLinkEnd creates a namespace that contains only a loopback interface.
 func newLinkEnd(ctx context.Context) (*linkEnd, error) {
 	e := &linkEnd{holder: exec.CommandContext(ctx, "unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat")}
 	e.holder.Stderr = os.Stderr
@@ -90,6 +92,7 @@ func newLinkEnd(ctx context.Context) (*linkEnd, error) {
 	return e, nil
 }
 
+// close ends the process that owns the namespace. e may be nil.
 func (e *linkEnd) close() {
 	if e == nil {
 		return
@@ -98,12 +101,14 @@ func (e *linkEnd) close() {
 	_ = e.holder.Wait() // the process ends when its input is closed
 }
 
+// close removes both namespaces.
 func (w *netLink) close() {
 	w.host.close()
 	w.here.close()
 }
 
-// setRate gives the cable a rate, in bits a second of the frames that the host sends, and an MTU.
+// setRate sets the MTU of both ends, and the rate of frames from the host in bits per second. It also
+// brings the link up.
 func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
 	for _, e := range []*linkEnd{w.host, w.here} {
 		if err := e.runCommand(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
@@ -113,13 +118,15 @@ func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
 	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", formatInt(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
 }
 
-// command runs a program in the network, as the very process that is started.
+// command returns a command that runs a program in the namespace. The started process becomes the
+// program.
 func (e *linkEnd) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("--net=/proc/%d/ns/net", e.holder.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{ns, name}, args...)...)
 }
 
-// runCommand runs a command to its end.
+// runCommand runs a command in the namespace until it ends. The error contains the last line of its
+// output.
 func (e *linkEnd) runCommand(ctx context.Context, name string, args ...string) error {
 	if out, err := e.command(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %q: %w: %s", name, args, err, lastLine(string(out)))
@@ -127,7 +134,7 @@ func (e *linkEnd) runCommand(ctx context.Context, name string, args ...string) e
 	return nil
 }
 
-// roleCommand is one of this program's roles in the network.
+// roleCommand returns the command for one of this program's roles in the namespace.
 func (e *linkEnd) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

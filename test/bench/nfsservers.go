@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// contenders are servers in separate processes that write to one file system.
+// nfsServers is a set of servers in separate processes that write to one file system.
 type nfsServers struct {
-	arena   *isolatedNet
-	dir     string
-	servers map[string]*nfsServer
+	arena   *isolatedNet          // network of the servers
+	dir     string                // folder of the exports
+	servers map[string]*nfsServer // servers by name
 }
 
-// startServers starts servers on folders below dir.
+// startServers starts servers with folders below dir. The caller must stop them.
 func startServers(ctx context.Context, dir string, names ...string) (*nfsServers, error) {
 	c := &nfsServers{dir: dir, servers: map[string]*nfsServer{}}
 	var err error
@@ -31,6 +31,7 @@ func startServers(ctx context.Context, dir string, names ...string) (*nfsServers
 	return c, nil
 }
 
+// startServer starts one server by its name in the table.
 func (c *nfsServers) startServer(ctx context.Context, name string) (*nfsServer, error) {
 	dir, err := os.MkdirTemp(c.dir, "export")
 	if err != nil {
@@ -57,6 +58,7 @@ func (c *nfsServers) startServer(ctx context.Context, name string) (*nfsServer, 
 	return c.arena.startServer(ctx, "serve", job)
 }
 
+// stop ends all servers and their network.
 func (c *nfsServers) stop() {
 	for _, s := range c.servers {
 		if s != nil {
@@ -66,20 +68,21 @@ func (c *nfsServers) stop() {
 	c.arena.close()
 }
 
-// writing is how a file is written.
+// writeSpec describes how a file is written.
 type writeSpec struct {
-	size     int64
-	block    int
-	inFlight int
-	commit   bool // and the time ends when it is on the medium
+	size     int64 // bytes of the file
+	block    int   // bytes of a WRITE
+	inFlight int   // number of WRITEs without a reply
+	commit   bool  // include a final COMMIT in the time
 }
 
-// results are what contenders reached, by name.
+// results contains the rates of all servers by name.
 type results map[string]*serverRates
 
-// reached is what one contender did in each round.
+// serverRates contains the results of one server, by round.
 type serverRates struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
 
+// costNote returns the processor times for the note of a row.
 func (r *serverRates) costNote() string {
 	if len(r.client) == 0 {
 		return fmt.Sprintf("%.2f CPU s/GiB", median(r.server))
@@ -87,8 +90,8 @@ func (r *serverRates) costNote() string {
 	return fmt.Sprintf("server %.2f, client %.2f CPU s/GiB", median(r.server), median(r.client))
 }
 
-// runRounds has contenders write in turn. The longest that anything may take is bounded: a
-// server that hangs must not hang the rest.
+// runRounds writes a file to each server in turn, in several rounds. Each file has a time limit, so
+// that a server that hangs does not block the other measurements.
 func (c *nfsServers) runRounds(ctx context.Context, rounds int, w writeSpec, names ...string) (results, error) {
 	r := results{}
 	for range rounds {
@@ -104,9 +107,10 @@ func (c *nfsServers) runRounds(ctx context.Context, rounds int, w writeSpec, nam
 	return r, nil
 }
 
-// writePatience bounds one file.
+// writePatience limits the time of one file.
 const writePatience = 2 * time.Minute
 
+// runOnce writes one file and appends the result to r.
 func (c *nfsServers) runOnce(ctx context.Context, name string, w writeSpec, r *serverRates) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	planVMs   = 10_000
-	planHosts = 20
+	planVMs   = 10_000 // number of VMs in the plan
+	planHosts = 20     // number of their hosts
 
-	overheadVMs = 1000
+	overheadVMs = 1000 // number of VMs for the overhead per VM
 )
 
 // planFigures measures the time until a large plan copies. Its disks are slow, so that the preparation
-// dominates. The vCenter uses the same processors; the note has its share.
+// dominates. The vCenter uses the same processors; the note contains its share.
 func planFigures(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(planHosts, vmsOf(planVMs, planHosts, lab.VM{Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100}}}))
 	cfg.Limits.DatastoreRate = 1 << 20
@@ -37,7 +37,8 @@ func planFigures(ctx context.Context, b *bench) error {
 		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
-// listAlone measures the source alone: the time until a read-only client has all VMs.
+// listAlone measures the time until a minimal client has read all VMs, which is the limit of the
+// source.
 func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
@@ -56,7 +57,7 @@ func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	return nil
 }
 
-// namedVMs is the part of a plan that names them.
+// namedVMs returns the part of a plan file that lists the VMs by name.
 func namedVMs(vms []lab.VM) string {
 	text := "vms:\n"
 	for _, vm := range vms {
@@ -65,7 +66,8 @@ func namedVMs(vms []lab.VM) string {
 	return text
 }
 
-// beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
+// beginningFigures measures the time until a plan of all VMs copies the first, and until it has queued
+// all.
 func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {
@@ -94,34 +96,36 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	return nil
 }
 
-// beginning is the output of plan run until all VMs are listed.
+// planStart collects the output of plan run until all VMs are listed.
 type planStart struct {
-	vcenter int     // process
-	before  float64 // processor seconds that the vCenter took by then
+	vcenter int     // process ID of the emulated vCenter
+	before  float64 // processor seconds that the vCenter had used at the start
 
-	mu          sync.Mutex
-	decamp      *program
-	seen        map[fleetdb.Key]bool
-	first, last cpuSpent
+	mu          sync.Mutex           // protects the fields below
+	decamp      *program             // process of decamp; nil before readOutput
+	seen        map[fleetdb.Key]bool // VMs in the output so far
+	first, last cpuSpent             // first VM that copies, and last VM that is queued
 }
 
-// spent is when something was reached, and what both sides took of the processors until then.
+// cpuSpent is a time with the processor seconds that both processes have used until then.
 type cpuSpent struct {
-	at              time.Time
-	decamp, vcenter float64
+	at              time.Time // time of the event; zero if it did not occur yet
+	decamp, vcenter float64   // processor seconds of both processes
 }
 
+// String returns the processor times for the note of a row.
 func (s cpuSpent) String() string {
 	return fmt.Sprintf("until then %.1f CPU s of decamp, %.1f of the emulated vCenter", s.decamp, s.vcenter)
 }
 
+// readOutput sets the process whose processor time counts.
 func (t *planStart) readOutput(p *program) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.decamp = p
 }
 
-// measureNow is called with t.mu.
+// measureNow returns the current time and usage. mu must be held.
 func (t *planStart) measureNow() cpuSpent {
 	s := cpuSpent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
 	if t.decamp != nil {
@@ -130,6 +134,7 @@ func (t *planStart) measureNow() cpuSpent {
 	return s
 }
 
+// addVM processes a VM of the output.
 func (t *planStart) addVM(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,19 +150,21 @@ func (t *planStart) addVM(vm fleetdb.VM) {
 	}
 }
 
+// isComplete reports whether a VM copies and all VMs are queued.
 func (t *planStart) isComplete() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.first.at.IsZero() && !t.last.at.IsZero(), nil
 }
 
+// countListed returns the number of VMs in the output so far.
 func (t *planStart) countListed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.seen)
 }
 
-// overheadFigures measures what a VM costs beside its bytes: decamp has one core.
+// overheadFigures measures the time per VM in addition to its bytes. decamp runs on one core.
 func overheadFigures(ctx context.Context, b *bench) error {
 	const hosts = 8
 	e, err := startLabWith(ctx, vcenterOf(hosts, vmsOf(overheadVMs, hosts, lab.VM{Disks: []lab.Disk{{Capacity: 1 << 20}}})))

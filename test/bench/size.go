@@ -21,15 +21,15 @@ import (
 
 // Bounds of the program's size.
 const (
-	maxBinaryMB     = 52
-	maxCommandLines = 9500
-	maxMethods      = 40
+	maxBinaryMB     = 52   // limit of the stripped binary in MB
+	maxCommandLines = 9500 // limit of the lines in cmd/decamp
+	maxMethods      = 40   // limit of the methods of one type
 )
 
 const (
-	ownModule  = "github.com/decamp/decamp"
-	minAreaMB  = 0.25 // smaller areas are one row
-	typesShown = 5
+	ownModule  = "github.com/decamp/decamp" // path of this module
+	minAreaMB  = 0.25                       // smaller areas are one row
+	typesShown = 5                          // number of types in the note
 )
 
 // sizeFigures reports the size of the release binary by area, the lines of cmd/decamp, and the

@@ -6,13 +6,13 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A scene is an emulated source and the bed of a decamp that moves its VMs.
+// A sourceSetup is an emulated source with a workspace for migrating its VMs.
 type sourceSetup struct {
 	*workspace
-	lab *emulated
+	lab *emulated // emulated source
 }
 
-// newSourceSetup starts a lab with the configuration, and creates a bed. Close ends both.
+// newSourceSetup starts an emulated source and creates a workspace. The caller must close the result.
 func (b *bench) newSourceSetup(ctx context.Context, cfg lab.Config) (*sourceSetup, error) {
 	e, err := startLabWith(ctx, cfg)
 	if err != nil {
@@ -26,12 +26,13 @@ func (b *bench) newSourceSetup(ctx context.Context, cfg lab.Config) (*sourceSetu
 	return &sourceSetup{workspace: d, lab: e}, nil
 }
 
+// close removes the workspace and stops the source.
 func (s *sourceSetup) close() {
 	s.remove()
 	s.lab.stop()
 }
 
-// writePlan writes a plan file for VMs of the scene's vCenter.
+// writePlan writes a plan file for VMs of the emulated vCenter.
 func (s *sourceSetup) writePlan(m moveSpec) (string, error) {
 	return s.workspace.writePlan(s.lab.facts, "vcenter", m)
 }

@@ -14,20 +14,20 @@ import (
 
 // streamJob is the input of childStream.
 type streamJob struct {
-	Server   serverFacts `json:"server"`
-	Path     string      `json:"path"` // path of the export; empty writes to Server.Addr without mounting
-	PID      int         `json:"pid"`  // process ID of the server
-	Size     int64       `json:"size"`
+	Server   serverFacts `json:"server"`   // server to write to
+	Path     string      `json:"path"`     // path of the export; empty writes to Server.Addr without mounting
+	PID      int         `json:"pid"`      // process ID of the server
+	Size     int64       `json:"size"`     // bytes of the file
 	Block    int         `json:"block"`    // bytes of one WRITE
 	InFlight int         `json:"inFlight"` // WRITEs not answered at a time
 	Commit   bool        `json:"commit"`   // COMMIT at the end, within the time
 }
 
-// streamMount bounds mounting.
+// streamMount limits one attempt to mount.
 const streamMount = 20 * time.Second
 
-// childStream writes one file over NFS. The time is that of the WRITEs; the CPU is the
-// client's, which is why it is worth a look.
+// childStream writes one file over NFS. The time is that of the WRITEs, and the processor time is the
+// client's.
 func childStream(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -46,13 +46,14 @@ func childStream(ctx context.Context, args []string) (t measurement, err error) 
 	return job.writeBlocks(ctx, d, block)
 }
 
+// mountExport mounts the export of the job.
 func (job streamJob) mountExport(ctx context.Context) (*nfsclient.Datastore, error) {
 	return nfsclient.Mount(ctx, nfsclient.Config{
 		Host: "127.0.0.1", Path: job.Path, PortmapAddr: job.Server.Portmap, Times: nfsclient.Times{Mount: streamMount},
 	})
 }
 
-// childMounts waits until a server can be mounted.
+// childMounts waits until an export can be mounted, for at most startPatience.
 func childMounts(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -73,9 +74,11 @@ func childMounts(ctx context.Context, args []string) (t measurement, err error) 
 	}
 }
 
-// mountPause is between two attempts to mount.
+// mountPause is the time between two attempts to mount.
 const mountPause = 100 * time.Millisecond
 
+// writeBlocks creates a file, writes it in blocks, and removes it. The time includes COMMIT if the job
+// requires it.
 func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t measurement, err error) {
 	const name = "bench" + diskSuffix
 	f, err := d.Create(ctx, name)
@@ -94,7 +97,7 @@ func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, bl
 	})
 }
 
-// timeWrites counts what the server takes, too.
+// timeWrites measures write, including the processor time of the server.
 func (job streamJob) timeWrites(write func() error) (measurement, error) {
 	before, err := cpuOf(job.PID)
 	if err != nil {
@@ -111,12 +114,12 @@ func (job streamJob) timeWrites(write func() error) (measurement, error) {
 
 // pwriteJob is the input of childPwrite.
 type pwriteJob struct {
-	Path  string `json:"path"`
-	Size  int64  `json:"size"`
-	Block int    `json:"block"`
+	Path  string `json:"path"`  // path of the file
+	Size  int64  `json:"size"`  // bytes of the file
+	Block int    `json:"block"` // bytes of one write
 }
 
-// childPwrite is the file system's own limit: one thread that writes the same bytes.
+// childPwrite measures the limit of the file system: one thread writes the same data without a server.
 func childPwrite(_ context.Context, args []string) (t measurement, err error) {
 	var job pwriteJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

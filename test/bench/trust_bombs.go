@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/bombs"
 )
 
-// bombFigures examines each disk of the corpus of hostile guests in a separate process.
+// bombFigures inspects each disk of the corpus of hostile guests in a separate process.
 func bombFigures(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "bombs")
 	if err != nil {
@@ -59,7 +59,7 @@ func storeBomb(path string, image *bombs.Image) (err error) {
 	return image.Store(f)
 }
 
-// childBomb examines a disk, and requires a limit to be named if the disk reaches one.
+// childBomb inspects a disk. If the disk exceeds a limit, the report must name the limit.
 func childBomb(ctx context.Context, args []string) (t measurement, err error) {
 	src, err := rawfile.OpenSource(args[0], rawfile.SourceOptions{})
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
+// verifySize is the size of the image in bytes.
 const verifySize = 4 << 30
 
-// verifyFigures measures reading an image back from the medium: BLAKE3 of each chunk
-// compared, SHA-256 and MD5 of the whole. The peers give one of the sums and compare
-// nothing.
+// verifyFigures measures reading an image from the medium, with BLAKE3 of each chunk compared, and
+// SHA-256 and MD5 of the whole. The peers compute one of the sums and compare nothing.
 func verifyFigures(ctx context.Context, b *bench) error {
 	image := filepath.Join(b.dir, "verify.raw")
 	defer os.Remove(image)
@@ -43,7 +43,7 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// makeProven writes a full image and its sealed manifest.
+// makeProven writes an image without zeros and its sealed manifest.
 func makeProven(ctx context.Context, path string) error {
 	dst, err := rawfile.Create(path, verifySize, rawfile.Options{})
 	if err != nil {
@@ -62,7 +62,7 @@ func makeProven(ctx context.Context, path string) error {
 	return errors.Join(err, dst.Finish(ctx))
 }
 
-// childVerify verifies an image.
+// childVerify verifies an image with its manifest.
 func childVerify(ctx context.Context, args []string) (_ measurement, err error) {
 	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
 	path := fs.String("path", "", "image; its manifest lies beside it")

@@ -20,6 +20,7 @@ import (
 	"syscall"
 )
 
+// main parses the flags and measures one package.
 func main() {
 	var o options
 	flag.BoolVar(&o.short, "short", false, "run tests with -test.short")

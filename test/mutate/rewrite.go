@@ -11,29 +11,32 @@ import (
 
 // A Mutant is one changed operator.
 type Mutant struct {
-	ID   int
-	Pos  token.Position
-	Kind string // such as "< to <="
+	ID   int            // number of the mutant, from 1
+	Pos  token.Position // position of the operator
+	Kind string         // such as "< to <="
 }
 
-// A rewriter adds mutants to the files of a package.
+// A rewriter adds mutants to the files of a package. It collects all of them.
 type rewriter struct {
-	fset    *token.FileSet
-	info    *types.Info
-	mutants []Mutant
+	fset    *token.FileSet // positions of all files
+	info    *types.Info    // types of all expressions
+	mutants []Mutant       // mutants so far
 }
 
-// An insertion is text that is put at an offset of a file, in place of skip bytes there.
+// An insertion is a text to insert at an offset of a file; it replaces skip bytes.
 type insertion struct {
 	offset, skip int
-	text         string
-	order        int // insertions at the same offset are applied in this order
+	text         string // text to insert
+	order        int    // order of insertions at the same offset; large values close what small ones open
 }
 
+// negations maps comparisons to their opposites.
 var negations = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.GEQ, token.GEQ: token.LSS, token.GTR: token.LEQ, token.LEQ: token.GTR,
 }
 
+// boundaries maps comparisons to those that differ for equal operands, with the function of the runtime
+// that selects one of them.
 var boundaries = map[token.Token]struct {
 	function string
 	to       token.Token
@@ -41,6 +44,7 @@ var boundaries = map[token.Token]struct {
 	token.LSS: {"Less", token.LEQ}, token.LEQ: {"LessEqual", token.LSS}, token.GTR: {"Greater", token.GEQ}, token.GEQ: {"GreaterEqual", token.GTR},
 }
 
+// arithmetic maps operators on numbers to their replacements.
 var arithmetic = map[token.Token]struct {
 	function string
 	to       token.Token
@@ -48,12 +52,13 @@ var arithmetic = map[token.Token]struct {
 	token.ADD: {"Add", token.SUB}, token.SUB: {"Sub", token.ADD}, token.MUL: {"Mul", token.QUO}, token.QUO: {"Quo", token.MUL}, token.REM: {"Rem", token.MUL},
 }
 
+// logic maps logical operators to their replacements.
 var logic = map[token.Token]struct {
 	function string
 	to       token.Token
 }{token.LAND: {"And", token.LOR}, token.LOR: {"Or", token.LAND}}
 
-// rewriteFile returns the text of a file with its mutants, on the same lines.
+// rewriteFile returns the text of a file with its mutants. Line numbers do not change.
 func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 	var edits []insertion
 	offset := func(p token.Pos) int { return r.fset.Position(p).Offset }
@@ -161,13 +166,14 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 // isConstant reports whether the compiler evaluates e.
 func (r *rewriter) isConstant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
 
+// isNumber reports whether e is an integer or a floating-point number.
 func (r *rewriter) isNumber(e ast.Expr) bool {
 	b, ok := r.info.TypeOf(e).Underlying().(*types.Basic)
 	return ok && b.Info()&(types.IsInteger|types.IsFloat) != 0
 }
 
-// isInferable reports whether a generic function gets its type from the operands of n: one of them
-// has a type, and neither is a shift, whose type depends on where it stands.
+// isInferable reports whether a generic function infers its type argument from the operands of n: both
+// have a basic type, and neither is a shift of a constant, whose type depends on its context.
 func (r *rewriter) isInferable(n *ast.BinaryExpr) bool {
 	for _, e := range []ast.Expr{n.X, n.Y} {
 		t := r.info.TypeOf(e)

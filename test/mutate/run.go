@@ -32,29 +32,33 @@ const runtimePath = "github.com/decamp/decamp/internal/mutant"
 //go:embed runtime.go.txt
 var runtimeText []byte
 
+// options contains the command line.
 type options struct {
 	pkg     string   // import path, as go list accepts it
 	files   []string // files of the package; empty means all
-	short   bool
-	skip    string // tests that are left out
-	workers int
+	short   bool     // run tests with -test.short
+	skip    string   // regular expression of tests to skip; empty for none
+	workers int      // number of mutants that run concurrently
 }
 
 // A program is a test binary with all mutants of its package.
 type program struct {
-	path    string
-	dir     string // folder of the package, in which tests run
-	short   bool
-	mutants []Mutant
-	tests   []test
+	path    string   // path of the binary
+	dir     string   // folder of the package, in which tests run
+	short   bool     // run tests with -test.short
+	mutants []Mutant // all mutants
+	tests   []test   // tests, the fastest first
 }
 
+// test is a test of the package with its measurements.
 type test struct {
-	name    string
-	took    time.Duration // without a mutant
-	reaches []byte        // 1 for each mutant that it reaches
+	name    string        // name of the test function
+	took    time.Duration // duration without a mutant
+	reaches []byte        // by mutant, 1 if the test reaches it
 }
 
+// measurePackage builds the test binary, measures its tests, and runs all mutants. It writes the
+// results to out.
 func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -71,7 +75,8 @@ func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	return p.runMutants(ctx, o, out)
 }
 
-// buildProgram compiles the package's tests with all mutants of its files.
+// buildProgram compiles the tests of the package with all mutants of its files. The files of the
+// package do not change: the compiler reads the rewritten ones through an overlay.
 func buildProgram(ctx context.Context, o options, dir string) (*program, error) {
 	var listed struct {
 		Dir, ImportPath string
@@ -141,7 +146,8 @@ func buildProgram(ctx context.Context, o options, dir string) (*program, error) 
 	return p, err
 }
 
-// checkTypes finds the types of all expressions, with the compiler's export data of other packages.
+// checkTypes determines the types of all expressions. It reads the compiler's export data of imported
+// packages.
 func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*ast.File) (*types.Info, error) {
 	text, err := goCommand(ctx, "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", path)
 	if err != nil {
@@ -200,7 +206,7 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 	return nil
 }
 
-// runMutants prints a line for each mutant that survives, and the kill rate.
+// runMutants runs all mutants concurrently, and prints a line for each of them and the kill rate.
 func (p *program) runMutants(ctx context.Context, o options, out io.Writer) error {
 	results := make([]string, len(p.mutants))
 	next := make(chan int)
@@ -236,8 +242,8 @@ func (p *program) runMutants(ctx context.Context, o options, out io.Writer) erro
 	return err
 }
 
-// runMutant runs the tests that reach a mutant until one fails. A test fails too if it takes ten
-// times as long as without a mutant and 20 seconds more.
+// runMutant runs the tests that reach a mutant until one fails, and returns the result. A test also
+// fails if it takes longer than ten times its normal duration plus 20 seconds.
 func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	result := "not reached"
 	for _, t := range p.tests {
@@ -259,7 +265,8 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	return result
 }
 
-// testCommand is a command that runs one test, and ends the processes that it leaves.
+// testCommand returns a command that runs one test. When the command is canceled, it kills all
+// processes of the test.
 func (p *program) testCommand(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
 	args := []string{"-test.run", "^" + name + "$", "-test.failfast", "-test.timeout", limit.String()}
 	if p.short {
@@ -272,6 +279,7 @@ func (p *program) testCommand(ctx context.Context, name string, limit time.Durat
 	return c
 }
 
+// newCommand returns a command that runs the test binary in the folder of the package.
 func (p *program) newCommand(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, p.path, args...)
 	c.Dir, c.Env = p.dir, os.Environ()
