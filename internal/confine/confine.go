@@ -13,7 +13,7 @@
 //   - a user and a group that no other process has;
 //   - a network without interfaces, and no shared memory of other processes (namespaces).
 //
-// Package confine does not hide the file system from QEMU. A QEMU with a user of its own still opens files
+// Package confine does not hide the file system from QEMU. A QEMU with a separate user still opens files
 // that every user may read or write, as it must: its libraries, and its firmware in /usr/share. Without
 // one it opens all files that this process may open.
 package confine

@@ -81,7 +81,7 @@ func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 		return nil
 	}
 	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, formatFingerprint(pin), formatFingerprint(got)).
-		WithHint("find out why it changed (renewed, or somebody in between); if it is right, pass --fingerprint %s", formatFingerprint(got))
+		WithHint("find out why it changed (a renewal, or an attack on the connection); if it is right, pass --fingerprint %s", formatFingerprint(got))
 }
 
 // parseFingerprint reads 64 hex digits in either case, with or without colons. Everything else is

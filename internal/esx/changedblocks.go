@@ -94,7 +94,7 @@ func (s *vmController) trackChanges(ctx context.Context, vm inventory.MoRef, on 
 	case now == on:
 		return nil
 	case on && v.Snapshot != nil:
-		return fault.New(fault.Conflict, "the VM has snapshots: tracking that begins now would miss what they hold").WithHint("delete all its snapshots first")
+		return fault.New(fault.Conflict, "the VM has snapshots: tracking that begins now would miss the changes in them").WithHint("delete all its snapshots first")
 	}
 	res, err := methods.ReconfigVM_Task(ctx, s, &types.ReconfigVM_Task{This: ref, Spec: types.VirtualMachineConfigSpec{ChangeTrackingEnabled: &on}})
 	if err == nil {

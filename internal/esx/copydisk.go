@@ -71,7 +71,7 @@ func copyError(err error, c DiskCopy) error {
 		return fault.New(fault.Conflict, "%w", err).
 			WithHint("something on the host has the disk open: power the VM off, and see who holds it with vmfsfilelockinfo")
 	case *types.RequestCanceled:
-		return fault.New(fault.Transient, "somebody canceled the task on the host: %w", err).
+		return fault.New(fault.Transient, "the task was canceled on the host: %w", err).
 			WithHint("see the host's recent tasks for who it was; run the command again to go on")
 	case *types.FileFault, *types.CannotAccessFile:
 		return fault.New(fault.Transient, "%w", err).

@@ -79,7 +79,7 @@ func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 			break
 		}
 		if l.kind == inventory.Flat && parent != nil {
-			l.kind = inventory.Delta // ESXi tells a vmfsSparse layer as FlatVer2 with a parent
+			l.kind = inventory.Delta // ESXi reports a vmfsSparse layer as FlatVer2 with a parent
 		}
 		out = append(out, l)
 		backing = parent

@@ -1,30 +1,33 @@
-// Package esx is decamp's side of the vSphere API: one session with an ESXi host or a
-// vCenter, the inventory behind it, the files in its datastores, and the power switch.
-// It is the only importer of govmomi, and no govmomi type leaves it.
+// Package esx is a client of the vSphere API: a session with an ESXi host or a vCenter, its
+// inventory, the files of its datastores, and the power state of its VMs. It is the only
+// package that imports govmomi, and its API contains no govmomi types.
 //
-// Terms:
+// # Sessions
 //
-//   - A Session is one login, kept for days. Every 10 minutes it touches the server, since
-//     /folder transfers do not count as use of the session and ESXi ends an idle one
-//     after 30. A session that ended all the same is replaced by one new login, which
-//     all calls that found out share.
-//   - The pass is the session's cookie. It opens both the API and /folder, so that no
-//     request authenticates by itself: Basic authentication on each request opens a
-//     session each time, and ESXi has 500.
-//   - The pin is the SHA-256 of the server's certificate. Nothing else is believed:
-//     no CA, no host name. Package esx shows a certificate (Fingerprint) and compares
-//     it with the pin; asking the operator is the command's business.
+// A Session is one login that is kept for days. It calls the server every 10 minutes, because
+// ESXi ends a session after 30 minutes without API calls, and downloads from /folder do not
+// count. If a session ends anyway, the first call that detects it logs in again. Concurrent
+// calls share that login.
 //
-// Tags of a vCenter are not in the API but in a REST service, with sessions of its own: one is opened
-// with the same password when tags are first asked for, and closed with the Session.
+// The session cookie (pass) is valid for the API and for /folder. Requests do not use Basic
+// authentication, because each of them would open a session, and ESXi permits 500.
 //
-// Promises: at most two wrong passwords are sent in 15 minutes, because ESXi locks the
-// account at the fifth. Errors carry a fault.Kind, and a remedy where there is one.
+// The pin is the SHA-256 of the server's certificate. CAs and host names are not checked.
+// Fingerprint returns the certificate of a server for the user to confirm.
 //
-// No disk of the source is ever written. What else changes there does when it is asked for,
-// by a call that says so: PowerOff; MountNAS, CopyDisk onto what was mounted, UnmountNAS;
-// CreateSnapshot and RemoveSnapshot; StartSSH and StopSSH. All others only read; tests
-// compare the list of called methods with that sentence.
+// Tags of a vCenter are not part of the API. A REST service with separate sessions provides
+// them; see package tagging. Its first use opens a session with the same password. Close ends
+// both sessions.
+//
+// # Guarantees
+//
+// At most two wrong passwords are sent in 15 minutes, because ESXi locks the account at the
+// fifth. Exported functions return errors with a fault.Kind and, if possible, a remedy.
+//
+// Disks of the source are never written. Only these calls change other state of the source:
+// PowerOff; MountNAS, CopyDisk to a mounted datastore, UnmountNAS; CreateSnapshot and
+// RemoveSnapshot; StartSSH and StopSSH. All other calls only read. Tests compare the list of
+// called API methods with this paragraph.
 package esx
 
 import (

@@ -116,7 +116,7 @@ func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	}
 	cookie := sessionCookie(header)
 	if cookie == "" {
-		return "", fault.New(fault.Denied, "it takes neither the session's cookie nor gives one of its own (HTTP %d)", status).
+		return "", fault.New(fault.Denied, "it neither accepts the session's cookie nor returns another (HTTP %d)", status).
 			WithHint("check that user %s may browse datastores (Datastore.Browse, Datastore.FileManagement)", s.end.user)
 	}
 	s.folder.mu.Lock()

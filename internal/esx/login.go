@@ -58,7 +58,7 @@ func (s *connection) renewSession(ctx context.Context, seen string) error {
 	}
 	defer func() { s.login.renewal <- struct{}{} }()
 	if s.pass.get() != seen {
-		return nil // somebody renewed it while we waited
+		return nil // another call renewed it meanwhile
 	}
 	if err := s.login.failedSince(before); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 	case refused != nil:
 		return refused
 	case err == nil:
-		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("see the VM's recent tasks, and whether it asks a question")
+		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("check the VM's recent tasks, and whether it waits for an answer")
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	if err != nil {
 		return "", snapshotError(err)
 	}
-	// The task's result names it too, but a task may be gone by the time one asks.
+	// The result of the task contains it as well, but the task may be removed before it is read.
 	ref, found, err := s.findSnapshot(ctx, vm, o.Name)
 	if err == nil && !found {
 		err = fault.New(fault.Conflict, "it was removed at once").WithHint("see the VM's recent tasks for who does so")
@@ -251,7 +251,7 @@ func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key
 		}
 		chain := layersOf(disk.Backing)
 		if len(chain) == 0 || isIndependent(chain[0].mode) {
-			break // it is in the configuration that was kept, and goes on being written to
+			break // it is in the configuration of the snapshot, but the VM still writes to it
 		}
 		return disk, nil
 	}
@@ -327,7 +327,7 @@ func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, na
 		if err != nil {
 			return entry, is, err
 		}
-		if !works { // it may have ended since that look
+		if !works { // the task may have ended after the last read
 			return s.lookUpSnapshot(ctx, vm, name)
 		}
 	}

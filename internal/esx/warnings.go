@@ -67,7 +67,7 @@ func (m *machine) stateWarnings() []inventory.Warning {
 	add(m.ConsolidationNeeded, blockingWarning("consolidation", "disks are left over from a deleted snapshot", "consolidate the disks (Snapshots > Consolidate)"))
 	add(m.Encrypted, blockingWarning("encrypted", "the VM or a disk of it is encrypted: its files are ciphertext",
 		"decrypt it (VM Policies > Edit VM Storage Policies), or wait for a transport that reads through the host"))
-	add(len(m.Disks) == 0 && m.unreadable == "", blockingWarning("no-disks", "it has no disks, so there is nothing to copy", "make it anew on the target"))
+	add(len(m.Disks) == 0 && m.unreadable == "", blockingWarning("no-disks", "it has no disks, so there is nothing to copy", "create a new VM at the target"))
 	add(m.VTPM, warningOnly("vtpm", "it has a virtual TPM, whose contents cannot be taken along",
 		"have the BitLocker recovery key or a LUKS passphrase at hand, or suspend BitLocker before the move"))
 	add(m.SecureBoot, warningOnly("secure-boot", "secure boot is on; its keys (NVRAM) stay behind",
@@ -98,7 +98,7 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 		w = append(w, warningOnly("independent", name+" is independent: snapshots leave it out", "nothing while the VM is powered off"))
 	}
 	if strings.HasSuffix(d.Mode, "nonpersistent") {
-		w = append(w, warningOnly("nonpersistent", name+" forgets its changes at power-off", "nothing: what is copied is what the next power-on would see"))
+		w = append(w, warningOnly("nonpersistent", name+" forgets its changes at power-off", "nothing: the copy has the contents that the next power-on would see"))
 	}
 	if d.Shared {
 		w = append(w, blockingWarning("shared-disk", name+" is shared with other VMs (multi-writer)", "power off all that use it, and set its sharing to none"))

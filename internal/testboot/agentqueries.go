@@ -19,7 +19,7 @@ type agentQueries struct {
 
 	mu      sync.Mutex      // protects the fields below
 	from    messageSplitter // splits the agent's data
-	at      int             // index of the open question; -1 if there is none
+	at      int             // index of the open question, or -1
 	number  int64           // number to repeat
 	asked   time.Time       // time of the open question, or of the last answer
 	unread  int             // number of starts since the last answer to one
@@ -133,7 +133,7 @@ func (i *agentQueries) isAnswer(m message) bool {
 	return true
 }
 
-// sendNext asks the next question. It skips those that timed out too often. mu must be held.
+// sendNext sends the next question. It skips those that timed out too often. mu must be held.
 func (i *agentQueries) sendNext() {
 	if i.at == 0 {
 		i.unread = 0
@@ -148,7 +148,7 @@ func (i *agentQueries) sendNext() {
 	i.at, i.whole = -1, true
 }
 
-// result returns a copy of the answers so far, or nil if there are none. whole reports whether all
+// result returns a copy of the answers so far, or nil before the first. whole reports whether all
 // questions were asked.
 func (i *agentQueries) result() (told *Agent, whole bool) {
 	i.mu.Lock()

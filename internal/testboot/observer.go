@@ -126,7 +126,7 @@ func (w *observer) observeOnce(ctx context.Context) (Report, error) {
 	return w.verdictOrWait(text, told, w.opts.Now()), nil
 }
 
-// verdictOrWait returns the verdict, or an empty report if there is none yet or if the agent may still
+// verdictOrWait returns the verdict, or an empty report before it is known or while the agent may still
 // answer.
 func (w *observer) verdictOrWait(text string, told events, now time.Time) Report {
 	if w.up == nil {
@@ -142,7 +142,7 @@ func (w *observer) verdictOrWait(text string, told events, now time.Time) Report
 	return *w.up
 }
 
-// verdictSoFar returns the verdict, or an empty report if there is none yet. A sign that is not final
+// verdictSoFar returns the verdict, or an empty report before it is known. A sign that is not final
 // must last for Options.Settle.
 func (w *observer) verdictSoFar(text string, told events, now time.Time) Report {
 	r, sure := w.judgeSigns(text, told)

@@ -19,8 +19,8 @@ type Row struct {
 	Figure string  `json:"figure"`          // description, unique within the part
 	Value  float64 `json:"value"`           // measured value
 	Unit   string  `json:"unit"`            // unit of the value
-	Must   string  `json:"must,omitempty"`  // limit, such as ">= 97" or "<= 0.75"; empty if there is none
-	Holds  *bool   `json:"holds,omitempty"` // whether the limit holds; nil if there is none
+	Must   string  `json:"must,omitempty"`  // limit, such as ">= 97" or "<= 0.75"; empty without one
+	Holds  *bool   `json:"holds,omitempty"` // whether the limit holds; nil without a limit
 	Peers  []Peer  `json:"peers,omitempty"` // other programs or limits for comparison
 	Note   string  `json:"note,omitempty"`  // conditions and further values
 
@@ -32,7 +32,7 @@ type Row struct {
 // Peer is the value of another program in the same run, in the unit of the row.
 type Peer struct {
 	Name  string  `json:"name"`           // name of the program
-	Value float64 `json:"value"`          // measured value; 0 if there is none
+	Value float64 `json:"value"`          // measured value; 0 if the program failed
 	Note  string  `json:"note,omitempty"` // its settings, or why it has no value
 }
 

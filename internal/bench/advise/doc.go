@@ -1,7 +1,7 @@
 // Package advise estimates the limit of a disk's copy and the effect of changes, with a confidence. It fits a
 // small model of a disk's path to measured rows.
 //
-// A MiB passes layers, each of which takes its time, in seconds a MiB:
+// A MiB passes layers, and each layer takes some time, in seconds per MiB:
 //
 //	source       reading it from what the datastore lies on
 //	host         the ESXi host handing it on: its clone, NFS client and TCP

@@ -57,7 +57,7 @@ func newGrids(rows []bench.Row) []grid {
 	return all
 }
 
-// newGrid lays out rows, of which there must be at least one.
+// newGrid lays out rows. There must be at least one row.
 func newGrid(title string, rows []bench.Row) grid {
 	g := grid{Title: title}
 	least, most := rows[0], rows[0]

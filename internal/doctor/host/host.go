@@ -140,7 +140,7 @@ func (g *group) forEachHost(ctx context.Context, look func(context.Context, inve
 // onHost returns the object of a finding about a host. A host without a name has its reference.
 func onHost(h inventory.Host) string { return "host " + cmp.Or(h.Name, string(h.Ref)) }
 
-// firstConnected returns a connected host, or false if there is none.
+// firstConnected returns a connected host, or false if all are disconnected.
 func (g *group) firstConnected() (inventory.Host, bool) {
 	for _, h := range g.Hosts {
 		if h.Connected {

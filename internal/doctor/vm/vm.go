@@ -39,7 +39,7 @@ type Place interface {
 
 // Options select the objects of the checks, and their purpose.
 type Options struct {
-	Source Source         // session with the source; nil if there is none
+	Source Source         // session with the source; may be nil
 	VMs    []inventory.VM // VMs to migrate
 	All    []inventory.VM // all known VMs of the source
 	There  []inventory.VM // VMs at the target, migrated earlier

@@ -37,7 +37,7 @@ type Clone struct {
 	Progress func(percent int) // called with percentages; may be nil
 }
 
-// JobName derives the name of a job from what it does. The same words give the same name in every
+// JobName derives the name of a job from its purpose. The same words give the same name in every
 // process, so that a job is found again after a crash.
 func JobName(verb string, words ...string) string {
 	h := sha256.New()
@@ -123,7 +123,7 @@ func cloneFailure(log []byte) string {
 		}
 	}
 	if len(said) == 0 {
-		return "it said nothing"
+		return "it printed no message"
 	}
 	return lastLines(strings.Join(said, "\n"))
 }

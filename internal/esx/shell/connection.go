@@ -56,7 +56,7 @@ func (c *connection) close() {
 // errClosed is the cause of errors after close.
 var errClosed = errors.New("the login has ended")
 
-// ensureConnected returns the connection. It connects first if there is none; fresh is true then.
+// ensureConnected returns the connection. It connects first if necessary; fresh is true then.
 // Concurrent callers share one attempt.
 func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, err error) {
 	select {
@@ -100,7 +100,7 @@ func (c *connection) adoptLink(l *link) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		_ = l.Close() // nobody wants it any more
+		_ = l.Close() // the connection was closed meanwhile
 		return fault.Wrap(fault.Canceled, errClosed)
 	}
 	c.link = l
@@ -115,7 +115,7 @@ func (c *connection) adoptLink(l *link) error {
 
 // dropLink closes a connection that does not work. It keeps a newer one.
 func (c *connection) dropLink(l *link) {
-	_ = l.Close() // it is broken
+	_ = l.Close() // the error of a broken connection is known
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == l {
@@ -155,7 +155,7 @@ func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool,
 	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
 		return nil, nil, netError(ctx, err)
 	}
-	done = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the handshake tells
+	done = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the handshake then fails
 	return conn, done, nil
 }
 
@@ -188,7 +188,7 @@ func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, er
 		case answer <- opened{session, err}:
 		case <-ctx.Done():
 			if err == nil {
-				_ = session.Close() // nobody wants it any more
+				_ = session.Close() // the caller has returned
 			}
 		}
 	})

@@ -72,7 +72,7 @@ func parsePins(text string) (pins, error) {
 // mismatchError returns fault.Denied with the pinned and the presented keys.
 func (p pins) mismatchError(addr string, shown []HostKey) error {
 	return fault.New(fault.Denied, "the SSH host key of %s is not the pinned one: pinned %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
-		WithHint("find out why (reinstalled, or somebody in between; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
+		WithHint("find out why (a reinstallation, or an attack on the connection; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
 }
 
 // Describe formats keys for messages; "none" for an empty list.

@@ -200,7 +200,7 @@ func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 			js.cfg.Log.Debug("job started", "host", js.cfg.Addr, "job", j.Name)
 			return nil
 		}
-		// It broke off, or somebody else was faster: look again.
+		// The command failed, or another process created the job first: read its state again.
 	}
 }
 
@@ -251,7 +251,7 @@ func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, er
 		if err != nil {
 			return Result{}, err
 		}
-		if st.kind != begun && command != "" && st.command != command { // of one that has begun it may not be written yet
+		if st.kind != begun && command != "" && st.command != command { // a job without pid may not have written its command yet
 			st = state{kind: none}
 		}
 		if j.Progress != nil && len(st.log) > 0 {
@@ -262,7 +262,7 @@ func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, er
 			return Result{st.status, st.log}, nil
 		case st.kind == dead, st.kind == none, st.kind == begun && js.cfg.Now().Sub(began) >= beginWait:
 			return Result{Log: st.log}, fault.New(fault.Transient, "%w: %s", errLost, lastLines(string(st.log))).
-				WithHint("somebody killed it, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
+				WithHint("it was killed, the host was restarted, or it has no memory left for commands (hostd-tmp): copy fewer disks at once")
 		}
 		if err := js.pauseBefore(ctx, n); err != nil {
 			return Result{}, err

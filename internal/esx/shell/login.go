@@ -58,7 +58,7 @@ func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = conn.Close() // the error says what is wrong
+		_ = conn.Close() // err is more specific
 		return nil, a.loginError(ctx, err)
 	}
 	a.c.recordAcceptance(a.asked)
@@ -113,7 +113,7 @@ func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, cl
 			a.c.cfg.Log.Debug("SSH agent is left out", "err", err)
 			break
 		}
-		closeAll = func() { _ = conn.Close() } // it was only asked
+		closeAll = func() { _ = conn.Close() } // no data is lost
 		methods = append(methods, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
 			keys, err := agent.NewClient(conn).Signers()
 			if err != nil {
@@ -155,7 +155,7 @@ func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChal
 		case len(questions) == 0:
 			return nil, nil
 		case len(questions) > 1 || echos[0]:
-			a.failed = fault.New(fault.Denied, "the host asks %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
+			a.failed = fault.New(fault.Denied, "the host requests %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
 			return nil, a.failed
 		}
 		text, err := a.passwordOnce(ctx)()

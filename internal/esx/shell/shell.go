@@ -1,27 +1,30 @@
-// Package shell is decamp's side of an ESXi host's SSH: it logs in, runs commands, and has
-// jobs go on there that outlive a connection and this process.
+// Package shell is an SSH client for ESXi hosts. It logs in, runs commands, and manages jobs
+// on the host that outlive a connection and this process.
 //
-// It exists because a host does by command what its API refuses: a free licence makes the
-// API read-only, and neither mounts a datastore nor copies a disk; the host's own
-// vmkfstools and esxcli do both (facts of the licence: RestrictedVersion).
+// A host accepts by command what its API refuses: with a free licence, the API is read-only
+// (RestrictedVersion), and neither mounts a datastore nor copies a disk. The host's own
+// esxcli and vmkfstools can do both.
 //
-// Terms:
+// # Terms
 //
 //   - A Shell is one login to one host. The connection is opened when it is needed, kept
-//     alive, and opened again when it broke; what ran on it is lost with it.
-//   - The pin is the SHA-256 of the host's key, as ssh-keygen -l prints it. Nothing else is
-//     believed, and nothing is sent before it was compared.
-//   - A Job is a command that goes on without us: it has a folder on the host with its pid,
-//     its log and its exit status, and a name by which it is found again.
+//     alive, and opened again after it broke. Commands end with their connection.
+//   - The pin is the SHA-256 of the host's key, in the format of ssh-keygen -l. Nothing is
+//     sent to a host with another key.
+//   - A Job is a command that continues without a connection. It has a folder on the host
+//     with its pid, its log and its exit status, and a name by which it is found again.
 //
-// Promises: at most two passwords that were not accepted are sent by a Shell, because the
-// host locks the account at the fifth, and none after one was refused for certain; who admits
-// logins (Config.Admit) promises that in its place. Nothing
-// is uploaded but commands: hosts may refuse to execute what was not installed
-// (VMkernel.Boot.execInstalledOnly).
+// # Guarantees
 //
-// Not promised: that a command which broke off did nothing. Whoever runs one must be able
-// to run it again, or start a Job, of which there is one by each name.
+// A Shell sends at most two passwords without an answer, because the host locks the account
+// at the fifth wrong one. After a refused password it sends no further one. With
+// Config.Admit, the caller limits the attempts instead.
+//
+// Only commands are sent to the host, and no programs: hosts may refuse to execute files
+// that were not installed (VMkernel.Boot.execInstalledOnly).
+//
+// A command whose connection broke may have had an effect. The caller must be able to repeat
+// it, or use a Job, whose name is unique on the host.
 package shell
 
 import (

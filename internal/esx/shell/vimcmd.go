@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// vim-cmd knows a VM by its number, which is its reference in the host's own API. What it
-// prints, with which status it fails, and whether it waits for the task it began is documented
-// nowhere: so whoever asks it looks by the API what came of it, and its words tell why only if
-// that is not what was asked for.
+// vim-cmd identifies a VM by a number, which is also its reference in the host's API. Its
+// output, its exit status, and whether it waits for its task are undocumented. The caller
+// must therefore check the result with the API. The output of vim-cmd is only used for the
+// error message if the API does not show the wanted result.
 
 // HasVM returns nil if vim-cmd lists the VM with that number and configuration file. Otherwise the
 // error is fault.Conflict.
@@ -29,7 +29,7 @@ func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Pat
 		return nil
 	}
 	return fault.New(fault.Conflict, "vim-cmd on %s has no VM %s with %s", s.cfg.Addr, vm, vmx).
-		WithHint("see what it has: vim-cmd vmsvc/getallvms; what it says on errors: %s", lastLines(string(out.Stderr)))
+		WithHint("list its VMs: vim-cmd vmsvc/getallvms; its error output: %s", lastLines(string(out.Stderr)))
 }
 
 // listsVM reports whether a line starts with the number of the VM and contains its configuration file.
@@ -76,7 +76,7 @@ func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine 
 // TakeSnapshot freezes the disks of a VM, without memory and without quiescing, in a job with that
 // name. A nil error does not guarantee success; the caller must check the API.
 func (s *Shell) TakeSnapshot(ctx context.Context, job string, vm inventory.MoRef, name, description string) error {
-	const no = "0" // with memory, quiesced
+	const no = "0" // value of the parameters "memory" and "quiesced"
 	return s.vimCmdJob(ctx, job, "snapshot.create", string(vm), name, description, no, no)
 }
 

@@ -1,7 +1,10 @@
 // Package tagging reads the tags of VMs from the tagging service of a vCenter, by its REST API.
 //
-// The service has sessions of its own, and may fail while the API works. A reading is bounded in time, and a
-// service that failed is left alone for a while, so that an inventory does not wait for it again and again.
+// The service has sessions that are independent of the API's, and may fail while the API works. Each read
+// has a time limit. After a failure the service is not called for some minutes, so that an inventory does
+// not wait for it repeatedly.
+//
+// The results are complete or absent for each VM: a VM whose tags could not be read has a warning.
 package tagging
 
 import (
@@ -52,7 +55,7 @@ type Config struct {
 	Addr string   // host:port for messages
 	User string   // user of the API session
 
-	// Password returns the password that the API accepted. known is false if there is none.
+	// Password returns the password that the API accepted. known is false before the first login.
 	Password func() (password string, known bool)
 
 	// Admit, if not nil, is called before each login; pass receives the result.
@@ -86,7 +89,7 @@ type Service struct {
 
 // tagSession is a session with the service, independent of the API's session.
 type tagSession struct {
-	*rest.Client // it knows the session's ID
+	*rest.Client // client with the session's ID
 	dialect
 }
 
@@ -115,7 +118,7 @@ func (t *Service) withService(outer context.Context, do func(context.Context) er
 	t.err = t.toFault(do(ctx))
 	t.retryAt = t.cfg.Now().Add(restTime)
 	if err := outer.Err(); err != nil {
-		t.err = nil // it is not the service's
+		t.err = nil // an ended context is no failure of the service
 		return err
 	}
 	return t.err
@@ -156,7 +159,7 @@ func (t *Service) logIn(ctx context.Context, d dialect) error {
 		if err != nil {
 			return err
 		}
-		defer pass(nil) // the API took the password: what is refused here is not that
+		defer pass(nil) // the API accepted the password, so a refusal here has another cause
 	}
 	base := t.cfg.Base.Clone()
 	base.DisableKeepAlives = true
@@ -198,7 +201,7 @@ func (t *Service) callPatiently(ctx context.Context, q query, answer any) error 
 	for try := 1; ; try++ {
 		with := t.session.Load()
 		err := t.callOnce(ctx, with, q, answer)
-		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // it does after five minutes without use
+		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // sessions end after five minutes without use
 		if ended && !renewed {
 			if err = t.openSession(ctx, with); err == nil {
 				renewed = true
@@ -256,7 +259,7 @@ func (t *Service) toFault(err error) error {
 		return fault.New(fault.Transient, "the tagging service did not answer within %v", patience).WithHint(hint)
 	case status(http.StatusNotFound):
 		return fault.New(fault.Unsupported, "this vCenter has no tagging service for programs: %w", err).
-			WithHint("nothing, where it is older than 6.5; else see that the service vmware-vapi-endpoint runs there: service-control --status")
+			WithHint("if it is older than 6.5: update the vCenter to read tags; otherwise check that the service vmware-vapi-endpoint runs there: service-control --status")
 	case status(http.StatusUnauthorized):
 		return fault.New(fault.Denied, "the tagging service refuses the user that the API takes: %w", err).
 			WithHint("see whether the user may log in to the REST API (POST /api/session), or log in as another")

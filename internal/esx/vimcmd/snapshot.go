@@ -65,7 +65,7 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 		err = asked
 	}
 	if err == nil && !there {
-		err = fault.New(fault.Conflict, "vim-cmd said nothing, and there is none").WithHint("see the VM's recent tasks, and hostd.log on the host")
+		err = fault.New(fault.Conflict, "vim-cmd reported no error, and the snapshot does not exist").WithHint("see the VM's recent tasks, and hostd.log on the host")
 	}
 	return entry.Ref, err
 }
@@ -139,14 +139,14 @@ func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory
 	case asked != nil:
 		return asked
 	}
-	return fault.New(fault.Conflict, "vim-cmd said nothing, and it is still there").WithHint("see the VM's recent tasks, and hostd.log on the host")
+	return fault.New(fault.Conflict, "vim-cmd reported no error, and the snapshot still exists").WithHint("see the VM's recent tasks, and hostd.log on the host")
 }
 
 // checkSnapshot returns nil if the snapshot has no children, and if vim-cmd has the same number for it
 // as the API. Otherwise vim-cmd could remove another snapshot, and the error is fault.Conflict.
 func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
-		return fault.New(fault.Conflict, "somebody took another on top of it").
+		return fault.New(fault.Conflict, "another snapshot was created on top of it").
 			WithHint("remove theirs first, if they do not need it: whether vim-cmd would leave it is not known")
 	}
 	list, err := sh.Snapshots(ctx, vm)

@@ -1,19 +1,20 @@
-// Package vimcmd freezes and switches VMs of a host whose API only reads.
+// Package vimcmd creates snapshots and changes the power state of VMs on hosts whose API is
+// read-only.
 //
-// The licence of the free hypervisor lets the API change nothing (RestrictedVersion); the
-// host's own vim-cmd, over SSH, asks the same agent from within and is not stopped by it. So
-// what is changed is asked for by SSH, and what there is, is read by the API: snapshots are
-// found by their names in the VM's tree and not in what vim-cmd prints, whose words are
-// documented nowhere.
+// With the licence of the free hypervisor, the API changes nothing (RestrictedVersion). The
+// host's own vim-cmd, over SSH, calls the same agent without this restriction. This package
+// requests changes over SSH, and reads their results with the API. It finds snapshots by
+// their names in the VM's tree, because the output of vim-cmd is undocumented.
 //
-// Promises: nothing is done to a VM before vim-cmd was seen to have the same number for its
-// configuration file as the API. A snapshot is removed by its number only if it has the name
-// it was asked for by, in the API and in what vim-cmd lists, and nothing was taken on top of
-// it: what becomes of that is not documented. What vim-cmd was told goes on if the connection
-// breaks or this process dies, and is waited for before anything else is told.
+// # Guarantees
 //
-// Not promised: consolidation. vim-cmd has no command for it but one that removes the
-// snapshots of others, too.
+// No VM is changed before vim-cmd has the same number for its configuration file as the API.
+// A snapshot is removed by its number only if the API and vim-cmd have the same name for it,
+// and only if it has no children: their fate is undocumented. A vim-cmd continues if the
+// connection breaks or this process dies. The next request for the VM waits for it.
+//
+// Delta disks are not consolidated: the only command of vim-cmd for it also removes the
+// snapshots of other programs.
 package vimcmd
 
 import (
