@@ -60,6 +60,8 @@ func (s *vmController) readChangedAreas(ctx context.Context, vm, snapshot invent
 // that ends within a sector before r's end is an error of kind fault.Unsupported.
 func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([]disk.Range, error) {
 	var areas []disk.Range
+	// A page may start before the requested offset, but its end must be behind it, so the loop
+	// ends.
 	for at := r.Off; at < r.End(); {
 		page, err := ask(at)
 		if err != nil {
@@ -69,6 +71,7 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 		if err != nil {
 			return nil, err
 		}
+		// A server that returns pages of single bytes would keep the loop busy for years.
 		if next-at < disk.SectorSize && next < r.End() {
 			return nil, badMapError("page [%d, %d) ends within a sector", page.StartOffset, next)
 		}
@@ -137,7 +140,9 @@ func mergeAreas(r disk.Range, areas []disk.Range) []disk.Range {
 			in = append(in, a)
 		}
 	}
+	// Servers normally return areas in order; sorting makes the result independent of that.
 	slices.SortFunc(in, func(a, b disk.Range) int { return cmp.Compare(a.Off, b.Off) })
+	// The result reuses the memory of in: it is never longer than the part that was read.
 	out := in[:0]
 	for _, a := range in {
 		if n := len(out); n > 0 && a.Off <= out[n-1].End() {

@@ -24,6 +24,7 @@ func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Pa
 		return inventory.File{}, fmt.Errorf("look at %s: %w", p, classify(err))
 	}
 	res.Body.Close()
+	// A file whose name ends with .html also has the type text/html, but supports ranges.
 	page := strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") && res.Header.Get("Accept-Ranges") == ""
 	if page {
 		return inventory.File{Folder: true}, nil
@@ -43,6 +44,7 @@ func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Pa
 		return nil, fmt.Errorf("list %s: %w", p, classify(err))
 	}
 	defer res.Body.Close()
+	// The same test as in Stat: only the listing of a folder is HTML without ranges.
 	if res.Header.Get("Accept-Ranges") != "" || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		return nil, fault.New(fault.Invalid, "list %s: it is a file", p)
 	}
@@ -59,6 +61,8 @@ func (s *fileReader) requestPath(ctx context.Context, method, datacenter string,
 	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
 	res, err := s.requestPathAs(ctx, method, at, p.File, twice)
+	// The second request only counts if it succeeds: otherwise the first error describes the
+	// problem.
 	if !twice && s.maybeTwice(at, err) {
 		if again, err := s.requestPathAs(ctx, method, at, p.File, true); err == nil {
 			s.encoded.set(at)

@@ -42,6 +42,7 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
 	}
 	defer conn.Close()
+	// The handshake has succeeded, so there is at least one certificate.
 	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	return Certificate{
 		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),

@@ -21,6 +21,7 @@ import (
 // tracking was reset, or the disk restored), tracking is off, or the answer contradicts itself. The
 // caller must then compare the whole disk.
 func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, size int64, tell func(disk.Range)) error {
+	// "*" would return all allocated areas, and the caller would skip areas that became zero.
 	if since == "" || since == inUse {
 		return fault.New(fault.Unsupported, "changes of disk %d are asked for since no moment", key).WithHint("compare the whole disk")
 	}
@@ -89,6 +90,7 @@ func (s *vmController) trackChanges(ctx context.Context, vm inventory.MoRef, on 
 	if err := s.readProperties(ctx, ref, &v, "snapshot", "config.changeTrackingEnabled"); err != nil {
 		return err
 	}
+	// A user without the privilege to read the configuration gets nil.
 	now := v.Config != nil && v.Config.ChangeTrackingEnabled != nil && *v.Config.ChangeTrackingEnabled
 	switch {
 	case now == on:

@@ -96,6 +96,7 @@ func (s *inventoryReader) readTree(ctx context.Context, spec types.PropertyFilte
 // destroyView removes a view from the server. An error is only logged, since a view ends with its
 // session. It also runs after ctx ended.
 func (s *inventoryReader) destroyView(ctx context.Context, view types.ManagedObjectReference) {
+	// s.soap does not renew the session: a view of an ended session no longer exists.
 	_, err := methods.DestroyView(context.WithoutCancel(ctx), s.soap, &types.DestroyView{This: view})
 	if err != nil {
 		s.cfg.Log.Debug("destroy view", "host", s.end.addr, "err", err)
@@ -244,6 +245,8 @@ func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 		out.Version, out.Build = c.Product.Version, c.Product.Build
 	}
 	out.Address = s.end.host
+	// A host that is managed by a vCenter has an address of its management network; otherwise the
+	// session's address is known to work.
 	if s.about.VCenter {
 		out.Address = managementAddress(h)
 	}
@@ -265,6 +268,7 @@ func managementAddress(h mo.HostSystem) string {
 	if h.Config == nil || h.Config.VirtualNicManagerInfo == nil {
 		return ""
 	}
+	// A host may have several management interfaces; the first selected one counts.
 	for _, net := range h.Config.VirtualNicManagerInfo.NetConfig {
 		if net.NicType != string(types.HostVirtualNicManagerNicTypeManagement) {
 			continue

@@ -47,8 +47,10 @@ func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 		if err != nil {
 			return err
 		}
+		// Both datastores belong to the VM's datacenter, because its hosts mount the destination.
 		req.SourceDatacenter, req.DestDatacenter = &dc, &dc
 	} else {
+		// The API requires both the disk type and the adapter type.
 		req.DestSpec = &types.FileBackedVirtualDiskSpec{VirtualDiskSpec: types.VirtualDiskSpec{
 			DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic),
 		}}
@@ -120,6 +122,7 @@ func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectRe
 				err = ctx.Err()
 			}
 		}
+		// The task is also canceled if reading its state failed because ctx ended.
 		if ctx.Err() != nil {
 			s.cancelTask(ctx, ref)
 		}

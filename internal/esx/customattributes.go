@@ -31,6 +31,7 @@ func (s *inventoryReader) addTagsAndAttributes(ctx context.Context, t *tree, vms
 // attributes in one call, or not at all if no VM has a value.
 func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
 	values := map[inventory.MoRef]map[int32]string{}
+	// Most VMs have no custom attributes. The names are only read if one has.
 	for i := range raw {
 		if v := attributeValues(&raw[i]); len(v) > 0 {
 			values[inventory.MoRef(raw[i].Self.Value)] = v
@@ -83,6 +84,7 @@ func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFi
 // types may have the same name: the name of the second gets its key in parentheses. Values of removed
 // fields are omitted.
 func attributesByName(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
+	// The order of the keys determines which of two attributes keeps its name.
 	fields = slices.SortedFunc(slices.Values(fields), func(a, b types.CustomFieldDef) int { return cmp.Compare(a.Key, b.Key) })
 	out := map[string]string{}
 	for _, f := range fields {

@@ -21,6 +21,7 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 			m.addDisk(t.toDisk(d, v.LayoutEx), d)
 		case types.BaseVirtualEthernetCard:
 			m.NICs = append(m.NICs, t.toNIC(d))
+			// An SR-IOV card is a network card and a device of the host.
 			if sriov, ok := d.(*types.VirtualSriovEthernetCard); ok {
 				m.passthrough = append(m.passthrough, labelOf(sriov))
 			}
@@ -72,6 +73,7 @@ func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 // keyboard, PCI and USB. A storage controller of an unknown type has Unexpected set.
 func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
+	// Only SCSI and NVMe controllers can share their bus.
 	if scsi, ok := c.(types.BaseVirtualSCSIController); ok {
 		shared := scsi.GetVirtualSCSIController().SharedBus
 		out.SharedBus = shared != "" && shared != types.VirtualSCSISharingNoSharing
@@ -92,6 +94,7 @@ func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 		out.Bus = inventory.AHCI
 	case *types.VirtualIDEController:
 		out.Bus = inventory.IDE
+	// These types also match the known controllers, so they must be last.
 	case types.BaseVirtualSCSIController, types.BaseVirtualSATAController, *types.VirtualNVDIMMController:
 		out.Unexpected = typeName(c)
 	default:

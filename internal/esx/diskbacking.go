@@ -41,6 +41,8 @@ func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayo
 	if len(chain) == 0 {
 		return out
 	}
+	// Path and mode are those of the layer that the VM writes to; thin provisioning is a property
+	// of the base.
 	top, bottom := chain[0], chain[len(chain)-1]
 	out.Path, out.Base = pathOf(top.file.FileName), pathOf(bottom.file.FileName)
 	out.Backing = t.backingOf(top)

@@ -46,6 +46,7 @@ func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, be
 	if err != nil {
 		return DiskReads{}, err
 	}
+	// A sample that ends at from starts at began.
 	from := began.Add(perfSample) // a sample is named by its end
 	res, err := methods.QueryPerf(ctx, s, &types.QueryPerf{This: *manager, QuerySpec: []types.PerfQuerySpec{{
 		Entity: moRef("HostSystem", host), StartTime: &from, EndTime: &ended, IntervalId: int32(perfSample / time.Second),

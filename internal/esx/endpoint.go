@@ -48,6 +48,7 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return endpoint{}, fault.New(fault.Invalid, "the source URL has more than user, host and port").WithHint(urlHint)
 	}
+	// Checked last, so that the hint about passwords is only given for otherwise valid URLs.
 	if _, ok := u.User.Password(); ok {
 		return endpoint{}, fault.New(fault.Invalid, "the source URL holds a password").
 			WithHint("take it out: URLs end up in shell history and process lists; put the password in a file and name the file, or let decamp ask")

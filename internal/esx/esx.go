@@ -151,6 +151,7 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
+	// The API and /folder share one transport. Logins clone it, so that they use new connections.
 	s := &connection{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
 	s.web = &http.Client{Transport: redialTransport{s.base}, CheckRedirect: noRedirect}
@@ -204,6 +205,7 @@ func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastRe
 
 // openSession reads the server's product and logs in. It fails if the product does not match the URL.
 func (s *connection) openSession(ctx context.Context) error {
+	// This call needs no session.
 	content, err := methods.GetServiceContent(ctx, s.soap)
 	if err != nil {
 		return err
@@ -252,6 +254,7 @@ func (s *Session) Close() error {
 	}
 	err = fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))
 	switch fault.KindOf(err) {
+	// The host ends an idle session itself, so the program may end without an error.
 	case fault.Unreachable, fault.Transient, fault.Denied:
 		s.cfg.Log.Warn("session is left to end by itself", "host", s.end.addr, "err", err)
 		return nil

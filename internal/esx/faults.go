@@ -80,6 +80,7 @@ func vimError(f types.BaseMethodFault, err error) error {
 			WithHint("give the user the privilege %s, or log in as another", f.PrivilegeId)
 	case types.BaseInvalidLogin:
 		return fault.New(fault.Denied, "%w", err).WithHint("check user and password; %s", lockoutHint)
+	// RoundTrip has logged in again before; the new session was also rejected.
 	case *types.NotAuthenticated:
 		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
 	case *types.ManagedObjectNotFound:
@@ -143,6 +144,7 @@ func netError(err error) error {
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
 	case errors.As(err, &noTLS):
 		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
+	// Only a failed connection attempt has this operation; later errors have read or write.
 	case errors.As(err, &op) && op.Op == "dial":
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the address, and that its TCP port is open from here")
 	case errors.As(err, &op), errors.As(err, &web), errors.Is(err, io.ErrUnexpectedEOF):

@@ -47,6 +47,7 @@ func (f *folderCookies) currentCookie(pass string, now time.Time) string {
 	switch {
 	case f.basic != "" && now.Sub(f.born) < cookieLifetime:
 		return f.basic
+	// The session cookie is valid while API calls keep the session alive.
 	case f.basic == "" && f.checked == pass && now.Sub(f.lastUse) < touchEvery:
 		return pass
 	}
@@ -69,6 +70,7 @@ func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
+	// Another caller may have renewed the cookie while this one waited; that was checked above.
 	c, err := s.freshCookie(ctx, stale)
 	if err != nil {
 		return "", fmt.Errorf("open /folder on %s: %w", s.end.addr, classify(err))
@@ -83,6 +85,7 @@ func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, err
 		if err := s.renewSession(ctx, stale); err != nil {
 			return "", err
 		}
+		// The session cookie was not refused. A call ensures that its session still exists.
 	} else if err := s.touchSession(ctx); err != nil {
 		return "", err
 	}

@@ -67,6 +67,7 @@ func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 // checkFile returns fault.Invalid for a path with empty, "." or ".." elements or a NUL, which could
 // name a file outside the datastore.
 func checkFile(at datastoreKey, file string) error {
+	// An empty element could start an absolute path or end a folder's path.
 	bad := func(seg string) bool { return seg == "" || seg == "." || seg == ".." }
 	switch {
 	case at.datastore == "":

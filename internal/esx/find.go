@@ -88,9 +88,11 @@ func (x *Index) findAll(what string) []*inventory.VM {
 	if what == "" {
 		return nil
 	}
+	// A VM may match in several ways; Compact below removes duplicates.
 	found := slices.Concat(x.called[what], x.uuids[strings.ToLower(what)])
 	if at := strings.LastIndexByte(what, '/'); at >= 0 {
 		for _, i := range x.paths[what[at+1:]] {
+			// The slash in front prevents a match within a folder's name.
 			if strings.HasSuffix(inventoryPath(&x.vms[i]), "/"+strings.TrimPrefix(what, "/")) {
 				found = append(found, i)
 			}

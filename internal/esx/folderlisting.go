@@ -71,6 +71,7 @@ func indexFold(s, needle string) int {
 func entryOf(target, text string) (inventory.File, bool) {
 	place, query, _ := strings.Cut(target, "?")
 	place, inFolder := strings.CutPrefix(place, "/folder/")
+	// The URL of a folder ends with a slash, and its name is the element before.
 	raw := strings.TrimRight(place, "/")
 	name, err := url.PathUnescape(raw[strings.LastIndexByte(raw, '/')+1:])
 	inFolder = inFolder && strings.Contains(query, "dsName=")

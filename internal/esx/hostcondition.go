@@ -19,6 +19,7 @@ func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (i
 	var h mo.HostSystem
 	ref := moRef("HostSystem", host)
 	err := s.readProperties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
+	// The fault does not name the property. lockdownMode is the newer one.
 	if _, old := vimFault(err).(*types.InvalidProperty); old {
 		err = s.readProperties(ctx, ref, &h, "config.powerSystemInfo")
 	}
@@ -58,6 +59,7 @@ func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef,
 	have := map[string]int64{}
 	for _, name := range names {
 		res, err := methods.QueryOptions(ctx, s, &types.QueryOptions{This: *h.ConfigManager.AdvancedOption, Name: name})
+		// A query for a name may also return settings below it, so the key is compared.
 		if _, unknown := vimFault(err).(*types.InvalidName); unknown {
 			continue
 		}

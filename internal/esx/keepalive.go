@@ -61,6 +61,7 @@ func (s *connection) touchSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	seen := s.pass.get()
+	// The plain client does not renew the session. For an ended session, user is nil.
 	plain := &vim25.Client{Client: s.soap, ServiceContent: s.vim.ServiceContent, RoundTripper: s.soap}
 	user, err := session.NewManager(plain).UserSession(ctx)
 	if err != nil && !isSessionEnded(err) {

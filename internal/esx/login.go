@@ -50,6 +50,7 @@ func (l *login) countRefusal(now time.Time) {
 // seen is "" before the first login. Callers with the same refused cookie share one login and its
 // result.
 func (s *connection) renewSession(ctx context.Context, seen string) error {
+	// An attempt that finishes while this caller waits for the token counts as its own.
 	before := s.login.attemptCount()
 	select {
 	case <-s.login.renewal:
@@ -64,6 +65,7 @@ func (s *connection) renewSession(ctx context.Context, seen string) error {
 		return err
 	}
 	err := s.logInOnce(ctx)
+	// A canceled attempt has no result, so waiting callers try again.
 	if ctx.Err() == nil {
 		s.login.recordAttempt(err)
 	}
@@ -120,6 +122,7 @@ func (s *connection) logIn(ctx context.Context) error {
 	}
 	var fresh pass
 	base := s.base.Clone()
+	// The connection is closed after the login.
 	base.DisableKeepAlives = true
 	c := s.newSOAP(&soapTransport{base: base, pass: &fresh, learn: true})
 	_, err = methods.Login(ctx, c, &types.Login{
@@ -149,6 +152,7 @@ func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	if s.cfg.Admit == nil {
 		err = s.login.lockout.check(s.cfg.Now())
 	}
+	// Config.Password may wait for the user, so mu is not held during the call.
 	secret, known := s.login.secret, s.login.known
 	s.login.mu.Unlock()
 	if err != nil || known {
@@ -218,6 +222,7 @@ var errLockout = errors.New("not tried again after 2 refused passwords in 15 min
 // check returns fault.Denied if two passwords were refused in the last 15 minutes. It forgets older
 // refusals.
 func (l *lockout) check(now time.Time) error {
+	// The slice keeps its memory; at most a few times are stored.
 	recent := l.failures[:0]
 	for _, t := range l.failures {
 		if now.Sub(t) < lockoutWindow {

@@ -31,6 +31,7 @@ type NAS struct {
 func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
 	switch f := vimFault(err).(type) {
+	// The fault contains the name under which the export is mounted.
 	case *types.AlreadyExists:
 		return f.Name, false, nil
 	case *types.DuplicateName:
@@ -99,6 +100,8 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
+	// The datastore is identified by its name, then compared by server and path: the user may have
+	// given the name to another export.
 	ds, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil || info == nil {
 		return err
@@ -205,6 +208,7 @@ func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef
 	}
 	var list []netip.Addr
 	if !s.about.VCenter {
+		// The address of the session is the most likely source address of the host's NFS client.
 		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", s.end.host)
 		if err != nil {
 			return nil, classify(err)

@@ -81,6 +81,7 @@ func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types
 	if err := s.RoundTrip(ctx, &req, &res); err != nil {
 		return types.HostServiceTicket{}, err
 	}
+	// A server that does not implement the call may return an empty body.
 	if res.Res == nil {
 		return types.HostServiceTicket{}, noNFC()
 	}

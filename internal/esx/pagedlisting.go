@@ -30,6 +30,7 @@ func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []str
 // readAhead runs read in one goroutine and tell in another, so that a page is processed while the next
 // one is read. It returns the first error of either. read must return after its ctx ended.
 func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
+	// The channel has no buffer: at most two pages are in memory.
 	pages := make(chan []types.ObjectContent) // closed by whoever reads
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

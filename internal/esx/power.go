@@ -60,6 +60,7 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	if o.By == nil {
 		o.By = apiSwitch{s}
 	}
+	// A suspended VM does not run, so it cannot shut down.
 	asked := now.power == types.VirtualMachinePowerStatePoweredOn && now.tools
 	if asked {
 		off, err := s.shutDown(ctx, vm, o)
@@ -100,6 +101,7 @@ func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectRefer
 // failed.
 func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
+	// An error of the switch is only returned if the VM is still on: it may have been off already.
 	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
 	off, err := s.waitOff(ctx, vm, waitAfter(refused))
 	switch {
@@ -146,6 +148,7 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 		return err
 	}
 	s.cfg.Log.Info("power on", "vm", vm.Value)
+	// An error of the switch is only returned if the VM does not run: it may have been on already.
 	refused := by.Start(ctx, ref)
 	on, err := s.pollUntil(ctx, waitAfter(refused), isOn)
 	switch {

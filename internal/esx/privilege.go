@@ -38,6 +38,7 @@ func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []
 // addLacking queries one page of objects and adds the missing privileges to lacking. session is the key
 // of this session.
 func (s *hostController) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
+	// The session determines the user whose privileges are checked.
 	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}
 	for _, ref := range on {
 		req.Entity = append(req.Entity, moRef(string(kind), ref))

@@ -49,6 +49,7 @@ func (s *inventoryReader) sendWithTags(ctx context.Context, t *tree, tell func([
 // then read one by one, and the removed one is omitted.
 func (s *inventoryReader) readPage(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
 	t, err := s.readVMs(ctx, nil, refs...)
+	// The only VM of this page no longer exists: the page is empty.
 	if len(refs) == 1 && fault.Is(err, fault.NotFound) {
 		return newTree(s.vim.ServiceContent.RootFolder), nil
 	}
@@ -110,6 +111,7 @@ func (s *inventoryReader) readVMs(ctx context.Context, path []types.BaseSelectio
 	for _, kind := range append([]string{"VirtualMachine"}, s.relatedKinds()...) {
 		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: kind, PathSet: wanted[kind]})
 	}
+	// The cookie is read before the call, as in readProperties.
 	seen := s.pass.get()
 	t, err := s.readTree(ctx, spec)
 	if !isSessionEnded(err) { // some servers tell it in the answer, where RoundTrip does not see it

@@ -27,6 +27,7 @@ func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil || req.Context().Err() != nil || !isLostConnection(err) {
 		return res, err
 	}
+	// Other idle connections are probably dead as well.
 	d.base.CloseIdleConnections()
 	return d.base.RoundTrip(withBody(req, body))
 }

@@ -102,6 +102,7 @@ func (s *inventoryReader) readLeaves(ctx context.Context, refs []inventory.MoRef
 	if len(refs) == 1 {
 		return nil, nil
 	}
+	// The server does not report which VM is missing. Halving needs few calls if one of many is.
 	half := len(refs) / 2
 	first, err := s.readLeaves(ctx, refs[:half], props)
 	if err != nil {
@@ -164,6 +165,7 @@ func setFact(vm *inventory.VM, property string, val any) {
 	case string:
 		setText(vm, property, v)
 	case bool:
+		// A bool property sets its own field only.
 		vm.Template = vm.Template || v && property == "config.template"
 		vm.ChangeTracking = vm.ChangeTracking || v && property == "config.changeTrackingEnabled"
 	case int32:

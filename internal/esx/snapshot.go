@@ -39,6 +39,7 @@ func (s *vmController) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o
 
 // createSnapshot does the work of CreateSnapshot without the context of errors.
 func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
+	// Names need not be unique in vSphere, so the check must come before the creation.
 	switch _, found, err := s.findSnapshot(ctx, vm, o.Name); {
 	case err != nil:
 		return "", err
@@ -155,6 +156,7 @@ func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventor
 
 // removeSnapshot does the work of RemoveSnapshot without the context of errors. progress may be nil.
 func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
+	// The flag makes the host merge the delta disks of the snapshot.
 	consolidate := true
 	res, err := methods.RemoveSnapshot_Task(ctx, s, &types.RemoveSnapshot_Task{
 		This: moRef("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
@@ -228,6 +230,7 @@ func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef,
 	if err != nil {
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
 	}
+	// An empty tree has no datastores, so the backing has the type of the API.
 	frozen := (&tree{}).toDisk(d, nil)
 	at := inventory.VM{Disks: []inventory.Disk{frozen}}
 	if problems := at.RemoveInvalid(); len(problems) > 0 {
@@ -316,6 +319,7 @@ func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, na
 // awaitSnapshot does the work of AwaitSnapshot without the context of errors.
 func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (entry SnapshotEntry, is bool, err error) {
 	for {
+		// The state is read at least once, also with a wait of 0.
 		done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 			entry, is, err = s.lookUpSnapshot(ctx, vm, name)
 			return is == there, err

@@ -44,6 +44,7 @@ type soapTransport struct {
 // RoundTrip is part of http.RoundTripper. Status 500 passes, because SOAP faults have it. The body of
 // the response has no characters that XML forbids; see readXML.
 func (d *soapTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A RoundTripper must not change the request of its caller.
 	req = req.Clone(req.Context())
 	if value := d.pass.get(); value != "" {
 		req.Header.Set("Cookie", value)

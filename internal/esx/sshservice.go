@@ -74,6 +74,7 @@ func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) err
 	if err == nil {
 		_, err = methods.StartService(ctx, s, &types.StartService{This: ref, Id: sshService})
 	}
+	// The remedy differs from that of other calls: SSH can be started without the API.
 	if Forbidden(err) {
 		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).
 			WithHint("start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client with a user who may")

@@ -37,6 +37,7 @@ func (s *inventoryReader) relatedKinds() []string {
 func (t *tree) describeSorted() []inventory.VM {
 	names := map[string]int{}
 	for i := range t.vms {
+		// The names are escaped; equal names have equal escapes.
 		names[t.vms[i].Name]++
 	}
 	out := t.describeVMs(names)
@@ -50,6 +51,7 @@ func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
 		m := t.toMachine(&t.vms[i])
+		// With nil names this is -1, which has no warning.
 		m.sameName = names[t.vms[i].Name] - 1
 		m.invalid = append(m.RemoveInvalid(), m.invalid...)
 		m.Warnings = m.findWarnings()
@@ -81,6 +83,7 @@ func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 		Snapshots:           countSnapshots(v.Snapshot),
 		ConsolidationNeeded: v.Runtime.ConsolidationNeeded,
 	}}
+	// A VM in a vApp has no parent folder. Its path continues with the vApp.
 	parent := v.Parent
 	if parent == nil {
 		parent = v.ParentVApp

@@ -21,6 +21,7 @@ var nameProps = []string{"name", "config.uuid", "config.instanceUuid", "parent",
 func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, error) {
 	props := namePropsFor(words)
 	x, err := s.readNames(ctx, props)
+	// UUIDs and folders distinguish the matches in the error message.
 	if err == nil && len(props) < len(nameProps) && slices.ContainsFunc(words, x.isAmbiguous) {
 		x, err = s.readNames(ctx, nameProps)
 	}

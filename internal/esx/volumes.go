@@ -30,6 +30,7 @@ func (s *inventoryReader) addVolumes(ctx context.Context, vms []inventory.MoRef,
 	for _, ref := range vms {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: moRef("VirtualMachine", ref)})
 	}
+	// VMs that no longer exist make the call fail, like other reads by reference.
 	t, err := s.readTree(ctx, spec)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ func adviseFigures(_ context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		// The error is relative to the measured rate, in percent.
 		off := 100 * math.Abs(p.MiBs/r.Rate()-1)
 		if r.Export == rows.Async {
 			async = append(async, off)

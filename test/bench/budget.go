@@ -77,6 +77,7 @@ func budgetFigure(ctx context.Context, b *bench, by string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	// The landing's port mapper must have the address that the emulated host is configured with.
 	portmap, err := freeAddr(ctx)
 	if err != nil {
 		return err
@@ -106,6 +107,7 @@ func budgetFigure(ctx context.Context, b *bench, by string) error {
 func budgetRows(b *bench, by string, r budgetResult) {
 	worst, note := 0.0, ""
 	for i, want := range r.Set {
+		// A rate above the budget is as wrong as one below it.
 		worst = max(worst, 100*math.Abs(r.Rates[i]/float64(want)-1))
 		note += fmt.Sprintf("%.1f of %d MB/s, shared %.2f; ", r.Rates[i]/1e6, want/1e6, r.Fair[i])
 	}
@@ -160,6 +162,7 @@ func (p *budgetRun) setBudget(rate int64) error {
 // runAll starts the transfers, measures all rates, and stops the transfers. It fails if a transfer ends
 // before.
 func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+	// The transfers would run for much longer than the measurements.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var moving errgroup.Group
@@ -176,6 +179,7 @@ func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.T
 	stopped := moving.Wait()
 	switch {
 	case err != nil || errors.Is(stopped, context.Canceled):
+	// A transfer that ended early leaves the budget to the others, which spoils the rates.
 	case stopped == nil:
 		err = errors.New("the disks were moved before all budgets were measured: they are too small")
 	default:
@@ -187,6 +191,7 @@ func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.T
 // copyDisk copies the first disk of VM i until ctx ends.
 func (p *budgetRun) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
+	// All VMs have the same weight.
 	flow := p.budgets.Join(vm.Name, 1, budgetName)
 	defer flow.Leave()
 	_, err := t.Transfer(ctx, transport.Job{
@@ -219,6 +224,7 @@ func (p *budgetRun) measureBudgets(ctx context.Context) error {
 		return err
 	}
 	p.done.Free = free
+	// The wide budget must limit the transfers, so it is at most half of the free rate.
 	wide := min(wideBudget, int64(free/2/budgetStep)*budgetStep)
 	p.done.Set = []int64{narrowBudget, max(wide, 2*narrowBudget), narrowBudget}
 	first := p.countBytes()
@@ -226,6 +232,7 @@ func (p *budgetRun) measureBudgets(ctx context.Context) error {
 		if err := p.setBudget(rate); err != nil {
 			return err
 		}
+		// The new rate must be in effect before the measurement starts.
 		if err := sleep.For(ctx, budgetTurn); err != nil {
 			return err
 		}

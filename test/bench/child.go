@@ -51,6 +51,7 @@ func runRole(args []string) error {
 		"pwrite":  childPwrite,
 	}
 	ctx := context.Background()
+	// These roles print results of other types, or serve until their input ends.
 	others := map[string]func(context.Context, []string) error{
 		"budget": childBudget,
 		"clones": childClones,

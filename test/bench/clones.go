@@ -35,7 +35,8 @@ func childClones(ctx context.Context, args []string) (err error) {
 		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
 		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
 		Fingerprint: job.Lab.Fingerprint,
-		After:       func(time.Duration) <-chan time.Time { return time.After(cloneLook) },
+		// The session polls the task with this timer.
+		After: func(time.Duration) <-chan time.Time { return time.After(cloneLook) },
 	})
 	if err != nil {
 		return err

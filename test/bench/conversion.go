@@ -65,6 +65,7 @@ func (m *warmRun) runConversion(ctx context.Context) (took map[string]time.Durat
 	if err != nil {
 		return nil, 0, fmt.Errorf("decamp migrate: %w", err)
 	}
+	// The events of the run contain the times at which steps began and ended.
 	took, since := map[string]time.Duration{}, map[string]time.Time{}
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	lines.Buffer(nil, 1<<20)

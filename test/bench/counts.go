@@ -37,6 +37,7 @@ func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, pl
 	}
 	defer s.close()
 	for _, m := range plans {
+		// All plans are submitted before decamp starts, so that they start at the same time.
 		path, err := s.writePlan(m)
 		if err == nil {
 			err = s.runProgram(ctx, "plan", "run", path, "--detach")
@@ -98,6 +99,7 @@ func moveManyWarmVMs(ctx context.Context, b *bench) error {
 		PoweredOn: true, ChangeTracking: true, Disks: disksOf(disks), Guest: lab.Guest{Writes: lab.Writes{Spread: 100}},
 	}))
 	return countMoved(ctx, b, "400 warm disks", cfg, []moveSpec{{name: "warm", warm: true}}, func(d *workspace, p *program) error {
+		// All VMs finish their precopy first, and then cut over at the same time.
 		if err := d.allWait(ctx, p, vms); err != nil {
 			return err
 		}

@@ -92,6 +92,7 @@ func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 	if err := e.cmd.Start(); err != nil {
 		return nil, err
 	}
+	// The configuration is the first input. The process serves until its input ends.
 	if err := json.NewEncoder(stdin).Encode(config); err != nil {
 		e.stop()
 		return nil, fmt.Errorf("start lab: %w", err)

@@ -202,6 +202,7 @@ func addUp(seen []eventClient) (f eventStats) {
 		return f
 	}
 	slices.Sort(ages)
+	// The ages are sorted, so the last one is the largest.
 	f.oldest, f.p99 = ages[len(ages)-1], ages[len(ages)*99/100]
 	return f
 }
@@ -238,6 +239,7 @@ func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 	if err != nil {
 		return err
 	}
+	// Each client logs in with the token of the role view, like a browser.
 	req.Header.Set("Authorization", "Bearer "+s.Token)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -246,6 +248,7 @@ func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 		return err
 	}
 	defer resp.Body.Close()
+	// Only the start of an event is needed: longer lines are read in parts.
 	lines := bufio.NewReaderSize(resp.Body, 64<<10)
 	progress := false
 	for {

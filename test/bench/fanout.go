@@ -82,6 +82,7 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []destinati
 	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
 	b.addRow(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
 		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
+	// The rate at which all processors would be busy limits the fan-out on a small machine.
 	busy := float64(b.machine.Cores) / median(cpu) * (1 << 30) / 1e6
 	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
 		Peers: []Peer{{Name: "with every processor busy all the time", Value: busy / slowest,

@@ -97,6 +97,7 @@ func writePrograms(path string, size int64) (err error) {
 	noise := rand.NewChaCha8([32]byte{1})
 	code := bytes.NewReader(program[:len(program)/mib*mib])
 	for off := int64(0); off < size; off += 2 * mib {
+		// The program is shorter than the disk, so it is repeated.
 		if code.Len() == 0 {
 			code.Reset(program[:len(program)/mib*mib])
 		}
@@ -133,6 +134,8 @@ func makeHugeDelta(path string) (err error) {
 		firstGrain = firstTable + tables*64
 	)
 	var head [2 * sector]byte
+	// Offsets and values of the header's fields, as in package vmdk: magic and version first, then
+	// sizes and positions in sectors.
 	for at, v := range map[int]uint64{
 		0: 0xCAFEBABE, 8: 0x200000001, 16: hugeDeltaSize / sector, 24: 8, 32: 64,
 		80: 1, 88: 1, 96: 2, 104: 2, 112: 2048, 120: 2048, 128: directory, 136: spans * 8 / sector,
@@ -146,9 +149,11 @@ func makeHugeDelta(path string) (err error) {
 	}
 	dir, table := make([]byte, spans*8), make([]byte, 4096*8)
 	for n := range uint64(tables) {
+		// An entry of the directory: bit 60 means that the table n exists.
 		binary.LittleEndian.PutUint64(dir[n*hugeEvery*8:], 1<<60|n)
 		for i := range uint64(4096) {
 			grain := n*4096 + i
+			// An entry of a table: type 3 is allocated; the grain's number is stored in two parts.
 			binary.LittleEndian.PutUint64(table[i*8:], 3<<60|grain&0xFFF<<48|grain>>12)
 		}
 		if _, err := f.WriteAt(table, (firstTable+int64(n)*64)*sector); err != nil {

@@ -98,6 +98,7 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 				return err
 			}
 		}
+		// A slow peer runs only in the first rounds.
 		if i >= f.peers {
 			continue
 		}
@@ -124,6 +125,7 @@ func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	if filepath.Ext(f.in) == ".raw" {
 		from = "raw"
 	}
+	// The shell runs both commands within the measured time.
 	script := fmt.Sprintf("qemu-img convert -f %s -O %s %q %q && sync %q", from, f.to, f.in, f.out, f.out)
 	u, err := measureCommand(ctx, "sh", "-c", script)
 	f.peer = append(f.peer, u.rate(size))
@@ -199,6 +201,7 @@ func childConvert(ctx context.Context, args []string) (t measurement, err error)
 		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: ledgerOf(log)}); err != nil {
 			return err
 		}
+		// The image is complete. Sealing the manifest belongs to the measured work.
 		if err = dst.Finish(ctx); err != nil || log == nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	if err != nil {
 		return err
 	}
+	// The sum of the hosts' limits is the best possible rate.
 	caps := float64(n) * hostRate
 	b.addRow(Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each: read alone, into nothing", n, hostRate/1e6, cappedVMs),
@@ -70,6 +71,7 @@ func cappedLabs(ctx context.Context, n int) (hostSet, error) {
 	}
 	var f hostSet
 	for i := range n {
+		// VMs need different names.
 		for k := range cfg.VMs { // all VMs go to one folder
 			cfg.VMs[k].Name = fmt.Sprintf("host%d-vm%02d", i, k)
 		}
@@ -181,6 +183,7 @@ func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after 
 			return err
 		}
 		defer p.stop()
+		// The time and the usage are read before the program is stopped.
 		err = d.waitPlans(ctx, p, len(f.hosts))
 		published, cpu = time.Now(), p.cpuSeconds()
 		return err

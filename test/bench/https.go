@@ -89,6 +89,7 @@ func httpsUncapped(ctx context.Context, b *bench) error {
 		return err
 	}
 	row := Row{Figure: "https uncapped, to Null: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)}
+	// The peers run once each, with emulated hosts of their own configuration.
 	row.Peers = uncappedPeers(ctx)
 	b.atMost(0.75, row)
 	image := filepath.Join(b.dir, "pull.raw")
@@ -144,6 +145,7 @@ func httpsSparse(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// A transport without an allocation map would send the provisioned size.
 	share := float64(after-before) / float64(e.facts.Allocated)
 	b.atMost(1.01, Row{Figure: "https, sparse disk with a map: bytes on the wire", Value: share, Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %.0f GiB allocated; %.0f MB/s of virtual disk",

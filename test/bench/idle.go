@@ -54,6 +54,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer p.stop()
+	// The program serves now; it may still read the records.
 	up := time.Since(p.began)
 	if err := pauseFor(ctx, 10*time.Second); err != nil { // until it has read everything
 		return err
@@ -139,6 +140,7 @@ func (job stockJob) addRows(ctx context.Context) error {
 			return err
 		}
 	}
+	// A paused plan keeps its VMs queued.
 	if err := r.Plans.Order(ctx, "later", fleetdb.Pause); err != nil {
 		return err
 	}
@@ -160,6 +162,7 @@ func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, sche
 	if scheduler, err = r.Leases.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
+	// The scheduler's lease authorizes the assignments.
 	given := make([]fleetdb.Granted, len(vms))
 	for i, vm := range vms {
 		given[i] = fleetdb.Granted{Key: vm.Key, Worker: "bench"}
@@ -175,6 +178,7 @@ func publishPlan(ctx context.Context, r *fleetdb.Roster, plan string) error {
 		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
+	// Rows of different VMs can be written concurrently.
 	g.SetLimit(64)
 	for _, vm := range granted {
 		g.Go(func() error {

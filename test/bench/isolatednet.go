@@ -58,6 +58,7 @@ func (a *isolatedNet) close() {
 // command returns a command that runs a program in the namespaces. The started process becomes the
 // program, so that its process ID is that of the program.
 func (a *isolatedNet) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	// The namespaces are those of the port mapper's process.
 	ns := fmt.Sprintf("/proc/%d/ns/", a.rpcbind.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
 }
@@ -126,6 +127,7 @@ func startServer(cmd *exec.Cmd) (*nfsServer, error) {
 		return nil, err
 	}
 	s.end = func() { stdin.Close() }
+	// The server prints its addresses in one line when it listens.
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &s.serverFacts)

@@ -39,6 +39,7 @@ func landThin(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// Zeros that occupy blocks count as written.
 	written := max(l.Written, l.Blocks)
 	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s of virtual disk with the lab on the same cores; %.2f CPU s/GiB written",
@@ -122,6 +123,7 @@ func fairnessOf(copies [][]sample) (share, seconds float64) {
 		if len(c) == 0 {
 			return 0, 0
 		}
+		// All copies run from the latest start to the earliest end.
 		from = max(from, c[0].at)
 		if last := c[len(c)-1].at; i == 0 || last < to {
 			to = last

@@ -70,6 +70,7 @@ func smallWrites(ctx context.Context, b *bench, c *nfsServers) error {
 	b.atLeast(1.7, r.compareWith(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
 	extra := make([]float64, landRounds)
 	for i := range extra {
+		// Both values are from the same round.
 		extra[i] = r[hashed].server[i] - r[decamp].server[i]
 	}
 	b.atMost(0.5, Row{Figure: "landing with a manifest: what that costs the server", Value: median(extra), Unit: "CPU s/GiB",
@@ -111,6 +112,7 @@ func largeWrites(ctx context.Context, b *bench, c *nfsServers) error {
 // shares: if it needed only the time for receiving the bytes and for writing them.
 func landingEnds(m Machine, r results) Peer {
 	client, server, file := median(r[throwing].client), median(r[throwing].server), median(r[plainly].server)
+	// The file system may be the limit instead of the processors.
 	rate := min(float64(m.Cores)/(client+server+file)*(1<<30)/1e6, median(r[plainly].rate))
 	return Peer{Name: "the ends alone: sending, receiving and pwrite, on these cores", Value: rate / median(r[plainly].rate),
 		Note: fmt.Sprintf("%d cores, %.2f + %.2f + %.2f CPU s/GiB: %.0f MB/s", m.Cores, client, server, file, rate)}
@@ -177,6 +179,7 @@ func (r results) ratio(name, other string) float64 {
 	rates, others := r[name].rate, r[other].rate
 	ratios := make([]float64, len(rates))
 	for i := range ratios {
+		// A server that ran in fewer rounds is compared by its last one.
 		ratios[i] = rates[i] / others[min(i, len(others)-1)]
 	}
 	return median(ratios)

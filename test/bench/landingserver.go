@@ -84,6 +84,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	go func() {
+		// The parent closes the input to stop the server.
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the sign, however it comes
 		_ = s.Close()                        // the contents are thrown away
 	}()
@@ -122,6 +123,7 @@ func (l *imageOpener) createImage(path string) (nfs.Content, error) {
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
 		return nil, err
 	}
+	// The limit applies below the write-behind buffers, as with a slow disk.
 	if l.job.Rate > 0 {
 		c.target = &slowTarget{Target: c.target, rate: l.job.Rate}
 	}

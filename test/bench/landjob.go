@@ -58,6 +58,7 @@ func childLand(ctx context.Context, args []string) error {
 		return err
 	}
 	l.done.Peak = peakResident()
+	// All copies have ended, so the lock is not needed.
 	l.done.Fair, l.done.Together = fairnessOf(l.samples)
 	return json.NewEncoder(os.Stdout).Encode(l.done)
 }
@@ -94,6 +95,7 @@ func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	if err == nil {
 		err = l.transport.Close()
 	}
+	// The figure counts provisioned bytes, which the host reads.
 	for _, vm := range vms {
 		l.done.Bytes += vm.Disks[0].Capacity
 	}

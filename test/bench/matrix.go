@@ -79,6 +79,7 @@ func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, e
 				return nil, fmt.Errorf("%s: %w", p.Name(), err)
 			}
 			fmt.Fprintf(os.Stderr, "  round %d, %2d of %d  %s: %.1f MiB/s, published %.1f\n", round+1, i+1, len(like), row.Name(), row.Rate(), p.Rate())
+			// The row with the shortest time counts.
 			if best[i].Seconds == 0 || row.Seconds < best[i].Seconds {
 				best[i] = row
 			}
@@ -94,6 +95,7 @@ func addShape(b *bench, measured, published []rows.Row) {
 	for i, v := range matrixOrder {
 		b.addRow(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
 			Peers: []Peer{{Name: "published", Value: theirs[v]}}})
+		// Each variable must have a smaller effect than the one before.
 		if i > 0 && ours[matrixOrder[i-1]] > ours[v] {
 			inOrder++
 		}

@@ -51,6 +51,7 @@ func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error
 	if err != nil {
 		return nil, err
 	}
+	// The disks contain no zeros, so that all bytes are transferred.
 	full := func(name string, size lab.Bytes) lab.VM {
 		return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 1}}}
 	}
@@ -78,6 +79,7 @@ func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, 
 	if err := m.cable.setRate(ctx, wireRate[s.NIC], s.MTU); err != nil {
 		return row, err
 	}
+	// A sync export is slow, so its VM has a smaller disk.
 	vm, size := matrixVM, int64(matrixDisk)
 	job := serverJob{Dir: m.dir, Rate: landRate[s.Destination], Memory: serverHas, At: hereAddr}
 	if s.Export == rows.Sync {

@@ -161,6 +161,7 @@ func mountRandom(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer m.unmount()
+	// The emulated host counts the bytes that the mount has fetched.
 	before, err := m.lab.bytesSent(ctx)
 	if err != nil {
 		return err
@@ -261,6 +262,7 @@ func (m *mountedLab) unmount() {
 		m.stdin.Close()
 		_ = m.cmd.Wait() // its errors are on stderr
 	}
+	// A mount of a dead process would make later reads of the folder fail.
 	_ = unix.Unmount(m.dir, unix.MNT_DETACH) // there is nothing left, unless the process died
 	_ = os.Remove(m.dir)
 	m.lab.stop()
@@ -294,6 +296,7 @@ func (m *mountedLab) runReader(ctx context.Context, argv []string) (usage, error
 		return usage{}, err
 	}
 	after, err := m.readUsage()
+	// The mount decrypts and hands over the data, so its time belongs to the reader's.
 	u.CPU += time.Duration((after.CPU - before.CPU) * float64(time.Second))
 	return u, err
 }

@@ -55,6 +55,7 @@ func newNetLink(ctx context.Context) (w *netLink, err error) {
 	if w.here, err = newLinkEnd(ctx); err != nil {
 		return nil, err
 	}
+	// A veth pair is the link. Its other end is created in the namespace of this machine.
 	if err := w.host.runCommand(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
 		return nil, err
 	}
@@ -115,6 +116,7 @@ func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
 			return err
 		}
 	}
+	// Only the host's direction carries data, so only it has a limit.
 	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", formatInt(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
 }
 

@@ -51,6 +51,7 @@ func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (measureme
 		}
 		runs, rates = append(runs, t), append(rates, t.rate())
 	}
+	// The whole run is returned, so that its note and its memory belong to the rate.
 	middle := median(rates)
 	for _, t := range runs {
 		if t.rate() == middle {

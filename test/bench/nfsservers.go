@@ -45,6 +45,7 @@ func (c *nfsServers) startServer(ctx context.Context, name string) (*nfsServer, 
 		if name == barely {
 			job.File = filepath.Join(dir, "file")
 		}
+		// The minimal server has no mount protocol and no names.
 		s, err := c.arena.startServer(ctx, "sink", job)
 		if err == nil {
 			s.path = "" // the server has no files to name
@@ -115,6 +116,7 @@ func (c *nfsServers) runOnce(ctx context.Context, name string, w writeSpec, r *s
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
 	var t measurement
+	// This entry has no server: the writes go to a file directly.
 	if name == plainly {
 		job := pwriteJob{Path: filepath.Join(c.dir, "pwrite"), Size: w.size, Block: w.block}
 		if err := c.arena.runRole(ctx, &t, "pwrite", job); err != nil {
@@ -129,6 +131,7 @@ func (c *nfsServers) runOnce(ctx context.Context, name string, w writeSpec, r *s
 	if err := c.arena.runRole(ctx, &t, "stream", job); err != nil {
 		return err
 	}
+	// The server's processor time per GiB refers to the same bytes.
 	server := measurement{Bytes: t.Bytes, CPU: t.Server}
 	r.rate, r.server, r.client = append(r.rate, t.rate()), append(r.server, server.cpuPerGiB()), append(r.client, t.cpuPerGiB())
 	return nil

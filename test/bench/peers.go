@@ -90,6 +90,7 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	var peers []Peer
 	for _, p := range httpPeers {
 		row := Peer{Name: p.name, Note: p.note}
+		// The error becomes the note of the peer.
 		if u, err := p.measurePeer(ctx, limits); err != nil {
 			row.Note = "no figure: " + err.Error()
 		} else {

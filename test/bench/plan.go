@@ -78,6 +78,7 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	if err != nil {
 		return err
 	}
+	// The vCenter has used processor time for earlier figures.
 	t := &planStart{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
 	p, err := d.startProgram(ctx, vmLines(t.addVM), "plan", "run", path, "--json")
 	if err != nil {
@@ -138,6 +139,7 @@ func (t *planStart) measureNow() cpuSpent {
 func (t *planStart) addVM(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// The first VM in the step copy is the first transfer.
 	if vm.Step == "copy" && t.first.at.IsZero() {
 		t.first = t.measureNow()
 	}
@@ -177,6 +179,7 @@ func overheadFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.remove()
+	// decamp runs on the last core. The emulated vCenter may use all cores.
 	d.wrapped = []string{"taskset", "-c", fmt.Sprint(runtime.NumCPU() - 1)}
 	path, err := d.writePlan(e.facts, "vcenter", moveSpec{name: "small"})
 	if err != nil {

@@ -19,6 +19,7 @@ type database struct {
 func startDatabase() (d *database, err error) {
 	d = &database{}
 	defer func() {
+		// Package postgres reports errors with Fatal, which panics here.
 		if r := recover(); r != nil {
 			d.stop()
 			err = fmt.Errorf("%v", r)

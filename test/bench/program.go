@@ -129,6 +129,7 @@ type program struct {
 // told, which may be nil.
 func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.stateDir())
+	// A worker gets the URL of the database with --join.
 	if d.database != "" && args[0] != "worker" {
 		args = append(args, "--db", d.database)
 	}
@@ -138,9 +139,11 @@ func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ..
 		}
 		args = append(args, "--fleet-key", d.key)
 	}
+	// The wrapper, if any, starts decamp with its arguments.
 	line := append(append(append([]string{}, d.wrapped...), d.decamp), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	p := &program{cmd: cmd, began: time.Now()}
+	// Standard error goes to a file, whose end is part of error messages.
 	log, err := os.CreateTemp(d.dir, "decamp-*.log")
 	if err != nil {
 		return nil, err
@@ -157,6 +160,7 @@ func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ..
 	var reading sync.WaitGroup
 	reading.Go(func() { eachLine(out, told) })
 	p.waited = sync.OnceValue(func() error {
+		// The output must be read completely before Wait closes the pipe.
 		reading.Wait()
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("decamp %s: %w: %s", strings.Join(args[:min(2, len(args))], " "), err, p.lastWords())
@@ -356,6 +360,7 @@ func (d *workspace) startServe(ctx context.Context, more ...string) (*program, e
 	}
 	err = p.waitUntil(ctx, time.Minute, "decamp serves", func() (bool, error) {
 		select {
+		// One line of the output contains the address.
 		case p.addr = <-serving:
 			return true, nil
 		default:
@@ -383,6 +388,7 @@ func (d *workspace) waitPlans(ctx context.Context, p *program, plans int) error 
 			if pl.State != fleetdb.PlanEnded {
 				continue
 			}
+			// A VM that failed would make the figure meaningless.
 			if over++; pl.Counts[fleetdb.Done] != sumCounts(pl.Counts) {
 				return false, fmt.Errorf("plan %s: %v", pl.Name, pl.Counts)
 			}

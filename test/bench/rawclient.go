@@ -82,10 +82,12 @@ func (c *rawClient) listVMs(ctx context.Context, at labFacts) (first, last float
 	ask := fmt.Sprintf(`<specSet><propSet><type>VirtualMachine</type><pathSet>%s</pathSet></propSet><objectSet><obj type="ContainerView">%s</obj><skip>true</skip>`+
 		`<selectSet xsi:type="TraversalSpec"><type>ContainerView</type><path>view</path></selectSet></objectSet></specSet><options><maxObjects>500</maxObjects></options>`,
 		strings.Join(rawProps, "</pathSet><pathSet>"), view[1])
+	// The first call returns a page with a token, and each further call the next page.
 	for method := "RetrievePropertiesEx"; ; method = "ContinueRetrievePropertiesEx" {
 		if text, err = c.callSOAP(ctx, method, "PropertyCollector", ask); err != nil {
 			return 0, 0, 0, err
 		}
+		// Each VM is one element of the response.
 		vms += bytes.Count(text, []byte("<objects>"))
 		last = time.Since(began).Seconds()
 		if first == 0 {

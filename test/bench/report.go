@@ -45,6 +45,7 @@ func (r *Report) writeJSON(path string, ran []part) error {
 	if err != nil {
 		return err
 	}
+	// Parts that ran replace all of their rows, also those that no longer exist.
 	kept := slices.DeleteFunc(before, func(row Row) bool {
 		return slices.ContainsFunc(ran, func(p part) bool { return p.name == row.Part })
 	})

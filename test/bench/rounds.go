@@ -102,6 +102,7 @@ func fleetFigures(ctx context.Context, b *bench) error {
 	defer many.stop()
 	var ratios []float64
 	var one, two measurement
+	// Both sizes run in turn, so that a slow phase of the machine affects both.
 	for range fleetRuns {
 		if one, err = few.runRound(ctx); err != nil {
 			return err
@@ -109,6 +110,7 @@ func fleetFigures(ctx context.Context, b *bench) error {
 		if two, err = many.runRound(ctx); err != nil {
 			return err
 		}
+		// The time per disk: the second set has twice as many disks.
 		ratios = append(ratios, two.Seconds/one.Seconds/2)
 	}
 	b.atMost(fleetSlack, Row{Figure: "400 disks in parallel rounds on 8 hosts: time per disk", Value: median(ratios), Unit: "x that of 200 disks",
@@ -250,9 +252,11 @@ func (r *roundOf) runRound(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	// The manifest of the first copy: the disk was empty.
 	if err := ledger.Append(ctx, []manifest.Run{{Zeros: ledger.Chunks()}}); err != nil {
 		return err
 	}
+	// Other disks of the host wait here, with their snapshot.
 	r.host.slots <- struct{}{}
 	_, err = r.host.pull.Transfer(ctx, transport.Job{
 		Disk:   transport.Disk{VM: r.vm, Disk: d, Snapshot: snapshot},

@@ -38,6 +38,7 @@ func measureCommand(ctx context.Context, name string, args ...string) (usage, er
 	u := usage{Wall: time.Since(began)}
 	if s := cmd.ProcessState; s != nil {
 		u.CPU = s.UserTime() + s.SystemTime()
+		// The kernel reports KiB.
 		u.Peak = s.SysUsage().(*syscall.Rusage).Maxrss << 10
 	}
 	if err != nil {

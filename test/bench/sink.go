@@ -78,10 +78,12 @@ func (s *sinkConn) serveRecord() error {
 	if count > size {
 		return fmt.Errorf("WRITE of %d bytes in %d", count, size)
 	}
+	// Without a file, the connection keeps its buffer.
 	next := s.buf
 	if s.behind != nil {
 		next = s.behind.queueWrite(s.buf, size-count, size, off)
 	}
+	// Bytes of the next record may already be in the buffer.
 	s.n = copy(next, s.buf[size:s.n])
 	s.buf = next
 	_, err := unix.Write(s.fd, reply)

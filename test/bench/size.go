@@ -109,6 +109,7 @@ func sizeByArea(path string, size int64) (map[string]float64, error) {
 	if err != nil || code == nil || table == nil {
 		return nil, fmt.Errorf("%s: no symbols, code or table of functions: %w", path, err)
 	}
+	// The table of functions is in proportion to the code that it describes.
 	scale := 1 + float64(table.Size)/float64(code.Size)
 	areas, rest := map[string]float64{}, float64(size)
 	for _, s := range symbols {
@@ -120,6 +121,7 @@ func sizeByArea(path string, size int64) (map[string]float64, error) {
 		switch {
 		case section.Type == elf.SHT_NOBITS: // not in the file
 			continue
+		// The share of the table of functions is added to code only.
 		case section == code:
 			bytes *= scale
 		}

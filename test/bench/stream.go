@@ -33,6 +33,7 @@ func childStream(ctx context.Context, args []string) (t measurement, err error) 
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
 	}
+	// Any byte except zero: blocks of zeros would not be written.
 	block := bytes.Repeat([]byte{0xdc}, job.Block)
 	if job.Path == "" {
 		s := nfsclient.Stream{Addr: job.Server.Addr, Handle: "none", Size: job.Size, Block: block, InFlight: job.InFlight}
@@ -86,6 +87,7 @@ func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, bl
 		return t, err
 	}
 	defer func() { err = errors.Join(err, f.Close(ctx), d.Remove(ctx, name)) }()
+	// vmkfstools also sets the size of the file first.
 	if err := f.Truncate(ctx, job.Size); err != nil {
 		return t, err
 	}

@@ -69,6 +69,7 @@ func takeOverRepeatedly(ctx context.Context, b *bench, k *workerSet) error {
 	}
 	took := time.Since(moving)
 	var all []takeover
+	// The workers swap their roles after each kill.
 	victim, heir := "first", "second"
 	for range takeoverKills {
 		t, err := k.killWorker(ctx, victim, heir)
@@ -116,6 +117,7 @@ func (k *workerSet) stop() {
 // startWorker starts a worker with a separate state directory, and waits until it is registered.
 func (k *workerSet) startWorker(ctx context.Context, name string) error {
 	own := *k.workspace
+	// Workers of one machine need separate state directories.
 	own.dir = filepath.Join(own.dir, name)
 	if err := os.MkdirAll(own.dir, 0o700); err != nil {
 		return err
@@ -140,6 +142,7 @@ func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t take
 	if t.vms = ownedBy(vms, victim); t.vms == 0 {
 		return t, fmt.Errorf("%s has no VM; %s", victim, k.describeVMs(ctx))
 	}
+	// Progress reports have the time of the database, not of this process.
 	since, err := k.roster.Now(ctx)
 	if err != nil {
 		return t, err

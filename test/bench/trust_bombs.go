@@ -33,6 +33,7 @@ func bombFigures(ctx context.Context, b *bench) error {
 			return fmt.Errorf("%s: %w", bomb.Name, err)
 		}
 		t.Note = bomb.Name
+		// The largest values of the corpus count, with the names of their disks.
 		if t.Peak > peak.Peak {
 			peak = t
 		}

@@ -44,6 +44,7 @@ func migrateResident(ctx context.Context, b *bench, disks int) error {
 		}
 		peak = max(peak, one)
 	}
+	// The first disk is included in the base.
 	must := float64(migrateMemory + (disks-1)*migrateDiskMemory)
 	b.atMost(must, Row{Figure: fmt.Sprintf("decamp migrate, disks copied at once: %d, at 300 MB/s: peak resident memory of the process", disks),
 		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
@@ -83,6 +84,7 @@ func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
 	for {
+		// VmHWM never decreases, and is 0 after the process has ended.
 		_, now := p.memoryBytes()
 		peak = max(peak, now)
 		select {

@@ -39,6 +39,7 @@ func rereadShare(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// Seconds that the copy of the whole disk would take.
 	whole := rereadDisk / 1e6 / copied.rate()
 	b.atMost(1, Row{Figure: "default re-read of a disk of 100 GiB: share of the copy's time", Value: 100 * took.Seconds() / whole, Unit: "%",
 		Note: fmt.Sprintf("%d MiB (%d of them metadata, the most there may be) in %.2f s over %d connections; the copy of 4 GiB at %.0f MB/s makes %.0f s for 100 GiB",
@@ -118,6 +119,8 @@ func writeSample(ctx context.Context, path string, info manifest.Info, sample ma
 		if err := src.ReadAt(ctx, buf, at.Off); err != nil {
 			return err
 		}
+		// Chunks between two chunks of the sample are recorded as zeros; the comparison does not
+		// read them.
 		if c > next {
 			runs = append(runs, manifest.Run{First: next, Zeros: c - next})
 		}

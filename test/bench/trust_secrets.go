@@ -23,6 +23,7 @@ func secretsFound(ctx context.Context, b *bench) error {
 	passed, failed := 0, 0
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		var event struct{ Action, Test string }
+		// Subtests are part of their test.
 		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" || bytes.ContainsRune([]byte(event.Test), '/') {
 			continue
 		}

@@ -33,6 +33,7 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	row := Row{Figure: "verify: manifest, sha256 and md5, from the medium", Value: t.rate(), Unit: "MB/s",
 		Note: fmt.Sprintf("%.2f CPU s/GiB, %.0f MiB at most; MD5 is the slowest part and cannot be split", t.cpuPerGiB(), float64(t.Peak)/(1<<20))}
 	for _, sum := range []string{"sha256sum", "md5sum"} {
+		// dd drops the file from the page cache without reading it.
 		u, err := measureCommand(ctx, "sh", "-c", fmt.Sprintf("dd if=%q iflag=nocache count=0 status=none && %s %q", image, sum, image))
 		if err != nil {
 			return err

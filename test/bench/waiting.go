@@ -95,6 +95,7 @@ func (d *workspace) allWait(ctx context.Context, p *program, vms int) error {
 	return p.waitUntil(ctx, waitingLong, "all wait", func() (bool, error) {
 		c, err := r.Feed.Changes(ctx, rev)
 		for _, vm := range c.VMs {
+			// The feed reports changes only, so the state of each VM is kept.
 			waiting[vm.Key] = vm.State == fleetdb.Running && vm.Step == "wait"
 		}
 		rev = max(rev, c.Rev)

@@ -119,6 +119,7 @@ func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *stri
 	case e.Kind == journal.StepBegan && e.Step == "power off":
 		m.off, m.ended = e.Time, e.Time
 	case e.Kind == journal.StepDone && !m.off.IsZero():
+		// Each step starts when the previous one has ended.
 		*stages += fmt.Sprintf("%s %.1f s, ", e.Step, e.Time.Sub(m.ended).Seconds())
 		m.ended = e.Time
 	}

@@ -97,6 +97,7 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 			return err
 		}
 		ours, cpu = append(ours, t.rate()), append(cpu, t.cpuPerGiB())
+		// Each variant writes the same output file, which is removed before.
 		for i := range qemuImg {
 			if err := os.Remove(out); err != nil {
 				return err
