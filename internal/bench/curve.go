@@ -20,8 +20,8 @@ const (
 // Axes lists all axes in the order of reports.
 var Axes = []Axis{ByStreams, ByTogether, ByCopies}
 
-// Of returns the value of a setup on the axis. A setup without a value has 1; streams are 0 then,
-// because the transport chooses.
+// Of returns the value of a setup on the axis. A setup without a value has 1; streams
+// are 0 then, because the transport chooses.
 func (a Axis) Of(s Setup) int {
 	switch a {
 	case ByStreams:
@@ -59,18 +59,20 @@ type Curve struct {
 	Points []Point `json:"points"` // points by their counts
 }
 
-// plateauShare is the share of the best rate from which a larger count counts as no gain.
+// plateauShare is the share of the best rate from which a larger count counts as no
+// gain.
 const plateauShare = 0.95
 
-// Plateau returns the point with the smallest count whose rate is close to the best one.
+// Plateau returns the point with the smallest count whose rate is close to the best
+// one.
 func (c Curve) Plateau() Point {
 	most := slices.MaxFunc(c.Points, func(a, b Point) int { return cmp.Compare(a.MiBs, b.MiBs) })
 	i := slices.IndexFunc(c.Points, func(p Point) bool { return p.MiBs >= plateauShare*most.MiBs })
 	return c.Points[i]
 }
 
-// Curves returns the curves of rows. Each has at least two points. The last of several rows with one
-// setup counts.
+// Curves returns the curves of rows. Each has at least two points. The last of several
+// rows with one setup counts.
 func Curves(rows []Row) []Curve {
 	var all []Curve
 	for _, a := range Axes {
@@ -87,6 +89,7 @@ func (a Axis) findCurves(rows []Row) []Curve {
 		if n == 0 {
 			continue
 		}
+		// Rows with equal names differ only in their count.
 		name := a.withoutAxis(r.Setup).Name()
 		i := slices.IndexFunc(found, func(c Curve) bool { return c.Name == name })
 		if i < 0 {
@@ -107,7 +110,8 @@ func (c *Curve) addPoint(p Point) {
 	c.Points = slices.Insert(c.Points, i, p)
 }
 
-// Curves returns the published curves: VDDK by concurrent VMs, and connections to /folder.
+// Curves returns the published curves: VDDK by concurrent VMs, and connections to
+// /folder.
 func (p Published) Curves() []Curve {
 	cold := Curve{Axis: ByTogether, Name: "MTV cold, one host"}
 	warm := Curve{Axis: ByTogether, Name: "MTV warm, one host"}

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// publishedJSON contains published measurements with their origin. The rates of its matrix are of one
-// VM of 32 GiB with about 19 GiB allocated, which vmkfstools cloned onto NFS.
+// publishedJSON contains published measurements with their origin. The rates of its
+// matrix are of one VM of 32 GiB with about 19 GiB allocated, which vmkfstools cloned
+// onto NFS.
 //
 //go:embed published.json
 var publishedJSON []byte
@@ -38,7 +39,8 @@ type HTTPSRow struct {
 // MiBs returns the middle of the measured range in MiB/s.
 func (r HTTPSRow) MiBs() float64 { return (r.Megabits[0] + r.Megabits[1]) / 2 * 1e6 / 8 / MiB }
 
-// MTV contains rates of the Migration Toolkit for Virtualization, which reads with VDDK.
+// MTV contains rates of the Migration Toolkit for Virtualization, which reads with
+// VDDK.
 type MTV struct {
 	Origin  string   `json:"origin"`  // author of the measurements
 	DiskGiB float64  `json:"diskGiB"` // GiB of data on each disk

@@ -50,16 +50,17 @@ type Conditions struct {
 	Seed    uint64   `json:"seed,omitempty"`    // seed of a Pattern
 }
 
-// contradicts is the relative difference of a rate and a duration from which one of them must be wrong.
-// Smaller differences are rounding of the disks' sizes.
+// contradicts is the relative difference of a rate and a duration from which one of
+// them must be wrong. Smaller differences are rounding of the disks' sizes.
 const contradicts = 0.25
 
 // mostMiBs is a rate above that of all memory, in MiB/s.
 const mostMiBs = 1e9
 
-// Rate returns MiB/s of allocated bytes. If the reported rate contradicts the duration, the duration
-// counts, because it was measured with a clock.
+// Rate returns MiB/s of allocated bytes. If the reported rate contradicts the duration,
+// the duration counts, because it was measured with a clock.
 func (r Row) Rate() float64 {
+	// A row without a reported rate has a duration.
 	if r.Contradicts() || r.Wire == 0 {
 		return r.timedRate()
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadRows reads a JSON array of rows, or one JSON object after the other. An unknown field is an
-// error, because it may be a misspelt one.
+// ReadRows reads a JSON array of rows, or one JSON object after the other. An unknown
+// field is an error, because it may be a misspelt one.
 func ReadRows(r io.Reader) ([]Row, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -47,6 +47,7 @@ func decodeAll(text []byte, next func(*json.Decoder) error) error {
 	d.DisallowUnknownFields()
 	for {
 		rest := text[d.InputOffset():]
+		// The error is reported for the line at which the value starts.
 		at := len(text) - len(bytes.TrimLeft(rest, " \t\r\n"))
 		switch err := next(d); {
 		case errors.Is(err, io.EOF):

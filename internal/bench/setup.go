@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Setup is the path of a disk's data, from the datastore to the image, with the degree of
-// concurrency.
+// A Setup is the path of a disk's data, from the datastore to the image, with the
+// degree of concurrency.
 type Setup struct {
 	Source      string    `json:"source"`              // medium of the datastore: hdd, ssd, nvme; Pattern if nothing is read
 	Transport   Transport `json:"transport,omitempty"` // transport; empty for NFS
@@ -30,8 +30,8 @@ const (
 // Transport names how data crosses the network.
 type Transport string
 
-// The transports that rows are of. OverNFS is the host's own clone onto an NFS export: that of the
-// published rows.
+// The transports that rows are of. OverNFS is the host's own clone onto an NFS export:
+// that of the published rows.
 const (
 	OverNFS     Transport = ""        // clone by the host onto an NFS export, as in the published rows
 	OverLanding Transport = "landing" // copy by the host to decamp's NFS server
@@ -58,16 +58,17 @@ func (t Transport) defaultExport() Export {
 // Export determines when an NFS server acknowledges a write.
 type Export string
 
-// The two that /etc/exports has words for. The landing answers like Async, and proves the image
-// afterwards.
+// The two that /etc/exports has words for. The landing answers like Async, and proves
+// the image afterwards.
 const (
 	Async Export = "async" // acknowledged from memory; a landing behaves so and verifies the image later
 	Sync  Export = "sync"  // acknowledged after the data is on the medium
 )
 
-// Name returns the setup in the words of the published guide, esxi_{src}_nfs_{dst}_{nic}_mtu{mtu}, with
-// another transport in place of nfs, and with suffixes for differences: _sync, _x8 for streams, _vms4
-// for concurrent VMs, _to3 for destinations. Without a source it is pattern_{dst}.
+// Name returns the setup in the words of the published guide,
+// esxi_{src}_nfs_{dst}_{nic}_mtu{mtu}, with another transport in place of nfs, and with
+// suffixes for differences: _sync, _x8 for streams, _vms4 for concurrent VMs, _to3 for
+// destinations. Without a source it is pattern_{dst}.
 func (s Setup) Name() string {
 	name := fmt.Sprintf("esxi_%s_%s_%s_%s_mtu%d", s.Source, s.Transport, s.Destination, s.NIC, s.MTU)
 	if s.Source == Pattern {
@@ -117,7 +118,8 @@ func ParseName(name string) (Setup, error) {
 	return s.withSuffixes(m[6:]), nil
 }
 
-// withSuffixes returns s with the suffixes of a name: sync, streams, VMs and destinations.
+// withSuffixes returns s with the suffixes of a name: sync, streams, VMs and
+// destinations.
 func (s Setup) withSuffixes(end []string) Setup {
 	if end[0] != "" {
 		s.Export = Sync
@@ -132,8 +134,8 @@ func parseCount(digits string) int {
 	return n
 }
 
-// Modelled reports whether package advise has a model of the setup: one disk that a host writes over
-// NFS, with a real source and destination.
+// Modelled reports whether package advise has a model of the setup: one disk that a
+// host writes over NFS, with a real source and destination.
 func (s Setup) Modelled() bool {
 	return (s.Transport == OverNFS || s.Transport == OverLanding) && s.Source != Pattern && s.Destination != Null && s.Streams == 0 && s.Together <= 1 && s.Copies <= 1
 }

@@ -10,8 +10,9 @@ import (
 // A Variable is a part of a setup whose effect is measured.
 type Variable string
 
-// The variables whose effect is measured, in the order in which the published guide recommends changes.
-// Streams, VMs and copies have no better direction: they are curves.
+// The variables whose effect is measured, in the order in which the published guide
+// recommends changes. Streams, VMs and copies have no better direction: they are
+// curves.
 const (
 	ByExport      Variable = "nfs"       // NFS export option
 	BySource      Variable = "source"    // medium of the source
@@ -42,8 +43,9 @@ func (v Variable) Of(s Setup) string {
 	}
 }
 
-// withoutVariable returns s with the variable removed, so that setups that differ only in it are equal.
-// An async export is also removed with the transport, because only NFS has one.
+// withoutVariable returns s with the variable removed, so that setups that differ only
+// in it are equal. An async export is also removed with the transport, because only NFS
+// has one.
 func (v Variable) withoutVariable(s Setup) Setup {
 	switch v {
 	case ByExport:
@@ -68,7 +70,8 @@ func (v Variable) withoutVariable(s Setup) Setup {
 // transports lists transports from the expected slowest to the fastest.
 var transports = []string{"https", "nfc", "nfs", "landing"}
 
-// media lists media from the slowest to the fastest. Other media follow in the order of their names.
+// media lists media from the slowest to the fastest. Other media follow in the order of
+// their names.
 var media = []string{"hdd", "ssd", "nvme", "tmpfs"}
 
 // compareValues orders values from the expected slowest to the fastest.
@@ -97,8 +100,8 @@ type Pair struct {
 // Factor returns the ratio of the rates.
 func (p Pair) Factor() float64 { return p.After.Rate() / p.Before.Rate() }
 
-// An Effect is the change of one variable from one value to another, with all pairs of rows that show
-// it.
+// An Effect is the change of one variable from one value to another, with all pairs of
+// rows that show it.
 type Effect struct {
 	Variable Variable `json:"variable"`
 	From     string   `json:"from"`  // value before the change
@@ -118,8 +121,9 @@ func (e Effect) Median() float64 {
 	return (e.Pairs[(n-1)/2].Factor() + e.Pairs[n/2].Factor()) / 2
 }
 
-// Effects returns the effects of all variables. Rows without a source or a destination are compared
-// only with each other, because their setups differ from all others in several variables.
+// Effects returns the effects of all variables. Rows without a source or a destination
+// are compared only with each other, because their setups differ from all others in
+// several variables.
 func Effects(rows []Row) []Effect {
 	var all []Effect
 	for _, v := range Variables {
@@ -133,6 +137,7 @@ func (v Variable) findEffects(rows []Row) (found []Effect) {
 	for i, a := range rows {
 		for _, b := range rows[i+1:] {
 			x, y := v.Of(a.Setup), v.Of(b.Setup)
+			// Setups that are equal without the variable differ in it only.
 			if x == y || v.withoutVariable(a.Setup) != v.withoutVariable(b.Setup) || isStandIn(x) || isStandIn(y) {
 				continue
 			}
@@ -150,8 +155,8 @@ func (v Variable) findEffects(rows []Row) (found []Effect) {
 	return found
 }
 
-// isStandIn reports whether a value replaces a real source or destination. Leaving out an end is no
-// change of it.
+// isStandIn reports whether a value replaces a real source or destination. Leaving out
+// an end is no change of it.
 func isStandIn(value string) bool { return value == Pattern || value == Null }
 
 // addPair adds a pair to its effect in found, or adds the effect.

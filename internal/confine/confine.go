@@ -1,4 +1,5 @@
-// Package confine starts QEMU so that a guest that takes it over reaches little of this machine.
+// Package confine starts QEMU so that a guest that takes it over reaches little of this
+// machine.
 //
 // QEMU runs with
 //
@@ -13,9 +14,10 @@
 //   - a user and a group that no other process has;
 //   - a network without interfaces, and no shared memory of other processes (namespaces).
 //
-// Package confine does not hide the file system from QEMU. A QEMU with a separate user still opens files
-// that every user may read or write, as it must: its libraries, and its firmware in /usr/share. Without
-// one it opens all files that this process may open.
+// Package confine does not hide the file system from QEMU. A QEMU with a separate user
+// still opens files that every user may read or write, as it must: its libraries, and
+// its firmware in /usr/share. Without one it opens all files that this process may
+// open.
 package confine
 
 import (
@@ -33,7 +35,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// sandbox is the value of QEMU's option -sandbox. A QEMU without seccomp refuses to start with it.
+// sandbox is the value of QEMU's option -sandbox. A QEMU without seccomp refuses to
+// start with it.
 const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 // Limits of QEMU.
@@ -42,8 +45,8 @@ const (
 	maxFileSize  = 64 << 30 // limit in bytes of one file, such as an overlay
 	maxThreads   = 512      // limit of the threads of QEMU's user, which no other process has
 
-	// noCore disables core dumps. The kernel pipes a core to a program also if the limit is 0, but
-	// not if it is 1; no core file is that small.
+	// noCore disables core dumps. The kernel pipes a core to a program also if the
+	// limit is 0, but not if it is 1; no core file is that small.
 	noCore = 1
 )
 
@@ -54,8 +57,8 @@ type Command struct {
 	paths []string // file sets and their files, alternating
 }
 
-// New returns a command that runs QEMU with args. QEMU is killed when ctx ends. As root, New chooses an
-// unused user ID for it.
+// New returns a command that runs QEMU with args. QEMU is killed when ctx ends. As
+// root, New chooses an unused user ID for it.
 func New(ctx context.Context, program string, args ...string) (*Command, error) {
 	program, err := exec.LookPath(program)
 	if err == nil {
@@ -77,11 +80,13 @@ func New(ctx context.Context, program string, args ...string) (*Command, error) 
 	if c.Cmd, err = c.withLimits(ctx, program, append([]string{"-sandbox", sandbox}, args...)); err != nil {
 		return nil, err
 	}
+	// A nil environment would mean that of this process.
 	c.Env, c.Dir = []string{}, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if c.user != 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: c.user, Gid: c.user}
 	}
+	// Without this capability the kernel refuses new namespaces.
 	if have.has(unix.CAP_SYS_ADMIN) {
 		c.SysProcAttr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWIPC
 	}
@@ -91,8 +96,8 @@ func New(ctx context.Context, program string, args ...string) (*Command, error) 
 // Add appends arguments to QEMU's command line.
 func (c *Command) Add(args ...string) { c.Args = append(c.Args, args...) }
 
-// UseKVM adds the group of /dev/kvm to QEMU's groups if the group may use the device. A device that
-// only root may use does not work for another user.
+// UseKVM adds the group of /dev/kvm to QEMU's groups if the group may use the device. A
+// device that only root may use does not work for another user.
 func (c *Command) UseKVM() {
 	var st unix.Stat_t
 	const group = 0o060
@@ -108,8 +113,8 @@ func (c *Command) Inherit(f *os.File) int {
 	return standard + len(c.ExtraFiles) - 1
 }
 
-// Own passes f to QEMU and makes QEMU's user its owner. QEMU can open f again by the returned path in
-// /proc/self/fd. The command closes f.
+// Own passes f to QEMU and makes QEMU's user its owner. QEMU can open f again by the
+// returned path in /proc/self/fd. The command closes f.
 func (c *Command) Own(f *os.File) (path string, err error) {
 	path = fmt.Sprintf("/proc/self/fd/%d", c.Inherit(f))
 	if c.user != 0 {
@@ -118,9 +123,10 @@ func (c *Command) Own(f *os.File) (path string, err error) {
 	return path, err
 }
 
-// Folder makes QEMU's user the owner of the folder at path, and returns the folder's path for QEMU. A
-// QEMU with a separate user can write only there and in folders that all users can write, such as /tmp.
-// Any other QEMU can write wherever this process can: its files and folders belong to the same user.
+// Folder makes QEMU's user the owner of the folder at path, and returns the folder's
+// path for QEMU. A QEMU with a separate user can write only there and in folders that
+// all users can write, such as /tmp. Any other QEMU can write wherever this process
+// can: its files and folders belong to the same user.
 func (c *Command) Folder(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,9 +151,9 @@ func (c *Command) Close() {
 	c.ExtraFiles = nil
 }
 
-// withLimits returns a command that runs prlimit, which limits itself and then executes QEMU. Root may
-// lack the capability to limit a process of another user (CAP_SYS_RESOURCE), but each process may lower
-// its own limits.
+// withLimits returns a command that runs prlimit, which limits itself and then executes
+// QEMU. Root may lack the capability to limit a process of another user
+// (CAP_SYS_RESOURCE), but each process may lower its own limits.
 func (c *Command) withLimits(ctx context.Context, program string, args []string) (*exec.Cmd, error) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -175,8 +181,8 @@ func (c *Command) withLimits(ctx context.Context, program string, args []string)
 	return exec.CommandContext(ctx, prlimit, slices.Concat(options, []string{"--", program}, args)...), nil
 }
 
-// A FileSet is a file that QEMU opens by one path. It has a descriptor for each access mode; see QEMU's
-// -add-fd.
+// A FileSet is a file that QEMU opens by one path. It has a descriptor for each access
+// mode; see QEMU's -add-fd.
 type FileSet struct {
 	Name  string     // name of the file, for messages
 	Files []*os.File // descriptors, owned by the set
@@ -202,7 +208,8 @@ func (c *Command) AddSets(sets []FileSet) {
 	}
 }
 
-// Explain replaces the paths of file sets in a message of QEMU with the names of the files.
+// Explain replaces the paths of file sets in a message of QEMU with the names of the
+// files.
 func (c *Command) Explain(message string) string {
 	for i := len(c.paths) - 2; i >= 0; i -= 2 { // /dev/fdset/12 before /dev/fdset/1
 		message = strings.ReplaceAll(message, c.paths[i], c.paths[i+1])

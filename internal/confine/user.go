@@ -16,8 +16,8 @@ import (
 // A capabilitySet is a set of Linux capabilities with one bit for each.
 type capabilitySet uint64
 
-// dropUser lists the capabilities for running QEMU as another user: to change the user, to pass files
-// to it, to read and remove its files, and to kill it.
+// dropUser lists the capabilities for running QEMU as another user: to change the user,
+// to pass files to it, to read and remove its files, and to kill it.
 var dropUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_KILL}
 
 // has reports whether the set contains all of the capabilities.
@@ -30,8 +30,8 @@ func (s capabilitySet) has(capabilities ...int) bool {
 	return true
 }
 
-// readCapabilities returns the effective capabilities of this process. The set is empty if the process
-// is not root.
+// readCapabilities returns the effective capabilities of this process. The set is empty
+// if the process is not root.
 func readCapabilities() (capabilitySet, error) {
 	if os.Geteuid() != 0 {
 		return 0, nil
@@ -44,15 +44,16 @@ func readCapabilities() (capabilitySet, error) {
 	return capabilitySet(data[1].Effective)<<32 | capabilitySet(data[0].Effective), nil
 }
 
-// The range of user ids from which QEMU's are chosen. By systemd's conventions (UIDS-GIDS), nothing else
-// uses it. It fits into the 65,536 ids that a user namespace usually has.
+// The range of user ids from which QEMU's are chosen. By systemd's conventions
+// (UIDS-GIDS), nothing else uses it. It fits into the 65,536 ids that a user namespace
+// usually has.
 const (
 	firstUser = 60578
 	lastUser  = 61183
 )
 
-// newUser returns a random ID that no process, user account or group has. The error is fault.Conflict
-// if all are in use.
+// newUser returns a random ID that no process, user account or group has. The error is
+// fault.Conflict if all are in use.
 func newUser() (uint32, error) {
 	taken := usedIDs()
 	for _, i := range rand.Perm(lastUser - firstUser + 1) {
@@ -60,6 +61,7 @@ func newUser() (uint32, error) {
 		text := strconv.Itoa(firstUser + i)
 		_, noUser := user.LookupId(text)
 		_, noGroup := user.LookupGroupId(text)
+		// The look-ups must fail: the ID has no name.
 		if !taken[id] && noUser != nil && noGroup != nil {
 			return id, nil
 		}

@@ -1,18 +1,21 @@
-// Package doctor examines the conditions of a migration, and reports for each problem the value found, the
-// required value, and the command that corrects it.
+// Package doctor examines the conditions of a migration, and reports for each problem
+// the value found, the required value, and the command that corrects it.
 //
 // # Checks
 //
-// A Check is data: a stable Code, a Title, the codes it Needs, and a Run. A check whose needs failed would
-// only repeat their findings, so it does not run. Several objects, such as folders, are independent of each
-// other (Merge). Checks are in packages below this one, each with a function Checks that returns its own.
+// A Check is data: a stable Code, a Title, the codes it Needs, and a Run. A check whose
+// needs failed would only repeat their findings, so it does not run. Several objects,
+// such as folders, are independent of each other (Merge). Checks are in packages below
+// this one, each with a function Checks that returns its own.
 //
 // # Findings
 //
-// Run returns one Finding for each object: one for a host, a VM or a folder. An object that could not be
-// examined is Unknown with the reason, and never OK. Each finding that is not OK has a remedy to paste.
+// Run returns one Finding for each object: one for a host, a VM or a folder. An object
+// that could not be examined is Unknown with the reason, and never OK. Each finding
+// that is not OK has a remedy to paste.
 //
-// Checks change nothing, except as they document it: a probe that writes removes its files.
+// Checks change nothing, except as they document it: a probe that writes removes its
+// files.
 package doctor
 
 import (
@@ -57,7 +60,8 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"` // commands or a sentence, on one or more lines; empty if the status is OK
 }
 
-// Check examines one kind of object. Checks are independent, so that they can run concurrently.
+// Check examines one kind of object. Checks are independent, so that they can run
+// concurrently.
 type Check struct {
 	Code  string   // stable code such as "nfs-sync": lower-case words joined by hyphens; the first names the group
 	Title string   // property that holds without findings: "exports are written asynchronously"
@@ -66,8 +70,8 @@ type Check struct {
 	// Slow marks a check that takes seconds, or writes. Options.Short skips it.
 	Slow bool
 
-	// Run examines the objects. It returns nil if there are none of its kind. It must return soon after
-	// ctx ends.
+	// Run examines the objects. It returns nil if there are none of its kind. It must
+	// return soon after ctx ends.
 	Run func(ctx context.Context) []Finding
 
 	thing int // object of a merged check, counted from 1; its needs concern the same object
@@ -100,9 +104,10 @@ type Options struct {
 // default of Options.Parallel
 const parallel = 8
 
-// Examine runs checks in the order of their needs, and returns the findings: the most severe first,
-// otherwise in the order of the checks. Needs that are not among the checks count as met. It panics if
-// a code is there twice or checks need each other in a cycle.
+// Examine runs checks in the order of their needs, and returns the findings: the most
+// severe first, otherwise in the order of the checks. Needs that are not among the
+// checks count as met. It panics if a code is there twice or checks need each other in
+// a cycle.
 func Examine(ctx context.Context, checks []Check, o Options) []Finding {
 	e := &examination{opts: o, failed: map[id]bool{}, done: map[id]chan struct{}{}, found: make([][]Finding, len(checks))}
 	checkOrder(checks)
@@ -114,6 +119,8 @@ func Examine(ctx context.Context, checks []Check, o Options) []Finding {
 	for i, c := range checks {
 		g.Go(func() error {
 			defer close(e.done[c.id()])
+			// A skipped check also closes its channel, so that checks that need it do
+			// not wait.
 			if !e.waitForNeeds(c) {
 				return nil
 			}
@@ -147,8 +154,9 @@ type examination struct {
 	found  [][]Finding // findings by check
 }
 
-// waitForNeeds waits until all checks that c needs have ended, and reports whether c must run. c does
-// not run if a need failed, or if it is slow and only quick checks are wanted.
+// waitForNeeds waits until all checks that c needs have ended, and reports whether c
+// must run. c does not run if a need failed, or if it is slow and only quick checks are
+// wanted.
 func (e *examination) waitForNeeds(c Check) bool {
 	for _, need := range c.neededIDs() {
 		if over := e.done[need]; over != nil {
@@ -164,7 +172,8 @@ func (e *examination) waitForNeeds(c Check) bool {
 	return !c.Slow || !e.opts.Short
 }
 
-// runCheck runs check i and stores its findings. It calls Options.Tell while it holds mu.
+// runCheck runs check i and stores its findings. It calls Options.Tell while it holds
+// mu.
 func (e *examination) runCheck(ctx context.Context, i int, c Check) {
 	found := c.Run(ctx)
 	e.mu.Lock()
@@ -182,8 +191,8 @@ func (e *examination) runCheck(ctx context.Context, i int, c Check) {
 	e.found[i] = found
 }
 
-// checkOrder panics if two checks for one object have the same code, or if checks need each other in a
-// cycle.
+// checkOrder panics if two checks for one object have the same code, or if checks need
+// each other in a cycle.
 func checkOrder(checks []Check) {
 	needs, state := map[id][]id{}, map[id]int{}
 	for _, c := range checks {
@@ -194,6 +203,7 @@ func checkOrder(checks []Check) {
 	}
 	var visit func(at id, way []string)
 	visit = func(at id, way []string) {
+		// A check that is visited again while its needs are visited is part of a cycle.
 		const under, done = 1, 2
 		switch state[at] {
 		case done:
@@ -212,9 +222,9 @@ func checkOrder(checks []Check) {
 	}
 }
 
-// Merge combines groups that examine one object each, such as a folder, to one group: checks of one
-// code are adjacent. Each needs only those of its object: a failure of one object does not affect the
-// others.
+// Merge combines groups that examine one object each, such as a folder, to one group:
+// checks of one code are adjacent. Each needs only those of its object: a failure of
+// one object does not affect the others.
 func Merge(groups ...[]Check) []Check {
 	var all []Check
 	rank := map[string]int{} // positions of codes in order of their first use

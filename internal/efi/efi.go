@@ -1,15 +1,18 @@
-// Package efi represents the state that a UEFI firmware stores for a guest, and reads and writes its
-// files.
+// Package efi represents the state that a UEFI firmware stores for a guest, and reads
+// and writes its files.
 //
-// A Variable is a name, a vendor's GUID, attributes and bytes. The variable Boot0004 holds a load
-// option: a device path to start, and its label; BootOrder has the order of attempts. An Entry is a
-// load option for a file on a partition, which is valid on any machine with the disk. A load option for
-// a controller or a card of VMware is not, and is no Entry.
+// A Variable is a name, a vendor's GUID, attributes and bytes. The variable Boot0004
+// holds a load option: a device path to start, and its label; BootOrder has the order
+// of attempts. An Entry is a load option for a file on a partition, which is valid on
+// any machine with the disk. A load option for a controller or a card of VMware is not,
+// and is no Entry.
 //
-// VMware stores variables in the VM's .nvram file (ReadVMware), QEMU's firmware in a copy of its
-// template (Store). docs/design/0013-efi-state.md describes both formats and their sources.
+// VMware stores variables in the VM's .nvram file (ReadVMware), QEMU's firmware in a
+// copy of its template (Store). docs/design/0013-efi-state.md describes both formats
+// and their sources.
 //
-// The input is untrusted: parsers are bounded and fuzzed, and invalid input is an error.
+// The input is untrusted: parsers are bounded and fuzzed, and invalid input is an
+// error.
 package efi
 
 import (
@@ -21,7 +24,8 @@ import (
 	"strings"
 )
 
-// GUID is a GUID in memory layout: its first three fields are little-endian (UEFI 2.10, appendix A).
+// GUID is a GUID in memory layout: its first three fields are little-endian (UEFI 2.10,
+// appendix A).
 type GUID [16]byte
 
 // Vendors of the variables that are read here.
@@ -94,18 +98,21 @@ type State struct {
 	// Entries contains the boot entries in the order of attempts.
 	Entries []Entry `json:"entries,omitempty"`
 
-	// Keys contains the variables of shim with the keys that the machine's owner trusts. It may be empty.
+	// Keys contains the variables of shim with the keys that the machine's owner
+	// trusts. It may be empty.
 	Keys []Variable `json:"keys,omitempty"`
 }
 
 // Empty reports whether there is nothing to transfer. s may be nil.
 func (s *State) Empty() bool { return s == nil || len(s.Entries) == 0 && len(s.Keys) == 0 }
 
-// ownKeys lists the variables of shim that users create with mokutil. Shim creates all others itself.
+// ownKeys lists the variables of shim that users create with mokutil. Shim creates all
+// others itself.
 var ownKeys = []string{"MokList", "MokSBState", "MokListTrusted"}
 
-// StateOf returns the part of a firmware's variables that is valid on another machine. foreign is the
-// number of boot entries that are not, because they name hardware of the source.
+// StateOf returns the part of a firmware's variables that is valid on another machine.
+// foreign is the number of boot entries that are not, because they name hardware of the
+// source.
 func StateOf(vars []Variable) (s State, foreign int) {
 	options := map[uint16]Variable{}
 	var order []byte
@@ -122,6 +129,8 @@ func StateOf(vars []Variable) (s State, foreign int) {
 			options[number] = v
 		}
 	}
+	// BootOrder is a list of numbers with 16 bits each. Entries that are not in it are
+	// never tried.
 	for ; len(order) >= 2; order = order[2:] {
 		number := binary.LittleEndian.Uint16(order)
 		v, there := options[number]
@@ -138,8 +147,8 @@ func StateOf(vars []Variable) (s State, foreign int) {
 	return s, foreign
 }
 
-// bootNumber parses a name such as Boot0004. UEFI uses four upper-case hex digits; other names are not
-// boot entries.
+// bootNumber parses a name such as Boot0004. UEFI uses four upper-case hex digits;
+// other names are not boot entries.
 func bootNumber(name string) (uint16, bool) {
 	digits, ok := strings.CutPrefix(name, "Boot")
 	if !ok || len(digits) != 4 || strings.ToUpper(digits) != digits {

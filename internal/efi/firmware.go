@@ -13,8 +13,8 @@ import (
 // Firmware is a pair of files: the code, and the template of its variables.
 type Firmware struct{ Code, Vars string }
 
-// A descriptor is a file of QEMU's firmware interface (docs/interop/firmware.json). Distributions
-// describe their OVMF files in such files.
+// A descriptor is a file of QEMU's firmware interface (docs/interop/firmware.json).
+// Distributions describe their OVMF files in such files.
 type descriptor struct {
 	Types   []string `json:"interface-types"` // interfaces, such as uefi
 	Mapping struct {
@@ -28,12 +28,13 @@ type descriptor struct {
 	Features []string `json:"features"` // features, such as secure-boot and enrolled-keys
 }
 
-// FindFirmware returns the first suitable firmware below root, in the order of the descriptors' names,
-// like libvirt. If secure is true, its template must have enrolled keys. The error is fault.NotFound if
-// there is none.
+// FindFirmware returns the first suitable firmware below root, in the order of the
+// descriptors' names, like libvirt. If secure is true, its template must have enrolled
+// keys. The error is fault.NotFound if there is none.
 func FindFirmware(root string, secure bool) (Firmware, error) {
 	files, _ := filepath.Glob(filepath.Join(root, "usr/share/qemu/firmware/*.json")) // the pattern is right
 	sort.Strings(files)
+	// Descriptors of packages start with a number, which determines the order.
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -48,8 +49,8 @@ func FindFirmware(root string, secure bool) (Firmware, error) {
 		WithHint("apt install ovmf   # dnf install edk2-ovmf; zypper install qemu-ovmf-x86_64")
 }
 
-// isSuitable reports whether the firmware runs on x86-64, consists of two raw flash images, and has
-// Secure Boot if and only if secure is true.
+// isSuitable reports whether the firmware runs on x86-64, consists of two raw flash
+// images, and has Secure Boot if and only if secure is true.
 func (d descriptor) isSuitable(secure bool) bool {
 	has := func(feature string) bool { return slices.Contains(d.Features, feature) }
 	if !slices.Contains(d.Types, "uefi") || d.Mapping.Device != "flash" || d.Mapping.Template.Filename == "" || has("amd-sev-es") || has("intel-tdx") {

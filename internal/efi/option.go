@@ -8,7 +8,8 @@ import (
 	"unicode/utf16"
 )
 
-// An Entry is a boot entry that is valid on any machine with its disk: it starts a file on a partition.
+// An Entry is a boot entry that is valid on any machine with its disk: it starts a file
+// on a partition.
 type Entry struct {
 	Number    uint16    `json:"number"`    // number of the variable, such as 4 of Boot0004
 	Label     string    `json:"label"`     // label in the firmware's menu
@@ -55,9 +56,10 @@ const (
 // errForeign is the error for a load option that is valid on one machine only.
 var errForeign = errors.New("it names no file on a partition of a GPT")
 
-// ParseOption parses the data of a variable such as Boot0004 (UEFI 2.10, section 3.1.3): attributes,
-// length of the path, label, path, and optional data. A path that starts with a controller is shortened
-// to the partition, which firmware finds on any machine.
+// ParseOption parses the data of a variable such as Boot0004 (UEFI 2.10, section
+// 3.1.3): attributes, length of the path, label, path, and optional data. A path that
+// starts with a controller is shortened to the partition, which firmware finds on any
+// machine.
 func ParseOption(data []byte) (e Entry, err error) {
 	if len(data) < 6 || len(data) > maxOne {
 		return e, fmt.Errorf("a load option of %d bytes", len(data))
@@ -78,8 +80,8 @@ func ParseOption(data []byte) (e Entry, err error) {
 	return e, e.parsePath(rest[:length])
 }
 
-// parsePath parses the nodes of a device path: a hard drive's, then those of a file. Other nodes after
-// the hard drive are errForeign.
+// parsePath parses the nodes of a device path: a hard drive's, then those of a file.
+// Other nodes after the hard drive are errForeign.
 func (e *Entry) parsePath(path []byte) error {
 	found := false
 	for {
@@ -95,9 +97,11 @@ func (e *Entry) parsePath(path []byte) error {
 		switch {
 		case kind == endPath && subkind == endEntire && found && e.File != "":
 			return nil
+		// A load option may contain several paths; such an option is not portable.
 		case kind == endPath: // or one path of several
 			return errForeign
 		case kind == mediaPath && subkind == hardDrive:
+			// Only partitions of a GPT have an identifier that is unique.
 			if found || size != hardDriveLen || body[36] != isGPT || body[37] != isGPT {
 				return errForeign
 			}
@@ -177,7 +181,8 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 	return "", nil, errors.New("a text without end")
 }
 
-// nodeText returns a text that fills a node, with or without a NUL. An empty text is an error.
+// nodeText returns a text that fills a node, with or without a NUL. An empty text is an
+// error.
 func nodeText(b []byte) (string, error) {
 	s, rest, err := cutText(append(b[:len(b):len(b)], 0, 0))
 	if err != nil || len(rest) > 2 || s == "" {

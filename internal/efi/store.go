@@ -11,14 +11,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Store is the file in which QEMU's firmware (OVMF, of edk2) stores its variables. It begins as a
-// copy of the template that is installed with the firmware: each build has its own size and layout.
+// A Store is the file in which QEMU's firmware (OVMF, of edk2) stores its variables. It
+// begins as a copy of the template that is installed with the firmware: each build has
+// its own size and layout.
 //
 // The layout is edk2's, MdePkg/Include/Pi/PiFirmwareVolume.h and
-// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume with a variable store, in which
-// variables follow each other, aligned to four bytes, and then erased flash, which is 0xff. As in
-// flash, a changed variable is marked as deleted by clearing one bit of its state, and written again
-// after the last one.
+// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume with a variable store,
+// in which variables follow each other, aligned to four bytes, and then erased flash,
+// which is 0xff. As in flash, a changed variable is marked as deleted by clearing one
+// bit of its state, and written again after the last one.
 type Store struct {
 	data []byte   // contents of the file, owned by the Store
 	end  int      // end of the space for variables
@@ -55,7 +56,8 @@ const (
 	erased     = 0xff   // value of erased flash
 )
 
-// OpenStore parses a store. It keeps data, and Set changes it. An invalid store is fault.Corrupt.
+// OpenStore parses a store. It keeps data, and Set changes it. An invalid store is
+// fault.Corrupt.
 func OpenStore(data []byte) (*Store, error) {
 	start, end, err := roomOf(data)
 	if err != nil {
@@ -69,7 +71,8 @@ func OpenStore(data []byte) (*Store, error) {
 	return s, nil
 }
 
-// roomOf returns the space for variables. It verifies the headers of the volume and of the store.
+// roomOf returns the space for variables. It verifies the headers of the volume and of
+// the store.
 func roomOf(data []byte) (start, end int, err error) {
 	if len(data) < volumeHeader+variableStore || len(data) > MaxStore || string(data[40:44]) != "_FVH" || GUID(data[16:32]) != volumeOfVariables {
 		return 0, 0, errors.New("it is no firmware volume with variables")
@@ -78,6 +81,7 @@ func roomOf(data []byte) (start, end int, err error) {
 	if length > uint64(len(data)) || header < volumeHeader || header+variableStore > int(length) || header%2 != 0 {
 		return 0, 0, fmt.Errorf("a volume of %d bytes with a header of %d, in %d", length, header, len(data))
 	}
+	// The words of the header, including the checksum, add up to 0.
 	var sum uint16
 	for at := 0; at < header; at += 2 {
 		sum += binary.LittleEndian.Uint16(data[at:])
@@ -96,7 +100,8 @@ func roomOf(data []byte) (start, end int, err error) {
 	return header + variableStore, header + int(size), nil
 }
 
-// scanVariables finds all variables, and verifies that the space after the last one is erased.
+// scanVariables finds all variables, and verifies that the space after the last one is
+// erased.
 func (s *Store) scanVariables() error {
 	for s.free+variableHeader <= s.end && binary.LittleEndian.Uint16(s.data[s.free:]) == startMark {
 		h := s.data[s.free:]
@@ -105,6 +110,7 @@ func (s *Store) scanVariables() error {
 		if next > uint64(s.end) {
 			return fmt.Errorf("the variable at %d is of %d bytes, more than there are", s.free, name+data)
 		}
+		// Other states are deleted or incomplete variables.
 		if h[2] == stateAdded {
 			text, _, err := cutText(h[variableHeader:][:name])
 			if err != nil {
@@ -137,8 +143,8 @@ func (s *Store) Variables() []Variable {
 	return vars
 }
 
-// Set writes a variable, and deletes a current one with the same name and vendor. If there is no space,
-// the error is fault.Full, and nothing changes.
+// Set writes a variable, and deletes a current one with the same name and vendor. If
+// there is no space, the error is fault.Full, and nothing changes.
 func (s *Store) Set(v Variable) error {
 	if v.Attributes&authenticated != 0 || v.Attributes&NonVolatile == 0 {
 		return fault.New(fault.Internal, "variable %s with attributes %#x cannot be written here", v.Name, v.Attributes)
@@ -149,6 +155,7 @@ func (s *Store) Set(v Variable) error {
 	}
 	for i, old := range s.live {
 		if old.name == v.Name && old.vendor == v.Vendor {
+			// As in flash, bits are only cleared.
 			s.data[old.at+2] &= notDeleted
 			s.live = slices.Delete(s.live, i, i+1)
 			break
@@ -173,8 +180,8 @@ func newRecord(v Variable) []byte {
 	return append(append(b, name...), v.Data...)
 }
 
-// Add writes the state of a VM. Its boot entries come first in the boot order, and keep their numbers
-// if those are free.
+// Add writes the state of a VM. Its boot entries come first in the boot order, and keep
+// their numbers if those are free.
 func (s *Store) Add(state State) error {
 	taken, order := map[uint16]bool{}, []byte(nil)
 	for _, v := range s.Variables() {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// MaxVMware limits the size of a .nvram file, in bytes. Those of EFI VMs have about 270 KiB.
+// MaxVMware limits the size of a .nvram file, in bytes. Those of EFI VMs have about 270
+// KiB.
 const MaxVMware = 4 << 20
 
 const (
@@ -20,8 +21,9 @@ const (
 	maxVariables  = 4096 // limit of the number of variables
 )
 
-// ReadVMware returns the variables of a VM's .nvram file. The file of a BIOS VM has none. The last of
-// several variables with one name counts, because the firmware appends changes.
+// ReadVMware returns the variables of a VM's .nvram file. The file of a BIOS VM has
+// none. The last of several variables with one name counts, because the firmware
+// appends changes.
 //
 // All integers are little-endian:
 //
@@ -73,6 +75,7 @@ func readStore(b []byte) ([]Variable, error) {
 		}
 		rest = rest[size:]
 		key := v.Vendor.String() + v.Name
+		// The later record replaces the earlier one, at its position.
 		if i, twice := seen[key]; twice {
 			vars[i] = v
 			continue

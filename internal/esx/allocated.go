@@ -15,17 +15,20 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// inUse is the change ID that makes QueryChangedDiskAreas return all allocated areas. A real change ID
-// makes it return the areas written since that state.
+// inUse is the change ID that makes QueryChangedDiskAreas return all allocated areas. A
+// real change ID makes it return the areas written since that state.
 const inUse = inventory.ChangeID("*")
 
-// Allocated describes r of the disk with the device key: data in allocated areas, zero elsewhere. The
-// extents are in order and without gaps. snapshot must be empty for a powered-off VM.
+// Allocated describes r of the disk with the device key: data in allocated areas, zero
+// elsewhere. The extents are in order and without gaps. snapshot must be empty for a
+// powered-off VM.
 //
-// The error has the kind fault.Unsupported if the server has no map or a map that contradicts itself.
-// The disk can then be read without a map. It has the kind fault.Invalid if r is not a valid range.
+// The error has the kind fault.Unsupported if the server has no map or a map that
+// contradicts itself. The disk can then be read without a map. It has the kind
+// fault.Invalid if r is not a valid range.
 //
-// On NFS, vSAN and vVol the map may be one area that covers the whole disk. That map is correct.
+// On NFS, vSAN and vVol the map may be one area that covers the whole disk. That map is
+// correct.
 func (s *vmController) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error) {
 	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
 		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
@@ -37,8 +40,8 @@ func (s *vmController) Allocated(ctx context.Context, vm, snapshot inventory.MoR
 	return describeAreas(r, areas), nil
 }
 
-// readChangedAreas returns the areas of r that were written since a change ID. The areas are in the
-// server's order, may overlap, and may extend beyond r.
+// readChangedAreas returns the areas of r that were written since a change ID. The
+// areas are in the server's order, may overlap, and may extend beyond r.
 func (s *vmController) readChangedAreas(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, r disk.Range) ([]disk.Range, error) {
 	req := &types.QueryChangedDiskAreas{This: moRef("VirtualMachine", vm), DeviceKey: key, ChangeId: string(since)}
 	if snapshot != "" {
@@ -55,13 +58,14 @@ func (s *vmController) readChangedAreas(ctx context.Context, vm, snapshot invent
 	})
 }
 
-// readMap calls ask for one page after the other. Each page starts at the end of the previous one. A
-// page without areas means that nothing in its Length is in use. The loop ends at r's end only. A page
-// that ends within a sector before r's end is an error of kind fault.Unsupported.
+// readMap calls ask for one page after the other. Each page starts at the end of the
+// previous one. A page without areas means that nothing in its Length is in use. The
+// loop ends at r's end only. A page that ends within a sector before r's end is an
+// error of kind fault.Unsupported.
 func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([]disk.Range, error) {
 	var areas []disk.Range
-	// A page may start before the requested offset, but its end must be behind it, so the loop
-	// ends.
+	// A page may start before the requested offset, but its end must be behind it, so
+	// the loop ends.
 	for at := r.Off; at < r.End(); {
 		page, err := ask(at)
 		if err != nil {
@@ -71,7 +75,8 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 		if err != nil {
 			return nil, err
 		}
-		// A server that returns pages of single bytes would keep the loop busy for years.
+		// A server that returns pages of single bytes would keep the loop busy for
+		// years.
 		if next-at < disk.SectorSize && next < r.End() {
 			return nil, badMapError("page [%d, %d) ends within a sector", page.StartOffset, next)
 		}
@@ -83,9 +88,9 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 	return areas, nil
 }
 
-// checkPage returns the end of the page that contains the requested offset at. It fails if the page
-// starts after at, ends at or before it, or contains an area with a negative or overflowing range. The
-// server's numbers are untrusted input.
+// checkPage returns the end of the page that contains the requested offset at. It fails
+// if the page starts after at, ends at or before it, or contains an area with a
+// negative or overflowing range. The server's numbers are untrusted input.
 func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
 	if page.StartOffset < 0 || page.Length <= 0 || page.Length > math.MaxInt64-page.StartOffset {
 		return 0, badMapError("page of %d bytes at %d, asked for %d", page.Length, page.StartOffset, at)
@@ -102,15 +107,17 @@ func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
 	return next, nil
 }
 
-// badMapError returns an error of kind fault.Unsupported for a map that contradicts itself.
+// badMapError returns an error of kind fault.Unsupported for a map that contradicts
+// itself.
 func badMapError(format string, args ...any) error {
 	return fault.New(fault.Unsupported, "the server's map contradicts itself: "+format, args...).
 		WithHint("the disk is read in full instead")
 }
 
-// mapError converts the API's refusals to fault.Unsupported. Without change tracking, a query for "*"
-// fails with FileFault; some datastores answer NotSupported or InvalidArgument. In each of these cases
-// the map is missing. Network errors, login errors and the error for a removed VM keep their kind.
+// mapError converts the API's refusals to fault.Unsupported. Without change tracking, a
+// query for "*" fails with FileFault; some datastores answer NotSupported or
+// InvalidArgument. In each of these cases the map is missing. Network errors, login
+// errors and the error for a removed VM keep their kind.
 func mapError(err error) error {
 	switch vimFault(err).(type) {
 	case nil, *types.NotAuthenticated, *types.ManagedObjectNotFound:
@@ -120,19 +127,20 @@ func mapError(err error) error {
 		WithHint("the disk is read in full instead; change block tracking must be on before the last power-on or snapshot for a map")
 }
 
-// moRef returns the API's form of a reference. kind is the API's type name, such as VirtualMachine.
+// moRef returns the API's form of a reference. kind is the API's type name, such as
+// VirtualMachine.
 func moRef(kind string, ref inventory.MoRef) types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: kind, Value: string(ref)}
 }
 
-// describeAreas converts areas in use to extents that describe r: data in the areas, zero between them.
-// The areas may overlap and may be in any order.
+// describeAreas converts areas in use to extents that describe r: data in the areas,
+// zero between them. The areas may overlap and may be in any order.
 func describeAreas(r disk.Range, areas []disk.Range) []disk.Extent {
 	return disk.Describe(r, mergeAreas(r, areas))
 }
 
-// mergeAreas returns the parts of the areas that are within r, as sorted ranges that do not touch. It
-// does not change areas.
+// mergeAreas returns the parts of the areas that are within r, as sorted ranges that do
+// not touch. It does not change areas.
 func mergeAreas(r disk.Range, areas []disk.Range) []disk.Range {
 	var in []disk.Range
 	for _, a := range areas {
@@ -140,9 +148,11 @@ func mergeAreas(r disk.Range, areas []disk.Range) []disk.Range {
 			in = append(in, a)
 		}
 	}
-	// Servers normally return areas in order; sorting makes the result independent of that.
+	// Servers normally return areas in order; sorting makes the result independent of
+	// that.
 	slices.SortFunc(in, func(a, b disk.Range) int { return cmp.Compare(a.Off, b.Off) })
-	// The result reuses the memory of in: it is never longer than the part that was read.
+	// The result reuses the memory of in: it is never longer than the part that was
+	// read.
 	out := in[:0]
 	for _, a := range in {
 		if n := len(out); n > 0 && a.Off <= out[n-1].End() {

@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Certificate describes the certificate of a server. The user compares it with the certificate that the
-// host's console or the vCenter shows.
+// Certificate describes the certificate of a server. The user compares it with the
+// certificate that the host's console or the vCenter shows.
 type Certificate struct {
 	Fingerprint string    `json:"fingerprint"` // SHA-256 of the certificate as AA:BB:…
 	Subject     string    `json:"subject"`     // distinguished name of the server
@@ -26,8 +26,9 @@ type Certificate struct {
 	NotAfter    time.Time `json:"notAfter"`    // end of the validity
 }
 
-// Fingerprint connects to addr ("host" or "host:port", 443 by default) and returns the server's
-// certificate. It sends the TLS handshake only, and does not verify the certificate.
+// Fingerprint connects to addr ("host" or "host:port", 443 by default) and returns the
+// server's certificate. It sends the TLS handshake only, and does not verify the
+// certificate.
 func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
@@ -53,9 +54,10 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	}, nil
 }
 
-// pinnedTLS returns a configuration that accepts only the certificate with the fingerprint. It verifies
-// in VerifyConnection, because VerifyPeerCertificate does not run on resumed connections. Names and CAs
-// are not checked: ESXi hosts have self-signed certificates.
+// pinnedTLS returns a configuration that accepts only the certificate with the
+// fingerprint. It verifies in VerifyConnection, because VerifyPeerCertificate does not
+// run on resumed connections. Names and CAs are not checked: ESXi hosts have
+// self-signed certificates.
 func pinnedTLS(e endpoint, fingerprint string) (*tls.Config, error) {
 	pin, err := parseFingerprint(fingerprint)
 	if err != nil {
@@ -71,8 +73,8 @@ func pinnedTLS(e endpoint, fingerprint string) (*tls.Config, error) {
 	}, nil
 }
 
-// checkPin compares the first of the presented certificates with the pin, in constant time. The error
-// is fault.Denied and contains both fingerprints.
+// checkPin compares the first of the presented certificates with the pin, in constant
+// time. The error is fault.Denied and contains both fingerprints.
 func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 	if len(shown) == 0 {
 		return fault.New(fault.Denied, "%s shows no certificate", addr)
@@ -85,8 +87,8 @@ func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 		WithHint("find out why it changed (a renewal, or an attack on the connection); if it is right, pass --fingerprint %s", formatFingerprint(got))
 }
 
-// parseFingerprint reads 64 hex digits in either case, with or without colons. Everything else is
-// fault.Invalid, and so is "".
+// parseFingerprint reads 64 hex digits in either case, with or without colons.
+// Everything else is fault.Invalid, and so is "".
 func parseFingerprint(s string) (pin [32]byte, err error) {
 	if s == "" {
 		return pin, fault.New(fault.Invalid, "no certificate fingerprint is pinned").
@@ -102,7 +104,8 @@ func parseFingerprint(s string) (pin [32]byte, err error) {
 	return [32]byte(b), nil
 }
 
-// formatFingerprint returns a SHA-256 sum as AA:BB:…, the form that ESXi and vCenter show.
+// formatFingerprint returns a SHA-256 sum as AA:BB:…, the form that ESXi and vCenter
+// show.
 func formatFingerprint(sum [32]byte) string {
 	parts := make([]string, len(sum))
 	for i, b := range sum {

@@ -13,15 +13,17 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Changed calls tell with each area that was written between the state named by since and a later
-// state: that of a snapshot or, if snapshot is empty, that of the powered-off VM. Areas are clipped to
-// size. The server may include unchanged areas, but does not omit changed ones.
+// Changed calls tell with each area that was written between the state named by since
+// and a later state: that of a snapshot or, if snapshot is empty, that of the
+// powered-off VM. Areas are clipped to size. The server may include unchanged areas,
+// but does not omit changed ones.
 //
-// fault.Unsupported means that the changes are unknown: the change ID belongs to another log (change
-// tracking was reset, or the disk restored), tracking is off, or the answer contradicts itself. The
-// caller must then compare the whole disk.
+// fault.Unsupported means that the changes are unknown: the change ID belongs to
+// another log (change tracking was reset, or the disk restored), tracking is off, or
+// the answer contradicts itself. The caller must then compare the whole disk.
 func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef, key int32, since inventory.ChangeID, size int64, tell func(disk.Range)) error {
-	// "*" would return all allocated areas, and the caller would skip areas that became zero.
+	// "*" would return all allocated areas, and the caller would skip areas that became
+	// zero.
 	if since == "" || since == inUse {
 		return fault.New(fault.Unsupported, "changes of disk %d are asked for since no moment", key).WithHint("compare the whole disk")
 	}
@@ -38,9 +40,9 @@ func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef
 	return nil
 }
 
-// FrozenDisks returns the disks of a VM from the configuration of a snapshot. Sizes and change IDs are
-// those of the snapshot's point in time. ChangeID is empty without change tracking. Fields that need
-// the datastore, such as Used, are not set.
+// FrozenDisks returns the disks of a VM from the configuration of a snapshot. Sizes and
+// change IDs are those of the snapshot's point in time. ChangeID is empty without
+// change tracking. Fields that need the datastore, such as Used, are not set.
 func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
@@ -54,8 +56,8 @@ func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef
 	return disks, nil
 }
 
-// ChangeIDs returns the change ID of each disk at a snapshot, by the disk's device key. A disk without
-// change tracking is not in the map.
+// ChangeIDs returns the change ID of each disk at a snapshot, by the disk's device key.
+// A disk without change tracking is not in the map.
 func (s *vmController) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
 	disks, err := s.FrozenDisks(ctx, snapshot)
 	if err != nil {
@@ -70,10 +72,10 @@ func (s *vmController) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) 
 	return ids, nil
 }
 
-// TrackChanges turns change tracking of a VM on or off. It takes effect at the next power-on, or when
-// the next snapshot is created or removed. If it were turned on while the VM has snapshots, later
-// queries would return wrong areas. ESXi 6.5 and later permit that, so TrackChanges refuses it with
-// fault.Conflict.
+// TrackChanges turns change tracking of a VM on or off. It takes effect at the next
+// power-on, or when the next snapshot is created or removed. If it were turned on while
+// the VM has snapshots, later queries would return wrong areas. ESXi 6.5 and later
+// permit that, so TrackChanges refuses it with fault.Conflict.
 func (s *vmController) TrackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
 	if err := s.trackChanges(ctx, vm, on); err != nil {
 		return fmt.Errorf("change tracking of VM %s: %w", vm, classify(err))
@@ -82,8 +84,8 @@ func (s *vmController) TrackChanges(ctx context.Context, vm inventory.MoRef, on 
 	return nil
 }
 
-// trackChanges does nothing if tracking has the wanted state already. A VM whose virtual hardware is
-// older than version 7 is fault.Unsupported.
+// trackChanges does nothing if tracking has the wanted state already. A VM whose
+// virtual hardware is older than version 7 is fault.Unsupported.
 func (s *vmController) trackChanges(ctx context.Context, vm inventory.MoRef, on bool) error {
 	ref := moRef("VirtualMachine", vm)
 	var v mo.VirtualMachine

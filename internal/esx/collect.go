@@ -51,13 +51,14 @@ type node struct {
 	parent *types.ManagedObjectReference // parent in the inventory; nil for the root
 }
 
-// readAll reads all objects of the given types with one view and one retrieval. One call per object
-// would take minutes for an inventory of thousands of VMs.
+// readAll reads all objects of the given types with one view and one retrieval. One
+// call per object would take minutes for an inventory of thousands of VMs.
 func (s *inventoryReader) readAll(ctx context.Context, kinds ...string) (*tree, error) {
 	return s.readAllProperties(ctx, wanted, kinds...)
 }
 
-// readAllProperties is readAll for the properties in only, which lists them by object type.
+// readAllProperties is readAll for the properties in only, which lists them by object
+// type.
 func (s *inventoryReader) readAllProperties(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
 	view, err := s.createView(ctx, kinds...)
 	if err != nil {
@@ -67,8 +68,8 @@ func (s *inventoryReader) readAllProperties(ctx context.Context, only map[string
 	return s.readTree(ctx, viewSpec(view, only, kinds))
 }
 
-// createView creates a container view of all objects of the given types. The caller must destroy it
-// with destroyView.
+// createView creates a container view of all objects of the given types. The caller
+// must destroy it with destroyView.
 func (s *inventoryReader) createView(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
 	content := s.vim.ServiceContent
 	res, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
@@ -93,8 +94,8 @@ func (s *inventoryReader) readTree(ctx context.Context, spec types.PropertyFilte
 	return t, t.addAll(objects)
 }
 
-// destroyView removes a view from the server. An error is only logged, since a view ends with its
-// session. It also runs after ctx ended.
+// destroyView removes a view from the server. An error is only logged, since a view
+// ends with its session. It also runs after ctx ended.
 func (s *inventoryReader) destroyView(ctx context.Context, view types.ManagedObjectReference) {
 	// s.soap does not renew the session: a view of an ended session no longer exists.
 	_, err := methods.DestroyView(context.WithoutCancel(ctx), s.soap, &types.DestroyView{This: view})
@@ -128,8 +129,8 @@ func newTree(root types.ManagedObjectReference) *tree {
 	}
 }
 
-// addAll adds objects to the tree. It fails if the session ended during the retrieval. Properties that
-// the server does not return leave zero fields.
+// addAll adds objects to the tree. It fails if the session ended during the retrieval.
+// Properties that the server does not return leave zero fields.
 func (t *tree) addAll(objects []types.ObjectContent) error {
 	for _, o := range objects {
 		if err := sessionEnded(o); err != nil {
@@ -145,9 +146,9 @@ func (t *tree) addAll(objects []types.ObjectContent) error {
 	return nil
 }
 
-// sessionEnded returns an error if the properties of o are missing because the session ended. Some
-// servers report an ended session only in this way. Properties that are missing for another reason are
-// not an error.
+// sessionEnded returns an error if the properties of o are missing because the session
+// ended. Some servers report an ended session only in this way. Properties that are
+// missing for another reason are not an error.
 func sessionEnded(o types.ObjectContent) error {
 	for _, p := range o.MissingSet {
 		if err := soap.WrapVimFault(p.Fault.Fault); isSessionEnded(err) {
@@ -183,9 +184,10 @@ func (t *tree) addObject(object any) {
 	}
 }
 
-// locate follows parents from an object up to the root. It returns the inventory path of the datacenter
-// and the folder below the datacenter's vm, datastore or host folder. Both use VMware's escapes: / in a
-// name is %2f. The path is shorter if the user may not see a parent.
+// locate follows parents from an object up to the root. It returns the inventory path
+// of the datacenter and the folder below the datacenter's vm, datastore or host folder.
+// Both use VMware's escapes: / in a name is %2f. The path is shorter if the user may
+// not see a parent.
 func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder string) {
 	var up []string
 	for ; parent != nil && *parent != t.root; parent = t.nodes[*parent].parent {
@@ -201,8 +203,8 @@ func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder 
 	return strings.Join(up, "/"), folder
 }
 
-// withoutRoot removes the first element, the datacenter's own folder such as "vm", which is in each
-// path.
+// withoutRoot removes the first element, the datacenter's own folder such as "vm",
+// which is in each path.
 func withoutRoot(path []string) []string {
 	if len(path) == 0 {
 		return nil
@@ -232,8 +234,9 @@ func (s *inventoryReader) Hosts(ctx context.Context) ([]inventory.Host, error) {
 	return out, nil
 }
 
-// toHost converts a host. Its address is the address of the session for a direct connection to ESXi,
-// and the management address for a vCenter. Invalid values are removed and logged.
+// toHost converts a host. Its address is the address of the session for a direct
+// connection to ESXi, and the management address for a vCenter. Invalid values are
+// removed and logged.
 func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 	out := inventory.Host{
 		Ref:             inventory.MoRef(h.Self.Value),
@@ -245,8 +248,8 @@ func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 		out.Version, out.Build = c.Product.Version, c.Product.Build
 	}
 	out.Address = s.end.host
-	// A host that is managed by a vCenter has an address of its management network; otherwise the
-	// session's address is known to work.
+	// A host that is managed by a vCenter has an address of its management network;
+	// otherwise the session's address is known to work.
 	if s.about.VCenter {
 		out.Address = managementAddress(h)
 	}
@@ -254,16 +257,16 @@ func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 	return out
 }
 
-// logInvalid logs values that were removed from an object. VMs have warnings for this; hosts and
-// datastores do not.
+// logInvalid logs values that were removed from an object. VMs have warnings for this;
+// hosts and datastores do not.
 func (s *inventoryReader) logInvalid(name string, problems []string) {
 	for _, p := range problems {
 		s.cfg.Log.Warn("the source reports an invalid value", "host", s.end.addr, "name", name, "err", p)
 	}
 }
 
-// managementAddress returns the address of the first VMkernel interface selected for management
-// traffic, or "" if the host reports none.
+// managementAddress returns the address of the first VMkernel interface selected for
+// management traffic, or "" if the host reports none.
 func managementAddress(h mo.HostSystem) string {
 	if h.Config == nil || h.Config.VirtualNicManagerInfo == nil {
 		return ""
@@ -317,8 +320,8 @@ func (t *tree) toDatastore(d mo.Datastore) inventory.Datastore {
 	return out
 }
 
-// underMaintenance reports whether a datastore is in or entering maintenance mode. An ESXi host without
-// vCenter reports no state.
+// underMaintenance reports whether a datastore is in or entering maintenance mode. An
+// ESXi host without vCenter reports no state.
 func underMaintenance(state string) bool {
 	return state != "" && state != string(types.DatastoreSummaryMaintenanceModeStateNormal)
 }

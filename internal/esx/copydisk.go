@@ -21,12 +21,13 @@ type DiskCopy struct {
 	Progress   func(percent int) // called with the progress that the task reports; may be nil
 }
 
-// CopyDisk makes the server copy a disk by its descriptor, and waits until the copy ends. If ctx ends
-// first, it cancels the task. An existing destination is fault.Conflict.
+// CopyDisk makes the server copy a disk by its descriptor, and waits until the copy
+// ends. If ctx ends first, it cancels the task. An existing destination is
+// fault.Conflict.
 //
-// CopyVirtualDisk_Task needs no shell on the host, but a licence that allows changes. ESXi honours the
-// requested thin format. vCenter rejects a format in the request; the copy is then as sparse as the
-// destination makes it.
+// CopyVirtualDisk_Task needs no shell on the host, but a licence that allows changes.
+// ESXi honours the requested thin format. vCenter rejects a format in the request; the
+// copy is then as sparse as the destination makes it.
 func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 	if err := s.copyDisk(ctx, c); err != nil {
 		return fmt.Errorf("copy %v to %v: %w", c.From, c.To, classify(err))
@@ -34,8 +35,8 @@ func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 	return nil
 }
 
-// copyDisk starts the task and follows it. A vCenter needs the reference of the datacenter, which is
-// looked up by its inventory path. An ESXi host does not.
+// copyDisk starts the task and follows it. A vCenter needs the reference of the
+// datacenter, which is looked up by its inventory path. An ESXi host does not.
 func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	manager := s.vim.ServiceContent.VirtualDiskManager
 	if manager == nil {
@@ -47,7 +48,8 @@ func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 		if err != nil {
 			return err
 		}
-		// Both datastores belong to the VM's datacenter, because its hosts mount the destination.
+		// Both datastores belong to the VM's datacenter, because its hosts mount the
+		// destination.
 		req.SourceDatacenter, req.DestDatacenter = &dc, &dc
 	} else {
 		// The API requires both the disk type and the adapter type.
@@ -62,9 +64,9 @@ func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	return copyError(err, c)
 }
 
-// copyError adds remedies to the faults of a copy. FileFault without details is an I/O error at either
-// end: an outage of our server that was longer than the host's NFS timeout (140 s), or a bad sector on
-// the host's disk.
+// copyError adds remedies to the faults of a copy. FileFault without details is an I/O
+// error at either end: an outage of our server that was longer than the host's NFS
+// timeout (140 s), or a bad sector on the host's disk.
 func copyError(err error, c DiskCopy) error {
 	switch vimFault(err).(type) {
 	case *types.FileAlreadyExists:
@@ -99,8 +101,9 @@ func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types
 	return types.ManagedObjectReference{}, fault.New(fault.NotFound, "there is no datacenter %s", path).WithHint("list the inventory again: decamp ls")
 }
 
-// followTask waits until a task ends and calls progress with its percentage; progress may be nil. The
-// task may run for days. If ctx ends first, followTask cancels the task and returns ctx's error.
+// followTask waits until a task ends and calls progress with its percentage; progress
+// may be nil. The task may run for days. If ctx ends first, followTask cancels the task
+// and returns ctx's error.
 func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	for {
 		var task mo.Task
@@ -130,8 +133,8 @@ func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectRe
 	}
 }
 
-// cancelTask requests the cancellation of a task and does not wait for its end. It works after ctx
-// ended, and logs a failure.
+// cancelTask requests the cancellation of a task and does not wait for its end. It
+// works after ctx ended, and logs a failure.
 func (s *vmController) cancelTask(ctx context.Context, ref types.ManagedObjectReference) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskWait)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// addTagsAndAttributes adds tags and custom attributes to VMs of a vCenter. A failed read becomes a
-// warning of the VM. The only error is that of ctx.
+// addTagsAndAttributes adds tags and custom attributes to VMs of a vCenter. A failed
+// read becomes a warning of the VM. The only error is that of ctx.
 func (s *inventoryReader) addTagsAndAttributes(ctx context.Context, t *tree, vms []inventory.VM) error {
 	if !s.about.VCenter || len(vms) == 0 {
 		return nil
@@ -27,8 +27,8 @@ func (s *inventoryReader) addTagsAndAttributes(ctx context.Context, t *tree, vms
 	return ctx.Err()
 }
 
-// addAttributes adds the custom attributes whose values are in raw. It reads the names of all
-// attributes in one call, or not at all if no VM has a value.
+// addAttributes adds the custom attributes whose values are in raw. It reads the names
+// of all attributes in one call, or not at all if no VM has a value.
 func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
 	values := map[inventory.MoRef]map[int32]string{}
 	// Most VMs have no custom attributes. The names are only read if one has.
@@ -54,8 +54,8 @@ func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMac
 	}
 }
 
-// attributeValues returns the non-empty values of a VM by the keys of their fields. vCenter keeps a
-// removed value as an empty one.
+// attributeValues returns the non-empty values of a VM by the keys of their fields.
+// vCenter keeps a removed value as an empty one.
 func attributeValues(v *mo.VirtualMachine) map[int32]string {
 	values := map[int32]string{}
 	for _, c := range v.CustomValue {
@@ -66,8 +66,8 @@ func attributeValues(v *mo.VirtualMachine) map[int32]string {
 	return values
 }
 
-// attributeFields returns the definitions of all custom attributes. A server without the manager has
-// none.
+// attributeFields returns the definitions of all custom attributes. A server without
+// the manager has none.
 func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFieldDef, error) {
 	at := s.vim.ServiceContent.CustomFieldsManager
 	if at == nil {
@@ -80,9 +80,9 @@ func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFi
 	return m.Field, nil
 }
 
-// attributesByName returns values by the names of their fields. An attribute for VMs and one for all
-// types may have the same name: the name of the second gets its key in parentheses. Values of removed
-// fields are omitted.
+// attributesByName returns values by the names of their fields. An attribute for VMs
+// and one for all types may have the same name: the name of the second gets its key in
+// parentheses. Values of removed fields are omitted.
 func attributesByName(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
 	// The order of the keys determines which of two attributes keeps its name.
 	fields = slices.SortedFunc(slices.Values(fields), func(a, b types.CustomFieldDef) int { return cmp.Compare(a.Key, b.Key) })

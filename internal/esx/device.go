@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// addDevices adds the VM's devices to m. A list without devices is empty and not nil, so that JSON has
-// [].
+// addDevices adds the VM's devices to m. A list without devices is empty and not nil,
+// so that JSON has [].
 func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	m.Disks, m.NICs, m.Controllers = []inventory.Disk{}, []inventory.NIC{}, []inventory.Controller{}
 	for _, device := range v.Config.Hardware.Device {
@@ -47,17 +47,18 @@ func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	orderCards(m.NICs)
 }
 
-// orderCards sorts network cards in the order in which the guest finds them on the PCI bus. VMware puts
-// the fourth card of a VM before the first. Targets keep the order of the list, so eth0 remains eth0.
-// The order is unchanged if the slot of a card is unknown.
+// orderCards sorts network cards in the order in which the guest finds them on the PCI
+// bus. VMware puts the fourth card of a VM before the first. Targets keep the order of
+// the list, so eth0 remains eth0. The order is unchanged if the slot of a card is
+// unknown.
 func orderCards(cards []inventory.NIC) {
 	if !slices.ContainsFunc(cards, func(n inventory.NIC) bool { return n.PCISlot <= 0 }) {
 		slices.SortStableFunc(cards, inventory.CompareByBus)
 	}
 }
 
-// addDisk adds a disk and updates the sums of the VM. It records disks that are raw device mappings in
-// physical mode, which have a warning with its own remedy.
+// addDisk adds a disk and updates the sums of the VM. It records disks that are raw
+// device mappings in physical mode, which have a warning with its own remedy.
 func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	m.Disks = append(m.Disks, d)
 	m.Provisioned += d.Capacity
@@ -69,8 +70,9 @@ func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	}
 }
 
-// toController describes a storage controller. It returns false for other controllers, such as those of
-// keyboard, PCI and USB. A storage controller of an unknown type has Unexpected set.
+// toController describes a storage controller. It returns false for other controllers,
+// such as those of keyboard, PCI and USB. A storage controller of an unknown type has
+// Unexpected set.
 func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
 	// Only SCSI and NVMe controllers can share their bus.
@@ -123,8 +125,8 @@ func (t *tree) toNIC(card types.BaseVirtualEthernetCard) inventory.NIC {
 	return out
 }
 
-// nicModel returns QEMU's or libvirt's name of a card's model. A model that is not known has the name
-// of its API type.
+// nicModel returns QEMU's or libvirt's name of a card's model. A model that is not
+// known has the name of its API type.
 func nicModel(card types.BaseVirtualEthernetCard) string {
 	switch card.(type) {
 	case *types.VirtualVmxnet3, *types.VirtualVmxnet3Vrdma:
@@ -143,8 +145,9 @@ func nicModel(card types.BaseVirtualEthernetCard) string {
 	return typeName(card)
 }
 
-// networkOf returns the name of the network of a card, or "" if the backing has none. A distributed
-// port contains only the key of its port group; an unknown key is returned unchanged.
+// networkOf returns the name of the network of a card, or "" if the backing has none. A
+// distributed port contains only the key of its port group; an unknown key is returned
+// unchanged.
 func (t *tree) networkOf(backing types.BaseVirtualDeviceBackingInfo) string {
 	switch b := backing.(type) {
 	case *types.VirtualEthernetCardNetworkBackingInfo:
@@ -168,8 +171,8 @@ func isConnected(d types.BaseVirtualDevice) bool {
 	return c != nil && (c.Connected || c.StartConnected)
 }
 
-// hasMedium reports whether a CD-ROM drive has a medium, now or at the next power-on. An ISO backing
-// without a file name is empty.
+// hasMedium reports whether a CD-ROM drive has a medium, now or at the next power-on.
+// An ISO backing without a file name is empty.
 func hasMedium(d *types.VirtualCdrom) bool {
 	if !isConnected(d) {
 		return false
@@ -178,7 +181,8 @@ func hasMedium(d *types.VirtualCdrom) bool {
 	return !ok || iso.FileName != ""
 }
 
-// labelOf returns the label of a device, such as "Hard disk 1", or its type name if it has none.
+// labelOf returns the label of a device, such as "Hard disk 1", or its type name if it
+// has none.
 func labelOf(d types.BaseVirtualDevice) string {
 	if info := d.GetVirtualDevice().DeviceInfo; info != nil {
 		return info.GetDescription().Label

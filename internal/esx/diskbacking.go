@@ -8,7 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// layer is one file of a disk's chain. The API has a separate type for each kind of backing.
+// layer is one file of a disk's chain. The API has a separate type for each kind of
+// backing.
 type layer struct {
 	kind      inventory.Backing                  // kind of the backing by its API type; see tree.backingOf
 	file      types.VirtualDeviceFileBackingInfo // datastore path of the descriptor
@@ -20,8 +21,9 @@ type layer struct {
 	encrypted bool                               // true if the layer has an encryption key
 }
 
-// toDisk converts a disk. layout may be nil: Used is -1 then. Path is the layer that the VM writes to,
-// Base the bottom of the chain. A disk without files has UnknownBacking.
+// toDisk converts a disk. layout may be nil: Used is -1 then. Path is the layer that
+// the VM writes to, Base the bottom of the chain. A disk without files has
+// UnknownBacking.
 func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
 	out := inventory.Disk{
 		Key:        d.Key,
@@ -41,8 +43,8 @@ func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayo
 	if len(chain) == 0 {
 		return out
 	}
-	// Path and mode are those of the layer that the VM writes to; thin provisioning is a property
-	// of the base.
+	// Path and mode are those of the layer that the VM writes to; thin provisioning is
+	// a property of the base.
 	top, bottom := chain[0], chain[len(chain)-1]
 	out.Path, out.Base = pathOf(top.file.FileName), pathOf(bottom.file.FileName)
 	out.Backing = t.backingOf(top)
@@ -56,8 +58,8 @@ func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayo
 	return out
 }
 
-// backingOf returns the kind of a disk's storage. The type of the datastore takes precedence: the API
-// reports vSAN objects as FlatVer2.
+// backingOf returns the kind of a disk's storage. The type of the datastore takes
+// precedence: the API reports vSAN objects as FlatVer2.
 func (t *tree) backingOf(top layer) inventory.Backing {
 	if top.kind == inventory.RDM || top.kind == inventory.UnknownBacking || top.file.Datastore == nil {
 		return top.kind
@@ -71,8 +73,8 @@ func (t *tree) backingOf(top layer) inventory.Backing {
 	return top.kind
 }
 
-// layersOf returns a backing and its parents. The first is the layer that the VM writes to. The result
-// is empty for backings without files.
+// layersOf returns a backing and its parents. The first is the layer that the VM writes
+// to. The result is empty for backings without files.
 func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	var out []layer
 	for backing != nil {
@@ -89,8 +91,8 @@ func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	return out
 }
 
-// layerOf returns a backing's layer and its parent, which is nil at the bottom of the chain. It returns
-// false for backings without files.
+// layerOf returns a backing's layer and its parent, which is nil at the bottom of the
+// chain. It returns false for backings without files.
 func layerOf(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
 	switch b := backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:
@@ -123,8 +125,8 @@ func parentOf[T any, P interface {
 	return p
 }
 
-// usedBytes returns the sum of the sizes of all files of a disk's layers, or -1 if layout is nil or
-// does not contain the disk.
+// usedBytes returns the sum of the sizes of all files of a disk's layers, or -1 if
+// layout is nil or does not contain the disk.
 func usedBytes(key int32, layout *types.VirtualMachineFileLayoutEx) int64 {
 	if layout == nil {
 		return -1

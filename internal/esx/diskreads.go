@@ -20,20 +20,21 @@ type DiskReads struct {
 	Samples   int     // number of samples in the means
 }
 
-// perfSample is the length of a host's real-time samples. The host keeps them for an hour.
+// perfSample is the length of a host's real-time samples. The host keeps them for an
+// hour.
 const perfSample = 20 * time.Second
 
-// The counters of a host's disks, by their names in the group disk: each is told by instance, which
-// is a device.
+// The counters of a host's disks, by their names in the group disk: each is told by
+// instance, which is a device.
 const (
 	perfGroup    = "disk"
 	perfRequests = "numberReadAveraged" // a second
 	perfKiB      = "read"               // KiB a second
 )
 
-// DiskReads returns a host's disk reads between two times in the past. It uses the 20 s samples that
-// are completely within the interval. The error is fault.Unsupported if there is no such sample, or if
-// the host has no counters.
+// DiskReads returns a host's disk reads between two times in the past. It uses the 20 s
+// samples that are completely within the interval. The error is fault.Unsupported if
+// there is no such sample, or if the host has no counters.
 func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, began, ended time.Time) (DiskReads, error) {
 	if ended.Sub(began) < perfSample {
 		return DiskReads{}, fault.New(fault.Unsupported, "it was shorter than a sample of the host, %v", perfSample)
@@ -90,8 +91,8 @@ func (s *hostController) diskCounters(ctx context.Context, manager types.Managed
 	return requests, kib, nil
 }
 
-// sumOf adds the means of all devices. If the host reports an instance without a name, that instance is
-// the total, and it replaces the sum of the devices if it is larger.
+// sumOf adds the means of all devices. If the host reports an instance without a name,
+// that instance is the total, and it replaces the sum of the devices if it is larger.
 func sumOf(metric *types.PerfEntityMetric, requests, kib int32) (reads DiskReads) {
 	sums := map[int32]map[bool]float64{requests: {}, kib: {}}
 	for _, v := range metric.Value {
@@ -108,8 +109,8 @@ func sumOf(metric *types.PerfEntityMetric, requests, kib int32) (reads DiskReads
 	return reads
 }
 
-// meanOf returns the mean and the number of the samples. A negative sample is missing and is not
-// counted. n is 0 if all are missing.
+// meanOf returns the mean and the number of the samples. A negative sample is missing
+// and is not counted. n is 0 if all are missing.
 func meanOf(samples []int64) (mean float64, n int) {
 	var sum int64
 	for _, v := range samples {

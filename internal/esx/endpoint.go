@@ -20,9 +20,9 @@ type endpoint struct {
 // urlHint is the remedy for all errors in a source URL.
 const urlHint = "write esxi://root@HOST or vcenter://administrator@vsphere.local@HOST"
 
-// ParseURL parses esxi://user@host[:port] or vcenter://user@host[:port]. All other URLs are
-// fault.Invalid, including URLs with a password. Errors never contain the URL, because it may contain a
-// password.
+// ParseURL parses esxi://user@host[:port] or vcenter://user@host[:port]. All other URLs
+// are fault.Invalid, including URLs with a password. Errors never contain the URL,
+// because it may contain a password.
 func ParseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -48,7 +48,8 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return endpoint{}, fault.New(fault.Invalid, "the source URL has more than user, host and port").WithHint(urlHint)
 	}
-	// Checked last, so that the hint about passwords is only given for otherwise valid URLs.
+	// Checked last, so that the hint about passwords is only given for otherwise valid
+	// URLs.
 	if _, ok := u.User.Password(); ok {
 		return endpoint{}, fault.New(fault.Invalid, "the source URL holds a password").
 			WithHint("take it out: URLs end up in shell history and process lists; put the password in a file and name the file, or let decamp ask")
@@ -66,7 +67,8 @@ func (e endpoint) sdkURL() *url.URL {
 	return &url.URL{Scheme: "https", Host: e.addr, Path: "/sdk"}
 }
 
-// checkScheme returns fault.Invalid if the server's product does not match the scheme of the URL.
+// checkScheme returns fault.Invalid if the server's product does not match the scheme
+// of the URL.
 func (e endpoint) checkScheme(a inventory.About) error {
 	if a.VCenter == (e.scheme == "vcenter") {
 		return nil

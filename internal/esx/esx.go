@@ -1,33 +1,35 @@
-// Package esx is a client of the vSphere API: a session with an ESXi host or a vCenter, its
-// inventory, the files of its datastores, and the power state of its VMs. It is the only
-// package that imports govmomi, and its API contains no govmomi types.
+// Package esx is a client of the vSphere API: a session with an ESXi host or a vCenter,
+// its inventory, the files of its datastores, and the power state of its VMs. It is the
+// only package that imports govmomi, and its API contains no govmomi types.
 //
 // # Sessions
 //
-// A Session is one login that is kept for days. It calls the server every 10 minutes, because
-// ESXi ends a session after 30 minutes without API calls, and downloads from /folder do not
-// count. If a session ends anyway, the first call that detects it logs in again. Concurrent
-// calls share that login.
+// A Session is one login that is kept for days. It calls the server every 10 minutes,
+// because ESXi ends a session after 30 minutes without API calls, and downloads from
+// /folder do not count. If a session ends anyway, the first call that detects it logs
+// in again. Concurrent calls share that login.
 //
-// The session cookie (pass) is valid for the API and for /folder. Requests do not use Basic
-// authentication, because each of them would open a session, and ESXi permits 500.
+// The session cookie (pass) is valid for the API and for /folder. Requests do not use
+// Basic authentication, because each of them would open a session, and ESXi permits
+// 500.
 //
-// The pin is the SHA-256 of the server's certificate. CAs and host names are not checked.
-// Fingerprint returns the certificate of a server for the user to confirm.
+// The pin is the SHA-256 of the server's certificate. CAs and host names are not
+// checked. Fingerprint returns the certificate of a server for the user to confirm.
 //
-// Tags of a vCenter are not part of the API. A REST service with separate sessions provides
-// them; see package tagging. Its first use opens a session with the same password. Close ends
-// both sessions.
+// Tags of a vCenter are not part of the API. A REST service with separate sessions
+// provides them; see package tagging. Its first use opens a session with the same
+// password. Close ends both sessions.
 //
 // # Guarantees
 //
-// At most two wrong passwords are sent in 15 minutes, because ESXi locks the account at the
-// fifth. Exported functions return errors with a fault.Kind and, if possible, a remedy.
+// At most two wrong passwords are sent in 15 minutes, because ESXi locks the account at
+// the fifth. Exported functions return errors with a fault.Kind and, if possible, a
+// remedy.
 //
-// Disks of the source are never written. Only these calls change other state of the source:
-// PowerOff; MountNAS, CopyDisk to a mounted datastore, UnmountNAS; CreateSnapshot and
-// RemoveSnapshot; StartSSH and StopSSH. All other calls only read. Tests compare the list of
-// called API methods with this paragraph.
+// Disks of the source are never written. Only these calls change other state of the
+// source: PowerOff; MountNAS, CopyDisk to a mounted datastore, UnmountNAS;
+// CreateSnapshot and RemoveSnapshot; StartSSH and StopSSH. All other calls only read.
+// Tests compare the list of called API methods with this paragraph.
 package esx
 
 import (
@@ -56,20 +58,21 @@ type Config struct {
 	// URL is esxi://user@host[:port] or vcenter://user@host[:port]; see ParseURL.
 	URL *url.URL
 
-	// Password is called before the first login, and again after the server refused its result. An
-	// accepted password is kept for later logins.
+	// Password is called before the first login, and again after the server refused its
+	// result. An accepted password is kept for later logins.
 	Password func(context.Context) (Secret, error)
 
-	// Judged, if not nil, is called after each login that the server decided: with nil if it accepted the
-	// password, else with its refusal.
+	// Judged, if not nil, is called after each login that the server decided: with nil
+	// if it accepted the password, else with its refusal.
 	Judged func(error)
 
-	// Admit, if not nil, is called before each login and may wait or refuse it. The session then calls
-	// pass with the result. With Admit, the session does not count refused passwords itself.
+	// Admit, if not nil, is called before each login and may wait or refuse it. The
+	// session then calls pass with the result. With Admit, the session does not count
+	// refused passwords itself.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without colons. The function
-	// Fingerprint returns the server's.
+	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
+	// colons. The function Fingerprint returns the server's.
 	Fingerprint string
 
 	Log *slog.Logger // no log if nil
@@ -78,8 +81,8 @@ type Config struct {
 	After func(time.Duration) <-chan time.Time // timer; time.After if nil
 }
 
-// Session is a login to one ESXi host or vCenter. Its methods are safe for concurrent use. It embeds
-// one type per purpose. A later type may use an earlier one.
+// Session is a login to one ESXi host or vCenter. Its methods are safe for concurrent
+// use. It embeds one type per purpose. A later type may use an earlier one.
 type Session struct {
 	*connection
 	*inventoryReader
@@ -88,8 +91,8 @@ type Session struct {
 	*hostController
 }
 
-// connection is the login. It sends API calls and renews the session cookie. Its fields are set by
-// newSession and openSession, and do not change after Dial.
+// connection is the login. It sends API calls and renews the session cookie. Its fields
+// are set by newSession and openSession, and do not change after Dial.
 type connection struct {
 	cfg   Config          // configuration with defaults applied
 	end   endpoint        // parsed URL
@@ -118,10 +121,12 @@ type fileReader struct {
 	encoded encodings // datastores of which names must be encoded twice
 }
 
-// vmController reads and changes single VMs: power, snapshots, change tracking and disks.
+// vmController reads and changes single VMs: power, snapshots, change tracking and
+// disks.
 type vmController struct{ *inventoryReader }
 
-// hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and counters.
+// hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and
+// counters.
 type hostController struct{ *inventoryReader }
 
 // Dial logs in and keeps the session alive until Close. ctx applies to the login only.
@@ -151,7 +156,8 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
-	// The API and /folder share one transport. Logins clone it, so that they use new connections.
+	// The API and /folder share one transport. Logins clone it, so that they use new
+	// connections.
 	s := &connection{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
 	s.web = &http.Client{Transport: redialTransport{s.base}, CheckRedirect: noRedirect}
@@ -180,13 +186,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// idleConnections is the number of idle connections to keep per host. The VMs of a fleet send about a
-// dozen calls at a time. With fewer connections, every second call would start with a TLS handshake,
-// which takes longer than the call.
+// idleConnections is the number of idle connections to keep per host. The VMs of a
+// fleet send about a dozen calls at a time. With fewer connections, every second call
+// would start with a TLS handshake, which takes longer than the call.
 const idleConnections = 16
 
-// newTransport returns a transport for API calls and small files. It uses HTTP/1.1 and the pinned
-// certificate, and no proxy, like the data connections.
+// newTransport returns a transport for API calls and small files. It uses HTTP/1.1 and
+// the pinned certificate, and no proxy, like the data connections.
 func newTransport(pinned *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -199,11 +205,12 @@ func newTransport(pinned *tls.Config) *http.Transport {
 	}
 }
 
-// noRedirect makes http.Client return a redirect as the response. The cookie must not go to another
-// server.
+// noRedirect makes http.Client return a redirect as the response. The cookie must not
+// go to another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// openSession reads the server's product and logs in. It fails if the product does not match the URL.
+// openSession reads the server's product and logs in. It fails if the product does not
+// match the URL.
 func (s *connection) openSession(ctx context.Context) error {
 	// This call needs no session.
 	content, err := methods.GetServiceContent(ctx, s.soap)
@@ -236,11 +243,13 @@ func (s *connection) About() inventory.About { return s.about }
 // Addr returns the host:port that serves the API and /folder.
 func (s *connection) Addr() string { return s.end.addr }
 
-// TLS returns the pinned configuration for connections to Addr. The caller must clone it.
+// TLS returns the pinned configuration for connections to Addr. The caller must clone
+// it.
 func (s *connection) TLS() *tls.Config { return s.tls }
 
-// Close logs out and waits for the goroutine of Dial. It returns nil if the host is not reachable,
-// because the host ends idle sessions itself. The Session must not be used after Close.
+// Close logs out and waits for the goroutine of Dial. It returns nil if the host is not
+// reachable, because the host ends idle sessions itself. The Session must not be used
+// after Close.
 func (s *Session) Close() error {
 	s.stop()
 	s.done.Wait()

@@ -15,9 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// classify adds a fault kind and a remedy to an error of the API or the network. Exported methods call
-// it before they return an error. An error that has a kind, or that is a context's error, is returned
-// unchanged.
+// classify adds a fault kind and a remedy to an error of the API or the network.
+// Exported methods call it before they return an error. An error that has a kind, or
+// that is a context's error, is returned unchanged.
 func classify(err error) error {
 	var known *fault.Error
 	if err == nil || errors.As(err, &known) {
@@ -45,8 +45,8 @@ func vimFault(err error) types.BaseMethodFault {
 	return nil
 }
 
-// isSessionEnded reports whether the server no longer knows the session: fault NotAuthenticated or HTTP
-// status 401.
+// isSessionEnded reports whether the server no longer knows the session: fault
+// NotAuthenticated or HTTP status 401.
 func isSessionEnded(err error) bool {
 	if err == nil {
 		return false
@@ -67,9 +67,9 @@ func isStatus(err error, code int) bool {
 	return errors.As(err, &s) && s.code == code
 }
 
-// vimError maps the API's faults to fault kinds. A fault that is not listed is Internal and keeps the
-// server's message. The remedies apply to all callers; callers with a better one handle the fault
-// before.
+// vimError maps the API's faults to fault kinds. A fault that is not listed is Internal
+// and keeps the server's message. The remedies apply to all callers; callers with a
+// better one handle the fault before.
 func vimError(f types.BaseMethodFault, err error) error {
 	switch f := f.(type) {
 	case *types.RestrictedVersion:
@@ -114,8 +114,9 @@ func vimKind(f types.BaseMethodFault) fault.Kind {
 	return fault.Internal
 }
 
-// httpError maps the statuses of ESXi's web server and of /folder. /folder answers 500 for a file that
-// another process has open. 503 means that the web server has too many requests.
+// httpError maps the statuses of ESXi's web server and of /folder. /folder answers 500
+// for a file that another process has open. 503 means that the web server has too many
+// requests.
 func httpError(code int, err error) error {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -130,8 +131,8 @@ func httpError(code int, err error) error {
 	return fault.Wrap(fault.Internal, err)
 }
 
-// netError maps errors that occurred before the server answered. A failed connection attempt is
-// Unreachable and has a remedy. A lost connection is Transient.
+// netError maps errors that occurred before the server answered. A failed connection
+// attempt is Unreachable and has a remedy. A lost connection is Transient.
 func netError(err error) error {
 	var (
 		dns   *net.DNSError
@@ -144,7 +145,8 @@ func netError(err error) error {
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
 	case errors.As(err, &noTLS):
 		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
-	// Only a failed connection attempt has this operation; later errors have read or write.
+	// Only a failed connection attempt has this operation; later errors have read or
+	// write.
 	case errors.As(err, &op) && op.Op == "dial":
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the address, and that its TCP port is open from here")
 	case errors.As(err, &op), errors.As(err, &web), errors.Is(err, io.ErrUnexpectedEOF):

@@ -10,11 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// cookieLifetime is the age at which a cookie that is valid for /folder only is renewed. ESXi ends such
-// a session after 30 minutes without API calls. virt-v2v renews it at the same age.
+// cookieLifetime is the age at which a cookie that is valid for /folder only is
+// renewed. ESXi ends such a session after 30 minutes without API calls. virt-v2v renews
+// it at the same age.
 const cookieLifetime = 25 * time.Minute
 
-// folderCookies contains the state of the cookie for /folder. It is safe for concurrent use.
+// folderCookies contains the state of the cookie for /folder. It is safe for concurrent
+// use.
 type folderCookies struct {
 	renewal chan struct{} // contains one token; the holder may renew the cookie
 
@@ -39,8 +41,8 @@ func (f *folderCookies) recordUse(t time.Time) {
 	f.lastUse = t
 }
 
-// currentCookie returns the cookie to use now, or "" if the caller must verify or renew it first. pass
-// is the session cookie. mu must not be held.
+// currentCookie returns the cookie to use now, or "" if the caller must verify or renew
+// it first. pass is the session cookie. mu must not be held.
 func (f *folderCookies) currentCookie(pass string, now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,9 +56,10 @@ func (f *folderCookies) currentCookie(pass string, now time.Time) string {
 	return ""
 }
 
-// Cookie returns the value of the Cookie header for /folder. stale is the cookie that /folder refused
-// with 401, or "". The result is the API session's cookie or, if the server refuses that, a cookie from
-// Basic authentication, which is requested once in 25 minutes. Concurrent callers share one renewal.
+// Cookie returns the value of the Cookie header for /folder. stale is the cookie that
+// /folder refused with 401, or "". The result is the API session's cookie or, if the
+// server refuses that, a cookie from Basic authentication, which is requested once in
+// 25 minutes. Concurrent callers share one renewal.
 func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
@@ -70,7 +73,8 @@ func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
-	// Another caller may have renewed the cookie while this one waited; that was checked above.
+	// Another caller may have renewed the cookie while this one waited; that was
+	// checked above.
 	c, err := s.freshCookie(ctx, stale)
 	if err != nil {
 		return "", fmt.Errorf("open /folder on %s: %w", s.end.addr, classify(err))
@@ -78,14 +82,15 @@ func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	return c, nil
 }
 
-// freshCookie renews or touches the session, and verifies that /folder accepts its cookie. The caller
-// must hold the renewal token.
+// freshCookie renews or touches the session, and verifies that /folder accepts its
+// cookie. The caller must hold the renewal token.
 func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, error) {
 	if s.pass.get() == stale {
 		if err := s.renewSession(ctx, stale); err != nil {
 			return "", err
 		}
-		// The session cookie was not refused. A call ensures that its session still exists.
+		// The session cookie was not refused. A call ensures that its session still
+		// exists.
 	} else if err := s.touchSession(ctx); err != nil {
 		return "", err
 	}
@@ -103,8 +108,8 @@ func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, err
 	return pass, nil
 }
 
-// basicCookie authenticates once with user and password, and returns the cookie of the response. A
-// server that returns no cookie is fault.Denied.
+// basicCookie authenticates once with user and password, and returns the cookie of the
+// response. A server that returns no cookie is fault.Denied.
 func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	secret, err := s.readSecret(ctx)
 	if err != nil {
@@ -128,8 +133,9 @@ func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	return cookie, nil
 }
 
-// headFolder sends a HEAD request for /folder and returns status and headers. auth adds the
-// credentials. Only status 401 means that they were refused: the user may lack privileges for the list.
+// headFolder sends a HEAD request for /folder and returns status and headers. auth adds
+// the credentials. Only status 401 means that they were refused: the user may lack
+// privileges for the list.
 func (s *fileReader) headFolder(ctx context.Context, auth func(*http.Request)) (int, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "https://"+s.end.addr+"/folder", nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // datastoreKey identifies a datastore in the query of a /folder URI.
 type datastoreKey struct{ datacenter, datastore string }
 
-// encodings contains the datastores whose names must be encoded twice. It is safe for concurrent use;
-// the zero value is empty.
+// encodings contains the datastores whose names must be encoded twice. It is safe for
+// concurrent use; the zero value is empty.
 type encodings struct {
 	mu    sync.Mutex            // protects twice
 	twice map[datastoreKey]bool // true for names that the server decodes twice; nil until the first
@@ -36,19 +36,20 @@ func (e *encodings) set(p datastoreKey) {
 	e.twice[p] = true
 }
 
-// FileURI returns the request URI of a datastore file: the path encoded once, the datacenter (an
-// inventory path, as in inventory.VM) and the datastore as query.
+// FileURI returns the request URI of a datastore file: the path encoded once, the
+// datacenter (an inventory path, as in inventory.VM) and the datastore as query.
 //
-// libvirt and virt-v2v encode these two query values twice for a vCenter, because some decode them
-// twice. ESXi and other vCenters decode them once. ReadFile therefore tries the plain form first and,
-// if a vCenter refuses it, the other. FileURI uses the form that worked for the datastore. A transport
-// reads the descriptor of a disk before its data, so the form is known by then.
+// libvirt and virt-v2v encode these two query values twice for a vCenter, because some
+// decode them twice. ESXi and other vCenters decode them once. ReadFile therefore tries
+// the plain form first and, if a vCenter refuses it, the other. FileURI uses the form
+// that worked for the datastore. A transport reads the descriptor of a disk before its
+// data, so the form is known by then.
 func (s *fileReader) FileURI(datacenter string, p inventory.Path) (string, error) {
 	return folderURI(datastoreKey{datacenter, p.Datastore}, p.File, s.encoded.get(datastoreKey{datacenter, p.Datastore}))
 }
 
-// folderURI returns the URI of a file, with datacenter and datastore encoded once or twice. It fails
-// for paths that could leave the datastore.
+// folderURI returns the URI of a file, with datacenter and datastore encoded once or
+// twice. It fails for paths that could leave the datastore.
 func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 	if err := checkFile(at, file); err != nil {
 		return "", err
@@ -64,8 +65,8 @@ func folderURI(at datastoreKey, file string, twice bool) (string, error) {
 	return "/folder/" + strings.Join(segments, "/") + "?dcPath=" + dc + "&dsName=" + ds, nil
 }
 
-// checkFile returns fault.Invalid for a path with empty, "." or ".." elements or a NUL, which could
-// name a file outside the datastore.
+// checkFile returns fault.Invalid for a path with empty, "." or ".." elements or a NUL,
+// which could name a file outside the datastore.
 func checkFile(at datastoreKey, file string) error {
 	// An empty element could start an absolute path or end a folder's path.
 	bad := func(seg string) bool { return seg == "" || seg == "." || seg == ".." }
@@ -80,8 +81,9 @@ func checkFile(at datastoreKey, file string) error {
 	return nil
 }
 
-// percentEncode encodes all bytes of s except RFC 3986's unreserved characters. url.PathEscape and
-// QueryEscape keep or produce characters that servers interpret differently: + & $ ' ( ) *.
+// percentEncode encodes all bytes of s except RFC 3986's unreserved characters.
+// url.PathEscape and QueryEscape keep or produce characters that servers interpret
+// differently: + & $ ' ( ) *.
 func percentEncode(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder

@@ -11,10 +11,11 @@ import (
 	"github.com/decamp/decamp/internal/suggest"
 )
 
-// VM finds one VM by its reference, SMBIOS UUID, instance UUID, inventory path or name. "folder/name"
-// is enough of the path "/DC/vm/folder/name". Several matches are fault.Conflict, and the error lists
-// them. No match is fault.NotFound, with the most similar names. A program that has a reference should
-// use VMByRef, because the name of a VM may equal the reference of another.
+// VM finds one VM by its reference, SMBIOS UUID, instance UUID, inventory path or name.
+// "folder/name" is enough of the path "/DC/vm/folder/name". Several matches are
+// fault.Conflict, and the error lists them. No match is fault.NotFound, with the most
+// similar names. A program that has a reference should use VMByRef, because the name of
+// a VM may equal the reference of another.
 func (s *inventoryReader) VM(ctx context.Context, nameOrRef string) (*inventory.VM, error) {
 	vms, err := s.VMs(ctx)
 	if err != nil {
@@ -26,8 +27,8 @@ func (s *inventoryReader) VM(ctx context.Context, nameOrRef string) (*inventory.
 // findVM is Index.Find for a single search.
 func findVM(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
 
-// Index finds VMs by name, reference, UUID and inventory path. It does not call the server, and is safe
-// for concurrent use.
+// Index finds VMs by name, reference, UUID and inventory path. It does not call the
+// server, and is safe for concurrent use.
 type Index struct {
 	vms    []inventory.VM   // VMs in the order of the caller
 	called map[string][]int // indexes of vms by name and by reference
@@ -35,8 +36,8 @@ type Index struct {
 	paths  map[string][]int // indexes of vms by the last element of their inventory path
 }
 
-// NewIndex returns an index of the result of Session.VMs. It keeps vms, which the caller must not
-// change.
+// NewIndex returns an index of the result of Session.VMs. It keeps vms, which the
+// caller must not change.
 func NewIndex(vms []inventory.VM) *Index {
 	x := &Index{vms, map[string][]int{}, map[string][]int{}, map[string][]int{}}
 	for i := range vms {
@@ -48,8 +49,8 @@ func NewIndex(vms []inventory.VM) *Index {
 	return x
 }
 
-// addToIndex adds i to the entries of the keys, once for each key that is not empty. Calls must be in
-// ascending order of i.
+// addToIndex adds i to the entries of the keys, once for each key that is not empty.
+// Calls must be in ascending order of i.
 func addToIndex(index map[string][]int, i int, keys ...string) {
 	for _, k := range keys {
 		have := index[k]

@@ -9,11 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// parseListing returns the entries of the HTML page that lists a folder. The form of the page differs
-// between versions of ESXi. All have one link per entry: its target is the URL of the entry, and its
-// text is the name, with a slash after folders. The name comes from the target, because the text may be
-// truncated. Links to other places (parent folder, sort order) and names that are not valid path
-// elements are ignored. So a page cannot make the reader leave the datastore.
+// parseListing returns the entries of the HTML page that lists a folder. The form of
+// the page differs between versions of ESXi. All have one link per entry: its target is
+// the URL of the entry, and its text is the name, with a slash after folders. The name
+// comes from the target, because the text may be truncated. Links to other places
+// (parent folder, sort order) and names that are not valid path elements are ignored.
+// So a page cannot make the reader leave the datastore.
 func parseListing(page string) []inventory.File {
 	var files []inventory.File
 	seen := map[string]bool{}
@@ -34,8 +35,9 @@ func parseListing(page string) []inventory.File {
 // longestName limits the search for the text of one link, in bytes.
 const longestName = 4 << 10
 
-// nextLink finds the next <a href="target">text</a>, and returns the rest of the page. ok is false if
-// there is no further link. A link without a quoted target has an empty target.
+// nextLink finds the next <a href="target">text</a>, and returns the rest of the page.
+// ok is false if there is no further link. A link without a quoted target has an empty
+// target.
 func nextLink(page string) (target, text, rest string, ok bool) {
 	const open = "href="
 	i := indexFold(page, open)

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Condition returns power policy and lockdown mode of a host. Hosts before 6.0 have no lockdown mode
-// and refuse the whole query, which is then repeated without it.
+// Condition returns power policy and lockdown mode of a host. Hosts before 6.0 have no
+// lockdown mode and refuse the whole query, which is then repeated without it.
 func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
 	ref := moRef("HostSystem", host)
@@ -37,8 +37,8 @@ func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (i
 	return c, nil
 }
 
-// Settings returns the numeric advanced settings of a host. Settings that the host does not have are
-// not in the map; they differ between versions.
+// Settings returns the numeric advanced settings of a host. Settings that the host does
+// not have are not in the map; they differ between versions.
 func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
 	have, err := s.readSettings(ctx, host, names)
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef,
 	return have, nil
 }
 
-// toInt64 converts the value of a setting. Hosts return 32 or 64 bits, depending on the setting. It
-// returns false for values that are not numbers.
+// toInt64 converts the value of a setting. Hosts return 32 or 64 bits, depending on the
+// setting. It returns false for values that are not numbers.
 func toInt64(val any) (int64, bool) {
 	switch n := val.(type) {
 	case int32:
@@ -112,8 +112,8 @@ func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (ti
 	return res.Returnval, nil
 }
 
-// Sessions returns the number of sessions of the server, including this one. Without the privilege
-// Sessions.TerminateSession it counts only the user's own sessions.
+// Sessions returns the number of sessions of the server, including this one. Without
+// the privilege Sessions.TerminateSession it counts only the user's own sessions.
 func (s *hostController) Sessions(ctx context.Context) (int, error) {
 	var m mo.SessionManager
 	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {

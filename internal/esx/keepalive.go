@@ -10,12 +10,12 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// touchEvery is the interval between calls on an idle session. ESXi ends a session after 30 minutes
-// without calls, so two of them may fail.
+// touchEvery is the interval between calls on an idle session. ESXi ends a session
+// after 30 minutes without calls, so two of them may fail.
 const touchEvery = 10 * time.Minute
 
-// RoundTrip sends one API call; govmomi calls it. If the session has ended, it logs in and repeats the
-// call once.
+// RoundTrip sends one API call; govmomi calls it. If the session has ended, it logs in
+// and repeats the call once.
 func (s *connection) RoundTrip(ctx context.Context, req, res soap.HasFault) error {
 	seen := s.pass.get()
 	err := s.soap.RoundTrip(ctx, req, res)
@@ -40,8 +40,8 @@ func (s *connection) startKeepAlive() {
 	s.done.Go(func() { s.keepAlive(ctx) })
 }
 
-// keepAlive touches the session every 10 minutes until ctx ends. Failures are logged: the next call
-// logs in again.
+// keepAlive touches the session every 10 minutes until ctx ends. Failures are logged:
+// the next call logs in again.
 func (s *connection) keepAlive(ctx context.Context) {
 	for {
 		select {
@@ -55,8 +55,8 @@ func (s *connection) keepAlive(ctx context.Context) {
 	}
 }
 
-// touchSession calls the server to keep the session alive. It logs in again if the server no longer
-// knows the session.
+// touchSession calls the server to keep the session alive. It logs in again if the
+// server no longer knows the session.
 func (s *connection) touchSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -11,13 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// freeEdition is the edition key of the free hypervisor, whose API is read-only (williamlam.com, 2011).
-// It is unknown whether the free edition of 8.0U3e has the same key. A refused call reveals the
-// restriction in this case; see Restricted.
+// freeEdition is the edition key of the free hypervisor, whose API is read-only
+// (williamlam.com, 2011). It is unknown whether the free edition of 8.0U3e has the same
+// key. A refused call reveals the restriction in this case; see Restricted.
 const freeEdition = "esxBasic"
 
-// FreeLicence reports whether an ESXi host has the free licence. It returns false if the licence is
-// unknown, and for a vCenter, which cannot manage such hosts.
+// FreeLicence reports whether an ESXi host has the free licence. It returns false if
+// the licence is unknown, and for a vCenter, which cannot manage such hosts.
 func (s *hostController) FreeLicence(ctx context.Context) bool {
 	at := s.vim.ServiceContent.LicenseManager
 	if s.about.VCenter || at == nil {
@@ -36,15 +36,15 @@ func (s *hostController) FreeLicence(ctx context.Context) bool {
 	return len(m.Licenses) > 0
 }
 
-// evaluation is the edition key of a licence for evaluation, and expires the property of the day on
-// which it ends.
+// evaluation is the edition key of a licence for evaluation, and expires the property
+// of the day on which it ends.
 const (
 	evaluation = "eval"           // edition key of an evaluation licence
 	expires    = "expirationDate" // property with the date on which the evaluation ends
 )
 
-// EvaluationEnds returns the end of the evaluation licence of an ESXi host. It returns the zero time if
-// the host has another licence or reports no date, and for a vCenter.
+// EvaluationEnds returns the end of the evaluation licence of an ESXi host. It returns
+// the zero time if the host has another licence or reports no date, and for a vCenter.
 func (s *hostController) EvaluationEnds(ctx context.Context) time.Time {
 	at := s.vim.ServiceContent.LicenseManager
 	if s.about.VCenter || at == nil {
@@ -66,7 +66,8 @@ func (s *hostController) EvaluationEnds(ctx context.Context) time.Time {
 	return time.Time{}
 }
 
-// Restricted reports whether the host's licence does not allow the call that failed with err.
+// Restricted reports whether the host's licence does not allow the call that failed
+// with err.
 func Restricted(err error) bool {
 	_, is := vimFault(err).(*types.RestrictedVersion)
 	return is

@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// login serializes logins. Callers that wait for one share its result. It is safe for concurrent use.
+// login serializes logins. Callers that wait for one share its result. It is safe for
+// concurrent use.
 type login struct {
 	renewal chan struct{} // contains one token; the holder may log in
 
@@ -31,24 +32,25 @@ func newLogin() *login {
 	return l
 }
 
-// currentPassword returns the password. known is true if the server accepted it before, or has not
-// refused it yet.
+// currentPassword returns the password. known is true if the server accepted it before,
+// or has not refused it yet.
 func (l *login) currentPassword() (secret string, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(l.secret), l.known
 }
 
-// countRefusal counts a password that another service of the same server refused. mu must not be held.
+// countRefusal counts a password that another service of the same server refused. mu
+// must not be held.
 func (l *login) countRefusal(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lockout.addFailure(now)
 }
 
-// renewSession replaces the session cookie seen, which the server refused, by that of a new session.
-// seen is "" before the first login. Callers with the same refused cookie share one login and its
-// result.
+// renewSession replaces the session cookie seen, which the server refused, by that of a
+// new session. seen is "" before the first login. Callers with the same refused cookie
+// share one login and its result.
 func (s *connection) renewSession(ctx context.Context, seen string) error {
 	// An attempt that finishes while this caller waits for the token counts as its own.
 	before := s.login.attemptCount()
@@ -79,8 +81,8 @@ func (l *login) attemptCount() int {
 	return l.attempts
 }
 
-// failedSince returns the error of the last attempt if an attempt finished after the count was before,
-// else nil.
+// failedSince returns the error of the last attempt if an attempt finished after the
+// count was before, else nil.
 func (l *login) failedSince(before int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +100,8 @@ func (l *login) recordAttempt(err error) {
 	l.err = err
 }
 
-// logInOnce logs in after Config.Admit, if set, permitted it. It reports the result to Admit.
+// logInOnce logs in after Config.Admit, if set, permitted it. It reports the result to
+// Admit.
 func (s *connection) logInOnce(ctx context.Context) error {
 	if s.cfg.Admit == nil {
 		return s.logIn(ctx)
@@ -112,9 +115,9 @@ func (s *connection) logInOnce(ctx context.Context) error {
 	return err
 }
 
-// logIn opens a session. It sends no cookie, because a server refuses a login within a live session as
-// if the password were wrong. It uses a new connection, because an idle one may be dead, and a login
-// must not be sent twice.
+// logIn opens a session. It sends no cookie, because a server refuses a login within a
+// live session as if the password were wrong. It uses a new connection, because an idle
+// one may be dead, and a login must not be sent twice.
 func (s *connection) logIn(ctx context.Context) error {
 	secret, err := s.readSecret(ctx)
 	if err != nil {
@@ -144,8 +147,8 @@ func (s *connection) logIn(ctx context.Context) error {
 	return nil
 }
 
-// readSecret returns the stored password, or calls Config.Password. It fails if the account is close to
-// its lockout.
+// readSecret returns the stored password, or calls Config.Password. It fails if the
+// account is close to its lockout.
 func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	s.login.mu.Lock()
 	var err error
@@ -167,7 +170,8 @@ func (s *connection) readSecret(ctx context.Context) (Secret, error) {
 	return secret, nil
 }
 
-// recordAcceptance forgets earlier refusals, as the server does after a successful login.
+// recordAcceptance forgets earlier refusals, as the server does after a successful
+// login.
 func (l *login) recordAcceptance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,15 +186,16 @@ func (l *login) recordRefusal(now time.Time) {
 	l.secret, l.known = "", false
 }
 
-// reportVerdict calls Config.Judged, if set. err is nil if the server accepted the password.
+// reportVerdict calls Config.Judged, if set. err is nil if the server accepted the
+// password.
 func (s *connection) reportVerdict(err error) {
 	if s.cfg.Judged != nil {
 		s.cfg.Judged(err)
 	}
 }
 
-// loginError converts a refused login to fault.Denied and counts it. Other errors are returned
-// unchanged.
+// loginError converts a refused login to fault.Denied and counts it. Other errors are
+// returned unchanged.
 func (s *connection) loginError(err error) error {
 	if !isInvalidLogin(err) && !isStatus(err, 401) {
 		return err
@@ -204,9 +209,10 @@ func (s *connection) loginError(err error) error {
 	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint).OfLogin()
 }
 
-// lockout counts refused passwords, so that decamp stops before the server locks the account. By
-// default Security.AccountLockFailures is 5 and Security.AccountUnlockTime is 900 s. The count includes
-// only this session's failures, so the limit is well below 5.
+// lockout counts refused passwords, so that decamp stops before the server locks the
+// account. By default Security.AccountLockFailures is 5 and Security.AccountUnlockTime
+// is 900 s. The count includes only this session's failures, so the limit is well below
+// 5.
 type lockout struct{ failures []time.Time }
 
 const (
@@ -219,8 +225,8 @@ const (
 // errLockout is the cause of the error of lockout.check.
 var errLockout = errors.New("not tried again after 2 refused passwords in 15 minutes")
 
-// check returns fault.Denied if two passwords were refused in the last 15 minutes. It forgets older
-// refusals.
+// check returns fault.Denied if two passwords were refused in the last 15 minutes. It
+// forgets older refusals.
 func (l *lockout) check(now time.Time) error {
 	// The slice keeps its memory; at most a few times are stored.
 	recent := l.failures[:0]

@@ -17,17 +17,18 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// NAS is an NFS version 3 export that a host mounts as a datastore. Two hosts share a datastore only if
-// Server and Path are the same strings on both.
+// NAS is an NFS version 3 export that a host mounts as a datastore. Two hosts share a
+// datastore only if Server and Path are the same strings on both.
 type NAS struct {
 	Server string // address of the NFS server
 	Path   string // exported path
 	Name   string // name of the datastore, at most 42 characters
 }
 
-// MountNAS mounts an export on a host, and returns the name of the datastore. If the host had mounted
-// the export before, mounted is false, and the name may differ from the wanted one. The port cannot be
-// chosen: hosts query the server's port mapper on port 111.
+// MountNAS mounts an export on a host, and returns the name of the datastore. If the
+// host had mounted the export before, mounted is false, and the name may differ from
+// the wanted one. The port cannot be chosen: hosts query the server's port mapper on
+// port 111.
 func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
 	switch f := vimFault(err).(type) {
@@ -46,8 +47,9 @@ func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n N
 	return n.Name, true, nil
 }
 
-// isNAS returns nil if the existing datastore with n's name is n, else fault.Conflict. It is
-// undocumented which of two faults a host returns for an export that is mounted already.
+// isNAS returns nil if the existing datastore with n's name is n, else fault.Conflict.
+// It is undocumented which of two faults a host returns for an export that is mounted
+// already.
 func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
@@ -64,7 +66,8 @@ func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS,
 		WithHint("remove it there, or choose another name")
 }
 
-// isMountedAs reports whether a datastore has the server and path of n. Its name does not matter.
+// isMountedAs reports whether a datastore has the server and path of n. Its name does
+// not matter.
 func (n NAS) isMountedAs(info *types.NasDatastoreInfo) bool {
 	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
@@ -84,9 +87,9 @@ func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n 
 	})
 }
 
-// UnmountNAS removes a datastore from a host. It deletes nothing on the server. It returns nil if the
-// datastore does not exist, or if the name belongs to another server or path. A datastore with open
-// files is fault.Conflict.
+// UnmountNAS removes a datastore from a host. It deletes nothing on the server. It
+// returns nil if the datastore does not exist, or if the name belongs to another server
+// or path. A datastore with open files is fault.Conflict.
 func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	if err := s.removeNAS(ctx, host, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of host %s: %w", n.Name, host, classify(err))
@@ -100,8 +103,8 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
-	// The datastore is identified by its name, then compared by server and path: the user may have
-	// given the name to another export.
+	// The datastore is identified by its name, then compared by server and path: the
+	// user may have given the name to another export.
 	ds, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil || info == nil {
 		return err
@@ -120,8 +123,8 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	return err
 }
 
-// nasCalled returns the NFS datastore with that name among those of a host. The info is nil if there is
-// none. Datastores of other kinds are ignored.
+// nasCalled returns the NFS datastore with that name among those of a host. The info is
+// nil if there is none. Datastores of other kinds are ignored.
 func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
@@ -135,7 +138,8 @@ func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObje
 	return types.ManagedObjectReference{}, nil, nil
 }
 
-// Mounts returns the NFS exports that a host has mounted, sorted by the name of the datastore.
+// Mounts returns the NFS exports that a host has mounted, sorted by the name of the
+// datastore.
 func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
 	list, err := s.readMounts(ctx, host)
 	if err != nil {
@@ -182,8 +186,8 @@ func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoR
 	return *h.ConfigManager.DatastoreSystem, nil
 }
 
-// nasError maps the faults of a failed mount. It is undocumented which fault a host returns for which
-// cause, so each remedy lists the likely causes.
+// nasError maps the faults of a failed mount. It is undocumented which fault a host
+// returns for which cause, so each remedy lists the likely causes.
 func nasError(f types.BaseMethodFault, err error) error {
 	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them"
 	switch f.(type) {
@@ -199,8 +203,8 @@ func nasError(f types.BaseMethodFault, err error) error {
 	return fault.New(fault.Conflict, "%w", err).WithHint("see the host's vobd.log and vmkernel.log")
 }
 
-// HostAddresses returns the addresses from which a host's VMkernel may connect. For a direct session
-// the first is the address of the session.
+// HostAddresses returns the addresses from which a host's VMkernel may connect. For a
+// direct session the first is the address of the session.
 func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network"); err != nil {
@@ -208,7 +212,8 @@ func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef
 	}
 	var list []netip.Addr
 	if !s.about.VCenter {
-		// The address of the session is the most likely source address of the host's NFS client.
+		// The address of the session is the most likely source address of the host's
+		// NFS client.
 		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", s.end.host)
 		if err != nil {
 			return nil, classify(err)

@@ -21,13 +21,15 @@ type (
 	internalContentRequest struct {
 		This types.ManagedObjectReference `xml:"_this"`
 	}
-	// internalContentResponse contains references to services that are not in the public API.
+	// internalContentResponse contains references to services that are not in the
+	// public API.
 	internalContentResponse struct {
 		Returnval struct {
 			NFC *types.ManagedObjectReference `xml:"nfcService"`
 		} `xml:"returnval"`
 	}
-	// internalContentBody is the SOAP body of RetrieveInternalContent, request and response.
+	// internalContentBody is the SOAP body of RetrieveInternalContent, request and
+	// response.
 	internalContentBody struct {
 		Req    *internalContentRequest  `xml:"urn:vim25 RetrieveInternalContent,omitempty"`
 		Res    *internalContentResponse `xml:"RetrieveInternalContentResponse,omitempty"`
@@ -57,8 +59,8 @@ func (b *internalContentBody) Fault() *soap.Fault { return b.Fault_ }
 // Fault is part of soap.HasFault.
 func (b *vmFilesBody) Fault() *soap.Fault { return b.Fault_ }
 
-// NFCTicket requests a ticket for one NFC connection that reads the disks of a VM. If Host of the
-// ticket is empty, the server of this session is the host.
+// NFCTicket requests a ticket for one NFC connection that reads the disks of a VM. If
+// Host of the ticket is empty, the server of this session is the host.
 func (s *hostController) NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error) {
 	t, err := s.vmFiles(ctx, vm)
 	if err != nil {
@@ -88,8 +90,8 @@ func (s *hostController) vmFiles(ctx context.Context, vm inventory.MoRef) (types
 	return res.Res.Returnval, nil
 }
 
-// nfcService returns the reference of the NFC service, which differs between ESXi (ha-nfc-service) and
-// vCenter (nfcService).
+// nfcService returns the reference of the NFC service, which differs between ESXi
+// (ha-nfc-service) and vCenter (nfcService).
 func (s *hostController) nfcService(ctx context.Context) (types.ManagedObjectReference, error) {
 	req := internalContentBody{Req: &internalContentRequest{This: moRef("ServiceInstance", "ServiceInstance")}}
 	var res internalContentBody
@@ -107,8 +109,8 @@ func noNFC() error {
 	return fault.New(fault.Unsupported, "the server has no NFC service").WithHint("use --transport https")
 }
 
-// HostVersion returns the product version of an ESXi host, such as 8.0.3. It is "" if the user may not
-// read the host's configuration.
+// HostVersion returns the product version of an ESXi host, such as 8.0.3. It is "" if
+// the user may not read the host's configuration.
 func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.product"); err != nil {
@@ -120,8 +122,8 @@ func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) 
 	return h.Config.Product.Version, nil
 }
 
-// VMkernelNICs returns the VMkernel interfaces of a host, with those that are tagged for backup traffic
-// marked (vSphereBackupNFC, 7.0 and later).
+// VMkernelNICs returns the VMkernel interfaces of a host, with those that are tagged
+// for backup traffic marked (vSphereBackupNFC, 7.0 and later).
 func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error) {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network", "config.virtualNicManagerInfo"); err != nil {
@@ -137,8 +139,8 @@ func (s *hostController) VMkernelNICs(ctx context.Context, host inventory.MoRef)
 	return kernelNICs(nics, h.Config.VirtualNicManagerInfo), nil
 }
 
-// kernelNICs returns the interfaces that have an address, once each. The API lists an interface that is
-// tagged for backup traffic a second time, with the tag.
+// kernelNICs returns the interfaces that have an address, once each. The API lists an
+// interface that is tagged for backup traffic a second time, with the tag.
 func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerInfo) []inventory.VMkernelNIC {
 	tagged := taggedForBackup(info)
 	var out []inventory.VMkernelNIC

@@ -13,8 +13,8 @@ import (
 // rollPage is the number of objects per page, which is about 600 kB.
 const rollPage = 500
 
-// eachPage reads properties of all objects of a type, and calls tell for each page. It reads the next
-// page while tell runs.
+// eachPage reads properties of all objects of a type, and calls tell for each page. It
+// reads the next page while tell runs.
 func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
 	view, err := s.createView(ctx, kind)
 	if err != nil {
@@ -27,8 +27,9 @@ func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []str
 	})
 }
 
-// readAhead runs read in one goroutine and tell in another, so that a page is processed while the next
-// one is read. It returns the first error of either. read must return after its ctx ended.
+// readAhead runs read in one goroutine and tell in another, so that a page is processed
+// while the next one is read. It returns the first error of either. read must return
+// after its ctx ended.
 func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
 	// The channel has no buffer: at most two pages are in memory.
 	pages := make(chan []types.ObjectContent) // closed by whoever reads
@@ -55,8 +56,8 @@ func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read
 	return g.Wait()
 }
 
-// readPages calls send with the objects that a filter selects, page by page. A server may return
-// smaller or larger pages than requested.
+// readPages calls send with the objects that a filter selects, page by page. A server
+// may return smaller or larger pages than requested.
 func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilterSpec, send func([]types.ObjectContent) error) error {
 	collector := s.vim.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, s, &types.RetrievePropertiesEx{
@@ -80,8 +81,9 @@ func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilt
 	}
 }
 
-// pageError maps the error of a request for the next page. A new session does not know the pages of the
-// old one. The caller must then read the list again, so the error is fault.Transient.
+// pageError maps the error of a request for the next page. A new session does not know
+// the pages of the old one. The caller must then read the list again, so the error is
+// fault.Transient.
 func pageError(err error) error {
 	switch vimFault(err).(type) {
 	case types.BaseInvalidArgument, *types.InvalidPropertyFault, *types.InvalidProperty:

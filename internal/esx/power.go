@@ -22,8 +22,9 @@ type PowerOffOptions struct {
 	By    Switch        // switch to use instead of the API; the API if nil
 }
 
-// A Switch changes the power state of VMs. ShutDown returns nil if the guest has no VMware Tools. The
-// caller ignores errors if the API shows that the VM has the wanted state.
+// A Switch changes the power state of VMs. ShutDown returns nil if the guest has no
+// VMware Tools. The caller ignores errors if the API shows that the VM has the wanted
+// state.
 type Switch interface {
 	ShutDown(ctx context.Context, vm inventory.MoRef) error // asks the guest
 	CutPower(ctx context.Context, vm inventory.MoRef) error
@@ -37,9 +38,10 @@ const (
 	pollEvery = 2 * time.Second        // longest interval
 )
 
-// PowerOff turns a VM off. If VMware Tools run, it requests a shutdown by the guest and waits. With
-// Force it then cuts the power. Without Force, a VM that remains on is fault.Conflict. A suspended VM
-// has no running guest, so only Force turns it off. A VM that is off already is no error.
+// PowerOff turns a VM off. If VMware Tools run, it requests a shutdown by the guest and
+// waits. With Force it then cuts the power. Without Force, a VM that remains on is
+// fault.Conflict. A suspended VM has no running guest, so only Force turns it off. A VM
+// that is off already is no error.
 func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	if err := s.powerOff(ctx, ref, o); err != nil {
 		return fmt.Errorf("power off VM %s: %w", ref, classify(err))
@@ -74,8 +76,8 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	return s.cutPower(ctx, vm, o.By)
 }
 
-// stillOnError returns the error for a VM that remains on. asked is true if the guest was asked to shut
-// down.
+// stillOnError returns the error for a VM that remains on. asked is true if the guest
+// was asked to shut down.
 func stillOnError(now vmState, asked bool, wait time.Duration) error {
 	switch {
 	case now.power == types.VirtualMachinePowerStateSuspended:
@@ -87,8 +89,8 @@ func stillOnError(now vmState, asked bool, wait time.Duration) error {
 		WithHint("shut it down from within, or use --force, which is like pulling the plug")
 }
 
-// shutDown requests a shutdown of the guest and waits for at most o.Wait. It reports whether the VM is
-// off.
+// shutDown requests a shutdown of the guest and waits for at most o.Wait. It reports
+// whether the VM is off.
 func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
 	if err := o.By.ShutDown(ctx, inventory.MoRef(vm.Value)); err != nil {
 		return false, err
@@ -97,11 +99,12 @@ func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectRefer
 	return s.waitOff(ctx, vm, o.Wait)
 }
 
-// cutPower turns the VM off without the guest. It returns nil if the VM is off in the end, even if by
-// failed.
+// cutPower turns the VM off without the guest. It returns nil if the VM is off in the
+// end, even if by failed.
 func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
-	// An error of the switch is only returned if the VM is still on: it may have been off already.
+	// An error of the switch is only returned if the VM is still on: it may have been
+	// off already.
 	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
 	off, err := s.waitOff(ctx, vm, waitAfter(refused))
 	switch {
@@ -115,8 +118,8 @@ func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectRefer
 	return err
 }
 
-// waitAfter returns how long to wait for the effect of a switch. After an error, the current state
-// decides, so the wait is 0.
+// waitAfter returns how long to wait for the effect of a switch. After an error, the
+// current state decides, so the wait is 0.
 func waitAfter(refused error) time.Duration {
 	if refused != nil {
 		return 0
@@ -148,7 +151,8 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 		return err
 	}
 	s.cfg.Log.Info("power on", "vm", vm.Value)
-	// An error of the switch is only returned if the VM does not run: it may have been on already.
+	// An error of the switch is only returned if the VM does not run: it may have been
+	// on already.
 	refused := by.Start(ctx, ref)
 	on, err := s.pollUntil(ctx, waitAfter(refused), isOn)
 	switch {
@@ -186,8 +190,8 @@ func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectRefere
 	})
 }
 
-// waitTask waits until a task ends. A task that runs for longer than wait is fault.Transient; it
-// continues on the host.
+// waitTask waits until a task ends. A task that runs for longer than wait is
+// fault.Transient; it continues on the host.
 func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
 	done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 		var task mo.Task
@@ -216,8 +220,8 @@ func taskDone(info types.TaskInfo) (bool, error) {
 	return false, nil
 }
 
-// taskErrorText returns the message of a failed task. For a change of a VM's configuration the cause
-// may only be in the fault.
+// taskErrorText returns the message of a failed task. For a change of a VM's
+// configuration the cause may only be in the fault.
 func taskErrorText(e *types.LocalizedMethodFault) string {
 	f, is := e.Fault.(*types.GenericVmConfigFault)
 	if is && f.Reason != "" && !strings.Contains(e.LocalizedMessage, f.Reason) {
@@ -226,8 +230,9 @@ func taskErrorText(e *types.LocalizedMethodFault) string {
 	return e.LocalizedMessage
 }
 
-// pollUntil calls done until it returns true or an error, or until wait has passed. The interval grows
-// from 100 ms to 2 s. Polling continues after a renewed login; a property filter would be lost.
+// pollUntil calls done until it returns true or an error, or until wait has passed. The
+// interval grows from 100 ms to 2 s. Polling continues after a renewed login; a
+// property filter would be lost.
 func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
@@ -245,9 +250,10 @@ func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done fun
 	}
 }
 
-// readProperties reads some properties of one object into dst. If the session has ended, some servers
-// return a response in which each property is missing because of NotAuthenticated. RoundTrip does not
-// detect that, so readProperties logs in and reads again.
+// readProperties reads some properties of one object into dst. If the session has
+// ended, some servers return a response in which each property is missing because of
+// NotAuthenticated. RoundTrip does not detect that, so readProperties logs in and reads
+// again.
 func (s *connection) readProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
 	seen := s.pass.get()
 	err := s.retrieveProperties(ctx, ref, dst, paths)

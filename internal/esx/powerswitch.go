@@ -12,8 +12,8 @@ import (
 // apiSwitch is the Switch that uses the API.
 type apiSwitch struct{ s *vmController }
 
-// ShutDown is part of Switch. It ignores the faults for a VM that is off and for a guest without VMware
-// Tools; the caller polls the state.
+// ShutDown is part of Switch. It ignores the faults for a VM that is off and for a
+// guest without VMware Tools; the caller polls the state.
 func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
 	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: moRef("VirtualMachine", vm)})
 	switch vimFault(err).(type) {

@@ -16,8 +16,9 @@ import (
 // privilegePage is the number of objects per query for privileges.
 const privilegePage = 200
 
-// Lacking returns, by privilege, the objects on which the user lacks it, in the order of on. All
-// objects must have the type kind. A privilege that the user has on all objects is not in the map.
+// Lacking returns, by privilege, the objects on which the user lacks it, in the order
+// of on. All objects must have the type kind. A privilege that the user has on all
+// objects is not in the map.
 func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error) {
 	lacking := map[string][]inventory.MoRef{}
 	if len(on) == 0 || len(privileges) == 0 {
@@ -35,8 +36,8 @@ func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []
 	return lacking, nil
 }
 
-// addLacking queries one page of objects and adds the missing privileges to lacking. session is the key
-// of this session.
+// addLacking queries one page of objects and adds the missing privileges to lacking.
+// session is the key of this session.
 func (s *hostController) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
 	// The session determines the user whose privileges are checked.
 	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// ReadFile returns the contents of a small datastore file, such as a descriptor. A file larger than
-// limit bytes is fault.Unsupported, because it is not a descriptor.
+// ReadFile returns the contents of a small datastore file, such as a descriptor. A file
+// larger than limit bytes is fault.Unsupported, because it is not a descriptor.
 func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
 	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
@@ -28,8 +28,8 @@ func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventor
 	return data, nil
 }
 
-// maybeTwice reports whether a request may have failed because a vCenter decodes names twice. The
-// answer is false if the names contain no characters to encode.
+// maybeTwice reports whether a request may have failed because a vCenter decodes names
+// twice. The answer is false if the names contain no characters to encode.
 func (s *fileReader) maybeTwice(at datastoreKey, err error) bool {
 	encodes := percentEncode(at.datacenter) != at.datacenter || percentEncode(at.datastore) != at.datastore
 	return s.about.VCenter && encodes &&
@@ -53,8 +53,9 @@ func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string,
 	return readAtMost(res, limit)
 }
 
-// sendRequest sends a request for uri with the session cookie. If the server refuses the cookie, it
-// renews the cookie and sends the request once more. The caller must close the body of the response.
+// sendRequest sends a request for uri with the session cookie. If the server refuses
+// the cookie, it renews the cookie and sends the request once more. The caller must
+// close the body of the response.
 func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
@@ -81,8 +82,8 @@ func (s *fileReader) sendWithCookie(ctx context.Context, method, uri, cookie str
 	return s.web.Do(req)
 }
 
-// readAtMost reads the body of a response, or returns fault.Unsupported if it is larger than limit
-// bytes.
+// readAtMost reads the body of a response, or returns fault.Unsupported if it is larger
+// than limit bytes.
 func readAtMost(res *http.Response, limit int64) ([]byte, error) {
 	if res.ContentLength > limit {
 		return nil, tooLarge(limit)

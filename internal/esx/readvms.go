@@ -11,13 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// vmPage is the number of VMs per page of EachVM. A description takes about 10 kB, and a busy server
-// needs one to two milliseconds for it.
+// vmPage is the number of VMs per page of EachVM. A description takes about 10 kB, and
+// a busy server needs one to two milliseconds for it.
 const vmPage = 100
 
-// EachVM calls tell with descriptions of VMs, page by page, in the order of refs. The caller can
-// process the first page before the last is read. VMs that no longer exist are omitted. Duplicate names
-// get no warning.
+// EachVM calls tell with descriptions of VMs, page by page, in the order of refs. The
+// caller can process the first page before the last is read. VMs that no longer exist
+// are omitted. Duplicate names get no warning.
 func (s *inventoryReader) EachVM(ctx context.Context, refs []inventory.MoRef, tell func([]inventory.VM) error) error {
 	t, err := s.readAll(ctx, s.relatedKinds()...)
 	if err != nil {
@@ -45,8 +45,8 @@ func (s *inventoryReader) sendWithTags(ctx context.Context, t *tree, tell func([
 	return tell(vms)
 }
 
-// readPage reads VMs. If one of them no longer exists, the server fails the whole call. The VMs are
-// then read one by one, and the removed one is omitted.
+// readPage reads VMs. If one of them no longer exists, the server fails the whole call.
+// The VMs are then read one by one, and the removed one is omitted.
 func (s *inventoryReader) readPage(ctx context.Context, refs []inventory.MoRef) (*tree, error) {
 	t, err := s.readVMs(ctx, nil, refs...)
 	// The only VM of this page no longer exists: the page is empty.
@@ -67,8 +67,9 @@ func (s *inventoryReader) readPage(ctx context.Context, refs []inventory.MoRef) 
 	return all, nil
 }
 
-// VMByRef returns the VM with that reference, or fault.NotFound. It reads this VM only, so its cost
-// does not depend on the size of the inventory. A duplicate name gets no warning.
+// VMByRef returns the VM with that reference, or fault.NotFound. It reads this VM only,
+// so its cost does not depend on the size of the inventory. A duplicate name gets no
+// warning.
 func (s *inventoryReader) VMByRef(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
 	t, vms, err := s.byRef(ctx, ref)
 	if err != nil {
@@ -77,8 +78,8 @@ func (s *inventoryReader) VMByRef(ctx context.Context, ref inventory.MoRef) (*in
 	return &vms[0], s.addTagsAndAttributes(ctx, t, vms)
 }
 
-// BareVM is VMByRef without tags and custom attributes, in one call. It is for callers that poll the
-// state of a VM.
+// BareVM is VMByRef without tags and custom attributes, in one call. It is for callers
+// that poll the state of a VM.
 func (s *inventoryReader) BareVM(ctx context.Context, ref inventory.MoRef) (*inventory.VM, error) {
 	_, vms, err := s.byRef(ctx, ref)
 	if err != nil {
@@ -87,7 +88,8 @@ func (s *inventoryReader) BareVM(ctx context.Context, ref inventory.MoRef) (*inv
 	return &vms[0], nil
 }
 
-// byRef reads one VM with its related objects. The returned list has one VM if err is nil.
+// byRef reads one VM with its related objects. The returned list has one VM if err is
+// nil.
 func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
 	t, err := s.readVMs(ctx, vmTraversal, ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -100,8 +102,9 @@ func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree
 	return t, t.describeVMs(nil), nil
 }
 
-// readVMs reads VMs and the related objects that path leads to. It returns fault.NotFound if one of the
-// VMs no longer exists. If the session ended, it logs in and reads again.
+// readVMs reads VMs and the related objects that path leads to. It returns
+// fault.NotFound if one of the VMs no longer exists. If the session ended, it logs in
+// and reads again.
 func (s *inventoryReader) readVMs(ctx context.Context, path []types.BaseSelectionSpec, refs ...inventory.MoRef) (*tree, error) {
 	var spec types.PropertyFilterSpec
 	for _, ref := range refs {
@@ -123,7 +126,8 @@ func (s *inventoryReader) readVMs(ctx context.Context, path []types.BaseSelectio
 	return s.readTree(ctx, spec)
 }
 
-// vmTraversal leads from a VM to its host, datastores and networks, and from each of them to the root.
+// vmTraversal leads from a VM to its host, datastores and networks, and from each of
+// them to the root.
 var vmTraversal = []types.BaseSelectionSpec{
 	traversal("VirtualMachine", "runtime.host"), traversal("VirtualMachine", "datastore"), traversal("VirtualMachine", "network"),
 	traversal("VirtualMachine", "parent"), traversal("VirtualMachine", "parentVApp"),
@@ -137,7 +141,8 @@ var vmTraversal = []types.BaseSelectionSpec{
 	},
 }
 
-// traversal returns the step from objects of a type along one property, and on to their parents.
+// traversal returns the step from objects of a type along one property, and on to their
+// parents.
 func traversal(kind, path string) *types.TraversalSpec {
 	return &types.TraversalSpec{Type: kind, Path: path, SelectSet: []types.BaseSelectionSpec{
 		&types.SelectionSpec{Name: "up"}, &types.SelectionSpec{Name: "out"},

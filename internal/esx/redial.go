@@ -10,14 +10,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// redialTransport sends a request again on a new connection if the first connection was dead. Hosts
-// close idle connections, and all connections when their agents restart. net/http repeats some requests
-// itself, but not POST, which API calls use. A request may therefore reach the server twice. That is
-// harmless for reads and for power-off. Logins use another transport.
+// redialTransport sends a request again on a new connection if the first connection was
+// dead. Hosts close idle connections, and all connections when their agents restart.
+// net/http repeats some requests itself, but not POST, which API calls use. A request
+// may therefore reach the server twice. That is harmless for reads and for power-off.
+// Logins use another transport.
 type redialTransport struct{ base *http.Transport }
 
-// RoundTrip is part of http.RoundTripper. It reads the whole body of req into memory. API calls are
-// small.
+// RoundTrip is part of http.RoundTripper. It reads the whole body of req into memory.
+// API calls are small.
 func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := takeBody(req)
 	if err != nil {
@@ -32,8 +33,8 @@ func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.base.RoundTrip(withBody(req, body))
 }
 
-// isLostConnection reports whether err is the loss of an established connection. Timeouts and a
-// certificate that does not match the pin are not.
+// isLostConnection reports whether err is the loss of an established connection.
+// Timeouts and a certificate that does not match the pin are not.
 func isLostConnection(err error) bool {
 	var known *fault.Error // a certificate that is not the pinned one
 	var op *net.OpError

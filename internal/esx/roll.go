@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// rollProps lists the properties by which VMs are found and sorted. Each is a leaf, one value of the
-// response. Reading the structures that contain them (config, summary, runtime) takes server and client
-// ten times as long.
+// rollProps lists the properties by which VMs are found and sorted. Each is a leaf, one
+// value of the response. Reading the structures that contain them (config, summary,
+// runtime) takes server and client ten times as long.
 var rollProps = []string{"name", "parent", "parentVApp", "config.uuid", "config.instanceUuid", "config.template",
 	"runtime.host", "config.files.vmPathName", "summary.storage.committed", "summary.config.numVirtualDisks"}
 
@@ -29,7 +29,8 @@ var factProps = map[inventory.Fact][]string{
 	inventory.FactTracking: {"config.changeTrackingEnabled"},
 }
 
-// mostDisks limits the number of disks that a server reports for one VM. vSphere allows fewer.
+// mostDisks limits the number of disks that a server reports for one VM. vSphere allows
+// fewer.
 const mostDisks = 1024
 
 // rollPlaces lists the properties that give the folder, host and cluster of a VM.
@@ -38,10 +39,11 @@ var rollPlaces = map[string][]string{
 	"Datacenter": {"name", "parent"}, "Folder": {"name", "parent"}, "VirtualApp": {"name", "parent", "parentFolder"},
 }
 
-// Roll lists all VMs with the properties by which they are found and sorted: reference, name, UUIDs,
-// folder, host, configuration file and the size of their files (Used). Disks are only counted. facts
-// selects further properties. Roll calls tell page by page, in the order of the source, while it reads
-// the next page. For thousands of VMs it takes a tenth of the time of VMs.
+// Roll lists all VMs with the properties by which they are found and sorted: reference,
+// name, UUIDs, folder, host, configuration file and the size of their files (Used).
+// Disks are only counted. facts selects further properties. Roll calls tell page by
+// page, in the order of the source, while it reads the next page. For thousands of VMs
+// it takes a tenth of the time of VMs.
 func (s *inventoryReader) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.readRoll(ctx, facts, tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -58,7 +60,8 @@ func (s *inventoryReader) readRoll(ctx context.Context, facts []inventory.Fact, 
 	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.convertLeaves(tell))
 }
 
-// RollOf is Roll for some VMs, page by page in the order of refs. VMs that no longer exist are omitted.
+// RollOf is Roll for some VMs, page by page in the order of refs. VMs that no longer
+// exist are omitted.
 func (s *inventoryReader) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.rollOf(ctx, refs, rollPropsWith(facts), tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -86,8 +89,9 @@ func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, pr
 	})
 }
 
-// readLeaves reads properties of VMs. If one of them no longer exists, the server fails the whole call.
-// The list is then split into halves, and each half is read, until only the removed VM is left out.
+// readLeaves reads properties of VMs. If one of them no longer exists, the server fails
+// the whole call. The list is then split into halves, and each half is read, until only
+// the removed VM is left out.
 func (s *inventoryReader) readLeaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: props}}}
 	for _, ref := range refs {
@@ -102,7 +106,8 @@ func (s *inventoryReader) readLeaves(ctx context.Context, refs []inventory.MoRef
 	if len(refs) == 1 {
 		return nil, nil
 	}
-	// The server does not report which VM is missing. Halving needs few calls if one of many is.
+	// The server does not report which VM is missing. Halving needs few calls if one of
+	// many is.
 	half := len(refs) / 2
 	first, err := s.readLeaves(ctx, refs[:half], props)
 	if err != nil {
@@ -130,8 +135,8 @@ func rollPropsWith(facts []inventory.Fact) []string {
 	return props
 }
 
-// toRollVM converts the properties of one VM. A missing property leaves a zero field: a VM whose host
-// is disconnected has no configuration.
+// toRollVM converts the properties of one VM. A missing property leaves a zero field: a
+// VM whose host is disconnected has no configuration.
 func (t *tree) toRollVM(o types.ObjectContent) inventory.VM {
 	vm := inventory.VM{Ref: inventory.MoRef(o.Obj.Value)}
 	var parent *types.ManagedObjectReference
@@ -199,8 +204,8 @@ func setText(vm *inventory.VM, property, v string) {
 	}
 }
 
-// setNumber sets the field of a property that is an integer. Of the disks only the number is known, so
-// the list has that many empty elements.
+// setNumber sets the field of a property that is an integer. Of the disks only the
+// number is known, so the list has that many empty elements.
 func setNumber(vm *inventory.VM, property string, n int64) {
 	switch property {
 	case "summary.storage.committed":

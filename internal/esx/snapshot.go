@@ -18,16 +18,17 @@ import (
 type SnapshotSpec struct {
 	Name        string // unique name, by which the snapshot is found after a crash
 	Description string // text for the VM's owner
-	// flush the guest's file systems with VMware Tools first; otherwise the disks are as after a power
-	// failure
+	// flush the guest's file systems with VMware Tools first; otherwise the disks are
+	// as after a power failure
 	Quiesce bool
 }
 
-// CreateSnapshot freezes the disks of a VM and returns the snapshot. An existing snapshot with that
-// name is fault.Conflict, because it has an earlier state.
+// CreateSnapshot freezes the disks of a VM and returns the snapshot. An existing
+// snapshot with that name is fault.Conflict, because it has an earlier state.
 //
-// A snapshot pauses the VM for a moment, pauses it for longer when it is removed, and needs space for
-// all writes in between. The caller must record a snapshot before it is created, and must remove it.
+// A snapshot pauses the VM for a moment, pauses it for longer when it is removed, and
+// needs space for all writes in between. The caller must record a snapshot before it is
+// created, and must remove it.
 func (s *vmController) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := s.createSnapshot(ctx, vm, o)
 	if err != nil {
@@ -55,7 +56,8 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	if err != nil {
 		return "", snapshotError(err)
 	}
-	// The result of the task contains it as well, but the task may be removed before it is read.
+	// The result of the task contains it as well, but the task may be removed before it
+	// is read.
 	ref, found, err := s.findSnapshot(ctx, vm, o.Name)
 	if err == nil && !found {
 		err = fault.New(fault.Conflict, "it was removed at once").WithHint("see the VM's recent tasks for who does so")
@@ -77,8 +79,8 @@ func snapshotError(err error) error {
 	return err
 }
 
-// FindSnapshot returns the snapshot with that name and whether it exists. Two snapshots with the name
-// are fault.Conflict.
+// FindSnapshot returns the snapshot with that name and whether it exists. Two snapshots
+// with the name are fault.Conflict.
 func (s *vmController) FindSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
 	ref, found, err := s.findSnapshot(ctx, vm, name)
 	if err != nil {
@@ -100,7 +102,8 @@ type SnapshotEntry struct {
 	Children int             // number of snapshots directly on top of this one
 }
 
-// lookUpSnapshot returns the tree entry of the snapshot with that name, and whether it exists.
+// lookUpSnapshot returns the tree entry of the snapshot with that name, and whether it
+// exists.
 func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
 	var v mo.VirtualMachine
 	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
@@ -130,8 +133,8 @@ func snapshotsNamed(tree []types.VirtualMachineSnapshotTree, name string) (found
 	return found
 }
 
-// DropSnapshot removes the snapshot with that name and merges its delta disks. Without such a snapshot
-// it merges delta disks that an earlier removal left.
+// DropSnapshot removes the snapshot with that name and merges its delta disks. Without
+// such a snapshot it merges delta disks that an earlier removal left.
 func (s *vmController) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	ref, found, err := s.FindSnapshot(ctx, vm, name)
 	switch {
@@ -143,9 +146,10 @@ func (s *vmController) DropSnapshot(ctx context.Context, vm inventory.MoRef, nam
 	return s.RemoveSnapshot(ctx, vm, ref, nil)
 }
 
-// RemoveSnapshot removes a snapshot and waits until its delta disks are merged, which rewrites all data
-// written since. If ctx ends first, the host continues. Older snapshots are kept. A snapshot that does
-// not exist is no error. Delta disks of an earlier failed merge are consolidated.
+// RemoveSnapshot removes a snapshot and waits until its delta disks are merged, which
+// rewrites all data written since. If ctx ends first, the host continues. Older
+// snapshots are kept. A snapshot that does not exist is no error. Delta disks of an
+// earlier failed merge are consolidated.
 func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(percent int)) error {
 	if err := s.removeSnapshot(ctx, vm, snapshot, progress); err != nil {
 		return fmt.Errorf("remove snapshot %s of VM %s: %w", snapshot, vm, classify(err))
@@ -154,7 +158,8 @@ func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventor
 	return nil
 }
 
-// removeSnapshot does the work of RemoveSnapshot without the context of errors. progress may be nil.
+// removeSnapshot does the work of RemoveSnapshot without the context of errors.
+// progress may be nil.
 func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
 	// The flag makes the host merge the delta disks of the snapshot.
 	consolidate := true
@@ -171,8 +176,8 @@ func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventor
 	return s.consolidateDisks(ctx, vm, progress)
 }
 
-// Consolidate merges delta disks that belong to no snapshot, and waits. It returns nil if there are
-// none.
+// Consolidate merges delta disks that belong to no snapshot, and waits. It returns nil
+// if there are none.
 func (s *vmController) Consolidate(ctx context.Context, vm inventory.MoRef) error {
 	if err := s.consolidateDisks(ctx, vm, nil); err != nil {
 		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
@@ -180,8 +185,8 @@ func (s *vmController) Consolidate(ctx context.Context, vm inventory.MoRef) erro
 	return nil
 }
 
-// consolidateDisks does the work of Consolidate. A failed merge is fault.Conflict: another process has
-// a delta disk open. progress may be nil.
+// consolidateDisks does the work of Consolidate. A failed merge is fault.Conflict:
+// another process has a delta disk open. progress may be nil.
 func (s *vmController) consolidateDisks(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine
 	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
@@ -201,10 +206,10 @@ func (s *vmController) consolidateDisks(ctx context.Context, vm inventory.MoRef,
 	return nil
 }
 
-// SnapshotDisk returns the descriptor of a disk in the state of a snapshot: its base, or the delta disk
-// that was active until then. /folder refuses to read it while the VM runs. ESXi can clone it with
-// vmkfstools. That CopyVirtualDisk_Task can also clone it is inferred; a failure is reported when it is
-// tried.
+// SnapshotDisk returns the descriptor of a disk in the state of a snapshot: its base,
+// or the delta disk that was active until then. /folder refuses to read it while the VM
+// runs. ESXi can clone it with vmkfstools. That CopyVirtualDisk_Task can also clone it
+// is inferred; a failure is reported when it is tried.
 func (s *vmController) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
 	p, err := s.snapshotDisk(ctx, snapshot, key)
 	if err != nil {
@@ -222,9 +227,9 @@ func (s *vmController) snapshotDisk(ctx context.Context, snapshot inventory.MoRe
 	return inventory.ParsePath(layersOf(d.Backing)[0].file.FileName)
 }
 
-// FrozenDisk returns a disk in the state of a snapshot, with its chain. Path is the result of
-// SnapshotDisk. Backing does not consider the type of the datastore: a vSAN object is Flat. Invalid
-// values from the server are fault.Corrupt.
+// FrozenDisk returns a disk in the state of a snapshot, with its chain. Path is the
+// result of SnapshotDisk. Backing does not consider the type of the datastore: a vSAN
+// object is Flat. Invalid values from the server are fault.Corrupt.
 func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
@@ -240,8 +245,8 @@ func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef,
 	return &frozen, nil
 }
 
-// diskAt returns a disk of a snapshot that has a file. A disk that the snapshot does not contain is
-// fault.NotFound.
+// diskAt returns a disk of a snapshot that has a file. A disk that the snapshot does
+// not contain is fault.NotFound.
 func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
@@ -268,7 +273,8 @@ func isIndependent(mode string) bool { return strings.HasPrefix(mode, "independe
 // mergeWait limits the wait for a merge. Merges of large delta disks take days.
 const mergeWait = 365 * 24 * time.Hour
 
-// awaitTask waits until a task ends, without canceling it if ctx ends first. progress may be nil.
+// awaitTask waits until a task ends, without canceling it if ctx ends first. progress
+// may be nil.
 func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	_, err := s.pollUntil(ctx, mergeWait, func() (bool, error) {
 		var task mo.Task
@@ -304,10 +310,10 @@ func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
 	return names
 }
 
-// AwaitSnapshot waits until a snapshot with that name exists or, if there is false, until none exists.
-// It waits for the given time, and then for as long as a task of the VM runs. It returns the final
-// state. With a wait of 0 it returns the current state. Another client may create or remove the
-// snapshot.
+// AwaitSnapshot waits until a snapshot with that name exists or, if there is false,
+// until none exists. It waits for the given time, and then for as long as a task of the
+// VM runs. It returns the final state. With a wait of 0 it returns the current state.
+// Another client may create or remove the snapshot.
 func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (SnapshotEntry, bool, error) {
 	entry, is, err := s.awaitSnapshot(ctx, vm, name, there, wait)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// pass is the session cookie in the form of the Cookie header: name=value. The value is unchanged,
-// including quotes. It is empty before the first login. It is safe for concurrent use.
+// pass is the session cookie in the form of the Cookie header: name=value. The value is
+// unchanged, including quotes. It is empty before the first login. It is safe for
+// concurrent use.
 type pass struct {
 	mu    sync.Mutex // protects value
 	value string     // cookie as name=value
@@ -32,17 +33,18 @@ func (p *pass) set(value string) {
 	p.value = value
 }
 
-// soapTransport is the HTTP transport of SOAP calls. It adds the session cookie, and converts statuses
-// without a SOAP response to statusError. A cookie jar would parse and quote values, and would accept
-// the cookie of an anonymous session that a server sends with NotAuthenticated.
+// soapTransport is the HTTP transport of SOAP calls. It adds the session cookie, and
+// converts statuses without a SOAP response to statusError. A cookie jar would parse
+// and quote values, and would accept the cookie of an anonymous session that a server
+// sends with NotAuthenticated.
 type soapTransport struct {
 	base  http.RoundTripper // transport with the pinned certificate
 	pass  *pass             // cookie to send
 	learn bool              // true to set pass from the response, for a login
 }
 
-// RoundTrip is part of http.RoundTripper. Status 500 passes, because SOAP faults have it. The body of
-// the response has no characters that XML forbids; see readXML.
+// RoundTrip is part of http.RoundTripper. Status 500 passes, because SOAP faults have
+// it. The body of the response has no characters that XML forbids; see readXML.
 func (d *soapTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	// A RoundTripper must not change the request of its caller.
 	req = req.Clone(req.Context())
@@ -72,8 +74,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("HTTP %d %s", e.code, http.StatusText(e.code))
 }
 
-// sessionCookie returns the session cookie from Set-Cookie, or "". The result is the unchanged part
-// before the first semicolon, as in virt-v2v.
+// sessionCookie returns the session cookie from Set-Cookie, or "". The result is the
+// unchanged part before the first semicolon, as in virt-v2v.
 func sessionCookie(h http.Header) string {
 	for _, line := range h.Values("Set-Cookie") {
 		value, _, _ := strings.Cut(line, ";")
@@ -84,7 +86,8 @@ func sessionCookie(h http.Header) string {
 	return ""
 }
 
-// newSOAP returns an API client that uses the transport d. The client has no cookie jar.
+// newSOAP returns an API client that uses the transport d. The client has no cookie
+// jar.
 func (s *connection) newSOAP(d *soapTransport) *soap.Client {
 	c := soap.NewClient(s.end.sdkURL(), true)
 	c.Client.Transport = d // pinned; soap's own transport is not used

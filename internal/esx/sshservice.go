@@ -17,9 +17,9 @@ import (
 // sshService is the key of the SSH server among a host's services.
 const sshService = "TSM-SSH"
 
-// Forbidden reports whether the host's licence (free ESXi) or the user's privileges do not allow the
-// call that failed with err. The host may still do the work if it is requested by another way, such as
-// SSH.
+// Forbidden reports whether the host's licence (free ESXi) or the user's privileges do
+// not allow the call that failed with err. The host may still do the work if it is
+// requested by another way, such as SSH.
 func Forbidden(err error) bool {
 	switch vimFault(err).(type) {
 	case *types.RestrictedVersion, *types.NoPermission:
@@ -67,8 +67,9 @@ func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef
 	return *h.ConfigManager.ServiceSystem, nil
 }
 
-// StartSSH starts the SSH server of a host. It runs until StopSSH or until the host restarts. The start
-// policy of the service is unchanged. A server that runs already is no error.
+// StartSSH starts the SSH server of a host. It runs until StopSSH or until the host
+// restarts. The start policy of the service is unchanged. A server that runs already is
+// no error.
 func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) error {
 	ref, err := s.serviceSystem(ctx, host)
 	if err == nil {
@@ -86,8 +87,8 @@ func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) err
 	return nil
 }
 
-// StopSSH stops the SSH server of a host. Open sessions continue. A server that is stopped already is
-// no error.
+// StopSSH stops the SSH server of a host. Open sessions continue. A server that is
+// stopped already is no error.
 func (s *hostController) StopSSH(ctx context.Context, host inventory.MoRef) error {
 	if err := s.stopSSH(ctx, host); err != nil {
 		return fmt.Errorf("stop SSH of host %s: %w", host, classify(err))
@@ -112,17 +113,17 @@ func (s *hostController) stopSSH(ctx context.Context, host inventory.MoRef) erro
 	return nil
 }
 
-// hostKeyPath is the path of the public RSA key of a host's SSH server on its web server. The
-// documentation ("Upload an SSH Key Using HTTPS PUT" in vSphere Security) describes writing only. vifs
-// reads the same path; this is not guaranteed.
+// hostKeyPath is the path of the public RSA key of a host's SSH server on its web
+// server. The documentation ("Upload an SSH Key Using HTTPS PUT" in vSphere Security)
+// describes writing only. vifs reads the same path; this is not guaranteed.
 const hostKeyPath = "/host/ssh_host_rsa_key_pub"
 
 // maxHostKey limits the size of a public key, in bytes.
 const maxHostKey = 16 << 10
 
-// SSHHostKey returns the public key of the host's SSH server in the format of authorized_keys. It is as
-// trustworthy as the pinned certificate. The error is fault.Unsupported for a vCenter, and for a host
-// that does not return the key.
+// SSHHostKey returns the public key of the host's SSH server in the format of
+// authorized_keys. It is as trustworthy as the pinned certificate. The error is
+// fault.Unsupported for a vCenter, and for a host that does not return the key.
 func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	if s.about.VCenter {
 		return nil, fault.New(fault.Unsupported, "a vCenter does not tell its hosts' SSH keys")

@@ -13,8 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// VMs lists all VMs with disks, network cards, tags and warnings, sorted by name. The list includes
-// templates, VMs without disks and vSphere's own agents; they have warnings.
+// VMs lists all VMs with disks, network cards, tags and warnings, sorted by name. The
+// list includes templates, VMs without disks and vSphere's own agents; they have
+// warnings.
 func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
 	t, err := s.readAll(ctx, append([]string{"VirtualMachine"}, s.relatedKinds()...)...)
 	if err != nil {
@@ -33,7 +34,8 @@ func (s *inventoryReader) relatedKinds() []string {
 	return kinds
 }
 
-// describeSorted describes all VMs of the tree, sorted by name, with warnings about duplicate names.
+// describeSorted describes all VMs of the tree, sorted by name, with warnings about
+// duplicate names.
 func (t *tree) describeSorted() []inventory.VM {
 	names := map[string]int{}
 	for i := range t.vms {
@@ -45,8 +47,8 @@ func (t *tree) describeSorted() []inventory.VM {
 	return out
 }
 
-// describeVMs describes all VMs of the tree in the server's order. names is the number of VMs by name.
-// If it is nil, there are no warnings about duplicate names.
+// describeVMs describes all VMs of the tree in the server's order. names is the number
+// of VMs by name. If it is nil, there are no warnings about duplicate names.
 func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
@@ -73,8 +75,8 @@ type machine struct {
 	physicalRDM []int32  // keys of raw device mappings in physical mode
 }
 
-// toMachine converts a VM. Without a configuration, only the fields outside of it are set, and
-// unreadable has the reason.
+// toMachine converts a VM. Without a configuration, only the fields outside of it are
+// set, and unreadable has the reason.
 func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 	m := &machine{VM: inventory.VM{
 		Ref:                 inventory.MoRef(v.Self.Value),
@@ -116,7 +118,8 @@ func whyUnreadable(v *mo.VirtualMachine) string {
 	return ""
 }
 
-// setConfig sets all fields from the configuration except the devices. UUIDs are lower case.
+// setConfig sets all fields from the configuration except the devices. UUIDs are lower
+// case.
 func (m *machine) setConfig(c *types.VirtualMachineConfigInfo) {
 	m.UUID = strings.ToLower(c.Uuid)
 	m.InstanceUUID = strings.ToLower(c.InstanceUuid)
@@ -151,8 +154,8 @@ func isAgent(c *types.VirtualMachineConfigInfo) bool {
 	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
 }
 
-// nvramOf returns the file with the EFI variables of a VM, or an empty path. The API lists it among the
-// VM's files only.
+// nvramOf returns the file with the EFI variables of a VM, or an empty path. The API
+// lists it among the VM's files only.
 func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	if f != inventory.EFI || v.LayoutEx == nil {
 		return at
@@ -168,8 +171,8 @@ func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 // firmwareCSM is the API's name of EFI firmware that boots in BIOS mode.
 const firmwareCSM = "csm"
 
-// toFirmware converts the reported firmware. It returns BIOS for "". An unknown value is returned
-// unchanged, so that RemoveInvalid reports it.
+// toFirmware converts the reported firmware. It returns BIOS for "". An unknown value
+// is returned unchanged, so that RemoveInvalid reports it.
 func toFirmware(reported string) inventory.Firmware {
 	if reported == "" || reported == firmwareCSM {
 		return inventory.BIOS
@@ -177,9 +180,9 @@ func toFirmware(reported string) inventory.Firmware {
 	return inventory.Firmware(reported)
 }
 
-// pathOf parses a datastore path from the source. An invalid path is returned in File, so that
-// RemoveInvalid reports it. The path is empty for "[] /vmfs/volumes/…", the configuration file of a
-// VM without its datastore.
+// pathOf parses a datastore path from the source. An invalid path is returned in File,
+// so that RemoveInvalid reports it. The path is empty for "[] /vmfs/volumes/…", the
+// configuration file of a VM without its datastore.
 func pathOf(s string) inventory.Path {
 	if s == "" || strings.HasPrefix(s, "[] /") {
 		return inventory.Path{}
@@ -202,7 +205,8 @@ func toPower(p types.VirtualMachinePowerState) inventory.Power {
 	return inventory.PoweredOff
 }
 
-// countSnapshots returns the number of snapshots of a VM. info is nil if there are none.
+// countSnapshots returns the number of snapshots of a VM. info is nil if there are
+// none.
 func countSnapshots(info *types.VirtualMachineSnapshotInfo) int {
 	if info == nil {
 		return 0
@@ -219,8 +223,8 @@ func countTree(list []types.VirtualMachineSnapshotTree) int {
 	return n
 }
 
-// bootOrder converts the boot devices to strings such as disk:2000, net:4000, cdrom and floppy. Numbers
-// are device keys.
+// bootOrder converts the boot devices to strings such as disk:2000, net:4000, cdrom and
+// floppy. Numbers are device keys.
 func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []string {
 	var out []string
 	for _, d := range devices {

@@ -14,10 +14,10 @@ import (
 // nameProps lists the properties, other than the reference, that identify a VM.
 var nameProps = []string{"name", "config.uuid", "config.instanceUuid", "parent", "parentVApp"}
 
-// Names lists all VMs with the properties that are needed to find the VMs that words denote. It reads
-// UUIDs and folders only if a word may be a UUID or path. For thousands of VMs it is much faster than
-// Roll. If a word matches several VMs, it reads all properties, so that an error can distinguish the
-// matches.
+// Names lists all VMs with the properties that are needed to find the VMs that words
+// denote. It reads UUIDs and folders only if a word may be a UUID or path. For
+// thousands of VMs it is much faster than Roll. If a word matches several VMs, it reads
+// all properties, so that an error can distinguish the matches.
 func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, error) {
 	props := namePropsFor(words)
 	x, err := s.readNames(ctx, props)
@@ -31,8 +31,8 @@ func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, er
 	return x, nil
 }
 
-// readNames reads the properties of all VMs and indexes them. Folders are read only if props contains
-// the parent.
+// readNames reads the properties of all VMs and indexes them. Folders are read only if
+// props contains the parent.
 func (s *inventoryReader) readNames(ctx context.Context, props []string) (*Index, error) {
 	t := newTree(s.vim.ServiceContent.RootFolder)
 	if slices.Contains(props, "parent") {
@@ -64,7 +64,8 @@ func namePropsFor(words []string) []string {
 // looksLikeUUID reports whether a word may be a UUID: 36 characters in five groups.
 func looksLikeUUID(word string) bool { return len(word) == 36 && strings.Count(word, "-") == 4 }
 
-// convertLeaves returns a function that converts the properties of VMs to VMs and calls tell with them.
+// convertLeaves returns a function that converts the properties of VMs to VMs and calls
+// tell with them.
 func (t *tree) convertLeaves(tell func([]inventory.VM) error) func([]types.ObjectContent) error {
 	return func(objects []types.ObjectContent) error {
 		vms := make([]inventory.VM, len(objects))

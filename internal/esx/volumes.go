@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Volumes returns the guest file systems that VMware Tools report, by VM. VMs that are off or have no
-// Tools have an empty list. Volumes are not part of the inventory, because they make the response for
-// thousands of VMs larger and are rarely needed.
+// Volumes returns the guest file systems that VMware Tools report, by VM. VMs that are
+// off or have no Tools have an empty list. Volumes are not part of the inventory,
+// because they make the response for thousands of VMs larger and are rarely needed.
 func (s *inventoryReader) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
 	all := map[inventory.MoRef][]inventory.Volume{}
 	for page := range slices.Chunk(vms, vmPage) {

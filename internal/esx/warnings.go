@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// findWarnings returns what prevents the migration of m, and what the user should know before. The
-// codes are part of the JSON output, and never change their meaning.
+// findWarnings returns what prevents the migration of m, and what the user should know
+// before. The codes are part of the JSON output, and never change their meaning.
 func (m *machine) findWarnings() []inventory.Warning {
 	w := m.stateWarnings()
 	for i := range m.Disks {
@@ -44,7 +44,8 @@ func removeInvalid(vm *inventory.VM) {
 	}
 }
 
-// stateWarnings returns the warnings about power state, snapshots, encryption and names.
+// stateWarnings returns the warnings about power state, snapshots, encryption and
+// names.
 func (m *machine) stateWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	add := func(when bool, warning inventory.Warning) {
@@ -106,7 +107,8 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 	return w
 }
 
-// rdmWarning returns the warning about a raw device mapping. The device must be a LUN of the host.
+// rdmWarning returns the warning about a raw device mapping. The device must be a LUN
+// of the host.
 func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 	for _, key := range m.physicalRDM {
 		if key == d.Key {
@@ -117,8 +119,8 @@ func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 		"let the host copy it (--transport landing), or give the LUN to the target host")
 }
 
-// controllerWarnings returns the warnings about controllers that targets lack or that are shared. An
-// unknown controller without disks does not prevent a migration.
+// controllerWarnings returns the warnings about controllers that targets lack or that
+// are shared. An unknown controller without disks does not prevent a migration.
 func (m *machine) controllerWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, c := range m.Controllers {
@@ -149,7 +151,8 @@ func (m *machine) hasDiskOn(controller int32) bool {
 	return false
 }
 
-// deviceWarnings returns the warnings about media, ports and devices that are not migrated.
+// deviceWarnings returns the warnings about media, ports and devices that are not
+// migrated.
 func (m *machine) deviceWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, label := range m.media {

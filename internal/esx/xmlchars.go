@@ -10,12 +10,14 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// xmlFilter replaces characters that XML 1.0 forbids with U+FFFD: control characters, invalid UTF-8,
-// and references to such characters. Otherwise one control character in an annotation would make the
-// response about all VMs unreadable. Everything else is unchanged.
+// xmlFilter replaces characters that XML 1.0 forbids with U+FFFD: control characters,
+// invalid UTF-8, and references to such characters. Otherwise one control character in
+// an annotation would make the response about all VMs unreadable. Everything else is
+// unchanged.
 type xmlFilter struct{ transform.NopResetter }
 
-// readXML returns a reader of body in which forbidden characters are replaced. Closing it closes body.
+// readXML returns a reader of body in which forbidden characters are replaced. Closing
+// it closes body.
 func readXML(body io.ReadCloser) io.ReadCloser {
 	return struct {
 		io.Reader
@@ -23,7 +25,8 @@ func readXML(body io.ReadCloser) io.ReadCloser {
 	}{transform.NewReader(body, xmlFilter{}), body}
 }
 
-// longestReference is the length of the longest character reference to examine: &#0000000;.
+// longestReference is the length of the longest character reference to examine:
+// &#0000000;.
 const longestReference = 16
 
 // replacement is U+FFFD in UTF-8.
@@ -51,8 +54,8 @@ func (xmlFilter) Transform(dst, src []byte, atEOF bool) (written, read int, err 
 	return written, read, nil
 }
 
-// plainLength returns the number of leading bytes of src that need no replacement: printable ASCII
-// except "&", tab and line ends.
+// plainLength returns the number of leading bytes of src that need no replacement:
+// printable ASCII except "&", tab and line ends.
 func plainLength(src []byte) int {
 	for i, c := range src {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' || c == '&' || c >= utf8.RuneSelf {
@@ -62,8 +65,8 @@ func plainLength(src []byte) int {
 	return len(src)
 }
 
-// nextXML returns the output for the first character of src, and the length of that character in src.
-// The length is 0 if more bytes are needed.
+// nextXML returns the output for the first character of src, and the length of that
+// character in src. The length is 0 if more bytes are needed.
 func nextXML(src []byte, atEOF bool) (out []byte, n int) {
 	if src[0] == '&' {
 		return nextReference(src, atEOF)
@@ -78,8 +81,8 @@ func nextXML(src []byte, atEOF bool) (out []byte, n int) {
 	return src[:n], n
 }
 
-// nextReference does the same for a src that starts with "&". A reference by name, and any other text,
-// passes unchanged.
+// nextReference does the same for a src that starts with "&". A reference by name, and
+// any other text, passes unchanged.
 func nextReference(src []byte, atEOF bool) (out []byte, n int) {
 	window := src[:min(len(src), longestReference)]
 	end := bytes.IndexByte(window, ';')

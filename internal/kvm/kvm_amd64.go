@@ -1,5 +1,5 @@
-// Package kvm tests whether this machine's KVM runs guests: the existence of its device is not
-// sufficient.
+// Package kvm tests whether this machine's KVM runs guests: the existence of its device
+// is not sufficient.
 package kvm
 
 import (
@@ -39,11 +39,11 @@ const (
 	runLeft = 40 // offset within the struct of the byte that exitIO wrote, 64 bits
 )
 
-// A CPU starts at the last 16 bytes below 4 GiB. This guest counts down, writes a byte to a port, and
-// halts. The count distinguishes a CPU from KVM's instruction emulator, which needs a microsecond for
-// an instruction of less than one nanosecond: KVM without hardware support (PVM) starts a guest,
-// emulates all of its instructions until it runs a kernel made for it, and would take hours to boot
-// another.
+// A CPU starts at the last 16 bytes below 4 GiB. This guest counts down, writes a byte
+// to a port, and halts. The count distinguishes a CPU from KVM's instruction emulator,
+// which needs a microsecond for an instruction of less than one nanosecond: KVM without
+// hardware support (PVM) starts a guest, emulates all of its instructions until it runs
+// a kernel made for it, and would take hours to boot another.
 //
 //	      mov ecx, 40000000
 //	again: dec ecx
@@ -60,8 +60,8 @@ const (
 	guestPort  = 0x10              // port that the guest writes to
 	guestWord  = 0x64              // byte that the guest writes
 
-	// tssAt is an unused guest-physical address for the TSS, which older Intel CPUs need for real mode.
-	// QEMU uses the same.
+	// tssAt is an unused guest-physical address for the TSS, which older Intel CPUs
+	// need for real mode. QEMU uses the same.
 	tssAt = 0xfffbd000
 )
 
@@ -71,8 +71,9 @@ type memoryRegion struct {
 	guest, size, ours uint64
 }
 
-// Run creates a VM with one page and one CPU on the given device, /dev/kvm, runs it until ctx ends at
-// most, and checks its output. With hardware virtualization it takes 40 ms.
+// Run creates a VM with one page and one CPU on the given device, /dev/kvm, runs it
+// until ctx ends at most, and checks its output. With hardware virtualization it takes
+// 40 ms.
 func Run(ctx context.Context, device string) error {
 	kvm, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,17 +97,20 @@ func Run(ctx context.Context, device string) error {
 		return err
 	}
 	defer unix.Munmap(page)
+	// The reset vector is 16 bytes before the end of the page.
 	copy(page[guestStart:], guest)
 	_, _ = ioctl(vm, kvmSetTSS, tssAt, "KVM_SET_TSS_ADDR") // required by some machines only
 	region := memoryRegion{guest: guestAt, size: guestPage, ours: uint64(uintptr(unsafe.Pointer(&page[0])))}
 	if _, err := ioctl(vm, kvmSetMemory, uintptr(unsafe.Pointer(&region)), "KVM_SET_USER_MEMORY_REGION"); err != nil {
 		return err
 	}
+	// The kernel has read the structure during the call.
 	runtime.KeepAlive(&region)
 	return runVCPU(ctx, vm, size)
 }
 
-// runVCPU creates a virtual CPU, runs it and checks its exit. size is the size of struct kvm_run.
+// runVCPU creates a virtual CPU, runs it and checks its exit. size is the size of
+// struct kvm_run.
 func runVCPU(ctx context.Context, vm, size int) error {
 	cpu, err := ioctl(vm, kvmCreateVCPU, 0, "KVM_CREATE_VCPU")
 	if err != nil {
@@ -124,8 +128,9 @@ func runVCPU(ctx context.Context, vm, size int) error {
 	return checkExit(run)
 }
 
-// runUntil runs a virtual CPU until it exits or ctx ends. To interrupt KVM_RUN, it sends SIGURG to the
-// thread; the Go runtime uses this signal itself and ignores further ones.
+// runUntil runs a virtual CPU until it exits or ctx ends. To interrupt KVM_RUN, it
+// sends SIGURG to the thread; the Go runtime uses this signal itself and ignores
+// further ones.
 func runUntil(ctx context.Context, cpu int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -146,8 +151,8 @@ func runUntil(ctx context.Context, cpu int) error {
 	}
 }
 
-// checkExit returns nil if the guest wrote the expected byte, else an error with the reason of the
-// exit.
+// checkExit returns nil if the guest wrote the expected byte, else an error with the
+// reason of the exit.
 func checkExit(run []byte) error {
 	why := binary.NativeEndian.Uint64(run[runWhy:])
 	switch exit := binary.NativeEndian.Uint32(run[runExit:]); exit {

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Talker is a sender on one of the guest's network cards. The addresses that it claims show that a
-// static address is configured, even if the network does not answer.
+// Talker is a sender on one of the guest's network cards. The addresses that it claims
+// show that a static address is configured, even if the network does not answer.
 type Talker struct {
 	MAC       string       `json:"mac"`                 // source address of the frames
 	Addresses []netip.Addr `json:"addresses,omitempty"` // addresses that the sender claims
@@ -45,15 +45,16 @@ const (
 	etherVLAN  = 0x8100
 )
 
-// A capture collects the senders on the cards of one guest. It is safe for concurrent use.
+// A capture collects the senders on the cards of one guest. It is safe for concurrent
+// use.
 type capture struct {
 	ipv4 bool       // ignore IPv6, because EFI firmware sends it as well
 	mu   sync.Mutex // protects all
 	all  []Talker   // senders in the order of their first frame
 }
 
-// readFrames reads the frames of one card until the end of r, in the classic pcap format of QEMU's
-// filter-dump. It stops at invalid data.
+// readFrames reads the frames of one card until the end of r, in the classic pcap
+// format of QEMU's filter-dump. It stops at invalid data.
 func (e *capture) readFrames(r io.Reader) {
 	in := bufio.NewReader(r)
 	head := make([]byte, 24)
@@ -93,6 +94,7 @@ func (e *capture) addFrame(frame []byte) {
 		return
 	}
 	mac, kind, body := net.HardwareAddr(frame[6:12]), binary.BigEndian.Uint16(frame[12:]), frame[14:]
+	// A tagged frame has the type of its contents after the tag.
 	if kind == etherVLAN && len(body) >= 4 {
 		kind, body = binary.BigEndian.Uint16(body[2:]), body[4:]
 	}
@@ -112,6 +114,7 @@ func (e *capture) addFrame(frame []byte) {
 func (e *capture) addClaim(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// A sender is identified by its MAC; a bridge in the guest has several.
 	i := slices.IndexFunc(e.all, func(t Talker) bool { return t.MAC == mac.String() })
 	if i < 0 {
 		if len(e.all) == maxTalkers {
@@ -127,7 +130,8 @@ func (e *capture) addClaim(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	}
 }
 
-// claimByARP returns the address that a host claims: the sender's, or the target of a probe (RFC 5227).
+// claimByARP returns the address that a host claims: the sender's, or the target of a
+// probe (RFC 5227).
 func claimByARP(p []byte) netip.Addr {
 	if len(p) < 28 || !bytes.Equal(p[:6], []byte{0, 1, 8, 0, 6, 4}) {
 		return netip.Addr{}
@@ -147,8 +151,9 @@ func sourceIPv4(p []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(p[12:16]))
 }
 
-// asksDHCP reports whether a packet is a client's DHCP message, and whether firmware sends it for a
-// network boot. The vendor class (option 60) of firmware is PXEClient or HTTPClient.
+// asksDHCP reports whether a packet is a client's DHCP message, and whether firmware
+// sends it for a network boot. The vendor class (option 60) of firmware is PXEClient or
+// HTTPClient.
 func asksDHCP(p []byte) (asks, firmware bool) {
 	if len(p) < 20 || p[0]>>4 != 4 || p[9] != 17 {
 		return false, false
@@ -160,8 +165,8 @@ func asksDHCP(p []byte) (asks, firmware bool) {
 	return true, bytes.Contains(udp[8:], []byte("PXEClient")) || bytes.Contains(udp[8:], []byte("HTTPClient"))
 }
 
-// claimByIPv6 returns the source, or the target of a neighbour solicitation without a source: the
-// address that will be claimed (RFC 4862).
+// claimByIPv6 returns the source, or the target of a neighbour solicitation without a
+// source: the address that will be claimed (RFC 4862).
 func claimByIPv6(p []byte) netip.Addr {
 	if len(p) < 40 || p[0]>>4 != 6 {
 		return netip.Addr{}

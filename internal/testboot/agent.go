@@ -16,15 +16,16 @@ type Agent struct {
 	Cards    []AgentCard `json:"cards,omitempty"` // network cards; nil if it does not report them
 }
 
-// AgentCard is a network interface of the guest: a card, or an interface built on one, which has its
-// MAC.
+// AgentCard is a network interface of the guest: a card, or an interface built on one,
+// which has its MAC.
 type AgentCard struct {
 	Name      string         `json:"name"`                // name in the guest
 	MAC       string         `json:"mac,omitempty"`       // lower case
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // addresses with prefix lengths
 }
 
-// String lists operating system, kernel, host name and addresses, without link-local ones.
+// String lists operating system, kernel, host name and addresses, without link-local
+// ones.
 func (a Agent) String() string {
 	var words []string
 	add := func(before, text string) {
@@ -89,8 +90,8 @@ func (a *Agent) takeName(text json.RawMessage) {
 	}
 }
 
-// takeCards parses the result of guest-network-get-interfaces, without the loopback interface. Invalid
-// JSON is ignored.
+// takeCards parses the result of guest-network-get-interfaces, without the loopback
+// interface. Invalid JSON is ignored.
 func (a *Agent) takeCards(text json.RawMessage) {
 	var all []struct {
 		Name string `json:"name"`
@@ -106,6 +107,7 @@ func (a *Agent) takeCards(text json.RawMessage) {
 	a.Cards = []AgentCard{}
 	for _, one := range all {
 		c := AgentCard{Name: fault.Line(one.Name), MAC: strings.ToLower(fault.Line(one.MAC))}
+		// Windows has no interface "lo"; its loopback is detected by the address.
 		loop := c.Name == "lo"
 		for _, ip := range one.IPs {
 			addr, err := netip.ParseAddr(ip.IP)

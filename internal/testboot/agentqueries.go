@@ -10,9 +10,9 @@ import (
 )
 
 // agentQueries queries QEMU's guest agent, in JSON over a serial channel (QEMU's
-// docs/interop/qemu-ga-ref). The agent is untrusted and may not exist. A question that was not answered
-// in time twice is not repeated. First, and after each timeout, the agent must repeat a random number,
-// so that no answer is assigned to another question.
+// docs/interop/qemu-ga-ref). The agent is untrusted and may not exist. A question that
+// was not answered in time twice is not repeated. First, and after each timeout, the
+// agent must repeat a random number, so that no answer is assigned to another question.
 type agentQueries struct {
 	to  io.Writer        // channel to the agent
 	now func() time.Time // clock
@@ -35,8 +35,8 @@ type question struct {
 	take    func(*Agent, json.RawMessage) // stores the result; nil if it is ignored
 }
 
-// questions lists the commands in order. The first one shows that an agent answers. Old agents have
-// only guest-ping, and an administrator may disable commands.
+// questions lists the commands in order. The first one shows that an agent answers. Old
+// agents have only guest-ping, and an administrator may disable commands.
 var questions = []question{
 	{"guest-sync-delimited", nil},
 	{"guest-ping", nil},
@@ -68,9 +68,9 @@ func (i *agentQueries) readAnswers(from io.Reader) {
 	}
 }
 
-// poll must be called regularly. open reports whether the guest has opened its end of the channel; a
-// guest that restarts closes it. poll starts the questions when the channel is opened, again some time
-// after all answers, and after a timeout.
+// poll must be called regularly. open reports whether the guest has opened its end of
+// the channel; a guest that restarts closes it. poll starts the questions when the
+// channel is opened, again some time after all answers, and after a timeout.
 func (i *agentQueries) poll(open bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -81,15 +81,17 @@ func (i *agentQueries) poll(open bool) {
 	case i.at < 0 && waited >= askAgain:
 		i.startOver()
 	case i.at >= 0 && waited >= answerTime:
+		// A command that times out twice is skipped from then on.
 		i.silent[questions[i.at].command]++
 		i.startOver()
 	}
 }
 
-// startOver requests the repetition of a random number. The byte 0xFF before the command makes the
-// agent discard an incomplete one. mu must be held.
+// startOver requests the repetition of a random number. The byte 0xFF before the
+// command makes the agent discard an incomplete one. mu must be held.
 func (i *agentQueries) startOver() {
 	i.asked = i.now()
+	// The channel is full: the guest does not read it.
 	if i.unread == maxUnread {
 		return
 	}
@@ -98,7 +100,8 @@ func (i *agentQueries) startOver() {
 	i.writeCommand("\xff" + fmt.Sprintf(`{"execute": %q, "arguments": {"id": %d}}`, questions[0].command, i.number))
 }
 
-// writeCommand writes one line. Errors are ignored: the end of QEMU is detected by its monitor.
+// writeCommand writes one line. Errors are ignored: the end of QEMU is detected by its
+// monitor.
 func (i *agentQueries) writeCommand(text string) {
 	_, _ = io.WriteString(i.to, text+"\n") // a QEMU that is gone is noticed elsewhere
 }
@@ -114,13 +117,15 @@ func (i *agentQueries) receive(p []byte) {
 	}
 }
 
-// isAnswer reports whether a message answers the open question, and stores its result. An error is also
-// an answer: the agent does not have the command, or may not run it. mu must be held.
+// isAnswer reports whether a message answers the open question, and stores its result.
+// An error is also an answer: the agent does not have the command, or may not run it.
+// mu must be held.
 func (i *agentQueries) isAnswer(m message) bool {
 	var a struct {
 		Return json.RawMessage `json:"return"`
 		Error  json.RawMessage `json:"error"`
 	}
+	// Only the answer to guest-sync-delimited has the byte 0xFF before it.
 	if m.delimited != (i.at == 0) || json.Unmarshal(m.text, &a) != nil || a.Return == nil && a.Error == nil {
 		return false
 	}
@@ -133,7 +138,8 @@ func (i *agentQueries) isAnswer(m message) bool {
 	return true
 }
 
-// sendNext sends the next question. It skips those that timed out too often. mu must be held.
+// sendNext sends the next question. It skips those that timed out too often. mu must be
+// held.
 func (i *agentQueries) sendNext() {
 	if i.at == 0 {
 		i.unread = 0
@@ -148,8 +154,8 @@ func (i *agentQueries) sendNext() {
 	i.at, i.whole = -1, true
 }
 
-// result returns a copy of the answers so far, or nil before the first. whole reports whether all
-// questions were asked.
+// result returns a copy of the answers so far, or nil before the first. whole reports
+// whether all questions were asked.
 func (i *agentQueries) result() (told *Agent, whole bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

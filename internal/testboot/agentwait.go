@@ -14,13 +14,15 @@ func (w *observer) hasAgentAnswer() bool {
 	return told != nil
 }
 
-// awaitsAgent reports whether the agent of a booted guest may still have answers. A guest shows that it
-// is up before its agent runs, and the agent runs before the network is up. The limits are multiples of
-// Options.Settle, and longer for an emulated guest.
+// awaitsAgent reports whether the agent of a booted guest may still have answers. A
+// guest shows that it is up before its agent runs, and the agent runs before the
+// network is up. The limits are multiples of Options.Settle, and longer for an emulated
+// guest.
 func (w *observer) awaitsAgent(text string, told events, now time.Time) bool {
 	if w.agent == nil || told.stopped || now.Sub(w.began) >= w.deadline() {
 		return false
 	}
+	// An emulated guest is slower, so it gets more time.
 	patience := w.opts.Settle
 	if w.m.accel != KVM {
 		patience *= 3
@@ -52,8 +54,8 @@ func (w *observer) addAgentAnswers(r *Report) {
 	}
 }
 
-// missingStatic returns the addresses of Options.Static that the agent did not report. It returns nil
-// if the agent reports no cards.
+// missingStatic returns the addresses of Options.Static that the agent did not report.
+// It returns nil if the agent reports no cards.
 func (w *observer) missingStatic(a *Agent) []Static {
 	if a.Cards == nil { // the agent reports no cards
 		return nil

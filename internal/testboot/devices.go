@@ -15,8 +15,8 @@ var controllerModels = map[string]string{
 	"lsilogic": "lsi53c895a", "lsisas1068": "mptsas1068", "lsisas1078": "megasas",
 }
 
-// addControllers adds the controllers of disks, USB and channels. Others are part of the board, or have
-// no device in a trial.
+// addControllers adds the controllers of disks, USB and channels. Others are part of
+// the board, or have no device in a trial.
 func (m *machine) addControllers() error {
 	for _, c := range m.domain.Devices.Controllers {
 		index := uintOf(c.Index)
@@ -41,7 +41,8 @@ func (m *machine) addControllers() error {
 // q35 reports whether the board has the chipset Q35.
 func (m *machine) q35() bool { return strings.Contains(m.domain.OS.Type.Machine, "q35") }
 
-// controllerModel returns libvirt's model of a controller, and whether the domain has the controller.
+// controllerModel returns libvirt's model of a controller, and whether the domain has
+// the controller.
 func (m *machine) controllerModel(kind string, index uint) (string, bool) {
 	for _, c := range m.domain.Devices.Controllers {
 		if c.Type == kind && uintOf(c.Index) == index {
@@ -51,8 +52,8 @@ func (m *machine) controllerModel(kind string, index uint) (string, bool) {
 	return "", false
 }
 
-// addDisks adds the disks with snapshot=on: QEMU writes changes to an unnamed temporary file. Served
-// disks are handled in the same way, so nothing is written to them either.
+// addDisks adds the disks with snapshot=on: QEMU writes changes to an unnamed temporary
+// file. Served disks are handled in the same way, so nothing is written to them either.
 func (m *machine) addDisks() error {
 	for i, d := range m.domain.Devices.Disks {
 		if err := m.addDisk(d, fmt.Sprintf("disk%d", i)); err != nil {
@@ -62,8 +63,9 @@ func (m *machine) addDisks() error {
 	return nil
 }
 
-// addDisk adds one disk. Floppies are omitted, and CD-ROM drives are empty. A source other than an
-// absolute path is fault.Unsupported, because QEMU would interpret names like nbd:… as URLs.
+// addDisk adds one disk. Floppies are omitted, and CD-ROM drives are empty. A source
+// other than an absolute path is fault.Unsupported, because QEMU would interpret names
+// like nbd:… as URLs.
 func (m *machine) addDisk(d libvirtxml.DomainDisk, id string) error {
 	if d.Device == "floppy" {
 		return nil
@@ -80,6 +82,7 @@ func (m *machine) addDisk(d libvirtxml.DomainDisk, id string) error {
 	if !filepath.IsAbs(file) { // QEMU takes nbd:… and json:… for more than names of files
 		return unsupportedError("disk %s is neither a file nor a block device with an absolute path: %q", id, file)
 	}
+	// A served disk has no file whose format could be checked.
 	if m.opts.Served[file] == nil {
 		if err := checkFormat(d, file); err != nil {
 			return err
@@ -88,6 +91,7 @@ func (m *machine) addDisk(d libvirtxml.DomainDisk, id string) error {
 	var image string
 	if serve := m.opts.Served[file]; serve != nil {
 		image = fmt.Sprintf("driver=raw,file.driver=nbd,file.server.type=fd,file.server.str=%d", m.diskFD())
+		// diskFD depends on the number of served disks so far, so it is called before.
 		m.served = append(m.served, serve)
 	} else if image, err = m.openImage(file, format); err != nil {
 		return err
@@ -100,13 +104,15 @@ func (m *machine) addDisk(d libvirtxml.DomainDisk, id string) error {
 	return nil
 }
 
-// diskFD returns the descriptor in QEMU of the next served disk. The descriptors follow those of the
-// cards' pipes. After all disks, it is the descriptor of the agent's channel.
+// diskFD returns the descriptor in QEMU of the next served disk. The descriptors follow
+// those of the cards' pipes. After all disks, it is the descriptor of the agent's
+// channel.
 func (m *machine) diskFD() int {
 	return cardFD + len(m.domain.Devices.Interfaces) + len(m.served)
 }
 
-// sourceOf returns the file of a disk, or "" if it has none, and its format. The default format is raw.
+// sourceOf returns the file of a disk, or "" if it has none, and its format. The
+// default format is raw.
 func sourceOf(d libvirtxml.DomainDisk) (file, format string) {
 	format = "raw"
 	if d.Driver != nil && d.Driver.Type != "" {
@@ -173,8 +179,8 @@ var cardModels = map[string]string{
 	"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet", "rtl8139": "rtl8139", "igb": "igb",
 }
 
-// addCards connects each card to a separate hub, and copies its packets to a pipe. The cards have no
-// boot ROM, so only the guest sends packets.
+// addCards connects each card to a separate hub, and copies its packets to a pipe. The
+// cards have no boot ROM, so only the guest sends packets.
 func (m *machine) addCards() error {
 	for i, c := range m.domain.Devices.Interfaces {
 		model := "virtio"
@@ -195,14 +201,15 @@ func (m *machine) addCards() error {
 	return nil
 }
 
-// agentID is what QEMU calls the channel of the guest's agent, agentPort what the guest finds it by.
+// agentID is what QEMU calls the channel of the guest's agent, agentPort what the guest
+// finds it by.
 const (
 	agentID   = "agent"                  // QEMU's name of the channel to the guest agent
 	agentPort = "org.qemu.guest_agent.0" // name by which the guest finds the channel
 )
 
-// addChannels adds the guest agent's channel if the domain has it, so that the guest gets no additional
-// device. Like libvirt, it adds a controller if the domain has none.
+// addChannels adds the guest agent's channel if the domain has it, so that the guest
+// gets no additional device. Like libvirt, it adds a controller if the domain has none.
 func (m *machine) addChannels() error {
 	for _, c := range m.domain.Devices.Channels {
 		m.agent = m.agent || c.Target != nil && c.Target.VirtIO != nil && c.Target.VirtIO.Name == agentPort

@@ -28,8 +28,9 @@ func (m *machine) closeSets() {
 	m.sets = nil
 }
 
-// openImage opens an image with its backing files, and returns QEMU's options. QEMU inherits
-// descriptors instead of paths, because its user may not have access to the files.
+// openImage opens an image with its backing files, and returns QEMU's options. QEMU
+// inherits descriptors instead of paths, because its user may not have access to the
+// files.
 func (m *machine) openImage(path, format string) (string, error) {
 	switch format {
 	case "raw":
@@ -47,6 +48,7 @@ func (m *machine) openChain(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("image %s: %w", path, err)
 	}
+	// Each file of the chain becomes options with the prefix "backing." per level.
 	layers := top.Layers()
 	if err := top.Close(); err != nil {
 		return "", err
@@ -88,8 +90,8 @@ func (m *machine) openLayer(prefix, path, format string) (string, error) {
 	return fmt.Sprintf("%[1]sdriver=%[2]s,%[1]sfile.driver=%[3]s,%[1]sfile.filename=%[4]s", prefix, format, driver, set), nil
 }
 
-// openFile opens a file once for each of the flags, and returns its path for QEMU. QEMU opens a
-// writable file for reading first, so such a file needs both descriptors.
+// openFile opens a file once for each of the flags, and returns its path for QEMU. QEMU
+// opens a writable file for reading first, so such a file needs both descriptors.
 func (m *machine) openFile(path string, flags ...int) (string, error) {
 	var files []*os.File
 	for _, how := range flags {

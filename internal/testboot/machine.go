@@ -28,8 +28,8 @@ type machine struct {
 	less   []string              // differences from the domain, for the report
 }
 
-// newMachine builds the command line for a domain, and opens its files. The caller must call closeSets.
-// A domain that QEMU cannot run in this way is fault.Unsupported.
+// newMachine builds the command line for a domain, and opens its files. The caller must
+// call closeSets. A domain that QEMU cannot run in this way is fault.Unsupported.
 func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*machine, error) {
 	m := &machine{domain: d, opts: o, dir: dir, accel: accel}
 	if d.OS == nil || d.OS.Type == nil || d.Devices == nil || d.Memory == nil {
@@ -46,7 +46,8 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 	return m, nil
 }
 
-// unsupportedError returns fault.Unsupported with the remedy for all unsupported domains.
+// unsupportedError returns fault.Unsupported with the remedy for all unsupported
+// domains.
 func unsupportedError(format string, args ...any) error {
 	return fault.New(fault.Unsupported, format, args...).WithHint("start it where it is defined, and look at its console: virsh start --console NAME")
 }
@@ -59,8 +60,8 @@ func (m *machine) noteDifference(format string, args ...any) {
 	m.less = append(m.less, fmt.Sprintf(format, args...))
 }
 
-// addBoard adds the chipset. It does not use versioned names such as pc-q35-6.2, which this QEMU may
-// not have.
+// addBoard adds the chipset. It does not use versioned names such as pc-q35-6.2, which
+// this QEMU may not have.
 func (m *machine) addBoard() error {
 	t := m.domain.OS.Type
 	board := "pc"
@@ -80,9 +81,10 @@ func (m *machine) addBoard() error {
 	return nil
 }
 
-// addProcessors uses at most the domain's processors, in one socket: a trial tests whether the guest
-// boots, not its speed.
+// addProcessors uses at most the domain's processors, in one socket: a trial tests
+// whether the guest boots, not its speed.
 func (m *machine) addProcessors() error {
+	// libvirt's default is one processor.
 	n := 1
 	if m.domain.VCPU != nil {
 		n = max(1, int(m.domain.VCPU.Value))
@@ -91,6 +93,7 @@ func (m *machine) addProcessors() error {
 		m.noteDifference("%d of %d processors", m.opts.CPUs, n)
 		n = m.opts.CPUs
 	}
+	// KVM can only run the host's processor model.
 	model := "max"
 	if m.accel == KVM {
 		model = "host"
@@ -117,7 +120,8 @@ func (m *machine) addMemory() error {
 	return nil
 }
 
-// addIdentity adds the UUID, the SMBIOS strings and the clock offset. Licences depend on them.
+// addIdentity adds the UUID, the SMBIOS strings and the clock offset. Licences depend
+// on them.
 func (m *machine) addIdentity() error {
 	if m.domain.UUID != "" {
 		m.addArgs("-uuid", m.domain.UUID)
@@ -161,8 +165,9 @@ func (m *machine) secureBoot() bool {
 	return m.domain.OS.Loader != nil && m.domain.OS.Loader.Secure == "yes"
 }
 
-// addFirmware adds OVMF for EFI domains: the files that the domain names, or those that libvirt would
-// choose. The variables are a copy of the template, so that the trial does not change them.
+// addFirmware adds OVMF for EFI domains: the files that the domain names, or those that
+// libvirt would choose. The variables are a copy of the template, so that the trial
+// does not change them.
 func (m *machine) addFirmware() error {
 	if !m.usesEFI() {
 		return nil
@@ -193,14 +198,15 @@ func (m *machine) addFirmware() error {
 	return nil
 }
 
-// findOVMF returns the pair of files. A template is valid only for the code of its descriptor. A domain
-// from another machine may name files that do not exist or are unreadable here; the firmware of this
-// machine replaces them.
+// findOVMF returns the pair of files. A template is valid only for the code of its
+// descriptor. A domain from another machine may name files that do not exist or are
+// unreadable here; the firmware of this machine replaces them.
 func (m *machine) findOVMF() (efi.Firmware, error) {
 	o := m.domain.OS
 	if o.Loader == nil || o.NVRam == nil || o.NVRam.Template == "" {
 		return efi.FindFirmware(m.opts.Root, m.secureBoot())
 	}
+	// Images in the format qcow2 are not supported here.
 	for _, file := range []string{o.Loader.Path, o.NVRam.Template} {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || strings.HasSuffix(file, ".qcow2") {
 			m.noteDifference("fresh variables and the firmware of this machine, as %s is not of use here", file)
@@ -210,8 +216,9 @@ func (m *machine) findOVMF() (efi.Firmware, error) {
 	return efi.Firmware{Code: o.Loader.Path, Vars: o.NVRam.Template}, nil
 }
 
-// addConsoles adds the serial port, QEMU's monitor and the display, which every trial has. The serial
-// port writes to QEMU's standard output, and the monitor uses an inherited socket.
+// addConsoles adds the serial port, QEMU's monitor and the display, which every trial
+// has. The serial port writes to QEMU's standard output, and the monitor uses an
+// inherited socket.
 func (m *machine) addConsoles() error {
 	m.addArgs("-chardev", "stdio,id=serial,signal=off", "-serial", "chardev:serial")
 	m.addArgs("-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", monitorFD), "-mon", "chardev=monitor,mode=control")

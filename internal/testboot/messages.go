@@ -2,8 +2,8 @@ package testboot
 
 import "bytes"
 
-// maxMessage is the limit of an agent's message, in bytes: the answer of a guest with some thousand
-// network interfaces. Longer messages are skipped.
+// maxMessage is the limit of an agent's message, in bytes: the answer of a guest with
+// some thousand network interfaces. Longer messages are skipped.
 const maxMessage = 1 << 20
 
 // A message is a line from an agent.
@@ -12,7 +12,8 @@ type message struct {
 	delimited bool   // the byte 0xFF preceded it: it answers guest-sync-delimited, and earlier data is invalid
 }
 
-// A messageSplitter splits the data of a guest into messages. It buffers at most maxMessage bytes.
+// A messageSplitter splits the data of a guest into messages. It buffers at most
+// maxMessage bytes.
 type messageSplitter struct {
 	line      []byte // incomplete line
 	delimited bool   // the byte 0xFF preceded the line

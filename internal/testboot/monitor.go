@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A monitor is a client of QEMU's machine protocol, docs/interop/qmp-spec: JSON objects with commands
-// and results in turn, and events between them.
+// A monitor is a client of QEMU's machine protocol, docs/interop/qmp-spec: JSON objects
+// with commands and results in turn, and events between them.
 type monitor struct {
 	conn    net.Conn                             // connection to QEMU
 	after   func(time.Duration) <-chan time.Time // timer
@@ -55,14 +55,15 @@ type eventLog struct {
 	events
 }
 
-// maxTold limits the output of QEMU in one trial, in bytes. A guest that controls QEMU may send without
-// end.
+// maxTold limits the output of QEMU in one trial, in bytes. A guest that controls QEMU
+// may send without end.
 const maxTold = 64 << 20
 
 // errHungUp is the cause of errors after QEMU closed its monitor.
 var errHungUp = errors.New("QEMU has hung up")
 
-// answerLimit is the limit of one command. A trial exceeds its deadline by at most this time.
+// answerLimit is the limit of one command. A trial exceeds its deadline by at most this
+// time.
 const answerLimit = time.Minute
 
 // newMonitor returns a client and starts its reader, which ends when conn is closed.
@@ -87,6 +88,7 @@ func (m *monitor) readObjects() {
 		case a.Return != nil || a.Error != nil:
 			select {
 			case m.answers <- a:
+			// The channel has space for one answer, and one command runs at a time.
 			default: // an answer after its time limit
 			}
 		}
@@ -120,8 +122,8 @@ func (l *eventLog) snapshot() events {
 	return l.events
 }
 
-// execute runs a command in QEMU and discards its result. If QEMU does not answer in time, the error is
-// fault.Transient, and the caller must kill QEMU.
+// execute runs a command in QEMU and discards its result. If QEMU does not answer in
+// time, the error is fault.Transient, and the caller must kill QEMU.
 func (m *monitor) execute(ctx context.Context, command string, args any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,6 +131,7 @@ func (m *monitor) execute(ctx context.Context, command string, args any) error {
 	if err != nil {
 		return err
 	}
+	// A command is one JSON object; QMP needs no separator.
 	if _, err := m.conn.Write(text); err != nil {
 		return fmt.Errorf("%s: %w", command, errHungUp)
 	}

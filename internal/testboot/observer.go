@@ -50,8 +50,8 @@ func newObserver(q *qemu, m *machine, o Options) *observer {
 	return w
 }
 
-// deadline returns the limit of the trial: that of Options, or a default that depends on the
-// accelerator.
+// deadline returns the limit of the trial: that of Options, or a default that depends
+// on the accelerator.
 func (w *observer) deadline() time.Duration {
 	switch {
 	case w.opts.Deadline > 0:
@@ -78,6 +78,7 @@ func (w *observer) run(ctx context.Context) (Report, error) {
 	}
 	w.q.kill()
 	w.readers.Wait()
+	// QEMU's exit is only an error if it ended before it was killed.
 	ended := w.q.wait()
 	if errors.Is(err, errHungUp) { // its own output has more information
 		err = cmp.Or(ended, err)
@@ -87,8 +88,8 @@ func (w *observer) run(ctx context.Context) (Report, error) {
 	return r, errors.Join(err, w.console.close())
 }
 
-// startReaders starts the goroutines that read the serial port, the cards and the agent. It returns the
-// path of the log of the serial port, or "".
+// startReaders starts the goroutines that read the serial port, the cards and the
+// agent. It returns the path of the log of the serial port, or "".
 func (w *observer) startReaders() (string, error) {
 	keep, err := w.opts.keepPath("serial.log")
 	if err == nil && keep != "" {
@@ -104,10 +105,11 @@ func (w *observer) startReaders() (string, error) {
 	return keep, err
 }
 
-// observeOnce waits for a second and evaluates the observations. It reads QEMU's events before the
-// wait: a guest may print that it is up and then power itself off, and the text must be evaluated
-// first.
+// observeOnce waits for a second and evaluates the observations. It reads QEMU's events
+// before the wait: a guest may print that it is up and then power itself off, and the
+// text must be evaluated first.
 func (w *observer) observeOnce(ctx context.Context) (Report, error) {
+	// See the comment above: the events must not be newer than the text.
 	told := w.q.monitor.told.snapshot()
 	if w.agent != nil {
 		w.agent.poll(told.agent)
@@ -126,8 +128,8 @@ func (w *observer) observeOnce(ctx context.Context) (Report, error) {
 	return w.verdictOrWait(text, told, w.opts.Now()), nil
 }
 
-// verdictOrWait returns the verdict, or an empty report before it is known or while the agent may still
-// answer.
+// verdictOrWait returns the verdict, or an empty report before it is known or while the
+// agent may still answer.
 func (w *observer) verdictOrWait(text string, told events, now time.Time) Report {
 	if w.up == nil {
 		r := w.verdictSoFar(text, told, now)
@@ -142,8 +144,8 @@ func (w *observer) verdictOrWait(text string, told events, now time.Time) Report
 	return *w.up
 }
 
-// verdictSoFar returns the verdict, or an empty report before it is known. A sign that is not final
-// must last for Options.Settle.
+// verdictSoFar returns the verdict, or an empty report before it is known. A sign that
+// is not final must last for Options.Settle.
 func (w *observer) verdictSoFar(text string, told events, now time.Time) Report {
 	r, sure := w.judgeSigns(text, told)
 	w.noteChange(r, text, now)
@@ -159,9 +161,9 @@ func (w *observer) verdictSoFar(text string, told events, now time.Time) Report 
 	return Report{}
 }
 
-// noteChange records the time of the last change. A guest that sends packets may still be booting:
-// systemd-networkd sends before file systems are checked, and fstab may name a missing one. So output
-// on the console counts as a change as well.
+// noteChange records the time of the last change. A guest that sends packets may still
+// be booting: systemd-networkd sends before file systems are checked, and fstab may
+// name a missing one. So output on the console counts as a change as well.
 func (w *observer) noteChange(r Report, text string, now time.Time) {
 	seen := r.Why
 	if r.Verdict == Booted {
@@ -172,7 +174,8 @@ func (w *observer) noteChange(r Report, text string, now time.Time) {
 	}
 }
 
-// collectText returns the text of the serial port and of the text screen, if there is one.
+// collectText returns the text of the serial port and of the text screen, if there is
+// one.
 func (w *observer) collectText(ctx context.Context) (string, error) {
 	text := w.console.text()
 	shot, err := w.q.takePicture(ctx)
@@ -182,6 +185,7 @@ func (w *observer) collectText(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The last picture is kept for the report.
 	w.screen, w.blue = shot, shot.isBlue()
 	if !shot.isText() {
 		return text, nil
@@ -190,16 +194,16 @@ func (w *observer) collectText(ctx context.Context) (string, error) {
 	return text + "\n" + shown, err
 }
 
-// sendsPackets starts the description of a guest that is up because its cards send packets. The answers
-// of an agent replace it.
+// sendsPackets starts the description of a guest that is up because its cards send
+// packets. The answers of an agent replace it.
 const sendsPackets = "it speaks on its network"
 
-// maxResets is the number of restarts that a guest may need while it boots, to relabel its files or to
-// install its drivers.
+// maxResets is the number of restarts that a guest may need while it boots, to relabel
+// its files or to install its drivers.
 const maxResets = 4
 
-// judgeSigns returns the verdict of the current signs, and whether it is final. A failed guest may
-// recover.
+// judgeSigns returns the verdict of the current signs, and whether it is final. A
+// failed guest may recover.
 func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 	if w.expect != nil && w.expect.MatchString(text) {
 		return Report{Verdict: Booted, Why: w.opts.Expect}, true
@@ -227,7 +231,8 @@ func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 	return Report{}, false
 }
 
-// savePicture writes the last picture of the display, if files are kept. It returns its path, or "".
+// savePicture writes the last picture of the display, if files are kept. It returns its
+// path, or "".
 func (w *observer) savePicture() (string, error) {
 	path, err := w.opts.keepPath("screen.png")
 	if err != nil || path == "" || w.screen.RGBA == nil {
@@ -266,6 +271,7 @@ func (c *console) append(p []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = append(c.last, p...)
+	// Copying at twice the size keeps the cost per byte constant.
 	if len(c.last) > 2*consoleTail {
 		c.last = slices.Clone(c.last[len(c.last)-consoleTail:])
 	}

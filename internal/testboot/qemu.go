@@ -22,7 +22,8 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// The descriptors that QEMU inherits, beside the standard three. Those of its folder and of images follow.
+// The descriptors that QEMU inherits, beside the standard three. Those of its folder
+// and of images follow.
 const (
 	monitorFD = 3 // descriptor of the monitor's socket
 	cardFD    = 4 // first of the descriptors for cards, served disks and the agent
@@ -42,7 +43,8 @@ type qemu struct {
 	agent   net.Conn         // connection to the guest's agent; nil if the VM has no channel for it
 }
 
-// qemuProgram returns the path of QEMU. The error is fault.NotFound if it is not installed.
+// qemuProgram returns the path of QEMU. The error is fault.NotFound if it is not
+// installed.
 func (o Options) qemuProgram() (string, error) {
 	if o.QEMU != "" {
 		return o.QEMU, nil
@@ -54,8 +56,8 @@ func (o Options) qemuProgram() (string, error) {
 	return program, nil
 }
 
-// start runs the machine. QEMU is killed when ctx ends, and when this process dies. It takes over the
-// open files of m.
+// start runs the machine. QEMU is killed when ctx ends, and when this process dies. It
+// takes over the open files of m.
 func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 	program, err := m.opts.qemuProgram()
 	if err != nil {
@@ -69,6 +71,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 		q.cmd.UseKVM()
 	}
 	q.cmd.Stderr = &q.said
+	// The pipe stays open, so that the serial port does not get an end of file.
 	stdin, err := q.cmd.StdinPipe() // open without input
 	if err != nil {
 		return nil, err
@@ -143,14 +146,15 @@ func (q *qemu) passSocket(name string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// net.FileConn duplicates the descriptor, so ours is closed here.
 	ours := os.NewFile(uintptr(pair[0]), name)
 	defer ours.Close()
 	q.cmd.Inherit(os.NewFile(uintptr(pair[1]), name))
 	return net.FileConn(ours)
 }
 
-// makeFolder creates the folder that QEMU writes to. Its parent is not accessible to QEMU's user, so
-// that QEMU cannot replace the folder.
+// makeFolder creates the folder that QEMU writes to. Its parent is not accessible to
+// QEMU's user, so that QEMU cannot replace the folder.
 func (q *qemu) makeFolder(dir string) (err error) {
 	if q.dir, err = os.MkdirTemp(dir, "qemu-"); err != nil {
 		return err
@@ -159,8 +163,8 @@ func (q *qemu) makeFolder(dir string) (err error) {
 	return err
 }
 
-// hangUp closes all connections to QEMU, which must have ended. It waits for the functions that serve
-// disks.
+// hangUp closes all connections to QEMU, which must have ended. It waits for the
+// functions that serve disks.
 func (q *qemu) hangUp() {
 	if q.monitor != nil {
 		_ = q.monitor.conn.Close() // the other end is closed already
@@ -184,8 +188,8 @@ func (q *qemu) kill() {
 	}
 }
 
-// wait waits for the end of QEMU and returns the reason, or nil if it was killed by kill. All pipes
-// must have been read to their ends.
+// wait waits for the end of QEMU and returns the reason, or nil if it was killed by
+// kill. All pipes must have been read to their ends.
 func (q *qemu) wait() error {
 	err := q.cmd.Wait()
 	q.hangUp()
@@ -194,6 +198,7 @@ func (q *qemu) wait() error {
 		return nil
 	}
 	text := q.cmd.Explain(lastLines(q.said.text(), 3))
+	// QEMU locks images, and names the lock in its message.
 	if strings.Contains(text, "lock") {
 		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
 			WithHint("the VM runs, or another program writes its images: shut it down first")
@@ -220,8 +225,8 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
-// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have replaced it by a
-// link, a pipe or an endless file: these are errors.
+// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have
+// replaced it by a link, a pipe or an endless file: these are errors.
 func (q *qemu) readBack(name string, limit int64) (text []byte, err error) {
 	path := filepath.Join(q.dir, name)
 	defer func() {

@@ -16,7 +16,8 @@ import (
 // A screen is a picture of the guest's display.
 type screen struct{ *image.RGBA }
 
-// The text screen of a PC: 80 by 25 characters at a fixed place in memory, each with its colours.
+// The text screen of a PC: 80 by 25 characters at a fixed place in memory, each with
+// its colours.
 const (
 	textAt   = 0xb8000 // physical address of a PC's text screen
 	textCols = 80      // characters per line
@@ -39,7 +40,8 @@ func (q *qemu) takePicture(ctx context.Context) (screen, error) {
 	return parsePPM(text)
 }
 
-// maxPixels limits the size of a picture. No display adapter of QEMU has more by default.
+// maxPixels limits the size of a picture. No display adapter of QEMU has more by
+// default.
 const maxPixels = 8192 * 8192
 
 // maxPicture is the size of the largest picture file, in bytes.
@@ -48,6 +50,7 @@ const maxPicture = 3*maxPixels + 64
 // parsePPM parses a binary portable pixmap with 8 bits per color.
 func parsePPM(text []byte) (screen, error) {
 	var w, h, most int
+	// The header is shorter than 64 bytes. The limits below bound the allocation.
 	n, err := fmt.Sscanf(string(text[:min(len(text), 64)]), "P6\n%d %d\n%d\n", &w, &h, &most)
 	if err != nil || n != 3 || w <= 0 || h <= 0 || w > maxPixels/h || most != 255 || len(text) < 3*w*h {
 		return screen{}, errNoScreen
@@ -60,7 +63,8 @@ func parsePPM(text []byte) (screen, error) {
 	return screen{img}, nil
 }
 
-// isText reports whether the display is in text mode, by its size. No graphics mode has the same size.
+// isText reports whether the display is in text mode, by its size. No graphics mode has
+// the same size.
 func (s screen) isText() bool {
 	return s.Rect.Dy() == 400 && (s.Rect.Dx() == 720 || s.Rect.Dx() == 640)
 }
@@ -76,8 +80,8 @@ func (q *qemu) readText(ctx context.Context) (string, error) {
 	return parseText(cells), err
 }
 
-// parseText returns the characters of a text screen without their colors. Each cell has two bytes:
-// character and color.
+// parseText returns the characters of a text screen without their colors. Each cell has
+// two bytes: character and color.
 func parseText(cells []byte) string {
 	var b strings.Builder
 	for row := range slices.Chunk(cells, 2*textCols) {
@@ -95,13 +99,14 @@ func parseText(cells []byte) string {
 	return b.String()
 }
 
-// blueScreens contains the background colors of Windows' stop screens: of Windows 8 to 10, and of
-// earlier versions.
+// blueScreens contains the background colors of Windows' stop screens: of Windows 8 to
+// 10, and of earlier versions.
 var blueScreens = []color.RGBA{{0, 120, 215, 255}, {16, 114, 186, 255}, {0, 0, 170, 255}, {0, 0, 128, 255}, {0, 0, 130, 255}}
 
-// isBlue reports whether more than 70 % of the display have one of these colors. No setup screen or
-// desktop during the boot of Windows does.
+// isBlue reports whether more than 70 % of the display have one of these colors. No
+// setup screen or desktop during the boot of Windows does.
 func (s screen) isBlue() bool {
+	// Display adapters round colors differently.
 	near := func(a, b uint8) bool { return max(a, b)-min(a, b) <= 4 }
 	size := s.Rect.Dx() * s.Rect.Dy()
 	for _, blue := range blueScreens {

@@ -26,14 +26,15 @@ func (s Static) String() string {
 	return fmt.Sprintf("%s got %s, which the guest's configuration gives it", card, strings.Join(all, " and "))
 }
 
-// missingAddresses returns the addresses of want that the guest does not have on the right card. An
-// interface built on a card, such as a bridge or a bond, may have another MAC. An address on another
-// card of the VM counts as missing.
+// missingAddresses returns the addresses of want that the guest does not have on the
+// right card. An interface built on a card, such as a bridge or a bond, may have
+// another MAC. An address on another card of the VM counts as missing.
 func missingAddresses(want []Static, have []AgentCard, nics []string) (all []Static) {
 	for _, w := range want {
 		lacks := Static{MAC: w.MAC}
 		for _, a := range w.Addresses {
 			got := slices.ContainsFunc(have, func(c AgentCard) bool {
+				// An interface with an unknown MAC may be built on the card.
 				others := w.MAC != "" && c.MAC != w.MAC && slices.Contains(nics, c.MAC)
 				return !others && slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 			})

@@ -1,14 +1,15 @@
 // Package testboot boots a VM and reports how far it gets.
 //
-// It runs the VM of a libvirt domain in a separate QEMU: disks are temporary overlays, so no image changes;
-// each network card is in a hub without other members; memory and processors are limited. It observes the
-// VM from outside: the serial port, the screen (its text if it has one, and always a picture), the packets of
-// the cards, QEMU's events, and the answers of QEMU's guest agent if the VM has a channel for it. The guest
-// is unchanged and requires no software.
+// It runs the VM of a libvirt domain in a separate QEMU: disks are temporary overlays,
+// so no image changes; each network card is in a hub without other members; memory and
+// processors are limited. It observes the VM from outside: the serial port, the screen
+// (its text if it has one, and always a picture), the packets of the cards, QEMU's
+// events, and the answers of QEMU's guest agent if the VM has a channel for it. The
+// guest is unchanged and requires no software.
 //
-// Terms: a Sign is an observation that shows how far a guest has booted; a Verdict is the result of the
-// signs. A sign of failure counts only after it has lasted for a while: firmware reports that one disk is not
-// bootable, and boots the next.
+// Terms: a Sign is an observation that shows how far a guest has booted; a Verdict is
+// the result of the signs. A sign of failure counts only after it has lasted for a
+// while: firmware reports that one disk is not bootable, and boots the next.
 package testboot
 
 import (
@@ -40,12 +41,13 @@ type Options struct {
 	Keep    string // folder for serial.log and screen.png; not kept if empty
 	Scratch string // folder for the guest's writes during the trial; default /var/tmp, which is on a disk
 
-	// Static contains the expected addresses of the guest. Those that its agent does not report are in
-	// Report.Missing.
+	// Static contains the expected addresses of the guest. Those that its agent does
+	// not report are in Report.Missing.
 	Static []Static
 
-	// Served contains the disks without a file, by their names in the domain. Each function serves NBD on
-	// a socket until it is closed, and may be called again later. Disks are only read.
+	// Served contains the disks without a file, by their names in the domain. Each
+	// function serves NBD on a socket until it is closed, and may be called again
+	// later. Disks are only read.
 	Served map[string]func(conn io.ReadWriter)
 
 	QEMU string // path of QEMU; default qemu-system-x86_64 or qemu-kvm
@@ -109,9 +111,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Boot starts the VM of a libvirt domain in XML, and observes it until there is a verdict. When it
-// returns, the VM and its writes are removed. A guest that does not boot is not an error; an
-// unsupported domain is fault.Unsupported, a machine without QEMU fault.NotFound.
+// Boot starts the VM of a libvirt domain in XML, and observes it until there is a
+// verdict. When it returns, the VM and its writes are removed. A guest that does not
+// boot is not an error; an unsupported domain is fault.Unsupported, a machine without
+// QEMU fault.NotFound.
 func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	o = o.withDefaults()
 	var d libvirtxml.Domain
@@ -126,14 +129,15 @@ func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	return r, errors.Join(err, os.RemoveAll(dir))
 }
 
-// bootWithFallback chooses the accelerator and boots the VM. KVM may run a vCPU and still not this VM;
-// the VM is then emulated unless KVM was requested.
+// bootWithFallback chooses the accelerator and boots the VM. KVM may run a vCPU and
+// still not this VM; the VM is then emulated unless KVM was requested.
 func bootWithFallback(ctx context.Context, d *libvirtxml.Domain, dir string, o Options) (Report, error) {
 	accel, why := o.Accel, ""
 	if accel == Any {
 		accel, why = o.chooseAccel(ctx)
 	}
 	r, err := bootOnce(ctx, d, dir, accel, o)
+	// The report of the second attempt contains the reason of the first failure.
 	if err != nil && accel == KVM && o.Accel == Any && ctx.Err() == nil {
 		why = err.Error()
 		r, err = bootOnce(ctx, d, dir, TCG, o)
@@ -142,7 +146,8 @@ func bootWithFallback(ctx context.Context, d *libvirtxml.Domain, dir string, o O
 	return r, err
 }
 
-// chooseAccel tests KVM for at most 2 seconds. It returns the reason if it chooses emulation.
+// chooseAccel tests KVM for at most 2 seconds. It returns the reason if it chooses
+// emulation.
 func (o Options) chooseAccel(ctx context.Context) (Accel, string) {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -169,8 +174,8 @@ func bootOnce(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel
 	return report, err
 }
 
-// keepPath returns the path of a file that is kept after the trial, or "" if files are not kept. It
-// creates the folder.
+// keepPath returns the path of a file that is kept after the trial, or "" if files are
+// not kept. It creates the folder.
 func (o Options) keepPath(name string) (string, error) {
 	if o.Keep == "" {
 		return "", nil

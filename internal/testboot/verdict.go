@@ -43,8 +43,8 @@ const (
 	efiRemedy = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
 )
 
-// signs lists the signs in the order of the search. Each is the final text of a state, not a text on
-// the way to another one.
+// signs lists the signs in the order of the search. Each is the final text of a state,
+// not a text on the way to another one.
 var signs = []sign{
 	{Booted, regexp.MustCompile(`(?m)^.{0,80}\blogin: ?$`), ""},
 	{Booted, regexp.MustCompile(`(?m)^Reached target .{0,20}(Multi-User System|Graphical Interface)`), ""},
@@ -77,8 +77,8 @@ func findSign(text string) (sign, string) {
 // escapes matches control sequences of terminals.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78cDM]|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f]`)
 
-// plainText returns a terminal's output without control sequences. Firmware and boot loaders position
-// their lines with them, so each move of the cursor starts a line.
+// plainText returns a terminal's output without control sequences. Firmware and boot
+// loaders position their lines with them, so each move of the cursor starts a line.
 func plainText(text string) string {
 	text = moves.ReplaceAllString(text, "\n")
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)

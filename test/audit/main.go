@@ -1,11 +1,13 @@
-// Audit compares the findings of gosec with those that were triaged. It reads gosec's report as JSON, and the
-// list of triaged findings, and fails if one is in one of the two only:
+// Audit compares the findings of gosec with those that were triaged. It reads gosec's
+// report as JSON, and the list of triaged findings, and fails if one is in one of the
+// two only:
 //
 //	audit [-add] LIST REPORT
 //
-// A line of the list has four fields with tabs between them: rule, file, code and reason. The code is the first
-// line that gosec shows, so that a finding stays triaged while its line moves, and no longer than that. With
-// -add, findings that are not triaged are added to the list. They have no reason, so the next run fails.
+// A line of the list has four fields with tabs between them: rule, file, code and
+// reason. The code is the first line that gosec shows, so that a finding stays triaged
+// while its line moves, and no longer than that. With -add, findings that are not
+// triaged are added to the list. They have no reason, so the next run fails.
 package main
 
 import (
@@ -40,8 +42,9 @@ func main() {
 	}
 }
 
-// compareFiles compares the list with the report, whose paths are args. It returns an error unless they
-// match. If add is true, it appends the new findings to the list instead.
+// compareFiles compares the list with the report, whose paths are args. It returns an
+// error unless they match. If add is true, it appends the new findings to the list
+// instead.
 func compareFiles(out io.Writer, add bool, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: audit [-add] LIST REPORT")
@@ -83,7 +86,8 @@ func compareFiles(out io.Writer, add bool, args []string) error {
 	return nil
 }
 
-// parseList parses the list. It fails for a finding without a reason, or with two lines.
+// parseList parses the list. It fails for a finding without a reason, or with two
+// lines.
 func parseList(text string) (map[finding]string, error) {
 	triaged := map[finding]string{}
 	number := 0
@@ -106,8 +110,8 @@ func parseList(text string) (map[finding]string, error) {
 	return triaged, nil
 }
 
-// parseReport parses gosec's report. here is the folder to which paths are relative. A package that
-// gosec could not load is an error.
+// parseReport parses gosec's report. here is the folder to which paths are relative. A
+// package that gosec could not load is an error.
 func parseReport(text []byte, here string) (map[finding]bool, error) {
 	var report struct {
 		Errors map[string]any `json:"Golang errors"`
@@ -137,8 +141,8 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 	return found, nil
 }
 
-// codeAt returns the code of a line from gosec's excerpt, whose lines begin with "NUMBER: ". White
-// space is normalized. It returns "?" if the line is missing.
+// codeAt returns the code of a line from gosec's excerpt, whose lines begin with
+// "NUMBER: ". White space is normalized. It returns "?" if the line is missing.
 func codeAt(excerpt, line string) string {
 	for lines := bufio.NewScanner(strings.NewReader(excerpt)); lines.Scan(); {
 		if code, ok := strings.CutPrefix(lines.Text(), line+": "); ok {
@@ -148,8 +152,8 @@ func codeAt(excerpt, line string) string {
 	return "?"
 }
 
-// compareFindings returns the findings that are only in the report, and those that are only in the
-// list, both sorted.
+// compareFindings returns the findings that are only in the report, and those that are
+// only in the list, both sorted.
 func compareFindings(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
 	for f := range found {
 		if triaged[f] == "" {

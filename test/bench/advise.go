@@ -12,9 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/bench/advise"
 )
 
-// adviseFigures measures the error of the advisor on the published rows. Each row with an async export
-// is predicted by a model that was fitted without it. Rows with a sync export stay in the fit unless
-// their rate contradicts their duration: the model needs them.
+// adviseFigures measures the error of the advisor on the published rows. Each row with
+// an async export is predicted by a model that was fitted without it. Rows with a sync
+// export stay in the fit unless their rate contradicts their duration: the model needs
+// them.
 func adviseFigures(_ context.Context, b *bench) error {
 	matrix := rows.Seed().Matrix
 	var async, sync []float64
@@ -47,7 +48,8 @@ func adviseFigures(_ context.Context, b *bench) error {
 	return nil
 }
 
-// manyHosts describes a fleet of 100,000 VMs of several sizes on 2,000 hosts. One link limits them.
+// manyHosts describes a fleet of 100,000 VMs of several sizes on 2,000 hosts. One link
+// limits them.
 const manyHosts = `version: 1
 hosts: {"*": 327M}
 link: 300G
@@ -59,7 +61,8 @@ vms:
   - {count: 1000, hosts: 500, allocated: 2T, disks: 4}
 `
 
-// simulateFigures measures time and memory of plan simulate for a fleet larger than any known one.
+// simulateFigures measures time and memory of plan simulate for a fleet larger than any
+// known one.
 func simulateFigures(ctx context.Context, b *bench) error {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {

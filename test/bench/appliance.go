@@ -23,8 +23,9 @@ const (
 	applianceDisk  = 320 << 20 // size in bytes, the smallest that mkfs.xfs accepts
 )
 
-// applianceFigures measures an appliance from its start until a file system is unmounted. That is the
-// additional time of a conversion for a guest on XFS instead of ext4.
+// applianceFigures measures an appliance from its start until a file system is
+// unmounted. That is the additional time of a conversion for a guest on XFS instead of
+// ext4.
 func applianceFigures(ctx context.Context, b *bench) error {
 	program, err := b.buildProgram(ctx)
 	if err != nil {
@@ -42,7 +43,8 @@ func applianceFigures(ctx context.Context, b *bench) error {
 	if out, err := exec.CommandContext(ctx, "/usr/sbin/mkfs.xfs", "-q", "-f", image).CombinedOutput(); err != nil {
 		return fmt.Errorf("mkfs.xfs: %w: %s", err, out)
 	}
-	// A KVM that is never available makes the appliance run emulated, which is the slow case.
+	// A KVM that is never available makes the appliance run emulated, which is the slow
+	// case.
 	emulated := appliance.Options{Kernel: kernels[0], Program: program, KVM: func(context.Context) error { return errors.ErrUnsupported }}
 	var took []float64
 	for range applianceRuns {
@@ -57,8 +59,8 @@ func applianceFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// changeXFS writes a file with the size of an initramfs to an overlay of the image. The image does not
-// change.
+// changeXFS writes a file with the size of an initramfs to an overlay of the image. The
+// image does not change.
 func changeXFS(ctx context.Context, a *appliance.Appliance, image string) (err error) {
 	src, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
 	if err != nil {

@@ -45,8 +45,8 @@ func newBench(dir string) (*bench, error) {
 	return &bench{dir: abs, commit: headCommit(), machine: describeMachine(abs)}, nil
 }
 
-// headCommit returns the current commit, with -dirty for changed files, or "unknown" outside of a
-// repository.
+// headCommit returns the current commit, with -dirty for changed files, or "unknown"
+// outside of a repository.
 func headCommit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
 	if err != nil {

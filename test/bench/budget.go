@@ -42,7 +42,8 @@ const (
 	budgetStep   = 10e6  // unit of a reduced second budget in bytes per second
 )
 
-// budgetFigures copies four VMs under one budget with each transport, and changes the budget meanwhile.
+// budgetFigures copies four VMs under one budget with each transport, and changes the
+// budget meanwhile.
 func budgetFigures(ctx context.Context, b *bench) error {
 	var errs []error
 	for _, by := range []string{"https", "nfc", "landing"} {
@@ -77,7 +78,8 @@ func budgetFigure(ctx context.Context, b *bench, by string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The landing's port mapper must have the address that the emulated host is configured with.
+	// The landing's port mapper must have the address that the emulated host is
+	// configured with.
 	portmap, err := freeAddr(ctx)
 	if err != nil {
 		return err
@@ -116,7 +118,8 @@ func budgetRows(b *bench, by string, r budgetResult) {
 	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: slowest divided by fastest", Value: r.Whole, Unit: "x"})
 }
 
-// childBudget copies the first disk of each VM, discards the data, and changes the budget meanwhile.
+// childBudget copies the first disk of each VM, discards the data, and changes the
+// budget meanwhile.
 func childBudget(ctx context.Context, args []string) error {
 	var job budgetJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -159,8 +162,8 @@ func (p *budgetRun) setBudget(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
-// runAll starts the transfers, measures all rates, and stops the transfers. It fails if a transfer ends
-// before.
+// runAll starts the transfers, measures all rates, and stops the transfers. It fails if
+// a transfer ends before.
 func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
 	// The transfers would run for much longer than the measurements.
 	ctx, stop := context.WithCancel(ctx)
@@ -179,7 +182,8 @@ func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.T
 	stopped := moving.Wait()
 	switch {
 	case err != nil || errors.Is(stopped, context.Canceled):
-	// A transfer that ended early leaves the budget to the others, which spoils the rates.
+	// A transfer that ended early leaves the budget to the others, which spoils the
+	// rates.
 	case stopped == nil:
 		err = errors.New("the disks were moved before all budgets were measured: they are too small")
 	default:
@@ -213,8 +217,9 @@ func (n countingNull) WriteAt(ctx context.Context, b []byte, off int64) error {
 	return n.Null.WriteAt(ctx, b, off)
 }
 
-// measureBudgets measures the rate without a budget, then under each budget in turn. A budget above the rate
-// of the machine is left out: the row would not show an effect of the budget.
+// measureBudgets measures the rate without a budget, then under each budget in turn. A
+// budget above the rate of the machine is left out: the row would not show an effect of
+// the budget.
 func (p *budgetRun) measureBudgets(ctx context.Context) error {
 	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
@@ -247,7 +252,8 @@ func (p *budgetRun) measureBudgets(ctx context.Context) error {
 	return nil
 }
 
-// fairShare returns the smallest growth of a counter divided by the largest, and the sum of all.
+// fairShare returns the smallest growth of a counter divided by the largest, and the
+// sum of all.
 func fairShare(before, after []int64) (fair float64, all int64) {
 	came := slices.Clone(after)
 	for i := range came {
@@ -257,8 +263,8 @@ func fairShare(before, after []int64) (fair float64, all int64) {
 	return float64(slices.Min(came)) / float64(slices.Max(came)), all
 }
 
-// measureFor measures for a time. It returns the fairness between VMs and the total rate in bytes per
-// second.
+// measureFor measures for a time. It returns the fairness between VMs and the total
+// rate in bytes per second.
 func (p *budgetRun) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
 	before, began := p.countBytes(), time.Now()
 	if err := sleep.For(ctx, span); err != nil {

@@ -30,8 +30,9 @@ func (t measurement) rate() float64 { return float64(t.Bytes) / 1e6 / t.Seconds 
 // cpuPerGiB returns processor seconds per GiB.
 func (t measurement) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
 
-// runRole runs one role of this program, with one measurement, and prints the result as JSON. runChild
-// starts it. Garbage collector and scheduler are configured as in decamp.
+// runRole runs one role of this program, with one measurement, and prints the result as
+// JSON. runChild starts it. Garbage collector and scheduler are configured as in
+// decamp.
 func runRole(args []string) error {
 	tuning.Apply()
 	roles := map[string]func(context.Context, []string) (measurement, error){
@@ -94,8 +95,8 @@ func cpuSeconds() float64 {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }
 
-// peakResident returns VmHWM in bytes. ru_maxrss is not suitable: between fork and exec, a child
-// inherits that of its parent.
+// peakResident returns VmHWM in bytes. ru_maxrss is not suitable: between fork and
+// exec, a child inherits that of its parent.
 func peakResident() int64 {
 	var kib int64
 	if _, err := fmt.Sscan(strings.Fields(readField("/proc/self/status", "VmHWM"))[0], &kib); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// clonesJob is the input of childClones: a host clones a disk to an NFS export, as an administrator
-// does manually.
+// clonesJob is the input of childClones: a host clones a disk to an NFS export, as an
+// administrator does manually.
 type clonesJob struct {
 	Lab    labFacts `json:"lab"`    // emulated host
 	VM     string   `json:"vm"`     // VM whose first disk is cloned
@@ -21,8 +21,8 @@ type clonesJob struct {
 	Path   string   `json:"path"`   // exported path
 }
 
-// cloneLook is the interval of status requests during a clone. decamp itself uses a longer interval,
-// because its copies take hours.
+// cloneLook is the interval of status requests during a clone. decamp itself uses a
+// longer interval, because its copies take hours.
 const cloneLook = 10 * time.Millisecond
 
 // childClones measures one clone, from the request to the end of the host's task.

@@ -17,9 +17,10 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// conversionFigures migrates a guest without virtio drivers to virtio hardware, with a trial boot,
-// using the real program. It measures the detection, the conversion, and the time from the command
-// until the VM has booted and is published. Without a usable KVM the guest is emulated.
+// conversionFigures migrates a guest without virtio drivers to virtio hardware, with a
+// trial boot, using the real program. It measures the detection, the conversion, and
+// the time from the command until the VM has booted and is published. Without a usable
+// KVM the guest is emulated.
 func conversionFigures(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "convert")
 	if err != nil {

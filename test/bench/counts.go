@@ -28,8 +28,9 @@ func disksOf(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// countMoved runs decamp with plans for one emulated vCenter, and reports the time until all of their
-// VMs are published. steer is called after decamp started; it may be nil.
+// countMoved runs decamp with plans for one emulated vCenter, and reports the time
+// until all of their VMs are published. steer is called after decamp started; it may be
+// nil.
 func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*workspace, *program) error) error {
 	s, err := b.newSourceSetup(ctx, cfg)
 	if err != nil {
@@ -37,7 +38,8 @@ func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, pl
 	}
 	defer s.close()
 	for _, m := range plans {
-		// All plans are submitted before decamp starts, so that they start at the same time.
+		// All plans are submitted before decamp starts, so that they start at the same
+		// time.
 		path, err := s.writePlan(m)
 		if err == nil {
 			err = s.runProgram(ctx, "plan", "run", path, "--detach")

@@ -65,7 +65,8 @@ func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emul
 // labPatience limits the time that the emulator has to end.
 const labPatience = 10 * time.Second
 
-// startLabWith starts an emulator with a configuration, which must have a VM with a disk.
+// startLabWith starts an emulator with a configuration, which must have a VM with a
+// disk.
 func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -74,8 +75,8 @@ func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	return startLabBy(exec.CommandContext(ctx, self, "child", "lab"), config)
 }
 
-// startLabBy starts an emulator with a command of the role lab, which may run in another network
-// namespace.
+// startLabBy starts an emulator with a command of the role lab, which may run in
+// another network namespace.
 func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 	e := &emulated{cmd: cmd}
 	e.cmd.Stderr = os.Stderr
@@ -135,7 +136,8 @@ func (f labFacts) writeGuest(ctx context.Context, vm string, count int64) error 
 	return f.callControl(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
 }
 
-// callControl calls the emulator's control API, and decodes the response into answer, which may be nil.
+// callControl calls the emulator's control API, and decodes the response into answer,
+// which may be nil.
 func (f labFacts) callControl(ctx context.Context, method, path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -162,8 +164,8 @@ func (f labFacts) callControl(ctx context.Context, method, path string, body, an
 	return json.Unmarshal(text, answer)
 }
 
-// childLab runs the emulator. It reads its configuration from standard input, because ten thousand VMs
-// are too long for an argument. It ends with its input.
+// childLab runs the emulator. It reads its configuration from standard input, because
+// ten thousand VMs are too long for an argument. It ends with its input.
 func childLab(ctx context.Context, _ []string) error {
 	var cfg lab.Config
 	if err := json.NewDecoder(os.Stdin).Decode(&cfg); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// engineFigures measures blockcopy between a source and a target that need almost no time.
+// engineFigures measures blockcopy between a source and a target that need almost no
+// time.
 func engineFigures(ctx context.Context, b *bench) error {
 	for _, f := range []struct {
 		name string
@@ -31,8 +32,8 @@ func engineFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// hugeFigures copies a disk of 6 TiB with 3 TiB of data without storage. Each byte is computed from its
-// offset, hashed, and compared.
+// hugeFigures copies a disk of 6 TiB with 3 TiB of data without storage. Each byte is
+// computed from its offset, hashed, and compared.
 func hugeFigures(ctx context.Context, b *bench) error {
 	var small, huge measurement
 	if err := runChild(ctx, &small, "check", "-size", formatInt(16<<30), "-fill", "0.55", "-manifest"); err != nil {
@@ -88,8 +89,8 @@ func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manife
 	return t, err
 }
 
-// tempManifest creates a manifest in a temporary folder, or returns nil if it is not wanted. done
-// removes the folder.
+// tempManifest creates a manifest in a temporary folder, or returns nil if it is not
+// wanted. done removes the folder.
 func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err error) {
 	if !wanted {
 		return nil, func() {}, nil

@@ -30,8 +30,9 @@ const (
 	mostEventCPU   = 2.0              // limit of the additional processor time for one client, in percent of a core
 )
 
-// eventFigures measures the event stream of a server whose plan has 10,000 VMs, 200 of which transfer:
-// the age of events at clients, and the processor time for sending them.
+// eventFigures measures the event stream of a server whose plan has 10,000 VMs, 200 of
+// which transfer: the age of events at clients, and the processor time for sending
+// them.
 func eventFigures(ctx context.Context, b *bench) error {
 	s, err := startEvents(ctx, filepath.Join(b.dir, "events"))
 	if err != nil {
@@ -61,7 +62,8 @@ func eventFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// eventFacts is the output of the server's process: once after its start, then for each input line.
+// eventFacts is the output of the server's process: once after its start, then for each
+// input line.
 type eventFacts struct {
 	URL      string  `json:"url,omitempty"`   // address of the API; only at the start
 	Token    string  `json:"token,omitempty"` // token with the role view; only at the start
@@ -146,8 +148,8 @@ func (f eventStats) describeAges() string {
 	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
 }
 
-// measureEvents connects clients, each with a separate connection, and measures for eventTime. clients
-// may be 0.
+// measureEvents connects clients, each with a separate connection, and measures for
+// eventTime. clients may be 0.
 func (s *eventServer) measureEvents(ctx context.Context, clients int) (f eventStats, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -265,7 +267,8 @@ func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 	}
 }
 
-// recordAge records the age of an event's first transfer. All transfers of an event have the same time.
+// recordAge records the age of an event's first transfer. All transfers of an event
+// have the same time.
 func (c *eventClient) recordAge(line []byte) {
 	_, rest, found := bytes.Cut(line, []byte(`"at":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -281,8 +284,8 @@ func (c *eventClient) recordAge(line []byte) {
 	}
 }
 
-// childEvents runs the server, and a worker that reports 200 transfers each second. It prints its usage
-// for each input line, and ends with its input.
+// childEvents runs the server, and a worker that reports 200 transfers each second. It
+// prints its usage for each input line, and ends with its input.
 func childEvents(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -34,8 +34,8 @@ type destination struct {
 	Rate   int64  // limit in bytes per second, for a disk that is slower than this machine's; 0 for none
 }
 
-// fanoutFigures copies a disk to three destinations at once, and to each of them alone: with disks of
-// three speeds, and with the disks of this machine.
+// fanoutFigures copies a disk to three destinations at once, and to each of them alone:
+// with disks of three speeds, and with the disks of this machine.
 func fanoutFigures(ctx context.Context, b *bench) error {
 	ram, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
@@ -82,7 +82,8 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []destinati
 	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
 	b.addRow(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
 		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
-	// The rate at which all processors would be busy limits the fan-out on a small machine.
+	// The rate at which all processors would be busy limits the fan-out on a small
+	// machine.
 	busy := float64(b.machine.Cores) / median(cpu) * (1 << 30) / 1e6
 	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
 		Peers: []Peer{{Name: "with every processor busy all the time", Value: busy / slowest,
@@ -104,8 +105,8 @@ func fanOut(ctx context.Context, places []destination) (t measurement, err error
 	return t, runChild(ctx, &t, "fan", string(job))
 }
 
-// childFan copies a Pattern to all destinations at once, with a manifest for each. Wire of the result
-// is the number of bytes read.
+// childFan copies a Pattern to all destinations at once, with a manifest for each. Wire
+// of the result is the number of bytes read.
 func childFan(ctx context.Context, args []string) (t measurement, err error) {
 	var places []destination
 	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {

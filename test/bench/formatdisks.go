@@ -30,8 +30,8 @@ func writeChain(dir string, layers ...vmdktest.Layer) (string, error) {
 	return d.Path(), nil
 }
 
-// cowdChain writes three COWD layers with grains of 512 bytes. The base contains the whole disk, each
-// other layer half of it in random grains.
+// cowdChain writes three COWD layers with grains of 512 bytes. The base contains the
+// whole disk, each other layer half of it in random grains.
 func cowdChain(_ context.Context, dir string) (string, error) {
 	l := vmdktest.Layer{Format: vmdktest.COWD, Sectors: formatSectors, Data: 0.5}
 	base := l
@@ -66,8 +66,8 @@ func rawDisk(ctx context.Context, dir string) (string, error) {
 	return raw, os.Rename(filepath.Join(dir, "disk-flat.vmdk"), raw)
 }
 
-// streamDisk writes a streamOptimized disk with qemu-img. Half of the data compresses like programs,
-// and half not at all, as in an export of a system disk.
+// streamDisk writes a streamOptimized disk with qemu-img. Half of the data compresses
+// like programs, and half not at all, as in an export of a system disk.
 func streamDisk(ctx context.Context, dir string) (string, error) {
 	raw, path := filepath.Join(dir, "stream.raw"), filepath.Join(dir, "stream.vmdk")
 	defer os.Remove(raw)
@@ -78,7 +78,8 @@ func streamDisk(ctx context.Context, dir string) (string, error) {
 	return path, err
 }
 
-// writePrograms fills a file alternately with 1 MiB of this program and 1 MiB of random data.
+// writePrograms fills a file alternately with 1 MiB of this program and 1 MiB of random
+// data.
 func writePrograms(path string, size int64) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -117,8 +118,8 @@ const (
 	hugeEvery     = 100         // one of this many tables exists, and is full
 )
 
-// makeHugeDelta writes a seSparse file of the largest disk size with 1 % allocated. The file contains
-// only the header and the tables, 1.3 GiB; the grains are a hole.
+// makeHugeDelta writes a seSparse file of the largest disk size with 1 % allocated. The
+// file contains only the header and the tables, 1.3 GiB; the grains are a hole.
 func makeHugeDelta(path string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -134,8 +135,8 @@ func makeHugeDelta(path string) (err error) {
 		firstGrain = firstTable + tables*64
 	)
 	var head [2 * sector]byte
-	// Offsets and values of the header's fields, as in package vmdk: magic and version first, then
-	// sizes and positions in sectors.
+	// Offsets and values of the header's fields, as in package vmdk: magic and version
+	// first, then sizes and positions in sectors.
 	for at, v := range map[int]uint64{
 		0: 0xCAFEBABE, 8: 0x200000001, 16: hugeDeltaSize / sector, 24: 8, 32: 64,
 		80: 1, 88: 1, 96: 2, 104: 2, 112: 2048, 120: 2048, 128: directory, 136: spans * 8 / sector,
@@ -153,7 +154,8 @@ func makeHugeDelta(path string) (err error) {
 		binary.LittleEndian.PutUint64(dir[n*hugeEvery*8:], 1<<60|n)
 		for i := range uint64(4096) {
 			grain := n*4096 + i
-			// An entry of a table: type 3 is allocated; the grain's number is stored in two parts.
+			// An entry of a table: type 3 is allocated; the grain's number is stored in
+			// two parts.
 			binary.LittleEndian.PutUint64(table[i*8:], 3<<60|grain&0xFFF<<48|grain>>12)
 		}
 		if _, err := f.WriteAt(table, (firstTable+int64(n)*64)*sector); err != nil {

@@ -39,8 +39,8 @@ var formatCases = []formatCase{
 	{"raw to qcow2", rawDisk, "qcow2", false, 1, formatRuns},
 }
 
-// formatFigures measures decamp convert with a manifest, and qemu-img with the same files from the page
-// cache.
+// formatFigures measures decamp convert with a manifest, and qemu-img with the same
+// files from the page cache.
 func formatFigures(ctx context.Context, b *bench) error {
 	if err := requirePrograms("qemu-img"); err != nil {
 		return err
@@ -84,7 +84,8 @@ type formatRun struct {
 	peer              []float64     // MB/s
 }
 
-// takeTurns measures decamp and qemu-img in turn, so that a slow phase of the machine affects both.
+// takeTurns measures decamp and qemu-img in turn, so that a slow phase of the machine
+// affects both.
 func (f *formatRun) takeTurns(ctx context.Context) error {
 	for i := range formatRuns {
 		if err := f.runConvert(ctx, &f.ours, "-manifest"); err != nil {
@@ -118,7 +119,8 @@ func (f *formatRun) runConvert(ctx context.Context, to *[]measurement, args ...s
 	return err
 }
 
-// convertPeer runs qemu-img with its defaults and syncs the image, because decamp's is durable too.
+// convertPeer runs qemu-img with its defaults and syncs the image, because decamp's is
+// durable too.
 func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	defer os.Remove(f.out)
 	from := "vmdk"
@@ -149,7 +151,8 @@ func medianRate(list []measurement) float64 {
 	return median(rates)
 }
 
-// hugeDeltaFigure measures the memory for copying a delta of the largest disk to nothing.
+// hugeDeltaFigure measures the memory for copying a delta of the largest disk to
+// nothing.
 func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
@@ -242,8 +245,8 @@ func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, err
 	}, f.Close}, nil
 }
 
-// openPipe reads the file from a real pipe, so that the process at its other end also uses processor
-// time.
+// openPipe reads the file from a real pipe, so that the process at its other end also
+// uses processor time.
 func openPipe(ctx context.Context, path string) (*formatSource, error) {
 	cat := exec.CommandContext(ctx, "cat", path)
 	out, err := cat.StdoutPipe()

@@ -19,17 +19,17 @@ import (
 const (
 	cappedHosts = 8  // number of hosts
 	cappedVMs   = 10 // number of VMs per host
-	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash. Rates and disks
-	// (1.2 GB) are divided by 75. The disks are small, so the fixed cost of a VM and a plan weighs more
-	// than with disks of 60 GB.
+	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash.
+	// Rates and disks (1.2 GB) are divided by 75. The disks are small, so the fixed
+	// cost of a VM and a plan weighs more than with disks of 60 GB.
 	hostRate = 4e6      // bytes per second of each host
 	hostDisk = 16 << 20 // size of each VM's disk, all of it data
 
 	lookPause = 50 * time.Millisecond // interval of queries for the sent bytes
 )
 
-// hostFigures migrates ten VMs of each of eight hosts at once with decamp serve, and then the VMs of
-// one host.
+// hostFigures migrates ten VMs of each of eight hosts at once with decamp serve, and
+// then the VMs of one host.
 func hostFigures(ctx context.Context, b *bench) error {
 	return errors.Join(hostsFigure(ctx, b, cappedHosts, 0.95), hostsFigure(ctx, b, 1, 0.97))
 }
@@ -95,7 +95,8 @@ type sendRecord struct {
 // rate returns bytes per second.
 func (s sendRecord) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
 
-// followSending records what the hosts send until done is closed. Earlier bytes do not count.
+// followSending records what the hosts send until done is closed. Earlier bytes do not
+// count.
 func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sendRecord, err error) {
 	before, err := f.bytesSent(ctx)
 	if err != nil {
@@ -121,7 +122,8 @@ func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sen
 	}
 }
 
-// bytesSent returns the number of disk bytes that the hosts have sent since their start.
+// bytesSent returns the number of disk bytes that the hosts have sent since their
+// start.
 func (f hostSet) bytesSent(ctx context.Context) (n int64, err error) {
 	for _, e := range f.hosts {
 		sent, err := e.bytesSent(ctx)
@@ -145,8 +147,8 @@ func (f hostSet) followDuring(ctx context.Context, do func() error) (s sendRecor
 	return s, errors.Join(err, followErr)
 }
 
-// intoNothing reads all disks of all hosts at once and discards the data. This is the limit of the
-// source.
+// intoNothing reads all disks of all hosts at once and discards the data. This is the
+// limit of the source.
 func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	var job roundsJob
 	for _, e := range f.hosts {
@@ -158,8 +160,8 @@ func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	return s, err
 }
 
-// moveByServe migrates all VMs of the hosts with decamp serve. It returns what the hosts sent, and the
-// seconds from the last byte until all VMs are published.
+// moveByServe migrates all VMs of the hosts with decamp serve. It returns what the
+// hosts sent, and the seconds from the last byte until all VMs are published.
 func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after float64, err error) {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {
@@ -192,7 +194,8 @@ func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after 
 	return s, published.Sub(s.last).Seconds(), err
 }
 
-// childDrain reads all disks of all hosts and discards the data, ten disks of a host at once.
+// childDrain reads all disks of all hosts and discards the data, ten disks of a host at
+// once.
 func childDrain(ctx context.Context, args []string) (measurement, error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

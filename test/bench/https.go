@@ -21,9 +21,9 @@ const (
 	httpsRuns = 3 // number of runs; odd, because the median counts
 )
 
-// httpsFigures measures the transport https with an emulated ESXi host: without limits to Null, which
-// is the source alone (part writers measures the target alone), with the limits of a real host next to
-// other programs, and with a sparse disk.
+// httpsFigures measures the transport https with an emulated ESXi host: without limits
+// to Null, which is the source alone (part writers measures the target alone), with the
+// limits of a real host next to other programs, and with a sparse disk.
 func httpsFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		httpsUncapped(ctx, b),
@@ -54,7 +54,8 @@ func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (measurement, erro
 	return t, runChild(ctx, &t, "pull", string(spec))
 }
 
-// pullHTTPSRepeatedly repeats a copy and returns the medians of rate and processor time.
+// pullHTTPSRepeatedly repeats a copy and returns the medians of rate and processor
+// time.
 func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
 	return repeatMedian(func() (rate, cpu float64, err error) {
 		t, err := pullHTTPS(ctx, e, job)
@@ -62,8 +63,8 @@ func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, c
 	})
 }
 
-// repeatMedian measures httpsRuns times. It returns the medians of MB/s and of processor seconds per
-// GiB.
+// repeatMedian measures httpsRuns times. It returns the medians of MB/s and of
+// processor seconds per GiB.
 func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
 	var rates, cpus []float64
 	for range httpsRuns {

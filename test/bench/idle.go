@@ -81,8 +81,9 @@ type stockJob struct {
 	Plans  []string `json:"plans"`  // texts of the completed plan and of the paused plan
 }
 
-// childStock fills a state directory. The rows of the fleet database come from calls of a scheduler and
-// a worker, the records from the workflow engine, with the steps of a cold run and their results.
+// childStock fills a state directory. The rows of the fleet database come from calls of
+// a scheduler and a worker, the records from the workflow engine, with the steps of a
+// cold run and their results.
 func childStock(ctx context.Context, args []string) (measurement, error) {
 	var job stockJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -150,7 +151,8 @@ func (job stockJob) addRows(ctx context.Context) error {
 	return r.Plans.SetState(ctx, "done", fleetdb.PlanEnded, nil)
 }
 
-// grantAll registers a worker and assigns all VMs of a plan to it. It returns both leases.
+// grantAll registers a worker and assigns all VMs of a plan to it. It returns both
+// leases.
 func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, scheduler fleetdb.Lease, granted []fleetdb.VM, err error) {
 	vms, err := r.VMs.List(ctx, fleetdb.Query{Plan: plan})
 	if err != nil {

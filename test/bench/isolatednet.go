@@ -13,21 +13,22 @@ import (
 	"time"
 )
 
-// An isolatedNet is a network namespace with a port mapper. A server in it can use the ports of NFS
-// without a conflict with servers of this machine. It requires root.
+// An isolatedNet is a network namespace with a port mapper. A server in it can use the
+// ports of NFS without a conflict with servers of this machine. It requires root.
 type isolatedNet struct {
 	rpcbind *exec.Cmd // process of the port mapper, which owns the namespaces
 	dir     string    // directory for ganesha's configuration, log and pid file
 }
 
-// isolatedScript sets up the new namespaces, prints a line, and becomes the port mapper.
+// isolatedScript sets up the new namespaces, prints a line, and becomes the port
+// mapper.
 const isolatedScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
 
 // startPatience limits the start of a server.
 const startPatience = 30 * time.Second
 
-// newIsolatedNet starts the port mapper in new namespaces. dir is for files of ganesha. The caller must
-// close the result.
+// newIsolatedNet starts the port mapper in new namespaces. dir is for files of ganesha.
+// The caller must close the result.
 func newIsolatedNet(ctx context.Context, dir string) (*isolatedNet, error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
 		return nil, err
@@ -41,7 +42,8 @@ func newIsolatedNet(ctx context.Context, dir string) (*isolatedNet, error) {
 	if err := a.rpcbind.Start(); err != nil {
 		return nil, err
 	}
-	// A process that joins before the namespace exists stays in the namespace of this machine.
+	// A process that joins before the namespace exists stays in the namespace of this
+	// machine.
 	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
 		a.close()
 		return nil, fmt.Errorf("start a network of one's own (needs root): %w", err)
@@ -55,15 +57,16 @@ func (a *isolatedNet) close() {
 	_ = a.rpcbind.Wait()
 }
 
-// command returns a command that runs a program in the namespaces. The started process becomes the
-// program, so that its process ID is that of the program.
+// command returns a command that runs a program in the namespaces. The started process
+// becomes the program, so that its process ID is that of the program.
 func (a *isolatedNet) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	// The namespaces are those of the port mapper's process.
 	ns := fmt.Sprintf("/proc/%d/ns/", a.rpcbind.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
 }
 
-// runRole runs one of this program's roles in the namespaces and decodes its result; see runChild.
+// runRole runs one of this program's roles in the namespaces and decodes its result;
+// see runChild.
 func (a *isolatedNet) runRole(ctx context.Context, result any, role string, job any) error {
 	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
@@ -112,7 +115,8 @@ func (a *isolatedNet) startServer(ctx context.Context, role string, job any) (*n
 	return s, nil
 }
 
-// startServer starts a command of a role that serves, and waits until it prints its addresses.
+// startServer starts a command of a role that serves, and waits until it prints its
+// addresses.
 func startServer(cmd *exec.Cmd) (*nfsServer, error) {
 	s := &nfsServer{path: landExport, cmd: cmd}
 	stdin, err := s.cmd.StdinPipe()
@@ -145,7 +149,8 @@ NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; mount
 EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Protocols = 3; FSAL { Name = VFS; } }
 `
 
-// startGanesha starts nfs-ganesha, which exports a folder, and waits until the folder can be mounted.
+// startGanesha starts nfs-ganesha, which exports a folder, and waits until the folder
+// can be mounted.
 func (a *isolatedNet) startGanesha(ctx context.Context, dir string) (*nfsServer, error) {
 	conf, log := filepath.Join(a.dir, "ganesha.conf"), filepath.Join(a.dir, "ganesha.log")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, ganeshaConf, dir), 0o600); err != nil {
@@ -183,7 +188,8 @@ func (s *nfsServer) stop() {
 // ticksPerSecond is USER_HZ, the unit of processor time in /proc.
 const ticksPerSecond = 100
 
-// cpuOf returns the processor seconds that a process has used. It fails if the process does not exist.
+// cpuOf returns the processor seconds that a process has used. It fails if the process
+// does not exist.
 func cpuOf(pid int) (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

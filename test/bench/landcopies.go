@@ -23,12 +23,13 @@ const (
 	eightDisks = 8         // number of disks
 	eightSize  = 512 << 20 // size of each disk in bytes
 
-	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the landing's memory,
-	// package nfs, and a quarter of both for the garbage collector.
+	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the
+	// landing's memory, package nfs, and a quarter of both for the garbage collector.
 	landCeiling = 1.25 * (1024 + 100)
 )
 
-// landThin copies a thin disk from an emulated host to the landing, and counts the bytes written.
+// landThin copies a thin disk from an emulated host to the landing, and counts the
+// bytes written.
 func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
@@ -77,7 +78,8 @@ func landEight(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// landVMs starts an emulator and copies the first disk of each VM to a landing, all at once.
+// landVMs starts an emulator and copies the first disk of each VM to a landing, all at
+// once.
 func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
 	dir, err := os.MkdirTemp(parent, "landing")
 	if err != nil {
@@ -97,8 +99,8 @@ func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, 
 	return l, e.facts, runJob(ctx, &l, "land", landJob{Lab: e.facts, Scheme: scheme, VMs: vms, Dir: dir, Portmap: portmap})
 }
 
-// freeAddr returns an unused address. The emulator needs the address of the port mapper before it
-// starts.
+// freeAddr returns an unused address. The emulator needs the address of the port mapper
+// before it starts.
 func freeAddr(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -115,8 +117,9 @@ type sample struct {
 	got float64 // bytes
 }
 
-// fairnessOf compares the progress of copies in the time in which all of them ran: the smallest divided
-// by the largest. seconds is the length of that time, or 0 if there was none.
+// fairnessOf compares the progress of copies in the time in which all of them ran: the
+// smallest divided by the largest. seconds is the length of that time, or 0 if there
+// was none.
 func fairnessOf(copies [][]sample) (share, seconds float64) {
 	var from, to float64
 	for i, c := range copies {

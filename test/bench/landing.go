@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// landingFigures measures the landing next to ganesha, and next to two limits: a server that discards
-// all data, and the file system without a server. Then it measures whole copies from emulated hosts.
-// Compared servers run in turn.
+// landingFigures measures the landing next to ganesha, and next to two limits: a server
+// that discards all data, and the file system without a server. Then it measures whole
+// copies from emulated hosts. Compared servers run in turn.
 func landingFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		landIntoMemory(ctx, b),
@@ -108,8 +108,9 @@ func largeWrites(ctx context.Context, b *bench, c *nfsServers) error {
 	return nil
 }
 
-// landingEnds returns the highest rate that a server could reach on these processors, which the client
-// shares: if it needed only the time for receiving the bytes and for writing them.
+// landingEnds returns the highest rate that a server could reach on these processors,
+// which the client shares: if it needed only the time for receiving the bytes and for
+// writing them.
 func landingEnds(m Machine, r results) Peer {
 	client, server, file := median(r[throwing].client), median(r[throwing].server), median(r[plainly].server)
 	// The file system may be the limit instead of the processors.
@@ -118,7 +119,8 @@ func landingEnds(m Machine, r results) Peer {
 		Note: fmt.Sprintf("%d cores, %.2f + %.2f + %.2f CPU s/GiB: %.0f MB/s", m.Cores, client, server, file, rate)}
 }
 
-// published contains measurements of other authors on real hosts, with exports that are sync and async.
+// published contains measurements of other authors on real hosts, with exports that are
+// sync and async.
 var published = []Peer{
 	{Name: "published: async against sync, SSD to NVMe, 25G", Value: 289.7 / 12.3, Note: "cipeople/esx-migration, February 2026: 289.7 and 12.3 MiB/s"},
 	{Name: "published: async against sync, HDD to HDD, 1G", Value: 82.4 / 6.5, Note: "same: 82.4 and 6.5 MiB/s (by its duration, 19 GiB in 10198 s, the latter is 1.9)"},
@@ -173,8 +175,8 @@ func (r results) compareWith(other, figure string) Row {
 			median(ours.rate), median(theirs.rate), median(ours.server), median(theirs.server))}
 }
 
-// ratio returns the rate of one server divided by that of another: the median over the rounds. In each
-// round, both ran within the same minute.
+// ratio returns the rate of one server divided by that of another: the median over the
+// rounds. In each round, both ran within the same minute.
 func (r results) ratio(name, other string) float64 {
 	rates, others := r[name].rate, r[other].rate
 	ratios := make([]float64, len(rates))

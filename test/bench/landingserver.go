@@ -38,8 +38,8 @@ type serverJob struct {
 	Rate   int64 `json:"rate"`
 	Memory int64 `json:"memory"` // Memory limits the unwritten data in bytes; 0 for decamp's default.
 
-	// At is the address to listen on, with the standard ports of NFS. If it is empty, the server listens
-	// on loopback with other ports.
+	// At is the address to listen on, with the standard ports of NFS. If it is empty,
+	// the server listens on loopback with other ports.
 	At string `json:"at"`
 }
 
@@ -51,8 +51,8 @@ func (j serverJob) listenPorts() nfs.Ports {
 	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
 }
 
-// admitsClient accepts loopback clients, and all clients if the server runs in a separate network
-// namespace.
+// admitsClient accepts loopback clients, and all clients if the server runs in a
+// separate network namespace.
 func (j serverJob) admitsClient(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
 // serverFacts is the output of a server's process once it listens.
@@ -160,9 +160,9 @@ func (c *landedImage) Close() error {
 	return errors.Join(append(errs, c.target.Close(), os.Remove(c.path))...)
 }
 
-// syncFile is a file on a server whose export is sync. The reply to each WRITE waits for a commit, and
-// the disk performs one commit at a time. The data stays in the page cache, so the commits are the only
-// cost.
+// syncFile is a file on a server whose export is sync. The reply to each WRITE waits
+// for a commit, and the disk performs one commit at a time. The data stays in the page
+// cache, so the commits are the only cost.
 type syncFile struct {
 	*os.File
 	lander *imageOpener // server with the lock of the disk
@@ -202,8 +202,8 @@ func (s *syncFile) Size() int64 {
 	return info.Size()
 }
 
-// childSink is the minimal server: it reads WRITEs from one connection after the other, acknowledges
-// them, and discards the data or writes it behind.
+// childSink is the minimal server: it reads WRITEs from one connection after the other,
+// acknowledges them, and discards the data or writes it behind.
 func childSink(_ context.Context, args []string) error {
 	var job sinkJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

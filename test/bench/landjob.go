@@ -39,8 +39,8 @@ type landedDisks struct {
 	Together float64 `json:"together"` // seconds in which all copies ran
 }
 
-// childLand copies disks to a landing with decamp's code, in the way of decamp migrate --transport
-// landing.
+// childLand copies disks to a landing with decamp's code, in the way of decamp migrate
+// --transport landing.
 func childLand(ctx context.Context, args []string) error {
 	l := &landRun{began: time.Now()}
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {

@@ -1,12 +1,13 @@
-// Bench measures decamp beside its peers and prints a table of figures, each with its limit. The rows
-// also go to a JSON file. A run of one part replaces only the rows of that part.
+// Bench measures decamp beside its peers and prints a table of figures, each with its
+// limit. The rows also go to a JSON file. A run of one part replaces only the rows of
+// that part.
 //
 //	go run ./test/bench [-only https,engine] [-out build/bench.json]
 //
-// Each part measures the two ends alone before the pair: the pair cannot beat the slower end. Every
-// measured side runs in a separate process, with its own processor time and peak memory: the emulated
-// ESXi in one, decamp's code or the peer in another. docs/benchmarking.md lists conditions that make
-// the numbers meaningless.
+// Each part measures the two ends alone before the pair: the pair cannot beat the
+// slower end. Every measured side runs in a separate process, with its own processor
+// time and peak memory: the emulated ESXi in one, decamp's code or the peer in another.
+// docs/benchmarking.md lists conditions that make the numbers meaningless.
 package main
 
 import (
@@ -73,8 +74,8 @@ func main() {
 	exitOn(runParts(ctx, *only, *out, *dir))
 }
 
-// runParts runs the selected parts, prints the table and writes the rows. A part that fails does not
-// prevent the others.
+// runParts runs the selected parts, prints the table and writes the rows. A part that
+// fails does not prevent the others.
 func runParts(ctx context.Context, only, out, dir string) error {
 	b, err := newBench(dir)
 	if err != nil {
@@ -96,7 +97,8 @@ func runParts(ctx context.Context, only, out, dir string) error {
 	return errors.Join(append(failed, b.report.writeJSON(out, chosen))...)
 }
 
-// chooseParts returns the parts named in only, in the order of the table. An unknown name is an error.
+// chooseParts returns the parts named in only, in the order of the table. An unknown
+// name is an error.
 func chooseParts(only string) ([]part, error) {
 	if only == "" {
 		return parts, nil

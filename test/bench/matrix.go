@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// The published machines, eight times slower, so that two cores carry them beside other work: what
-// counts is which layer is how much faster than which.
+// The published machines, eight times slower, so that two cores carry them beside other
+// work: what counts is which layer is how much faster than which.
 const (
 	matrixDisk = 40 << 20 // bytes, all of it data
 	matrixSync = 2 << 20  // bytes of the disk that is written to a server with sync
@@ -37,14 +37,16 @@ const (
 	matrixVM     = "bench"      // VM for setups with async
 	matrixSyncVM = "bench-sync" // VM for setups with sync
 
-	// matrixRounds is the number of measurements of a row, in turn with all others. The fastest counts,
-	// because other work of the machine can only slow down a throttled copy.
+	// matrixRounds is the number of measurements of a row, in turn with all others. The
+	// fastest counts, because other work of the machine can only slow down a throttled
+	// copy.
 	matrixRounds = 3
 )
 
-// matrixFigures measures the setups of the published matrix between an emulated host and a server of
-// decamp. It emulates the rate and MTU of the link, the rate of storage, and a sync export. It compares
-// the effect of each variable with the published one, not the rates themselves.
+// matrixFigures measures the setups of the published matrix between an emulated host
+// and a server of decamp. It emulates the rate and MTU of the link, the rate of
+// storage, and a sync export. It compares the effect of each variable with the
+// published one, not the rates themselves.
 func matrixFigures(ctx context.Context, b *bench) error {
 	began := time.Now()
 	m, err := newMatrix(ctx, b)
@@ -65,8 +67,8 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measureAll measures the setups of rows. Rows with a sync export are measured once, because a timer
-// determines their rate.
+// measureAll measures the setups of rows. Rows with a sync export are measured once,
+// because a timer determines their rate.
 func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 	best := make([]rows.Row, len(like))
 	for round := range matrixRounds {
@@ -88,7 +90,8 @@ func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, e
 	return best, nil
 }
 
-// addShape adds the rows that compare the effects and the order of rates with the published ones.
+// addShape adds the rows that compare the effects and the order of rates with the
+// published ones.
 func addShape(b *bench, measured, published []rows.Row) {
 	ours, theirs := variableEffects(measured), variableEffects(published)
 	var inOrder float64
@@ -120,7 +123,8 @@ func variableEffects(list []rows.Row) map[rows.Variable]float64 {
 	return all
 }
 
-// rankCorrelation returns Spearman's rank correlation of two lists of rows with the same setups.
+// rankCorrelation returns Spearman's rank correlation of two lists of rows with the
+// same setups.
 func rankCorrelation(a, b []rows.Row) float64 {
 	x, y := rankRates(a), rankRates(b)
 	var sum float64

@@ -20,7 +20,8 @@ type matrix struct {
 	labs  map[string]*emulated // emulated hosts by the medium of their datastore
 }
 
-// newMatrix creates the link and starts a host for each medium. The caller must close the result.
+// newMatrix creates the link and starts a host for each medium. The caller must close
+// the result.
 func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	m = &matrix{b: b, labs: map[string]*emulated{}}
 	defer func() {
@@ -74,7 +75,8 @@ func (m *matrix) close() {
 	_ = os.RemoveAll(m.dir) // "" removes nothing
 }
 
-// measureSetup makes the host of a setup clone its disk to the setup's server, and returns the row.
+// measureSetup makes the host of a setup clone its disk to the setup's server, and
+// returns the row.
 func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
 	if err := m.cable.setRate(ctx, wireRate[s.NIC], s.MTU); err != nil {
 		return row, err

@@ -32,8 +32,8 @@ const (
 	randomRead = 3000    // number of random reads
 )
 
-// mountFigures measures programs that read through decamp mount: with the limits of a real host,
-// without limits, several files at once, and at random offsets.
+// mountFigures measures programs that read through decamp mount: with the limits of a
+// real host, without limits, several files at once, and at random offsets.
 func mountFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		mountCapped(ctx, b),
@@ -212,7 +212,8 @@ type mountJob struct {
 	Dir string   `json:"dir"` // mount point
 }
 
-// startMount starts an emulated host and mounts it below dir. The caller must unmount it.
+// startMount starts an emulated host and mounts it below dir. The caller must unmount
+// it.
 func startMount(ctx context.Context, dir string, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
 	e, err := startLabOf(ctx, disks, limits)
 	if err != nil {
@@ -256,7 +257,8 @@ func (m *mountedLab) startMount(ctx context.Context) error {
 	return err
 }
 
-// unmount ends the process, unmounts the folder even if the process died, and stops the host.
+// unmount ends the process, unmounts the folder even if the process died, and stops the
+// host.
 func (m *mountedLab) unmount() {
 	if m.stdin != nil {
 		m.stdin.Close()
@@ -301,8 +303,8 @@ func (m *mountedLab) runReader(ctx context.Context, argv []string) (usage, error
 	return u, err
 }
 
-// repeatReader runs a reader several times. It returns the medians of MB/s and of processor seconds per
-// GiB.
+// repeatReader runs a reader several times. It returns the medians of MB/s and of
+// processor seconds per GiB.
 func (m *mountedLab) repeatReader(ctx context.Context, argv []string) (rate, cpu float64, err error) {
 	return repeatMedian(func() (rate, cpu float64, err error) {
 		u, err := m.runReader(ctx, argv)
@@ -310,7 +312,8 @@ func (m *mountedLab) repeatReader(ctx context.Context, argv []string) (rate, cpu
 	})
 }
 
-// childMount mounts the emulated host until its input ends. It answers each input line with its usage.
+// childMount mounts the emulated host until its input ends. It answers each input line
+// with its usage.
 func childMount(ctx context.Context, args []string) error {
 	var job mountJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

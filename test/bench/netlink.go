@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// A netLink is two network namespaces with a virtual link between them, whose rate and MTU can be set.
-// One end represents the host, the other this machine. It requires root. The namespaces end with the
-// processes that own them.
+// A netLink is two network namespaces with a virtual link between them, whose rate and
+// MTU can be set. One end represents the host, the other this machine. It requires
+// root. The namespaces end with the processes that own them.
 type netLink struct {
 	host, here *linkEnd // ends of the link
 }
@@ -37,8 +37,8 @@ const (
 	wireLatency = "50ms" // limit of tbf's queue
 )
 
-// newNetLink creates both namespaces and the link. The link is down until setRate. The caller must
-// close the result.
+// newNetLink creates both namespaces and the link. The link is down until setRate. The
+// caller must close the result.
 func newNetLink(ctx context.Context) (w *netLink, err error) {
 	if err := requirePrograms("unshare", "nsenter", "ip", "tc"); err != nil {
 		return nil, err
@@ -55,7 +55,8 @@ func newNetLink(ctx context.Context) (w *netLink, err error) {
 	if w.here, err = newLinkEnd(ctx); err != nil {
 		return nil, err
 	}
-	// A veth pair is the link. Its other end is created in the namespace of this machine.
+	// A veth pair is the link. Its other end is created in the namespace of this
+	// machine.
 	if err := w.host.runCommand(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
 		return nil, err
 	}
@@ -108,8 +109,8 @@ func (w *netLink) close() {
 	w.here.close()
 }
 
-// setRate sets the MTU of both ends, and the rate of frames from the host in bits per second. It also
-// brings the link up.
+// setRate sets the MTU of both ends, and the rate of frames from the host in bits per
+// second. It also brings the link up.
 func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
 	for _, e := range []*linkEnd{w.host, w.here} {
 		if err := e.runCommand(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
@@ -120,15 +121,15 @@ func (w *netLink) setRate(ctx context.Context, bits int64, mtu int) error {
 	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", formatInt(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
 }
 
-// command returns a command that runs a program in the namespace. The started process becomes the
-// program.
+// command returns a command that runs a program in the namespace. The started process
+// becomes the program.
 func (e *linkEnd) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	ns := fmt.Sprintf("--net=/proc/%d/ns/net", e.holder.Process.Pid)
 	return exec.CommandContext(ctx, "nsenter", append([]string{ns, name}, args...)...)
 }
 
-// runCommand runs a command in the namespace until it ends. The error contains the last line of its
-// output.
+// runCommand runs a command in the namespace until it ends. The error contains the last
+// line of its output.
 func (e *linkEnd) runCommand(ctx context.Context, name string, args ...string) error {
 	if out, err := e.command(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %q: %w: %s", name, args, err, lastLine(string(out)))

@@ -20,9 +20,9 @@ const (
 	nfcRuns = 3 // number of runs; odd, because the median counts
 )
 
-// nfcFigures measures the transport nfc with an emulated ESXi host: with the limits of a real host,
-// without limits to Null in plain text and with TLS, and over a link of 1 Gbit/s with compressible
-// data.
+// nfcFigures measures the transport nfc with an emulated ESXi host: with the limits of
+// a real host, without limits to Null in plain text and with TLS, and over a link of 1
+// Gbit/s with compressible data.
 func nfcFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		nfcCapped(ctx, b),

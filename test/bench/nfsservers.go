@@ -91,8 +91,8 @@ func (r *serverRates) costNote() string {
 	return fmt.Sprintf("server %.2f, client %.2f CPU s/GiB", median(r.server), median(r.client))
 }
 
-// runRounds writes a file to each server in turn, in several rounds. Each file has a time limit, so
-// that a server that hangs does not block the other measurements.
+// runRounds writes a file to each server in turn, in several rounds. Each file has a
+// time limit, so that a server that hangs does not block the other measurements.
 func (c *nfsServers) runRounds(ctx context.Context, rounds int, w writeSpec, names ...string) (results, error) {
 	r := results{}
 	for range rounds {

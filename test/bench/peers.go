@@ -9,8 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// peerSize is the size of the disk for other programs in bytes. It is smaller than decamp's, because
-// some need a second for 50 MB. Their rates are constant from the first second.
+// peerSize is the size of the disk for other programs in bytes. It is smaller than
+// decamp's, because some need a second for 50 MB. Their rates are constant from the
+// first second.
 const peerSize = 1 << 30
 
 // A httpPeer is another program that downloads a flat file from an ESXi host.
@@ -21,8 +22,8 @@ type httpPeer struct {
 	argv  func(e *emulated, dir string) []string // returns the command; dir is a folder in memory
 }
 
-// httpPeers lists the programs with default options, and with options tuned by hand. They discard the
-// data if they can, which is to their advantage.
+// httpPeers lists the programs with default options, and with options tuned by hand.
+// They discard the data if they can, which is to their advantage.
 var httpPeers = []httpPeer{
 	{"curl", []string{"curl"}, "one connection", func(e *emulated, dir string) []string {
 		return []string{"curl", "-fsSk", "-u", e.userPassword(), "-o", "/dev/null", e.diskURL()}
@@ -52,14 +53,15 @@ var httpPeers = []httpPeer{
 	}},
 }
 
-// cookieScript returns the option that makes nbdkit log in once, like virt-v2v. With a password, nbdkit
-// would open a session for each request and exhaust the host's sessions.
+// cookieScript returns the option that makes nbdkit log in once, like virt-v2v. With a
+// password, nbdkit would open a session for each request and exhaust the host's
+// sessions.
 func (e *emulated) cookieScript() string {
 	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.userPassword(), e.diskURL())
 }
 
-// aria2c returns the command of aria2c, which can only write files. dir is in memory, where that costs
-// least.
+// aria2c returns the command of aria2c, which can only write files. dir is in memory,
+// where that costs least.
 func aria2c(e *emulated, dir string) []string {
 	return []string{"aria2c", "-q", "--check-certificate=false", "--file-allocation=none", "--allow-overwrite=true",
 		"--http-auth-challenge=false", "--http-user=" + e.facts.User, "--http-passwd=" + e.facts.Password,
@@ -69,7 +71,8 @@ func aria2c(e *emulated, dir string) []string {
 // userPassword returns user:password.
 func (e *emulated) userPassword() string { return e.facts.User + ":" + e.facts.Password }
 
-// cappedPeers returns the rate of each program as a share of the datastore's limit, in percent.
+// cappedPeers returns the rate of each program as a share of the datastore's limit, in
+// percent.
 func cappedPeers(ctx context.Context, limits lab.Limits) []Peer {
 	return peersOn(ctx, limits, func(u usage) (float64, string) {
 		rate := u.rate(peerSize)
@@ -84,8 +87,8 @@ func uncappedPeers(ctx context.Context) []Peer {
 	})
 }
 
-// peersOn runs each program once. A program that is not installed or fails stays in the table with the
-// reason, so that a missing row is not mistaken for a result.
+// peersOn runs each program once. A program that is not installed or fails stays in the
+// table with the reason, so that a missing row is not mistaken for a result.
 func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64, string)) []Peer {
 	var peers []Peer
 	for _, p := range httpPeers {
@@ -102,8 +105,8 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	return peers
 }
 
-// measurePeer runs the program with a separate emulated host, so that sessions of other programs do not
-// affect it.
+// measurePeer runs the program with a separate emulated host, so that sessions of other
+// programs do not affect it.
 func (p httpPeer) measurePeer(ctx context.Context, limits lab.Limits) (usage, error) {
 	if err := requirePrograms(p.needs...); err != nil {
 		return usage{}, err

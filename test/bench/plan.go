@@ -19,8 +19,9 @@ const (
 	overheadVMs = 1000 // number of VMs for the overhead per VM
 )
 
-// planFigures measures the time until a large plan copies. Its disks are slow, so that the preparation
-// dominates. The vCenter uses the same processors; the note contains its share.
+// planFigures measures the time until a large plan copies. Its disks are slow, so that
+// the preparation dominates. The vCenter uses the same processors; the note contains
+// its share.
 func planFigures(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(planHosts, vmsOf(planVMs, planHosts, lab.VM{Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100}}}))
 	cfg.Limits.DatastoreRate = 1 << 20
@@ -37,8 +38,8 @@ func planFigures(ctx context.Context, b *bench) error {
 		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
-// listAlone measures the time until a minimal client has read all VMs, which is the limit of the
-// source.
+// listAlone measures the time until a minimal client has read all VMs, which is the
+// limit of the source.
 func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
@@ -66,8 +67,8 @@ func namedVMs(vms []lab.VM) string {
 	return text
 }
 
-// beginningFigures measures the time until a plan of all VMs copies the first, and until it has queued
-// all.
+// beginningFigures measures the time until a plan of all VMs copies the first, and
+// until it has queued all.
 func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {
@@ -108,7 +109,8 @@ type planStart struct {
 	first, last cpuSpent             // first VM that copies, and last VM that is queued
 }
 
-// cpuSpent is a time with the processor seconds that both processes have used until then.
+// cpuSpent is a time with the processor seconds that both processes have used until
+// then.
 type cpuSpent struct {
 	at              time.Time // time of the event; zero if it did not occur yet
 	decamp, vcenter float64   // processor seconds of both processes
@@ -166,7 +168,8 @@ func (t *planStart) countListed() int {
 	return len(t.seen)
 }
 
-// overheadFigures measures the time per VM in addition to its bytes. decamp runs on one core.
+// overheadFigures measures the time per VM in addition to its bytes. decamp runs on one
+// core.
 func overheadFigures(ctx context.Context, b *bench) error {
 	const hosts = 8
 	e, err := startLabWith(ctx, vcenterOf(hosts, vmsOf(overheadVMs, hosts, lab.VM{Disks: []lab.Disk{{Capacity: 1 << 20}}})))

@@ -8,14 +8,16 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// database is a real PostgreSQL for the benchmark. Starting it fails if PostgreSQL is not installed.
+// database is a real PostgreSQL for the benchmark. Starting it fails if PostgreSQL is
+// not installed.
 type database struct {
 	url      string           // URL for decamp
 	server   *postgres.Server // running server
 	cleanups []func()         // functions to call in reverse order
 }
 
-// startDatabase starts a server in the system's temporary folder. The caller must stop it.
+// startDatabase starts a server in the system's temporary folder. The caller must stop
+// it.
 func startDatabase() (d *database, err error) {
 	d = &database{}
 	defer func() {
@@ -41,7 +43,8 @@ func (d *database) processorUse() map[int]float64 {
 	return taken
 }
 
-// usedSince returns the processor seconds that the server has used since the earlier reading.
+// usedSince returns the processor seconds that the server has used since the earlier
+// reading.
 func (d *database) usedSince(before map[int]float64) (sum float64) {
 	for pid, now := range d.processorUse() {
 		sum += now - before[pid]

@@ -20,8 +20,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A workspace contains the files of the real program: the binary, a state directory, a folder for VMs,
-// and the passwords of emulated hosts.
+// A workspace contains the files of the real program: the binary, a state directory, a
+// folder for VMs, and the passwords of emulated hosts.
 type workspace struct {
 	dir      string   // folder that contains everything except the binary
 	decamp   string   // path of the binary
@@ -91,8 +91,8 @@ type moveSpec struct {
 	vms  string // YAML of the plan's selection; empty selects all VMs
 }
 
-// writePlan writes a plan file and returns its path. The second reading of the source is off: the disks
-// are smaller than a sample. Part trust measures its cost.
+// writePlan writes a plan file and returns its path. The second reading of the source
+// is off: the disks are smaller than a sample. Part trust measures its cost.
 func (d *workspace) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
 	password := filepath.Join(d.dir, s.name+".password")
 	mode := "cold, transport: https"
@@ -125,8 +125,8 @@ type program struct {
 	addr   string       // address of the API; empty if the program does not serve
 }
 
-// startProgram starts decamp with the state of the workspace. It passes each line of the output to
-// told, which may be nil.
+// startProgram starts decamp with the state of the workspace. It passes each line of
+// the output to told, which may be nil.
 func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.stateDir())
 	// A worker gets the URL of the database with --join.
@@ -208,10 +208,12 @@ func (p *program) kill() {
 	_ = p.waited()
 }
 
-// cpuSeconds returns the processor seconds that the program has used so far, or 0 if it has ended.
+// cpuSeconds returns the processor seconds that the program has used so far, or 0 if it
+// has ended.
 func (p *program) cpuSeconds() float64 { return processCPU(p.cmd.Process.Pid) }
 
-// processCPU returns the processor seconds that a process has used so far; 0 if it does not exist.
+// processCPU returns the processor seconds that a process has used so far; 0 if it does
+// not exist.
 func processCPU(pid int) float64 {
 	taken, err := cpuOf(pid)
 	if err != nil {
@@ -220,8 +222,8 @@ func processCPU(pid int) float64 {
 	return taken
 }
 
-// memoryBytes returns the current and the largest resident memory in bytes, or 0 if the program has
-// ended.
+// memoryBytes returns the current and the largest resident memory in bytes, or 0 if the
+// program has ended.
 func (p *program) memoryBytes() (now, peak int64) {
 	status := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
 	return parseKiB(readField(status, "VmRSS")), parseKiB(readField(status, "VmHWM"))
@@ -263,8 +265,8 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waitUntil polls until is returns true. It fails if the program ends first, or after patience. what
-// describes the condition in errors.
+// waitUntil polls until is returns true. It fails if the program ends first, or after
+// patience. what describes the condition in errors.
 func (p *program) waitUntil(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
 	for end := time.Now().Add(patience); ; {
 		ok, err := is()
@@ -295,7 +297,8 @@ type vmTold struct {
 	VM *fleetdb.VM `json:"vm"` // VM of the line; nil for other lines
 }
 
-// vmLines returns a function for lines of plan run --json, which calls each with the VMs.
+// vmLines returns a function for lines of plan run --json, which calls each with the
+// VMs.
 func vmLines(each func(fleetdb.VM)) func([]byte) {
 	return func(line []byte) {
 		var t vmTold
@@ -305,8 +308,8 @@ func vmLines(each func(fleetdb.VM)) func([]byte) {
 	}
 }
 
-// vmsOf returns n VMs like the given one, which differ in name, host and contents. With 0 hosts, they
-// have none.
+// vmsOf returns n VMs like the given one, which differ in name, host and contents. With
+// 0 hosts, they have none.
 func vmsOf(n, hosts int, like lab.VM) []lab.VM {
 	vms := make([]lab.VM, n)
 	for i := range vms {
@@ -374,7 +377,8 @@ func (d *workspace) startServe(ctx context.Context, more ...string) (*program, e
 	return p, nil
 }
 
-// waitPlans waits until this number of plans has ended. It fails if a VM of them is not published.
+// waitPlans waits until this number of plans has ended. It fails if a VM of them is not
+// published.
 func (d *workspace) waitPlans(ctx context.Context, p *program, plans int) error {
 	r, err := d.openFleetDB(ctx)
 	if err != nil {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// A rawClient requests the properties that decamp needs for queueing VMs, and discards them. Its time
-// is the lower limit for any client. It formats and parses XML with patterns.
+// A rawClient requests the properties that decamp needs for queueing VMs, and discards
+// them. Its time is the lower limit for any client. It formats and parses XML with
+// patterns.
 type rawClient struct {
 	http *http.Client // client with a cookie jar
 	url  string       // URL of the SOAP API
@@ -63,8 +64,8 @@ var (
 	tokenAnswered = regexp.MustCompile(`<token>([^<]+)</token>`)              // token of the next page
 )
 
-// listVMs lists all VMs in pages. It returns the seconds until the first and until the last page, and
-// the number of VMs.
+// listVMs lists all VMs in pages. It returns the seconds until the first and until the
+// last page, and the number of VMs.
 func (c *rawClient) listVMs(ctx context.Context, at labFacts) (first, last float64, vms int, err error) {
 	began := time.Now()
 	login := fmt.Sprintf("<userName>%s</userName><password>%s</password>", html.EscapeString(at.User), html.EscapeString(at.Password))

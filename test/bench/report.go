@@ -39,7 +39,8 @@ type Peer struct {
 // Report contains the rows of one run.
 type Report struct{ rows []Row }
 
-// writeJSON writes the rows. Rows of parts that did not run are kept from the existing file.
+// writeJSON writes the rows. Rows of parts that did not run are kept from the existing
+// file.
 func (r *Report) writeJSON(path string, ran []part) error {
 	before, err := loadRows(path)
 	if err != nil {
@@ -99,7 +100,8 @@ func (r Row) verdictText() string {
 	return "NO"
 }
 
-// formatNumber formats a value with three significant digits, and without decimals from 100.
+// formatNumber formats a value with three significant digits, and without decimals from
+// 100.
 func formatNumber(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f", v)

@@ -32,7 +32,8 @@ type hostSet struct {
 	writes int64       // number of writes of each guest in a round
 }
 
-// fleetOf starts hosts with this number of VMs each. A VM has one disk of the given capacity.
+// fleetOf starts hosts with this number of VMs each. A VM has one disk of the given
+// capacity.
 func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int64) (hostSet, error) {
 	f := hostSet{writes: writes}
 	var cfg lab.Config
@@ -232,8 +233,8 @@ func (r *roundOf) prepareRound(ctx context.Context, writes int64) error {
 	return r.host.facts.writeGuest(ctx, r.vm.Name, writes)
 }
 
-// runRound performs a round like package migrate: create a snapshot, query the changes, copy them, and
-// remove the snapshot.
+// runRound performs a round like package migrate: create a snapshot, query the changes,
+// copy them, and remove the snapshot.
 func (r *roundOf) runRound(ctx context.Context) error {
 	s, d := r.host.session, &r.vm.Disks[0]
 	snapshot, err := s.CreateSnapshot(ctx, r.vm.Ref, esx.SnapshotSpec{Name: "round"})

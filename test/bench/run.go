@@ -53,7 +53,8 @@ func lastLine(s string) string {
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// runChild runs this program as one of its roles and decodes its output into result; see runRole.
+// runChild runs this program as one of its roles and decodes its output into result;
+// see runRole.
 func runChild(ctx context.Context, result any, role string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -77,8 +78,8 @@ func runJob(ctx context.Context, result any, role string, job any) error {
 	return runChild(ctx, result, role, string(spec))
 }
 
-// requirePrograms returns an error unless the programs are installed. The row of a missing peer
-// contains the error.
+// requirePrograms returns an error unless the programs are installed. The row of a
+// missing peer contains the error.
 func requirePrograms(names ...string) error {
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {

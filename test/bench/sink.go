@@ -23,13 +23,13 @@ const (
 
 // sinkJob is the input of childSink.
 type sinkJob struct {
-	// File is the path to which the server writes all data behind its replies. If it is empty, the data is
-	// discarded.
+	// File is the path to which the server writes all data behind its replies. If it is
+	// empty, the data is discarded.
 	File string `json:"file"`
 }
 
-// serveConn replies to the WRITEs of one connection until it is closed. It uses blocking system calls,
-// like the client's streams.
+// serveConn replies to the WRITEs of one connection until it is closed. It uses
+// blocking system calls, like the client's streams.
 func (job sinkJob) serveConn(conn *net.TCPConn) error {
 	file, err := conn.File()
 	conn.Close()
@@ -90,8 +90,8 @@ func (s *sinkConn) serveRecord() error {
 	return err
 }
 
-// fillBuffer reads until the buffer contains n bytes. It returns io.EOF if the client closed the
-// connection.
+// fillBuffer reads until the buffer contains n bytes. It returns io.EOF if the client
+// closed the connection.
 func (s *sinkConn) fillBuffer(n int) error {
 	for s.n < n {
 		got, err := unix.Read(s.fd, s.buf[s.n:])
@@ -108,7 +108,8 @@ func (s *sinkConn) fillBuffer(n int) error {
 	return nil
 }
 
-// sinkReply returns the successful reply to a WRITE, with the WRITE's offset and length.
+// sinkReply returns the successful reply to a WRITE, with the WRITE's offset and
+// length.
 func sinkReply(head []byte) (reply []byte, off int64, count int) {
 	d := xdr.NewDecoder(head)
 	call := xdr.ReadCall(d)
@@ -160,7 +161,8 @@ func newSinkFile(path string) (*sinkFile, error) {
 	return s, nil
 }
 
-// queueWrite takes ownership of buf, queues a part of it for writing, and returns another buffer.
+// queueWrite takes ownership of buf, queues a part of it for writing, and returns
+// another buffer.
 func (s *sinkFile) queueWrite(buf []byte, start, end int, off int64) []byte {
 	s.full <- sinkWrite{buf, start, end, off}
 	return <-s.free

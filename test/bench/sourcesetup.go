@@ -12,7 +12,8 @@ type sourceSetup struct {
 	lab *emulated // emulated source
 }
 
-// newSourceSetup starts an emulated source and creates a workspace. The caller must close the result.
+// newSourceSetup starts an emulated source and creates a workspace. The caller must
+// close the result.
 func (b *bench) newSourceSetup(ctx context.Context, cfg lab.Config) (*sourceSetup, error) {
 	e, err := startLabWith(ctx, cfg)
 	if err != nil {

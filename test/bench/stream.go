@@ -26,8 +26,8 @@ type streamJob struct {
 // streamMount limits one attempt to mount.
 const streamMount = 20 * time.Second
 
-// childStream writes one file over NFS. The time is that of the WRITEs, and the processor time is the
-// client's.
+// childStream writes one file over NFS. The time is that of the WRITEs, and the
+// processor time is the client's.
 func childStream(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -78,8 +78,8 @@ func childMounts(ctx context.Context, args []string) (t measurement, err error) 
 // mountPause is the time between two attempts to mount.
 const mountPause = 100 * time.Millisecond
 
-// writeBlocks creates a file, writes it in blocks, and removes it. The time includes COMMIT if the job
-// requires it.
+// writeBlocks creates a file, writes it in blocks, and removes it. The time includes
+// COMMIT if the job requires it.
 func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t measurement, err error) {
 	const name = "bench" + diskSuffix
 	f, err := d.Create(ctx, name)
@@ -121,7 +121,8 @@ type pwriteJob struct {
 	Block int    `json:"block"` // bytes of one write
 }
 
-// childPwrite measures the limit of the file system: one thread writes the same data without a server.
+// childPwrite measures the limit of the file system: one thread writes the same data
+// without a server.
 func childPwrite(_ context.Context, args []string) (t measurement, err error) {
 	var job pwriteJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

@@ -23,8 +23,8 @@ const (
 	takeoverPlan  = "taken"         // name of the plan
 )
 
-// takeoverFigures kills one of two workers for the same folder, then the worker that took over, and so
-// on.
+// takeoverFigures kills one of two workers for the same folder, then the worker that
+// took over, and so on.
 func takeoverFigures(ctx context.Context, b *bench) error {
 	db, err := startDatabase()
 	if err != nil {
@@ -61,7 +61,8 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	return takeOverRepeatedly(ctx, b, k)
 }
 
-// takeOverRepeatedly kills the workers in turn and adds the row with the longest takeover.
+// takeOverRepeatedly kills the workers in turn and adds the row with the longest
+// takeover.
 func takeOverRepeatedly(ctx context.Context, b *bench, k *workerSet) error {
 	moving := time.Now()
 	if err := k.waitCopying(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
@@ -114,7 +115,8 @@ func (k *workerSet) stop() {
 	}
 }
 
-// startWorker starts a worker with a separate state directory, and waits until it is registered.
+// startWorker starts a worker with a separate state directory, and waits until it is
+// registered.
 func (k *workerSet) startWorker(ctx context.Context, name string) error {
 	own := *k.workspace
 	// Workers of one machine need separate state directories.
@@ -161,8 +163,8 @@ func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t take
 	return t, err
 }
 
-// waitCopying waits until one of the workers has copied data of each VM after since. A progress report
-// of a VM means that its worker copied data just before.
+// waitCopying waits until one of the workers has copied data of each VM after since. A
+// progress report of a VM means that its worker copied data just before.
 func (k *workerSet) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.waitUntil(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
 		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})

@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// trustChecks lists the measurements of the cost and the completeness of decamp's safety checks.
+// trustChecks lists the measurements of the cost and the completeness of decamp's
+// safety checks.
 var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
 	secretsFound,

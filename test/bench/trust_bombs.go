@@ -60,7 +60,8 @@ func storeBomb(path string, image *bombs.Image) (err error) {
 	return image.Store(f)
 }
 
-// childBomb inspects a disk. If the disk exceeds a limit, the report must name the limit.
+// childBomb inspects a disk. If the disk exceeds a limit, the report must name the
+// limit.
 func childBomb(ctx context.Context, args []string) (t measurement, err error) {
 	src, err := rawfile.OpenSource(args[0], rawfile.SourceOptions{})
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	memoryDisk = 1 << 30 // size of each disk in bytes
 )
 
-// memoryFigures measures the resident memory of the real program in a separate process, with all of its
-// steps.
+// memoryFigures measures the resident memory of the real program in a separate process,
+// with all of its steps.
 func memoryFigures(ctx context.Context, b *bench) error {
 	return errors.Join(migrateResident(ctx, b, 1), migrateResident(ctx, b, 4), mountResident(ctx, b))
 }
@@ -59,7 +59,8 @@ func fullDisks(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// migrateOnce migrates the VM of an emulated host, and returns the largest resident memory in bytes.
+// migrateOnce migrates the VM of an emulated host, and returns the largest resident
+// memory in bytes.
 func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {
@@ -78,8 +79,8 @@ func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err er
 	return p.peakUntilEnd(ctx)
 }
 
-// peakUntilEnd waits until the program ends, and returns the largest resident memory that it observed
-// shortly before, in bytes.
+// peakUntilEnd waits until the program ends, and returns the largest resident memory
+// that it observed shortly before, in bytes.
 func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
@@ -121,8 +122,8 @@ func mountResident(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// mountOnce reads two disks concurrently through decamp mount, and returns the largest resident memory
-// in bytes.
+// mountOnce reads two disks concurrently through decamp mount, and returns the largest
+// resident memory in bytes.
 func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
 	d, err := b.newWorkspace(ctx)
 	if err != nil {

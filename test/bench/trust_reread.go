@@ -20,10 +20,11 @@ const (
 	rereadPart = 4 << 30   // bytes that are copied to measure the rate of a copy
 )
 
-// rereadShare measures the additional time of the default second reading for a disk of 100 GiB, with
-// the limits of a real host: 55 MB/s per connection and 300 MB/s per datastore. The second reading uses
-// the whole disk and as many metadata chunks as possible. The copy uses 4 GiB, and its time for 100 GiB
-// is computed from the rate, because the whole copy would take 6 minutes.
+// rereadShare measures the additional time of the default second reading for a disk of
+// 100 GiB, with the limits of a real host: 55 MB/s per connection and 300 MB/s per
+// datastore. The second reading uses the whole disk and as many metadata chunks as
+// possible. The copy uses 4 GiB, and its time for 100 GiB is computed from the rate,
+// because the whole copy would take 6 minutes.
 func rereadShare(ctx context.Context, b *bench) error {
 	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
 	part, err := startLab(ctx, lab.Disk{Capacity: rereadPart, Fill: 100, Thick: true}, limits)
@@ -47,7 +48,8 @@ func rereadShare(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// rereadImages reads a sample of the disk again. It returns the duration without opening the disk.
+// rereadImages reads a sample of the disk again. It returns the duration without
+// opening the disk.
 func rereadImages(ctx context.Context, dir string, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
 	info := manifest.Info{Disk: "2000", Size: rereadDisk, Source: "bench"}
 	sample := manifest.Sample{Random: migrate.RandomChunks}
@@ -119,8 +121,8 @@ func writeSample(ctx context.Context, path string, info manifest.Info, sample ma
 		if err := src.ReadAt(ctx, buf, at.Off); err != nil {
 			return err
 		}
-		// Chunks between two chunks of the sample are recorded as zeros; the comparison does not
-		// read them.
+		// Chunks between two chunks of the sample are recorded as zeros; the comparison
+		// does not read them.
 		if c > next {
 			runs = append(runs, manifest.Run{First: next, Zeros: c - next})
 		}

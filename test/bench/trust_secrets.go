@@ -9,9 +9,9 @@ import (
 	"os/exec"
 )
 
-// secretTests matches the tests that search for passwords, tokens and keys: in files of the state
-// folder, logs, journals, output, arguments and environments of processes, dumps of databases, and
-// responses of the API.
+// secretTests matches the tests that search for passwords, tokens and keys: in files of
+// the state folder, logs, journals, output, arguments and environments of processes,
+// dumps of databases, and responses of the API.
 const secretTests = "^(TestSecretsStayWhereTheyAre|TestSecretsOfAWorkerStayWhereTheyAre|TestPasswordStaysWhereItIs|" +
 	"TestNoSecretIsInTheFiles|TestTheTokenIsNotTold|TestClusterTellsNoSecrets|TestNothingTellsSecrets|TestPlanHoldsNoPassword)$"
 

@@ -17,8 +17,9 @@ import (
 // verifySize is the size of the image in bytes.
 const verifySize = 4 << 30
 
-// verifyFigures measures reading an image from the medium, with BLAKE3 of each chunk compared, and
-// SHA-256 and MD5 of the whole. The peers compute one of the sums and compare nothing.
+// verifyFigures measures reading an image from the medium, with BLAKE3 of each chunk
+// compared, and SHA-256 and MD5 of the whole. The peers compute one of the sums and
+// compare nothing.
 func verifyFigures(ctx context.Context, b *bench) error {
 	image := filepath.Join(b.dir, "verify.raw")
 	defer os.Remove(image)

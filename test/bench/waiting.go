@@ -17,8 +17,8 @@ const (
 	waitingLong  = 15 * time.Minute // limit until all VMs wait; it takes two minutes on an idle machine
 )
 
-// waitingFigures measures the cost of a thousand warm runs that only wait: with plan run, and with a
-// worker of a real PostgreSQL.
+// waitingFigures measures the cost of a thousand warm runs that only wait: with plan
+// run, and with a worker of a real PostgreSQL.
 func waitingFigures(ctx context.Context, b *bench) error {
 	err := waitingFigure(ctx, b, "SQLite", 10, nil)
 	db, dbErr := startDatabase()
@@ -29,7 +29,8 @@ func waitingFigures(ctx context.Context, b *bench) error {
 	return errors.Join(err, waitingFigure(ctx, b, "a worker of PostgreSQL", 5, db))
 }
 
-// waitingFigure measures with one database; nil means SQLite. most is the limit in percent of a core.
+// waitingFigure measures with one database; nil means SQLite. most is the limit in
+// percent of a core.
 func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *database) error {
 	s, err := b.newSourceSetup(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 1 << 20}},

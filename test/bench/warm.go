@@ -19,7 +19,8 @@ import (
 // guestWrite is the mean number of bytes of an emulated guest's write.
 const guestWrite = 33 * 4 << 10
 
-// warmFigures measures a precopy round without storage, and the outage of whole warm migrations.
+// warmFigures measures a precopy round without storage, and the outage of whole warm
+// migrations.
 func warmFigures(ctx context.Context, b *bench) error {
 	return errors.Join(warmRound(ctx, b), warmOutage(ctx, b, image.Raw), warmOutage(ctx, b, image.QCOW2))
 }
@@ -27,8 +28,9 @@ func warmFigures(ctx context.Context, b *bench) error {
 // lastDelta is the number of bytes that the guest writes before the cutover.
 const lastDelta = 256 << 20
 
-// warmOutage migrates a running VM with the real program. It measures the time from the request to
-// power the VM off until the VM is published. Starting it is left to the user.
+// warmOutage migrates a running VM with the real program. It measures the time from the
+// request to power the VM off until the VM is published. Starting it is left to the
+// user.
 func warmOutage(ctx context.Context, b *bench, format image.Format) error {
 	dir, err := os.MkdirTemp(b.dir, "warm")
 	if err != nil {
@@ -75,7 +77,8 @@ func (m *warmRun) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// measureOutage migrates the VM, and returns the time of each step while the VM was off.
+// measureOutage migrates the VM, and returns the time of each step while the VM was
+// off.
 func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {
@@ -107,8 +110,8 @@ func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) 
 	return stages, nil
 }
 
-// handleEvent makes the guest write and requests the cutover when the run waits. It records the times
-// of steps after the power-off.
+// handleEvent makes the guest write and requests the cutover when the run waits. It
+// records the times of steps after the power-off.
 func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *string) error {
 	switch {
 	case e.Kind == journal.StepBegan && e.Step == "wait":

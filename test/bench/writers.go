@@ -46,8 +46,8 @@ func qemuImgArgs(i int, format, src, out string) []string {
 	return []string{"-c", script}
 }
 
-// writerFigures measures image formats without a source: it writes a Pattern to an image and syncs.
-// qemu-img converts the same data from the page cache.
+// writerFigures measures image formats without a source: it writes a Pattern to an
+// image and syncs. qemu-img converts the same data from the page cache.
 func writerFigures(ctx context.Context, b *bench) error {
 	if err := requirePrograms("qemu-img"); err != nil {
 		return err
@@ -65,7 +65,8 @@ func writerFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// makeCached writes the pattern to a sparse file, and reads the file into the page cache.
+// makeCached writes the pattern to a sparse file, and reads the file into the page
+// cache.
 func makeCached(ctx context.Context, path string) error {
 	dst, err := rawfile.Create(path, writerSize, rawfile.Options{})
 	if err != nil {
@@ -84,8 +85,8 @@ func makeCached(ctx context.Context, path string) error {
 	return err
 }
 
-// writerFigure measures one format. decamp and each variant of qemu-img run in turn, so that a slow
-// phase of the machine affects all.
+// writerFigure measures one format. decamp and each variant of qemu-img run in turn, so
+// that a slow phase of the machine affects all.
 func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	out := filepath.Join(b.dir, "writers."+format+".out")
 	defer os.Remove(out)

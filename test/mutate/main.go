@@ -1,9 +1,9 @@
 // Mutate measures how many changes of a package its tests detect.
 //
-// It compiles a package once, with every mutant in it: each changes one operator. A variable of
-// the environment selects the mutant at run time. Mutate first runs each test alone and records
-// the mutants that it reaches. Then it runs, for each mutant, the tests that reach it, the fastest
-// first, until one fails.
+// It compiles a package once, with every mutant in it: each changes one operator. A
+// variable of the environment selects the mutant at run time. Mutate first runs each
+// test alone and records the mutants that it reaches. Then it runs, for each mutant,
+// the tests that reach it, the fastest first, until one fails.
 //
 //	go run ./test/mutate [-short] [-skip TESTS] [-workers N] PACKAGE [FILE]...
 //

@@ -35,8 +35,8 @@ var negations = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.GEQ, token.GEQ: token.LSS, token.GTR: token.LEQ, token.LEQ: token.GTR,
 }
 
-// boundaries maps comparisons to those that differ for equal operands, with the function of the runtime
-// that selects one of them.
+// boundaries maps comparisons to those that differ for equal operands, with the
+// function of the runtime that selects one of them.
 var boundaries = map[token.Token]struct {
 	function string
 	to       token.Token
@@ -71,7 +71,8 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 	}
 	depth := 0
 	visit := func(n ast.Node) {
-		// What opens at the same place opens from the outside in, and closes from the inside out.
+		// What opens at the same place opens from the outside in, and closes from the
+		// inside out.
 		depth++
 		opens, closes := depth, 1_000_000-depth
 		call := func(x, y ast.Expr, op token.Pos, opLen int, function string, id int, lazy bool) {
@@ -172,8 +173,9 @@ func (r *rewriter) isNumber(e ast.Expr) bool {
 	return ok && b.Info()&(types.IsInteger|types.IsFloat) != 0
 }
 
-// isInferable reports whether a generic function infers its type argument from the operands of n: both
-// have a basic type, and neither is a shift of a constant, whose type depends on its context.
+// isInferable reports whether a generic function infers its type argument from the
+// operands of n: both have a basic type, and neither is a shift of a constant, whose
+// type depends on its context.
 func (r *rewriter) isInferable(n *ast.BinaryExpr) bool {
 	for _, e := range []ast.Expr{n.X, n.Y} {
 		t := r.info.TypeOf(e)

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// runtimePath is the import path of the package that selects mutants. It exists while a package is
-// compiled only.
+// runtimePath is the import path of the package that selects mutants. It exists while a
+// package is compiled only.
 const runtimePath = "github.com/decamp/decamp/internal/mutant"
 
 //go:embed runtime.go.txt
@@ -57,8 +57,8 @@ type test struct {
 	reaches []byte        // by mutant, 1 if the test reaches it
 }
 
-// measurePackage builds the test binary, measures its tests, and runs all mutants. It writes the
-// results to out.
+// measurePackage builds the test binary, measures its tests, and runs all mutants. It
+// writes the results to out.
 func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -75,8 +75,9 @@ func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	return p.runMutants(ctx, o, out)
 }
 
-// buildProgram compiles the tests of the package with all mutants of its files. The files of the
-// package do not change: the compiler reads the rewritten ones through an overlay.
+// buildProgram compiles the tests of the package with all mutants of its files. The
+// files of the package do not change: the compiler reads the rewritten ones through an
+// overlay.
 func buildProgram(ctx context.Context, o options, dir string) (*program, error) {
 	var listed struct {
 		Dir, ImportPath string
@@ -146,8 +147,8 @@ func buildProgram(ctx context.Context, o options, dir string) (*program, error) 
 	return p, err
 }
 
-// checkTypes determines the types of all expressions. It reads the compiler's export data of imported
-// packages.
+// checkTypes determines the types of all expressions. It reads the compiler's export
+// data of imported packages.
 func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*ast.File) (*types.Info, error) {
 	text, err := goCommand(ctx, "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", path)
 	if err != nil {
@@ -172,7 +173,8 @@ func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*
 	return info, err
 }
 
-// measureTests runs each test alone, and records its time and the mutants that it reaches.
+// measureTests runs each test alone, and records its time and the mutants that it
+// reaches.
 func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 	text, err := p.newCommand(ctx, "-test.list", ".").Output()
 	if err != nil {
@@ -206,7 +208,8 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 	return nil
 }
 
-// runMutants runs all mutants concurrently, and prints a line for each of them and the kill rate.
+// runMutants runs all mutants concurrently, and prints a line for each of them and the
+// kill rate.
 func (p *program) runMutants(ctx context.Context, o options, out io.Writer) error {
 	results := make([]string, len(p.mutants))
 	next := make(chan int)
@@ -242,8 +245,9 @@ func (p *program) runMutants(ctx context.Context, o options, out io.Writer) erro
 	return err
 }
 
-// runMutant runs the tests that reach a mutant until one fails, and returns the result. A test also
-// fails if it takes longer than ten times its normal duration plus 20 seconds.
+// runMutant runs the tests that reach a mutant until one fails, and returns the result.
+// A test also fails if it takes longer than ten times its normal duration plus 20
+// seconds.
 func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	result := "not reached"
 	for _, t := range p.tests {
@@ -265,8 +269,8 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	return result
 }
 
-// testCommand returns a command that runs one test. When the command is canceled, it kills all
-// processes of the test.
+// testCommand returns a command that runs one test. When the command is canceled, it
+// kills all processes of the test.
 func (p *program) testCommand(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
 	args := []string{"-test.run", "^" + name + "$", "-test.failfast", "-test.timeout", limit.String()}
 	if p.short {

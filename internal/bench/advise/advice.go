@@ -38,7 +38,8 @@ type Advice struct {
 // Gain returns the relative increase of the rate.
 func (a Advice) Gain() float64 { return a.After/a.Before - 1 }
 
-// WhatIf predicts the effect of one change of a setup. An unknown medium or value is fault.Invalid.
+// WhatIf predicts the effect of one change of a setup. An unknown medium or value is
+// fault.Invalid.
 func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
 	changed, err := c.applyTo(s)
 	if err != nil {
@@ -52,6 +53,7 @@ func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
 	if err != nil {
 		return Advice{}, err
 	}
+	// Two standard deviations of the logarithm, as a factor.
 	sure := math.Exp(2 * a.Model.spreadOf(c.Variable, a.Rows))
 	return Advice{Change: c, Before: before.MiBs, After: after.MiBs, Least: after.MiBs / sure, Most: after.MiBs * sure, Rests: a.supportingPairs(s, c)}, nil
 }
@@ -59,8 +61,8 @@ func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
 // mostRests is the number of pairs to report.
 const mostRests = 4
 
-// supportingPairs returns the measured pairs of a change, those with setups most similar to s first.
-// Pairs with a sync export do not apply to an async one.
+// supportingPairs returns the measured pairs of a change, those with setups most
+// similar to s first. Pairs with a sync export do not apply to an async one.
 func (a *Advisor) supportingPairs(s bench.Setup, c Change) []Effect {
 	var pairs []Effect
 	for _, r := range a.Rows {
@@ -84,11 +86,13 @@ func countDifferences(a, b bench.Setup) (n int) {
 	return n
 }
 
-// minGainToReport is the relative gain below which a change is within the model's error.
+// minGainToReport is the relative gain below which a change is within the model's
+// error.
 const minGainToReport = 0.01
 
-// Steps returns changes in order: each is the one with the largest gain after the earlier ones, so that
-// a faster NIC is not proposed before the disk that limits it. It ends when no change has a gain.
+// Steps returns changes in order: each is the one with the largest gain after the
+// earlier ones, so that a faster NIC is not proposed before the disk that limits it. It
+// ends when no change has a gain.
 func (a *Advisor) Steps(s bench.Setup, choices []Change) ([]Advice, error) {
 	var steps []Advice
 	for {
@@ -103,7 +107,8 @@ func (a *Advisor) Steps(s bench.Setup, choices []Change) ([]Advice, error) {
 	}
 }
 
-// bestChange returns the change with the largest gain, or the zero Advice if no gain is large enough.
+// bestChange returns the change with the largest gain, or the zero Advice if no gain is
+// large enough.
 func (a *Advisor) bestChange(s bench.Setup, choices []Change) (best Advice, err error) {
 	most := minGainToReport
 	for _, c := range choices {
@@ -121,8 +126,8 @@ func (a *Advisor) bestChange(s bench.Setup, choices []Change) (best Advice, err 
 	return best, nil
 }
 
-// Choices returns the changes that the published rows contain: an async export, faster disks, a faster
-// NIC, jumbo frames.
+// Choices returns the changes that the published rows contain: an async export, faster
+// disks, a faster NIC, jumbo frames.
 func Choices() []Change {
 	var all []Change
 	for _, v := range Variables {

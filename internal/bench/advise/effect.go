@@ -22,7 +22,8 @@ const (
 	Frame Variable = "mtu"    // MTU in bytes
 )
 
-// Variables lists all variables in the order in which the published guide recommends changes.
+// Variables lists all variables in the order in which the published guide recommends
+// changes.
 var Variables = []Variable{NFS, From, NIC, To, Frame}
 
 // A Change sets one variable, such as "nic=25g".
@@ -34,7 +35,8 @@ type Change struct {
 // String returns VARIABLE=VALUE.
 func (c Change) String() string { return string(c.Variable) + "=" + c.Value }
 
-// ParseChange parses VARIABLE=VALUE. An unknown variable or an invalid value is fault.Invalid.
+// ParseChange parses VARIABLE=VALUE. An unknown variable or an invalid value is
+// fault.Invalid.
 func ParseChange(s string) (Change, error) {
 	name, value, ok := strings.Cut(s, "=")
 	c := Change{Variable(name), value}
@@ -120,6 +122,7 @@ func Effects(rows []bench.Row) []Effect {
 
 // effectsOf returns the pairs of row a and a row with the change applied.
 func effectsOf(c Change, a bench.Row, rows []bench.Row) (effects []Effect) {
+	// A row that has the new value already shows nothing.
 	want, err := c.applyTo(a.Setup)
 	if err != nil || want == a.Setup {
 		return nil
@@ -132,9 +135,9 @@ func effectsOf(c Change, a bench.Row, rows []bench.Row) (effects []Effect) {
 	return effects
 }
 
-// spreadOf returns the error of the model's factors for one variable: the root mean square of the
-// logarithms of their ratios to measured factors. Without pairs it is the error of all rows, multiplied
-// by √2.
+// spreadOf returns the error of the model's factors for one variable: the root mean
+// square of the logarithms of their ratios to measured factors. Without pairs it is the
+// error of all rows, multiplied by √2.
 func (m *Model) spreadOf(v Variable, rows []bench.Row) float64 {
 	var sum, n float64
 	for _, e := range Effects(rows) {

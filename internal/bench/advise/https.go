@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// An HTTPSModel predicts the rate of a host's /folder. Each connection has a limit, and all share the
-// link.
+// An HTTPSModel predicts the rate of a host's /folder. Each connection has a limit, and
+// all share the link.
 type HTTPSModel struct {
 	Connection float64 `json:"connection"` // MiB/s of one connection
 	Efficiency float64 `json:"efficiency"` // share of the NIC's rate that many connections reach together
@@ -18,8 +18,8 @@ type HTTPSModel struct {
 // httpsNIC is the speed of the link in the published rows, in Gbit/s.
 const httpsNIC = 1
 
-// FitHTTPS computes the model from rows: one connection, several, and several with jumbo frames. Each
-// parameter comes from one row, so the rows do not test the model.
+// FitHTTPS computes the model from rows: one connection, several, and several with
+// jumbo frames. Each parameter comes from one row, so the rows do not test the model.
 func FitHTTPS(rows []bench.HTTPSRow) (HTTPSModel, error) {
 	var m HTTPSModel
 	for _, r := range rows {

@@ -9,9 +9,10 @@ const (
 	derivative    = 1e-5  // half width of the central differences
 )
 
-// leastSquares returns the vector near start that minimizes the sum of squares of residuals(x).
-// It uses the method of Levenberg and Marquardt with numerical derivatives. residuals must
-// return the same number of values for each x; leastSquares does not keep the slice.
+// leastSquares returns the vector near start that minimizes the sum of squares of
+// residuals(x). It uses the method of Levenberg and Marquardt with numerical
+// derivatives. residuals must return the same number of values for each x; leastSquares
+// does not keep the slice.
 func leastSquares(residuals func(x []float64) []float64, start []float64) []float64 {
 	x := append([]float64(nil), start...)
 	r := residuals(x)
@@ -19,6 +20,7 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 	for range maxIterations {
 		a, b := normalEquations(residuals, x, r)
 		before := sumOfSquares(r)
+		// More damping makes the step shorter, until the sum of squares decreases.
 		for ; damping < maxDamping; damping *= 4 {
 			step, ok := solvePositive(withDamping(a, damping), b)
 			if !ok {
@@ -33,6 +35,7 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 				break
 			}
 		}
+		// This also ends the iteration if a value is NaN.
 		if !(before-sumOfSquares(r) > minGain*before) {
 			return x
 		}
@@ -41,7 +44,8 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 	return x
 }
 
-// normalEquations returns JᵀJ and Jᵀr, where J is the Jacobian of residuals at x and r is residuals(x).
+// normalEquations returns JᵀJ and Jᵀr, where J is the Jacobian of residuals at x and r
+// is residuals(x).
 func normalEquations(residuals func([]float64) []float64, x, r []float64) (a [][]float64, b []float64) {
 	columns := make([][]float64, len(x))
 	for i := range x {
@@ -74,8 +78,8 @@ func withDamping(a [][]float64, part float64) [][]float64 {
 	return c
 }
 
-// solvePositive solves a·x = b by a Cholesky decomposition, which overwrites a. It reports false
-// if a is not positive definite.
+// solvePositive solves a·x = b by a Cholesky decomposition, which overwrites a. It
+// reports false if a is not positive definite.
 func solvePositive(a [][]float64, b []float64) (x []float64, ok bool) {
 	for i := range a {
 		for j := range i + 1 {

@@ -25,7 +25,8 @@ const (
 )
 
 const (
-	// writesMiB is the number of writes per MiB. ESXi's clone writes 64 KiB on average (published).
+	// writesMiB is the number of writes per MiB. ESXi's clone writes 64 KiB on average
+	// (published).
 	writesMiB = 16
 
 	jumboMTU = 9000 // bytes from which frames are jumbo frames
@@ -48,8 +49,8 @@ type Model struct {
 // costs contains the time of each layer in s/MiB.
 type costs map[Layer]float64
 
-// costsOf returns the time of each layer of a setup. A medium may be a rate such as "450MiB/s". An
-// unknown medium or NIC is fault.Invalid.
+// costsOf returns the time of each layer of a setup. A medium may be a rate such as
+// "450MiB/s". An unknown medium or NIC is fault.Invalid.
 func (m *Model) costsOf(s bench.Setup) (costs, error) {
 	source, err := mediumTime("source", m.Source, s.Source)
 	if err != nil {
@@ -130,6 +131,7 @@ func (m *Model) Predict(s bench.Setup) (Prediction, error) {
 	if err != nil {
 		return Prediction{}, err
 	}
+	// Layers without time are omitted from the prediction.
 	total, parts := m.combineCosts(c)
 	p := Prediction{Setup: s, MiBs: 1 / total}
 	for _, l := range []Layer{Source, Host, Wire, Destination, Commit} {
@@ -141,8 +143,8 @@ func (m *Model) Predict(s bench.Setup) (Prediction, error) {
 	return p, nil
 }
 
-// combineCosts evaluates the formula of the package comment. parts contains the derivatives of its
-// logarithm by the logarithm of each layer; their sum is 1.
+// combineCosts evaluates the formula of the package comment. parts contains the
+// derivatives of its logarithm by the logarithm of each layer; their sum is 1.
 func (m *Model) combineCosts(c costs) (total float64, parts map[Layer]float64) {
 	sending := pNorm(m.P, c[Source], c[Host], c[Wire])
 	async := pNorm(m.Q, sending, c[Destination])

@@ -25,8 +25,8 @@ type Report struct {
 // Question selects the contents of a report.
 type Question struct {
 	Setup bench.Setup // current setup
-	// changes to examine independently, such as nic=25g; if empty, those of the published measurements in
-	// their best order
+	// changes to examine independently, such as nic=25g; if empty, those of the
+	// published measurements in their best order
 	Changes   []string
 	Allocated int64 // bytes to migrate, for durations
 }
@@ -51,8 +51,8 @@ func (a *Advisor) Report(q Question) (Report, error) {
 	return r, err
 }
 
-// stepsFor returns the steps for the changes of the question, or the best order of all changes if it
-// has none.
+// stepsFor returns the steps for the changes of the question, or the best order of all
+// changes if it has none.
 func (a *Advisor) stepsFor(q Question) ([]Advice, error) {
 	if len(q.Changes) == 0 {
 		return a.Steps(q.Setup, Choices())
@@ -72,8 +72,8 @@ func (a *Advisor) stepsFor(q Question) ([]Advice, error) {
 	return steps, nil
 }
 
-// collectNotes returns remarks about contradictory rows, and about steps that reduce the rate of
-// another transport. Each is listed once.
+// collectNotes returns remarks about contradictory rows, and about steps that reduce
+// the rate of another transport. Each is listed once.
 func collectNotes(steps []Advice) []string {
 	var notes []string
 	for _, s := range steps {

@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// counts contains counters of the kernel: the processor time of this process, the retransmitted TCP
-// segments of the network namespace, and the writes of block devices.
+// counts contains counters of the kernel: the processor time of this process, the
+// retransmitted TCP segments of the network namespace, and the writes of block devices.
 type counts struct {
 	at      time.Time          // time of the reading
 	cpu     time.Duration      // user and system time of this process
@@ -55,15 +55,16 @@ func countNow() (counts, error) {
 	return c, err
 }
 
-// Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in Linux).
+// Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in
+// Linux).
 const (
 	fieldMajor, fieldMinor      = 0, 1
 	fieldWrites, fieldSectors   = 7, 9
 	fieldBusy, diskStatsAtLeast = 12, 14
 )
 
-// parseDiskStats parses /proc/diskstats. Lines that it does not understand are ignored; their devices
-// are unknown.
+// parseDiskStats parses /proc/diskstats. Lines that it does not understand are ignored;
+// their devices are unknown.
 func parseDiskStats(text []byte) map[device]written {
 	all := map[device]written{}
 	for line := range bytes.Lines(text) {
@@ -84,7 +85,8 @@ func parseDiskStats(text []byte) map[device]written {
 	return all
 }
 
-// parseResent returns RetransSegs from the two lines that begin with Tcp: the names, then the values.
+// parseResent returns RetransSegs from the two lines that begin with Tcp: the names,
+// then the values.
 func parseResent(text []byte) (int64, error) {
 	var names []string
 	for line := range bytes.Lines(text) {
@@ -104,8 +106,8 @@ func parseResent(text []byte) (int64, error) {
 	return 0, fmt.Errorf("%s has no RetransSegs", netSNMP)
 }
 
-// deviceOf returns the device of a folder's file system. tmpfs, Btrfs and network file systems have a
-// number that is not in /proc/diskstats.
+// deviceOf returns the device of a folder's file system. tmpfs, Btrfs and network file
+// systems have a number that is not in /proc/diskstats.
 func deviceOf(folder string) (device, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(folder, &st); err != nil {
@@ -114,8 +116,8 @@ func deviceOf(folder string) (device, error) {
 	return device{unix.Major(st.Dev), unix.Minor(st.Dev)}, nil
 }
 
-// addCounts sets the counters of a row to the difference of two readings. Devices that several folders
-// share count once.
+// addCounts sets the counters of a row to the difference of two readings. Devices that
+// several folders share count once.
 func addCounts(row *bench.Row, before, after counts, folders []string) {
 	row.CPU = (after.cpu - before.cpu).Seconds()
 	resent := after.resent - before.resent
@@ -127,6 +129,7 @@ func addCounts(row *bench.Row, before, after counts, folders []string) {
 	seen := map[device]bool{}
 	for _, f := range folders {
 		d, err := deviceOf(f)
+		// A device that appeared during the measurement has no difference.
 		was, known := before.devices[d]
 		if err != nil || !known {
 			noteAbsent(row, "written", "the file system of "+f+" has no device in "+diskStats)
@@ -135,6 +138,7 @@ func addCounts(row *bench.Row, before, after counts, folders []string) {
 		if now := after.devices[d]; !seen[d] {
 			seen[d] = true
 			sum.writes, sum.sectors = sum.writes+now.writes-was.writes, sum.sectors+now.sectors-was.sectors
+			// Devices work in parallel, so the busiest one counts.
 			sum.busy = max(sum.busy, now.busy-was.busy)
 		}
 	}

@@ -37,7 +37,8 @@ func Describe(on *bench.Conditions, c Cell) error {
 	return nil
 }
 
-// modelName returns the model of the first processor, or "" if the kernel does not report it.
+// modelName returns the model of the first processor, or "" if the kernel does not
+// report it.
 func modelName(cpuinfo []byte) string {
 	lines := bufio.NewScanner(bytes.NewReader(cpuinfo))
 	for lines.Scan() {
@@ -48,7 +49,8 @@ func modelName(cpuinfo []byte) string {
 	return ""
 }
 
-// storageOf returns the type and the device of a folder's file system, such as "ext4 on /dev/sda1".
+// storageOf returns the type and the device of a folder's file system, such as "ext4 on
+// /dev/sda1".
 func storageOf(folder string) (string, error) {
 	real, err := filepath.EvalSymlinks(folder)
 	if err != nil {
@@ -61,8 +63,8 @@ func storageOf(folder string) (string, error) {
 	return mountOf(text, real), nil
 }
 
-// mountOf returns the mount that contains a path: the deepest one, and the last of several at one place
-// (proc_pid_mountinfo(5)).
+// mountOf returns the mount that contains a path: the deepest one, and the last of
+// several at one place (proc_pid_mountinfo(5)).
 func mountOf(mountinfo []byte, path string) (found string) {
 	deepest := -1
 	lines := bufio.NewScanner(bytes.NewReader(mountinfo))

@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// prefix starts the names of all written files, so that the files of a killed run can be recognized.
+// prefix starts the names of all written files, so that the files of a killed run can
+// be recognized.
 const prefix = ".decamp-bench-"
 
 // imageFile is one image to write. It implements image.Place.
@@ -21,7 +22,8 @@ type imageFile struct {
 	sync bool // each write waits for the medium
 }
 
-// newImageFile returns an image of a disk in a folder. It removes files of an earlier run.
+// newImageFile returns an image of a disk in a folder. It removes files of an earlier
+// run.
 func newImageFile(folder, name string, size int64, sync bool) (imageFile, error) {
 	p := imageFile{image.File{Path: filepath.Join(folder, prefix+name+".raw"), Format: image.Raw, Size: size}, sync}
 	return p, p.removeFiles()
@@ -56,8 +58,8 @@ func (p imageFile) removeFiles() error {
 // syncBlock is the average write size of an ESXi host on NFS in bytes (published).
 const syncBlock = 64 << 10
 
-// syncTarget is a Target that behaves like a sync export: it splits writes into 64 KiB, and each waits
-// until it is on the medium.
+// syncTarget is a Target that behaves like a sync export: it splits writes into 64 KiB,
+// and each waits until it is on the medium.
 type syncTarget struct {
 	disk.Target
 	mu sync.Mutex // held during a write, so that one write waits at a time

@@ -16,14 +16,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Log is a file of rows, one JSON object per line. A file lock excludes other processes.
+// A Log is a file of rows, one JSON object per line. A file lock excludes other
+// processes.
 type Log struct {
 	file *os.File    // open and locked file
 	rows []bench.Row // rows in the order of the file
 }
 
-// OpenLog opens or creates the file at path. It removes an incomplete last line, which a crash left;
-// the row will be measured again. A file that another process uses is fault.Conflict.
+// OpenLog opens or creates the file at path. It removes an incomplete last line, which
+// a crash left; the row will be measured again. A file that another process uses is
+// fault.Conflict.
 func OpenLog(path string) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -45,6 +47,7 @@ func (l *Log) loadRows(path string) error {
 	if err != nil {
 		return fmt.Errorf("read rows: %w", err)
 	}
+	// A row is complete if its line end was written.
 	whole := bytes.LastIndexByte(text, '\n') + 1
 	if l.rows, err = bench.ReadRows(bytes.NewReader(text[:whole])); err != nil {
 		return fault.New(fault.Invalid, "rows %s: %w", path, err).WithHint("name another file with --rows FILE")

@@ -1,16 +1,17 @@
-// Package matrix measures each source into each destination, over each link, by each transport, one row after
-// the other.
+// Package matrix measures each source into each destination, over each link, by each
+// transport, one row after the other.
 //
 //	Cells    the rows of a spec, in the order of their measurement
 //	Run      measures the cells that a Log lacks
 //	Log      rows in a file, each durable before the next one begins
 //	Measure  one cell: images are written and removed, with the machine's counters
 //
-// The ends come first: each source without a destination, a computed disk into each destination. The pair
-// cannot be faster than the slower one; if it is much slower, the engine is the cause.
+// The ends come first: each source without a destination, a computed disk into each
+// destination. The pair cannot be faster than the slower one; if it is much slower, the
+// engine is the cause.
 //
-// A row is the time of one copy by decamp: with a manifest, until the image is synced and finished. Nothing
-// is repeated: run the matrix several times for a median.
+// A row is the time of one copy by decamp: with a manifest, until the image is synced
+// and finished. Nothing is repeated: run the matrix several times for a median.
 package matrix
 
 import (
@@ -31,7 +32,8 @@ type Cell struct {
 	VMs     []string // VMs to read; empty with bench.Pattern
 	Folders []string // folders to write; empty with bench.Null
 
-	// Datastore is the name under which the host has mounted the folder, with bench.OverNFS.
+	// Datastore is the name under which the host has mounted the folder, with
+	// bench.OverNFS.
 	Datastore string
 }
 
@@ -56,7 +58,8 @@ type Runner struct {
 	Origin string // author of the rows
 	Log    *Log   // destination of the rows
 
-	// Enter prepares a link. Run calls it before the first cell of a link that lacks a row.
+	// Enter prepares a link. Run calls it before the first cell of a link that lacks a
+	// row.
 	Enter func(ctx context.Context, link int) error
 
 	// Measure measures a cell of the link that was prepared last.
@@ -66,8 +69,9 @@ type Runner struct {
 	Told func(Progress)
 }
 
-// Run measures the cells that the log lacks. A failing cell is reported, and the others are measured;
-// then Run fails, and another run measures the missing cells. A cancellation ends it at once.
+// Run measures the cells that the log lacks. A failing cell is reported, and the others
+// are measured; then Run fails, and another run measures the missing cells. A
+// cancellation ends it at once.
 func (r *Runner) Run(ctx context.Context) error {
 	var failed []error
 	link := -1
@@ -78,6 +82,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			r.report(p)
 			continue
 		}
+		// The cells of a link are adjacent, so each link is prepared at most once.
 		if c.Link != link {
 			if err := r.Enter(ctx, c.Link); err != nil {
 				return errors.Join(r.missingError(failed), err)
@@ -96,8 +101,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.missingError(failed)
 }
 
-// missingError returns the error of a run: nil, the only error, or the number of failed cells with the
-// first error.
+// missingError returns the error of a run: nil, the only error, or the number of failed
+// cells with the first error.
 func (r *Runner) missingError(failed []error) error {
 	if len(failed) < 2 {
 		return errors.Join(failed...)
@@ -122,8 +127,8 @@ func (r *Runner) report(p Progress) {
 	}
 }
 
-// Cells returns the cells of a spec. The outermost loop is over links, because a change of the link may
-// need a command of the user.
+// Cells returns the cells of a spec. The outermost loop is over links, because a change
+// of the link may need a command of the user.
 func Cells(m *planfile.Matrix) []Cell {
 	var all []Cell
 	for i, l := range m.Links {
@@ -178,8 +183,9 @@ func (x *expansion) addDestinations() {
 	}
 }
 
-// addPairs adds the cells of all sources and destinations. Concurrent VMs and several copies are not
-// combined with each other: they are measured with the largest number of streams only.
+// addPairs adds the cells of all sources and destinations. Concurrent VMs and several
+// copies are not combined with each other: they are measured with the largest number of
+// streams only.
 func (x *expansion) addPairs() {
 	for _, d := range x.Disks {
 		for _, w := range x.To {
@@ -203,8 +209,8 @@ func (x *expansion) addPairs() {
 // clone is the transport with which a host writes to an export of another server.
 const clone planfile.Way = "nfs"
 
-// addClones adds the clones by the host. The export option is that of the server, which cannot be
-// changed here.
+// addClones adds the clones by the host. The export option is that of the server, which
+// cannot be changed here.
 func (x *expansion) addClones(d planfile.Readable, w planfile.Writable) {
 	for _, m := range w.NFS {
 		w.Folders = []planfile.Destination{m.Folder}
@@ -213,8 +219,8 @@ func (x *expansion) addClones(d planfile.Readable, w planfile.Writable) {
 	}
 }
 
-// addConcurrent adds cells with several VMs, and cells with several copies, for counts that the source
-// and the destination support.
+// addConcurrent adds cells with several VMs, and cells with several copies, for counts
+// that the source and the destination support.
 func (x *expansion) addConcurrent(d planfile.Readable, w planfile.Writable, s bench.Setup) {
 	for _, n := range x.Together {
 		if n > 1 && int(n) <= len(d.VMs) {
@@ -244,7 +250,8 @@ func (x *expansion) streamCounts(t planfile.Way) []int {
 	return all
 }
 
-// newSetup returns a setup over this link. A landing is always async unless the spec requires sync.
+// newSetup returns a setup over this link. A landing is always async unless the spec
+// requires sync.
 func (x *expansion) newSetup(t planfile.Way, e planfile.Export, streams int) bench.Setup {
 	s := bench.Setup{Transport: bench.Transport(t), NIC: x.nic, MTU: x.mtu, Export: exportOf(e), Streams: streams}
 	if s.Transport == bench.OverLanding && s.Export == "" {

@@ -28,16 +28,17 @@ type Rig struct {
 	Transport transport.Transport // transport with the cell's streams; nil with bench.Pattern
 	Computed  disk.Source         // source with bench.Pattern
 
-	// Clone makes the host copy a disk to a file of the cell's datastore, with bench.OverNFS.
+	// Clone makes the host copy a disk to a file of the cell's datastore, with
+	// bench.OverNFS.
 	Clone func(ctx context.Context, d transport.Disk, file string) error
 
-	// Source returns the host's disk counters for a period. If it is nil or fails, the row contains the
-	// reason.
+	// Source returns the host's disk counters for a period. If it is nil or fails, the
+	// row contains the reason.
 	Source func(ctx context.Context, began, ended time.Time) (bench.Device, error)
 }
 
-// Measure measures one cell. It removes all files, also after an error. A cell without data is
-// fault.Invalid.
+// Measure measures one cell. It removes all files, also after an error. A cell without
+// data is fault.Invalid.
 func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
 	m := &measurement{Cell: c, rig: rig}
 	before, err := countNow()
@@ -77,6 +78,7 @@ func (m *measurement) toRow(ctx context.Context, before, after counts) bench.Row
 	row := bench.Row{Setup: m.Setup, Seconds: after.at.Sub(before.at).Seconds(), Allocated: m.allocated, At: after.at.UTC()}
 	row.On.Fill = float64(m.allocated) / float64(m.size)
 	addCounts(&row, before, after, m.Folders)
+	// Nothing was read from a source, so there is no rate on the wire.
 	if m.Source == bench.Pattern {
 		return row
 	}
@@ -95,8 +97,8 @@ func (m *measurement) toRow(ctx context.Context, before, after counts) bench.Row
 	return row
 }
 
-// readExcess is the ratio of read to allocated bytes from which the row has a note: the source then
-// does not report its zeros.
+// readExcess is the ratio of read to allocated bytes from which the row has a note: the
+// source then does not report its zeros.
 const readExcess = 1.2
 
 // copyAll copies all VMs concurrently, and the disks of a VM one after the other.
@@ -150,8 +152,8 @@ func (m *measurement) copyDisk(ctx context.Context, d transport.Disk) error {
 	return err
 }
 
-// cloneDisk makes the host copy a disk to an export, as it would without decamp. Its size is that of
-// the file's allocated blocks.
+// cloneDisk makes the host copy a disk to an export, as it would without decamp. Its
+// size is that of the file's allocated blocks.
 func (m *measurement) cloneDisk(ctx context.Context, d transport.Disk, name string) error {
 	descriptor, flat := prefix+name+".vmdk", filepath.Join(m.Folders[0], prefix+name+"-flat.vmdk")
 	files := []string{filepath.Join(m.Folders[0], descriptor), flat}

@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// The chart's picture, in its own units: about the width of a phone, so that its letters have
-// their size there too.
+// The chart's picture, in its own units: about the width of a phone, so that its
+// letters have their size there too.
 const (
 	// size in SVG units, about the width of a phone, so that text keeps its size there
 	chartWidth, chartHeight = 360.0, 220.0
@@ -89,6 +89,7 @@ func newChart(a bench.Axis, curves []bench.Curve) chart {
 		v := scale.rate * float64(i) / gridLines
 		ch.Y = append(ch.Y, tick{scale.yOf(v), fmt.Sprintf("%.4g", v)})
 	}
+	// The axis is logarithmic, so its labels are powers of two.
 	for n := 1; n <= count; n *= 2 {
 		ch.X = append(ch.X, tick{scale.xOf(n), fmt.Sprint(n)})
 	}
@@ -125,8 +126,8 @@ func (s scale) toViewCurve(c bench.Curve, color int) viewCurve {
 	return v
 }
 
-// roundUp returns the next larger number that the grid lines divide into short numbers. It returns 1
-// for 0.
+// roundUp returns the next larger number that the grid lines divide into short numbers.
+// It returns 1 for 0.
 func roundUp(v float64) float64 {
 	if !(v > 0) {
 		return 1

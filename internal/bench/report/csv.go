@@ -50,7 +50,8 @@ var columns = []column{
 	{"note", func(r bench.Row) string { return r.Note }},
 }
 
-// decimals is the number of digits after the decimal point; no measurement is more precise.
+// decimals is the number of digits after the decimal point; no measurement is more
+// precise.
 const decimals = 3
 
 // formatFixed formats a number with at most three decimals, without trailing zeros.
@@ -109,6 +110,7 @@ func WriteCSV(w io.Writer, r Report) error {
 			for _, col := range columns {
 				line = append(line, col.of(row))
 			}
+			// The first error counts; the writer keeps it.
 			errs = cmp.Or(errs, c.Write(line))
 		}
 	}

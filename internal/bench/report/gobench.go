@@ -9,9 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// WriteGo writes the rows in the format of Go benchmarks (golang.org/design/14313-benchmark-format). A
-// set is a configuration line, and each variable is a part of the benchmark's name. benchstat can then
-// use variables as rows and columns: benchstat -filter '.unit:MiB/s' -row /source,/dest -col /nic
+// WriteGo writes the rows in the format of Go benchmarks
+// (golang.org/design/14313-benchmark-format). A set is a configuration line, and each
+// variable is a part of the benchmark's name. benchstat can then use variables as rows
+// and columns: benchstat -filter '.unit:MiB/s' -row /source,/dest -col /nic
 func WriteGo(w io.Writer, r Report) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Unit MiB/s better=higher\nUnit cpu-s better=lower\nUnit retransmits better=lower\n")
@@ -42,7 +43,8 @@ func writeGoLine(b *bytes.Buffer, r bench.Row) {
 	b.WriteByte('\n')
 }
 
-// goName returns the name of a benchmark, with a part for each variable that has a value.
+// goName returns the name of a benchmark, with a part for each variable that has a
+// value.
 func goName(r bench.Row) string {
 	name := strings.Builder{}
 	name.WriteString("BenchmarkCopy")

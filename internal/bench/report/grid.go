@@ -31,8 +31,8 @@ type cell struct {
 	Best       bool   // true for the largest rate
 }
 
-// newGrids returns a grid of pairs, one of sources alone, and one of destinations alone. Grids without
-// rows are omitted.
+// newGrids returns a grid of pairs, one of sources alone, and one of destinations
+// alone. Grids without rows are omitted.
 func newGrids(rows []bench.Row) []grid {
 	var pairs, sources, destinations []bench.Row
 	for _, r := range rows {
@@ -63,6 +63,7 @@ func newGrid(title string, rows []bench.Row) grid {
 	least, most := rows[0], rows[0]
 	setups := map[string]bench.Setup{}
 	for _, r := range rows {
+		// Any setup of a column determines its position.
 		setups[columnLabel(r.Setup)] = r.Setup
 		if r.Rate() < least.Rate() {
 			least = r
@@ -126,7 +127,8 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// columnLabel returns the column label of a setup: its network, and "sync" for a sync export.
+// columnLabel returns the column label of a setup: its network, and "sync" for a sync
+// export.
 func columnLabel(s bench.Setup) string {
 	var parts []string
 	if s.NIC != "" {
@@ -144,7 +146,8 @@ func linkSpeed(s bench.Setup) float64 {
 	return v
 }
 
-// heatOf returns the position of a rate between the extremes on a logarithmic scale, in percent.
+// heatOf returns the position of a rate between the extremes on a logarithmic scale, in
+// percent.
 func heatOf(v, least, most float64) string {
 	if !(least > 0) || most <= least {
 		return formatWidth(1)

@@ -12,8 +12,8 @@ import (
 //go:embed page
 var page embed.FS
 
-// pageTemplate is the page with style and script inline, so that the result is one file without
-// external references.
+// pageTemplate is the page with style and script inline, so that the result is one file
+// without external references.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(readAsset("style.css")) },
 	"script": func() template.JS { return template.JS(readAsset("page.js")) },
@@ -28,7 +28,8 @@ func readAsset(name string) string {
 	return string(text)
 }
 
-// WriteHTML writes the report as one page. It needs no network, and is readable without scripts.
+// WriteHTML writes the report as one page. It needs no network, and is readable without
+// scripts.
 func WriteHTML(w io.Writer, r Report) error {
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, newView(r)); err != nil {

@@ -1,7 +1,8 @@
-// Package report formats rows: as one self-contained HTML file, as JSON, as CSV, and in the format of
-// Go benchmarks for benchstat.
+// Package report formats rows: as one self-contained HTML file, as JSON, as CSV, and in
+// the format of Go benchmarks for benchstat.
 //
-// All rates are in MiB/s, 2^20 bytes, of the bytes of disks with data; each format states that.
+// All rates are in MiB/s, 2^20 bytes, of the bytes of disks with data; each format
+// states that.
 package report
 
 import (
@@ -21,8 +22,8 @@ type Set struct {
 	Effects []bench.Effect `json:"effects,omitempty"` // effects of the rows
 }
 
-// A Report compares sets. Effects and curves are within a set, because rows of two machines differ in
-// more than one variable.
+// A Report compares sets. Effects and curves are within a set, because rows of two
+// machines differ in more than one variable.
 type Report struct {
 	Unit string `json:"unit"` // unit of all rates
 	Sets []Set  `json:"sets"` // sets in the order of the report
@@ -36,8 +37,8 @@ func Published() Set {
 	return s
 }
 
-// NewSet returns a set with the effects and curves of rows. The last of several rows with one setup
-// counts.
+// NewSet returns a set with the effects and curves of rows. The last of several rows
+// with one setup counts.
 func NewSet(name string, rows []bench.Row) Set {
 	var last []bench.Row
 	for i, r := range rows {

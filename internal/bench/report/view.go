@@ -131,8 +131,8 @@ type iops struct {
 	KiB   string // average size of a request
 }
 
-// newBars returns a bar for each setup with a source, the fastest first. Destinations alone are much
-// faster, and would make all other bars short.
+// newBars returns a bar for each setup with a source, the fastest first. Destinations
+// alone are much faster, and would make all other bars short.
 func newBars(r Report) []bar {
 	var most, mostIOPS float64
 	for _, s := range r.Sets {
@@ -143,10 +143,12 @@ func newBars(r Report) []bar {
 	var all []bar
 	for i, s := range r.Sets {
 		for _, row := range withSource(s.Rows) {
+			// Setups of several sets share a bar.
 			k := slices.IndexFunc(all, func(b bar) bool { return b.Name == row.Name() })
 			if k < 0 {
 				all, k = append(all, bar{Name: row.Name()}), len(all)
 			}
+			// The bars are sorted by the fastest set.
 			all[k].most = max(all[k].most, row.Rate())
 			all[k].Values = append(all[k].Values, value{tags: tagsOf(s.Name, row.Setup), Color: i % colors, Rate: formatRate(row.Rate()),
 				Width: formatWidth(row.Rate() / most), Read: showIOPS(row.Read, mostIOPS), Write: showIOPS(row.Written, mostIOPS), Doubt: row.Contradicts()})
@@ -267,7 +269,8 @@ func formatBusy(d bench.Device) string {
 	return fmt.Sprintf("%.0f %%", 100*d.Busy)
 }
 
-// describeConditions describes the machine and media of a row, the most important parts first.
+// describeConditions describes the machine and media of a row, the most important parts
+// first.
 func describeConditions(r bench.Row) string {
 	parts := []string{r.Origin, r.On.Host, r.On.Version, r.On.Commit, r.On.Kernel, r.On.CPU, r.On.NIC, r.On.Storage}
 	if r.On.Fill > 0 {
@@ -279,8 +282,8 @@ func describeConditions(r bench.Row) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
-// collectNotes returns remarks about rows: contradictions, notes of authors, and missing measurements.
-// Each is listed once.
+// collectNotes returns remarks about rows: contradictions, notes of authors, and
+// missing measurements. Each is listed once.
 func collectNotes(r Report) []string {
 	var all []string
 	for _, s := range r.Sets {

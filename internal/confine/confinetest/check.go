@@ -53,8 +53,8 @@ type check struct {
 	user uint32 // user that started QEMU
 }
 
-// Check fails unless QEMU's process pid is confined. parent is the user that started it. readable and
-// writable are the only named files that it may have open.
+// Check fails unless QEMU's process pid is confined. parent is the user that started
+// it. readable and writable are the only named files that it may have open.
 func Check(t testing.TB, pid int, parent uint32, readable, writable []string) {
 	t.Helper()
 	c := check{t, fmt.Sprintf("/proc/%d", pid), parent}
@@ -82,7 +82,8 @@ func (c check) readFile(name string) string {
 	return string(text)
 }
 
-// checkStatus checks user, groups, capabilities and seccomp filter of a process or thread.
+// checkStatus checks user, groups, capabilities and seccomp filter of a process or
+// thread.
 func (c check) checkStatus(dir string) {
 	c.Helper()
 	text := c.readFile(dir + "/status")
@@ -154,7 +155,8 @@ func (c check) checkSurroundings() {
 	}
 }
 
-// checkArguments checks that the command line contains no paths except the program and inherited files.
+// checkArguments checks that the command line contains no paths except the program and
+// inherited files.
 func (c check) checkArguments() {
 	c.Helper()
 	args := strings.Split(c.readFile(c.dir+"/cmdline"), "\x00")

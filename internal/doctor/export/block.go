@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// A block is a block of nfs-ganesha's configuration: NAME { Key = value, value; BLOCK { } }. Names and
-// keys are converted to lower case, because nfs-ganesha compares them without regard to case.
+// A block is a block of nfs-ganesha's configuration: NAME { Key = value, value; BLOCK {
+// } }. Names and keys are converted to lower case, because nfs-ganesha compares them
+// without regard to case.
 type block struct {
 	name   string              // name in lower case; empty for the whole file
 	at     Place               // position of the name
@@ -23,15 +24,16 @@ func (b block) firstValue(key string) string {
 	return ""
 }
 
-// maxDepth is of blocks in blocks, and of files that include files; real ones are 3 deep.
-// maxFiles bounds what files that include each other come to.
+// maxDepth is of blocks in blocks, and of files that include files; real ones are 3
+// deep. maxFiles bounds what files that include each other come to.
 const (
 	maxDepth = 16  // limit of nested blocks and of nested includes; real files have up to 3
 	maxFiles = 256 // limit of all included files, against files that include each other
 )
 
-// parseBlocks parses a configuration. include returns the files that a directive such as %include
-// names. They are parsed in place of the directive. Invalid parts are Problems, and parsing continues.
+// parseBlocks parses a configuration. include returns the files that a directive such
+// as %include names. They are parsed in place of the directive. Invalid parts are
+// Problems, and parsing continues.
 func parseBlocks(text, file string, include func(directive, name string) []namedText) (block, []Problem) {
 	p := blockParser{include: include}
 	top := block{at: Place{File: file}, values: map[string][]string{}}
@@ -56,8 +58,8 @@ func (p *blockParser) pushFile(text, file string) {
 	p.files = append(p.files, &lexer{rest: text, at: Place{file, 1, 1}})
 }
 
-// nextToken returns the next token and its position, or "" at the end of all files. It processes
-// directives.
+// nextToken returns the next token and its position, or "" at the end of all files. It
+// processes directives.
 func (p *blockParser) nextToken() (string, Place) {
 	for len(p.files) > 0 {
 		l := p.files[len(p.files)-1]
@@ -77,14 +79,15 @@ func (p *blockParser) nextToken() (string, Place) {
 	return "", Place{}
 }
 
-// includeFiles processes a directive: it pushes the files in reverse order, so that the first is read
-// first.
+// includeFiles processes a directive: it pushes the files in reverse order, so that the
+// first is read first.
 func (p *blockParser) includeFiles(name string, l *lexer) {
 	at, arg := l.at, unquote(l.nextToken())
 	if len(p.files) >= maxDepth {
 		p.addProblem(at, "%s %s: files take in each other", name, arg)
 		return
 	}
+	// The last pushed file is read first.
 	for _, f := range slices.Backward(p.include(name, arg)) {
 		if p.read++; p.read > maxFiles {
 			p.addProblem(at, "more than %d files", maxFiles)
@@ -99,8 +102,8 @@ func (p *blockParser) addProblem(at Place, format string, args ...any) {
 	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "see man 8 ganesha-config"})
 }
 
-// parseBody parses the contents of b up to its closing brace. The contents of the file itself have
-// depth 0 and no brace.
+// parseBody parses the contents of b up to its closing brace. The contents of the file
+// itself have depth 0 and no brace.
 func (p *blockParser) parseBody(b *block, depth int) {
 	for {
 		name, at := p.nextToken()
@@ -139,8 +142,8 @@ func (p *blockParser) parseItem(b *block, name string, at Place, depth int) {
 	}
 }
 
-// parseValues returns the values up to the semicolon. If it is missing, a closing brace is kept for the
-// block.
+// parseValues returns the values up to the semicolon. If it is missing, a closing brace
+// is kept for the block.
 func (p *blockParser) parseValues() (values []string) {
 	for {
 		switch t, at := p.nextToken(); t {
@@ -149,6 +152,7 @@ func (p *blockParser) parseValues() (values []string) {
 		case ",":
 		case "", "}", "{", "=":
 			p.addProblem(at, "a value does not end in ;")
+			// The brace belongs to the enclosing block, so it is read again.
 			if f := len(p.files) - 1; t == "}" && f >= 0 {
 				p.files[f].rest = "}" + p.files[f].rest
 			}
@@ -165,8 +169,8 @@ type lexer struct {
 	at   Place  // position of rest
 }
 
-// nextToken returns the next token, or "" at the end. An unclosed string extends to the end of the
-// text.
+// nextToken returns the next token, or "" at the end. An unclosed string extends to the
+// end of the text.
 func (l *lexer) nextToken() string {
 	l.skipSpace()
 	if l.rest == "" {

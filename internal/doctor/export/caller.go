@@ -27,7 +27,8 @@ const (
 	mountExport = 5 // lists the exports
 )
 
-// A caller is a TCP connection for RPC calls, one after the other. It is not safe for concurrent use.
+// A caller is a TCP connection for RPC calls, one after the other. It is not safe for
+// concurrent use.
 type caller struct {
 	conn          net.Conn      // connection to the program
 	program, vers uint32        // called program and its version
@@ -36,23 +37,27 @@ type caller struct {
 }
 
 const (
-	// callPatience is the default limit of one call. A server may resolve the client's name first.
+	// callPatience is the default limit of one call. A server may resolve the client's
+	// name first.
 	callPatience = 10 * time.Second
 
-	// maxReply limits a reply in bytes. It is above the size of all replies used here, including lists of
-	// exports.
+	// maxReply limits a reply in bytes. It is above the size of all replies used here,
+	// including lists of exports.
 	maxReply = 1 << 20
 
 	lastFragment = 1 << 31 // flag of a record mark (RFC 5531 section 11)
 )
 
-// dialRPC connects to a program at host:port. If from is valid, it is the local address. A process of
-// root then tries a local port below 1024, like ESXi: exports with the option "secure" require one.
+// dialRPC connects to a program at host:port. If from is valid, it is the local
+// address. A process of root then tries a local port below 1024, like ESXi: exports
+// with the option "secure" require one.
 func dialRPC(ctx context.Context, at string, from netip.Addr, program, vers uint32) (*caller, error) {
 	d := net.Dialer{Timeout: callPatience}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}
+	// A server may accept only privileged ports. Without one, it refuses the call, and
+	// the error describes why.
 	c, err := dialReserved(ctx, d, at, from)
 	if err != nil {
 		c, err = d.DialContext(ctx, "tcp", at)
@@ -63,8 +68,8 @@ func dialRPC(ctx context.Context, at string, from netip.Addr, program, vers uint
 	return &caller{conn: c, program: program, vers: vers, patience: callPatience}, nil
 }
 
-// dialReserved connects from a privileged port. It tries ports that are rarely used, from 1023 down. It
-// fails for processes that are not root.
+// dialReserved connects from a privileged port. It tries ports that are rarely used,
+// from 1023 down. It fails for processes that are not root.
 func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr) (net.Conn, error) {
 	const first, last = 960, 1023
 	if !from.IsValid() || os.Geteuid() != 0 {
@@ -83,8 +88,8 @@ func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr)
 
 func (c *caller) close() { _ = c.conn.Close() } // nothing is owed
 
-// call sends a call as root with AUTH_SYS, like ESXi, and returns a decoder for its results. It fails
-// after c.patience, or when ctx's deadline passes.
+// call sends a call as root with AUTH_SYS, like ESXi, and returns a decoder for its
+// results. It fails after c.patience, or when ctx's deadline passes.
 func (c *caller) call(ctx context.Context, procedure uint32, args func(*xdr.Encoder)) (*xdr.Decoder, error) {
 	deadline := time.Now().Add(c.patience)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -106,6 +111,7 @@ func (c *caller) call(ctx context.Context, procedure uint32, args func(*xdr.Enco
 	e.Uint32(0)
 	e.Uint32(0)
 	args(&e)
+	// The record mark is the length of the call without the mark.
 	e.PutUint32(0, uint32(e.Len()-4)|lastFragment)
 	if _, err := c.conn.Write(e.Bytes()); err != nil {
 		return nil, fault.New(fault.Unreachable, "%w", err)
@@ -141,8 +147,8 @@ func (c *caller) readRecord() ([]byte, error) {
 	}
 }
 
-// decodeReply decodes the header of a reply, and returns a decoder for the results. A rejected call is
-// an error.
+// decodeReply decodes the header of a reply, and returns a decoder for the results. A
+// rejected call is an error.
 func decodeReply(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	d := xdr.NewDecoder(bytes.NewReader(reply))
 	got, kind, denied := d.Uint32(), d.Uint32(), d.Uint32()
@@ -160,8 +166,8 @@ func decodeReply(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	return d, d.Err()
 }
 
-// portOf queries a port mapper for the TCP port of a program. It returns 0 if the program is not
-// registered.
+// portOf queries a port mapper for the TCP port of a program. It returns 0 if the
+// program is not registered.
 func portOf(ctx context.Context, portmap string, program, vers uint32) (uint16, error) {
 	c, err := dialRPC(ctx, portmap, netip.Addr{}, portmapProgram, portmapVersion)
 	if err != nil {
@@ -180,7 +186,8 @@ func portOf(ctx context.Context, portmap string, program, vers uint32) (uint16, 
 	return uint16(d.Uint32()), d.Err()
 }
 
-// connectTo connects to a program on the machine of the port mapper, or at from if that is valid.
+// connectTo connects to a program on the machine of the port mapper, or at from if that
+// is valid.
 func connectTo(ctx context.Context, portmap string, from netip.Addr, program, vers uint32) (*caller, error) {
 	p, err := portOf(ctx, portmap, program, vers)
 	if err != nil {
@@ -200,8 +207,8 @@ func connectTo(ctx context.Context, portmap string, from netip.Addr, program, ve
 	return dialRPC(ctx, netip.AddrPortFrom(netip.MustParseAddr(host), p).String(), from, program, vers)
 }
 
-// listExports requests the list of exports from the MOUNT service, like showmount -e. The list has
-// folders and clients, but no rules.
+// listExports requests the list of exports from the MOUNT service, like showmount -e.
+// The list has folders and clients, but no rules.
 func (o Options) listExports(ctx context.Context) ([]Export, error) {
 	c, err := connectTo(ctx, o.Portmap, netip.Addr{}, mountProgram, mountVersion)
 	if err != nil {
@@ -215,11 +222,13 @@ func (o Options) listExports(ctx context.Context) ([]Export, error) {
 	return decodeExports(d)
 }
 
-// decodeExports decodes the result of EXPORT (RFC 1813 section 5.2.5). maxReply limits its size.
+// decodeExports decodes the result of EXPORT (RFC 1813 section 5.2.5). maxReply limits
+// its size.
 func decodeExports(d *xdr.Decoder) (list []Export, err error) {
 	const maxPath, maxName = 1024, 255
 	for d.Bool() && d.Err() == nil {
 		e := Export{Path: d.String(maxPath), Client: Everybody}
+		// An export without clients is open to all hosts.
 		none := true
 		for d.Bool() && d.Err() == nil {
 			e.Client, none = Client(d.String(maxName)).canonical(), false

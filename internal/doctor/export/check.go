@@ -16,10 +16,11 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// Options select the exports to examine. The zero value examines all exports of this machine.
+// Options select the exports to examine. The zero value examines all exports of this
+// machine.
 type Options struct {
-	// Folder is the destination of disks. Exports that neither contain it nor are below it are ignored.
-	// Empty means all exports.
+	// Folder is the destination of disks. Exports that neither contain it nor are below
+	// it are ignored. Empty means all exports.
 	Folder string
 
 	Hosts  []Host  // ESXi hosts that will write to the exports
@@ -31,7 +32,8 @@ type Options struct {
 	Resolver Resolver      // name service; default the system's
 	Probe    time.Duration // duration of the write probe; default 10 s
 
-	// Listens reports whether a TCP port of this machine accepts connections. The default connects to it.
+	// Listens reports whether a TCP port of this machine accepts connections. The
+	// default connects to it.
 	Listens func(ctx context.Context, port int) bool
 
 	// Exportfs returns the output of exportfs -v. The default runs the command.
@@ -57,8 +59,8 @@ const (
 	portmapPort = 111  // TCP port of the port mapper
 )
 
-// withDefaults returns o with defaults for all optional fields, and with a resolver that has a time
-// limit.
+// withDefaults returns o with defaults for all optional fields, and with a resolver
+// that has a time limit.
 func (o Options) withDefaults() Options {
 	if o.Folder != "" {
 		o.Folder = path.Clean(o.Folder)
@@ -81,8 +83,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// localAddresses returns the addresses of this machine's interfaces, without loopback and link-local
-// ones. It returns nil if they cannot be read.
+// localAddresses returns the addresses of this machine's interfaces, without loopback
+// and link-local ones. It returns nil if they cannot be read.
 func localAddresses() (here []netip.Addr) {
 	all, _ := net.InterfaceAddrs() // without them, mounts are judged by the exports only
 	for _, a := range all {
@@ -115,8 +117,8 @@ func (o Options) isListening(ctx context.Context, port int) bool {
 	return true
 }
 
-// Checks returns the checks of exports, whose codes begin with nfs-. Without exports on this machine
-// they have no findings.
+// Checks returns the checks of exports, whose codes begin with nfs-. Without exports on
+// this machine they have no findings.
 func Checks(o Options) []doctor.Check {
 	o = o.withDefaults()
 	e := &examiner{Options: o}
@@ -130,6 +132,7 @@ func Checks(o Options) []doctor.Check {
 	}
 	const running, reloaded, mapped, admitted = "nfs-server", "nfs-reload", "nfs-portmap", "nfs-client"
 	write := check("nfs-write", "stable writes are not much slower than others", e.checkRate, running, mapped, "nfs-root", "nfs-access")
+	// The probe writes for several seconds.
 	write.Slow = true
 	return []doctor.Check{
 		check(reloaded, "the server exports what the files say", e.checkReloaded, running),
@@ -147,15 +150,16 @@ func Checks(o Options) []doctor.Check {
 	}
 }
 
-// An examiner reads the configuration of this machine once, for all checks. Its methods are safe for
-// concurrent use.
+// An examiner reads the configuration of this machine once, for all checks. Its methods
+// are safe for concurrent use.
 type examiner struct {
 	Options
 	once  sync.Once // runs the detection of servers
 	found []*Server // relevant servers; set by once
 }
 
-// findServers returns the NFS servers with relevant exports. It detects them on the first call.
+// findServers returns the NFS servers with relevant exports. It detects them on the
+// first call.
 func (e *examiner) findServers(ctx context.Context) []*Server {
 	e.once.Do(func() {
 		for _, s := range e.Options.findServers(ctx) {
@@ -168,7 +172,8 @@ func (e *examiner) findServers(ctx context.Context) []*Server {
 	return e.found
 }
 
-// keepRelevant removes exports that are not related to Options.Folder, and reports whether any remain.
+// keepRelevant removes exports that are not related to Options.Folder, and reports
+// whether any remain.
 func (e *examiner) keepRelevant(s *Server) bool {
 	if e.Folder == "" {
 		return true

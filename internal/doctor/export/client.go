@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Client is the client of an export in the format of exports(5): *, a name or address of a host, a
-// network, a name with * or ?, or a netgroup.
+// Client is the client of an export in the format of exports(5): *, a name or address
+// of a host, a network, a name with * or ?, or a netgroup.
 type Client string
 
 // Everybody matches all hosts.
 const Everybody Client = "*"
 
-// rank is the kind of a client. If several clients match a host, the rules of the lowest rank apply, as
-// in support/export of nfs-utils.
+// rank is the kind of a client. If several clients match a host, the rules of the
+// lowest rank apply, as in support/export of nfs-utils.
 type rank uint8
 
 const (
@@ -42,7 +42,8 @@ func (c Client) rank() rank {
 	return isHost
 }
 
-// toPrefix returns the addresses of a network or of a single address, and false for other clients.
+// toPrefix returns the addresses of a network or of a single address, and false for
+// other clients.
 func (c Client) toPrefix() (netip.Prefix, bool) {
 	addr, mask, slash := strings.Cut(string(c), "/")
 	a, err := netip.ParseAddr(addr)
@@ -52,6 +53,7 @@ func (c Client) toPrefix() (netip.Prefix, bool) {
 	if !slash {
 		return netip.PrefixFrom(a, a.BitLen()), true
 	}
+	// A mask may be an address, such as 255.255.255.0, or a number of bits.
 	if m, err := netip.ParseAddr(mask); err == nil {
 		return prefixOf(a, m)
 	}
@@ -71,7 +73,8 @@ func prefixOf(a, mask netip.Addr) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// canonical returns c in the form used for comparisons: networks as address/bits, names in lower case.
+// canonical returns c in the form used for comparisons: networks as address/bits, names
+// in lower case.
 func (c Client) canonical() Client {
 	if c == "<world>" { // exportfs -v
 		return Everybody
@@ -85,7 +88,8 @@ func (c Client) canonical() Client {
 	return Client(strings.ToLower(string(c)))
 }
 
-// isSame reports whether two clients are the same. exportfs appends the domain to names of hosts.
+// isSame reports whether two clients are the same. exportfs appends the domain to names
+// of hosts.
 func (c Client) isSame(o Client) bool {
 	a, b := c.canonical(), o.canonical()
 	if a == b {
@@ -113,8 +117,9 @@ func answerOf(yes bool) Answer {
 	return No
 }
 
-// admitsAddr reports whether a host with the address matches c. A name that cannot be resolved does not
-// match, because the server on this machine cannot resolve it either. A netgroup is Unknown.
+// admitsAddr reports whether a host with the address matches c. A name that cannot be
+// resolved does not match, because the server on this machine cannot resolve it either.
+// A netgroup is Unknown.
 func (c Client) admitsAddr(ctx context.Context, addr netip.Addr, r Resolver) Answer {
 	switch c = c.canonical(); c.rank() {
 	case isEverybody:
@@ -130,7 +135,8 @@ func (c Client) admitsAddr(ctx context.Context, addr netip.Addr, r Resolver) Ans
 	return answerOf(slices.Contains(c.lookupAddrs(ctx, r), addr.Unmap()))
 }
 
-// lookupAddrs returns the addresses of a host. It returns nil if the name cannot be resolved.
+// lookupAddrs returns the addresses of a host. It returns nil if the name cannot be
+// resolved.
 func (c Client) lookupAddrs(ctx context.Context, r Resolver) []netip.Addr {
 	if a, err := netip.ParseAddr(string(c)); err == nil {
 		return []netip.Addr{a.Unmap()}
@@ -142,8 +148,8 @@ func (c Client) lookupAddrs(ctx context.Context, r Resolver) []netip.Addr {
 	return addrs
 }
 
-// matchesPattern compares a pattern with the names of an address. An address without a name does not
-// match.
+// matchesPattern compares a pattern with the names of an address. An address without a
+// name does not match.
 func (c Client) matchesPattern(ctx context.Context, addr netip.Addr, r Resolver) Answer {
 	names, err := r.LookupAddr(ctx, addr.String())
 	return answerOf(err == nil && slices.ContainsFunc(names, func(name string) bool {

@@ -40,7 +40,8 @@ func (e fileReader) readText(name string) (string, bool) {
 	return string(b), err == nil
 }
 
-// findServers returns the NFS servers of this machine that have exports, whether they run or not.
+// findServers returns the NFS servers of this machine that have exports, whether they
+// run or not.
 func (o Options) findServers(ctx context.Context) []*Server {
 	see := fileReader{o.Root}
 	var found []*Server
@@ -53,8 +54,8 @@ func (o Options) findServers(ctx context.Context) []*Server {
 	return found
 }
 
-// readKernel reads the state of the kernel's server. It does not run if nfsd's file system is not
-// mounted.
+// readKernel reads the state of the kernel's server. It does not run if nfsd's file
+// system is not mounted.
 func (o Options) readKernel(ctx context.Context, see fileReader) *Server {
 	s := &Server{Name: kernelName, reload: "exportfs -ra && exportfs -v", start: "systemctl enable --now nfs-server"}
 	threads, _ := see.readText(threadsFile)
@@ -69,7 +70,8 @@ func (o Options) readKernel(ctx context.Context, see fileReader) *Server {
 	return s
 }
 
-// version3 reads whether the kernel's server offers NFS version 3, from text such as "-2 +3 +4 +4.1".
+// version3 reads whether the kernel's server offers NFS version 3, from text such as
+// "-2 +3 +4 +4.1".
 func (e fileReader) version3() Answer {
 	text, ok := e.readText(versionFile)
 	words := strings.Fields(text)
@@ -79,8 +81,8 @@ func (e fileReader) version3() Answer {
 	return answerOf(slices.Contains(words, "+3"))
 }
 
-// readWritten reads /etc/exports and the files *.exports in /etc/exports.d, in the order of their
-// names. exportfs ignores hidden files.
+// readWritten reads /etc/exports and the files *.exports in /etc/exports.d, in the
+// order of their names. exportfs ignores hidden files.
 func (s *Server) readWritten(see fileReader) {
 	names := []string{exportsFile}
 	entries, err := fs.ReadDir(see.root, exportsDir)
@@ -98,14 +100,15 @@ func (s *Server) readWritten(see fileReader) {
 	}
 }
 
-// readLive reads the exports of the running kernel server. etab has all of them; the kernel's table
-// replaces the rules of those that it contains.
+// readLive reads the exports of the running kernel server. etab has all of them; the
+// kernel's table replaces the rules of those that it contains.
 func (s *Server) readLive(ctx context.Context, see fileReader, exportfs func(context.Context) (string, error)) {
 	if text, ok := see.readText(etabFile); ok {
 		s.Live, s.LiveFrom = ParseTable(text, "/"+etabFile), "/"+etabFile
 	} else if text, err := exportfs(ctx); err == nil {
 		s.Live, s.LiveFrom = ParseTable(text, "exportfs -v"), "exportfs -v"
 	}
+	// The kernel's table has only the exports in use, but with the rules in effect.
 	text, ok := see.readText(kernelFile)
 	for _, k := range ParseKernel(text, "/"+kernelFile) {
 		for i, e := range s.Live {
@@ -120,7 +123,8 @@ func (s *Server) readLive(ctx context.Context, see fileReader, exportfs func(con
 	}
 }
 
-// findProcess returns the /proc folder of a running process with that name, and whether there is one.
+// findProcess returns the /proc folder of a running process with that name, and whether
+// there is one.
 func (e fileReader) findProcess(name string) (dir string, runs bool) {
 	entries, err := fs.ReadDir(e.root, "proc")
 	if err != nil {
@@ -138,11 +142,12 @@ func (e fileReader) findProcess(name string) (dir string, runs bool) {
 	return "", false
 }
 
-// startTime returns when a process was started, in seconds, or the zero time if /proc does not contain
-// it (proc(5)).
+// startTime returns when a process was started, in seconds, or the zero time if /proc
+// does not contain it (proc(5)).
 func (e fileReader) startTime(dir string) time.Time {
 	const afterName, perSecond = 22 - 3, 100 // the field, counted from behind the name; USER_HZ
 	stat, _ := e.readText(dir + "/stat")
+	// The name of the process is in parentheses and may contain blanks.
 	_, rest, _ := strings.Cut(stat, ") ")
 	fields := strings.Fields(rest)
 	all, _ := e.readText("proc/stat")
@@ -159,7 +164,8 @@ func (e fileReader) startTime(dir string) time.Time {
 	return time.Unix(at+ticks/perSecond, 0)
 }
 
-// newestEdit returns the latest modification time of the files, or the zero time if none can be read.
+// newestEdit returns the latest modification time of the files, or the zero time if
+// none can be read.
 func (e fileReader) newestEdit(names []string) (newest time.Time) {
 	for _, name := range names {
 		if info, err := fs.Stat(e.root, strings.TrimPrefix(name, "/")); err == nil && info.ModTime().After(newest) {
@@ -169,7 +175,8 @@ func (e fileReader) newestEdit(names []string) (newest time.Time) {
 	return newest
 }
 
-// readGanesha reads the state of nfs-ganesha. Its exports in effect come from its MOUNT service.
+// readGanesha reads the state of nfs-ganesha. Its exports in effect come from its MOUNT
+// service.
 func (o Options) readGanesha(ctx context.Context, see fileReader) *Server {
 	process, runs := see.findProcess("ganesha.nfsd")
 	text, _ := see.readText(ganeshaFile)
@@ -189,8 +196,8 @@ func (o Options) readGanesha(ctx context.Context, see fileReader) *Server {
 	return s
 }
 
-// includedTexts returns the files that %include or %dir of a ganesha.conf names. Files that cannot be
-// read are omitted.
+// includedTexts returns the files that %include or %dir of a ganesha.conf names. Files
+// that cannot be read are omitted.
 func (e fileReader) includedTexts(directive, name string) (texts []namedText) {
 	if !path.IsAbs(name) {
 		name = path.Join("/", path.Dir(ganeshaFile), name)

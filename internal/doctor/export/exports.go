@@ -58,18 +58,19 @@ var (
 	kernelTable = dialect{kernelDefaults, false} // format of /proc/fs/nfsd/exports
 )
 
-// ParseExports parses a file in the format of exports(5). Lines that cannot be parsed are Problems; the
-// rest is returned.
+// ParseExports parses a file in the format of exports(5). Lines that cannot be parsed
+// are Problems; the rest is returned.
 func ParseExports(text, file string) ([]Export, []Problem) { return parseText(text, file, written) }
 
-// ParseTable parses /var/lib/nfs/etab or the output of exportfs -v, in which long paths have a separate
-// line.
+// ParseTable parses /var/lib/nfs/etab or the output of exportfs -v, in which long paths
+// have a separate line.
 func ParseTable(text, file string) []Export {
 	exports, _ := parseText(strings.ReplaceAll(text, "\n\t", "\\\n\t"), file, etab)
 	return exports
 }
 
-// ParseKernel parses /proc/fs/nfsd/exports. The kernel lists only exports that were used recently.
+// ParseKernel parses /proc/fs/nfsd/exports. The kernel lists only exports that were
+// used recently.
 func ParseKernel(text, file string) []Export {
 	exports, _ := parseText(text, file, kernelTable)
 	return exports
@@ -98,8 +99,8 @@ func (p *parser) addProblem(at Place, remedy, format string, args ...any) {
 	}
 }
 
-// parseLine parses a folder and its clients. Options after "-" are defaults for the following clients.
-// A line without clients exports to all hosts.
+// parseLine parses a folder and its clients. Options after "-" are defaults for the
+// following clients. A line without clients exports to all hosts.
 func (p *parser) parseLine(l line) {
 	words, whole := l.splitWords()
 	if !whole {
@@ -113,6 +114,7 @@ func (p *parser) parseLine(l line) {
 		p.addProblem(l.at, "begin the line with the folder, from / on", "%q is not a folder's whole path: the line exports nothing", folder)
 		return
 	}
+	// Options after a dash change the defaults of the line.
 	d, before := Export{Path: folder, Rules: p.defaults, At: l.at}, len(p.exports)
 	for i, w := range words[1:] {
 		if options, ok := strings.CutPrefix(w, "-"); ok {
@@ -131,7 +133,8 @@ func (p *parser) parseLine(l line) {
 	}
 }
 
-// parseClient parses client(options). e contains the folder and the defaults of the line.
+// parseClient parses client(options). e contains the folder and the defaults of the
+// line.
 func (p *parser) parseClient(e Export, word string) {
 	name, options, has := strings.Cut(word, "(")
 	options, closed := strings.CutSuffix(options, ")")

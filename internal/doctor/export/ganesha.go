@@ -12,11 +12,12 @@ type Ganesha struct {
 	Problems []Problem // invalid parts of the files
 }
 
-// ganeshaDefaults contains the defaults of ganesha-export-config(8). nfs-ganesha has no async: it
-// flushes stable writes, and all writes of ESXi are stable.
+// ganeshaDefaults contains the defaults of ganesha-export-config(8). nfs-ganesha has no
+// async: it flushes stable writes, and all writes of ESXi are stable.
 var ganeshaDefaults = Rules{Access: NoAccess, Sync: true, RootSquash: true}
 
-// ParseGanesha parses ganesha.conf. include returns the files that %include and %dir name.
+// ParseGanesha parses ganesha.conf. include returns the files that %include and %dir
+// name.
 func ParseGanesha(text, file string, include func(directive, name string) []namedText) Ganesha {
 	top, problems := parseBlocks(text, file, include)
 	g := Ganesha{Problems: problems}
@@ -78,8 +79,8 @@ func isTrue(value string) bool {
 	return slices.Contains([]string{"true", "yes"}, strings.ToLower(value))
 }
 
-// offersV3 reports whether the Protocols of a block include NFSv3. It returns otherwise if the block
-// has no Protocols.
+// offersV3 reports whether the Protocols of a block include NFSv3. It returns otherwise
+// if the block has no Protocols.
 func offersV3(b block, otherwise bool) bool {
 	protocols := b.values["protocols"]
 	if len(protocols) == 0 {
@@ -90,9 +91,9 @@ func offersV3(b block, otherwise bool) bool {
 	})
 }
 
-// addBlock adds the exports of an EXPORT block: one for each client of its CLIENT blocks, and one for
-// all other hosts. pseudo is true if clients mount the pseudo path. hard is false if the server offers
-// no NFSv3 at all.
+// addBlock adds the exports of an EXPORT block: one for each client of its CLIENT
+// blocks, and one for all other hosts. pseudo is true if clients mount the pseudo path.
+// hard is false if the server offers no NFSv3 at all.
 func (g *Ganesha) addBlock(b block, general permissions, pseudo, hard bool) {
 	path := b.firstValue("path")
 	if pseudo && b.firstValue("pseudo") != "" {
@@ -111,6 +112,7 @@ func (g *Ganesha) addBlock(b block, general permissions, pseudo, hard bool) {
 			g.addExport(Export{Path: path, Client: Client(c).canonical(), Rules: own.withBlock(inner).Rules, At: inner.at}, hard && own.withBlock(inner).v3)
 		}
 	}
+	// CLIENT blocks override the EXPORT block, which applies to all other hosts.
 	if own.Access != NoAccess {
 		g.addExport(Export{Path: path, Client: Everybody, Rules: own.Rules, At: b.at}, hard && own.v3)
 	}

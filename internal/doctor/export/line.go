@@ -2,7 +2,8 @@ package export
 
 import "strings"
 
-// A line is a logical line: a backslash at the end of a line joins it with the next one.
+// A line is a logical line: a backslash at the end of a line joins it with the next
+// one.
 type line struct {
 	text string // joined text
 	at   Place  // first and last line in the file
@@ -33,8 +34,8 @@ func logicalLines(text, file string) []line {
 	return all
 }
 
-// splitWords splits a line at white space, and processes quotes, escapes and a comment at the end.
-// whole is false if a quote is not closed.
+// splitWords splits a line at white space, and processes quotes, escapes and a comment
+// at the end. whole is false if a quote is not closed.
 func (l line) splitWords() (words []string, whole bool) {
 	var word strings.Builder
 	quoted, begun := false, false
@@ -69,8 +70,8 @@ func (l line) splitWords() (words []string, whole bool) {
 	return words, !quoted
 }
 
-// parseOctal parses an escape such as \040, a byte in three octal digits, and returns its length. Any
-// other backslash is returned unchanged, with length 1.
+// parseOctal parses an escape such as \040, a byte in three octal digits, and returns
+// its length. Any other backslash is returned unchanged, with length 1.
 func parseOctal(s string) (b byte, n int) {
 	const digits = 3
 	if len(s) <= digits {

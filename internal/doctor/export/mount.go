@@ -25,8 +25,9 @@ func (e *examiner) checkMounts(ctx context.Context, s *Server) (found []doctor.F
 	return found
 }
 
-// mountsOf returns the findings for one host: OK if a datastore is one of the exports, else one per
-// datastore of this machine that is not exported, or a warning if there is none.
+// mountsOf returns the findings for one host: OK if a datastore is one of the exports,
+// else one per datastore of this machine that is not exported, or a warning if there is
+// none.
 func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mount) (found []doctor.Finding) {
 	folders := s.exportedPaths()
 	if len(e.Here) == 0 || len(folders) == 0 {
@@ -41,6 +42,8 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 	var elsewhere []string
 	for _, m := range mounts {
 		at := fmt.Sprintf("%s:%s", m.Server, m.Path)
+		// A mount from another server does not count, unless the host has no mount of
+		// this machine.
 		switch {
 		case !e.isHere(ctx, m.Server):
 			elsewhere = append(elsewhere, fmt.Sprintf("%s is %s", m.Datastore, at))
@@ -63,13 +66,14 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a mount of " + strings.Join(folders, " or "), Remedy: add("decamp")}}
 }
 
-// addressFacing returns the address of this machine that has most leading bits in common with a host's.
+// addressFacing returns the address of this machine that has most leading bits in
+// common with a host's.
 func (e *examiner) addressFacing(host netip.Addr) netip.Addr {
 	return slices.MaxFunc(e.Here, func(a, b netip.Addr) int { return commonBits(a, host) - commonBits(b, host) })
 }
 
-// commonBits returns the number of equal leading bits of two addresses, or -1 for addresses of
-// different families.
+// commonBits returns the number of equal leading bits of two addresses, or -1 for
+// addresses of different families.
 func commonBits(a, b netip.Addr) (bits int) {
 	a, b = a.Unmap(), b.Unmap()
 	if a.BitLen() != b.BitLen() {

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// checkAdmitted checks that each host may mount one of the exports. If a folder was selected, it
-// reports each export that excludes a host.
+// checkAdmitted checks that each host may mount one of the exports. If a folder was
+// selected, it reports each export that excludes a host.
 func (e *examiner) checkAdmitted(ctx context.Context, s *Server) (found []doctor.Finding) {
 	for _, h := range e.Hosts {
 		var in, out []doctor.Finding
@@ -22,6 +22,7 @@ func (e *examiner) checkAdmitted(ctx context.Context, s *Server) (found []doctor
 			}
 		}
 		found = append(found, in...)
+		// Exports for other hosts are usual, so one that admits the host is enough.
 		if e.Folder != "" || len(in) == 0 { // else it may be meant so
 			found = append(found, out...)
 		}
@@ -52,8 +53,9 @@ func (s *Server) firstExport(folder string) Export {
 	return all[slices.IndexFunc(all, func(e Export) bool { return e.Path == folder })]
 }
 
-// relevantExports returns the exports whose rules apply to the hosts, or all exports if there are no
-// hosts. Read-only exports are omitted if no folder was selected, because they may be intended.
+// relevantExports returns the exports whose rules apply to the hosts, or all exports if
+// there are no hosts. Read-only exports are omitted if no folder was selected, because
+// they may be intended.
 func (e *examiner) relevantExports(ctx context.Context, s *Server) (concern []Export) {
 	if len(e.Hosts) == 0 {
 		concern = s.effectiveExports()
@@ -68,8 +70,8 @@ func (e *examiner) relevantExports(ctx context.Context, s *Server) (concern []Ex
 	return slices.DeleteFunc(concern, func(x Export) bool { return e.Folder == "" && x.Rules.Access == ReadOnly })
 }
 
-// checkEach calls judge for each relevant export and completes its findings. A finding without a remedy
-// gets the remedy that sets all required rules.
+// checkEach calls judge for each relevant export and completes its findings. A finding
+// without a remedy gets the remedy that sets all required rules.
 func (s *Server) checkEach(judge func(Export) doctor.Finding) (found []doctor.Finding) {
 	for _, x := range s.relevant {
 		f := judge(x)

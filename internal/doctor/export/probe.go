@@ -38,13 +38,14 @@ const (
 	writeSize        = 64 << 10 // write size of ESXi's vmkfstools, in bytes
 	concurrentWrites = 8        // number of concurrent writes; ESXi sends 11 to 30
 
-	// probeBytes limits the amount of data of each half, in bytes. A folder for disks has that much free
-	// space.
+	// probeBytes limits the amount of data of each half, in bytes. A folder for disks
+	// has that much free space.
 	probeBytes = 256 << 20
 )
 
-// measureRates writes a file to a folder in the way of an ESXi host, and removes it. It spends half of
-// the time on stable and half on unstable writes. from is the local address.
+// measureRates writes a file to a folder in the way of an ESXi host, and removes it. It
+// spends half of the time on stable and half on unstable writes. from is the local
+// address.
 func measureRates(ctx context.Context, portmap string, from netip.Addr, folder string, long time.Duration) (rates Rates, err error) {
 	p := &prober{portmap: portmap, from: from, name: fmt.Sprintf(".decamp-probe-%d", os.Getpid())}
 	defer p.close()
@@ -111,7 +112,8 @@ func (p *prober) createFile(ctx context.Context, folder string) error {
 
 const maxHandle = 64 // bytes of a handle (RFC 1813 section 2.4)
 
-// mountFolder requests the handle of the folder. The handle remains valid after the UMNT call.
+// mountFolder requests the handle of the folder. The handle remains valid after the
+// UMNT call.
 func (p *prober) mountFolder(ctx context.Context, folder string) error {
 	c, err := connectTo(ctx, p.portmap, p.from, mountProgram, mountVersion)
 	if err != nil {
@@ -133,7 +135,8 @@ func (p *prober) mountFolder(ctx context.Context, folder string) error {
 	return err
 }
 
-// removeFile removes the file from the folder. It ignores errors, and waits for at most callPatience.
+// removeFile removes the file from the folder. It ignores errors, and waits for at most
+// callPatience.
 func (p *prober) removeFile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
@@ -143,9 +146,9 @@ func (p *prober) removeFile(ctx context.Context) {
 	})
 }
 
-// measureRate writes for a time, commits, and returns the rate in bytes per second, including the
-// commit. The blocks are not zeros and differ from each other, so that the server cannot deduplicate
-// them.
+// measureRate writes for a time, commits, and returns the rate in bytes per second,
+// including the commit. The blocks are not zeros and differ from each other, so that
+// the server cannot deduplicate them.
 func (p *prober) measureRate(ctx context.Context, stable uint32, long time.Duration) (float64, error) {
 	begin := time.Now()
 	var next, done atomic.Int64
@@ -154,6 +157,7 @@ func (p *prober) measureRate(ctx context.Context, stable uint32, long time.Durat
 		g.Go(func() error {
 			data := make([]byte, writeSize)
 			for time.Since(begin) < long {
+				// Each connection reserves the next block of the file.
 				off := next.Add(writeSize) - writeSize
 				if off >= probeBytes {
 					return nil
@@ -213,7 +217,8 @@ func (p *prober) commitFile(ctx context.Context) error {
 	return statusError(d)
 }
 
-// skipWcc skips the attributes before and after an operation (wcc_data, RFC 1813 section 2.6).
+// skipWcc skips the attributes before and after an operation (wcc_data, RFC 1813
+// section 2.6).
 func skipWcc(d *xdr.Decoder) {
 	const before, after = 24, 84 // bytes of wcc_attr and fattr3
 	for _, n := range [...]int{before, after} {

@@ -10,10 +10,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// slow is the factor from which stable writes are reported as slow. Measurements vary by 50 %.
+// slow is the factor from which stable writes are reported as slow. Measurements vary
+// by 50 %.
 const slow = 3
 
-// checkRate measures the write rate of the first folder that this machine may mount from itself.
+// checkRate measures the write rate of the first folder that this machine may mount
+// from itself.
 func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 	for _, folder := range s.exportedPaths() {
 		from, ok := e.addressWithAccess(ctx, s, folder)
@@ -31,6 +33,7 @@ func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 
 // addressWithAccess returns a local address to which a folder is exported read-write.
 func (e *examiner) addressWithAccess(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
+	// Loopback needs no network, so it is tried first.
 	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.Here...) {
 		if x, may := s.exportFor(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {
 			return a, true

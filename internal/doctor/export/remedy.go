@@ -9,8 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// remedyFor returns the commands that correct the configuration of an export. They set all rules that
-// ESXi needs, so that the remedies of several checks do not conflict. more lists clients to add.
+// remedyFor returns the commands that correct the configuration of an export. They set
+// all rules that ESXi needs, so that the remedies of several checks do not conflict.
+// more lists clients to add.
 func (s *Server) remedyFor(e Export, more ...Client) string {
 	switch {
 	case s.Name == ganeshaName:
@@ -33,7 +34,8 @@ func (s *Server) isWritten(e Export) bool {
 	return false
 }
 
-// editBlock returns the values to set in ganesha.conf, as text: its format is too flexible for sed.
+// editBlock returns the values to set in ganesha.conf, as text: its format is too
+// flexible for sed.
 func (s *Server) editBlock(e Export, more []Client) string {
 	add := ""
 	for _, c := range more {
@@ -45,8 +47,8 @@ func (s *Server) editBlock(e Export, more []Client) string {
 	return fmt.Sprintf("at %s, for %s, say:%s\n%s", e.At, e.Path, add, s.reload)
 }
 
-// exportfsCommand returns the commands for an export that is in no file. They are lost at the next
-// reload.
+// exportfsCommand returns the commands for an export that is in no file. They are lost
+// at the next reload.
 func (s *Server) exportfsCommand(e Export, more []Client) string {
 	if len(more) == 0 {
 		more = []Client{e.Client}
@@ -58,10 +60,11 @@ func (s *Server) exportfsCommand(e Export, more []Client) string {
 	return strings.Join(lines, "\n")
 }
 
-// zfsCommand returns the command for exports that ZFS generates from its property sharenfs. An edit of
-// the file would be overwritten.
+// zfsCommand returns the command for exports that ZFS generates from its property
+// sharenfs. An edit of the file would be overwritten.
 func zfsCommand(e Export, more []Client) string {
 	rules := e.Rules.corrected()
+	// sharenfs lists the clients as values of rw.
 	words := strings.TrimPrefix(rules.toOptions(), "rw,")
 	for _, c := range append([]Client{e.Client}, more...) {
 		if c == Everybody {
@@ -73,13 +76,15 @@ func zfsCommand(e Export, more []Client) string {
 	return fmt.Sprintf(`zfs set sharenfs='%s' "$(zfs list -Ho name %s)"`, words, fault.Quote(e.Path))
 }
 
-// editLine returns a sed command that replaces the line of e, or the new text if sed cannot express it.
+// editLine returns a sed command that replaces the line of e, or the new text if sed
+// cannot express it.
 func (s *Server) editLine(e Export, more []Client) string {
 	line := s.newLine(e, more)
 	lines := fmt.Sprint(e.At.First)
 	if e.At.Last > e.At.First {
 		lines = fmt.Sprintf("%d,%d", e.At.First, e.At.Last)
 	}
+	// The line would need quoting for both the shell and sed.
 	if strings.ContainsAny(line, `'\`) {
 		return fmt.Sprintf("write in place of line %s of %s: %s\n%s", lines, e.At.File, line, s.reload)
 	}

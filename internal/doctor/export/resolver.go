@@ -12,8 +12,8 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// boundedResolver is a Resolver with a time limit. The system's resolver waits 10 seconds or more per
-// name for servers that do not answer.
+// boundedResolver is a Resolver with a time limit. The system's resolver waits 10
+// seconds or more per name for servers that do not answer.
 type boundedResolver struct{ Resolver }
 
 // lookupWait limits one query.

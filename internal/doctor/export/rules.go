@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Access is the access that a client has. The zero value is ReadOnly, the default of exports(5).
+// Access is the access that a client has. The zero value is ReadOnly, the default of
+// exports(5).
 type Access uint8
 
 // The kernel's default is the zero value.
@@ -15,7 +16,8 @@ const (
 	NoAccess                // clients may not mount; nfs-ganesha only
 )
 
-// Rules contains the options of an export that determine whether and how fast ESXi can write to it.
+// Rules contains the options of an export that determine whether and how fast ESXi can
+// write to it.
 type Rules struct {
 	Access     Access // read-write, read-only or none
 	Sync       bool   // each write is on the medium before the reply
@@ -26,17 +28,19 @@ type Rules struct {
 	Anon       string // user for mapped requests; empty for the server's default
 }
 
-// defaults contains the defaults of exports(5). Before nfs-utils 1.1.0 (2007), subtree checks were the
-// default.
+// defaults contains the defaults of exports(5). Before nfs-utils 1.1.0 (2007), subtree
+// checks were the default.
 var defaults = Rules{Sync: true, RootSquash: true, Secure: true}
 
-// kernelDefaults contains the values of the flags that /proc/fs/nfsd/exports does not list.
+// kernelDefaults contains the values of the flags that /proc/fs/nfsd/exports does not
+// list.
 var kernelDefaults = Rules{Sync: true, RootSquash: true, Secure: true, Subtree: true}
 
 // nobody lists the numbers of the user "nobody": 16 bits, 32 bits, and negative.
 var nobody = []string{"65534", "4294967294", "-2"}
 
-// setOption applies one option in the format of exports(5), and reports whether it is one of the rules.
+// setOption applies one option in the format of exports(5), and reports whether it is
+// one of the rules.
 func (r *Rules) setOption(option string) bool {
 	name, value, _ := strings.Cut(option, "=")
 	switch name {
@@ -71,7 +75,8 @@ func isOther(option string) bool {
 	return slices.Contains(others, name)
 }
 
-// others lists the options that do not affect ESXi. uuid occurs only in the kernel's table.
+// others lists the options that do not affect ESXi. uuid occurs only in the kernel's
+// table.
 var others = []string{
 	"wdelay", "no_wdelay", "hide", "nohide", "crossmnt", "nocrossmnt", "secure_locks", "insecure_locks",
 	"auth_nlm", "no_auth_nlm", "acl", "no_acl", "mp", "mountpoint", "fsid", "refer", "replicas", "pnfs",
@@ -81,8 +86,8 @@ var others = []string{
 // isSquashed reports whether the server maps root, the user of ESXi, to another user.
 func (r Rules) isSquashed() bool { return r.RootSquash || r.AllSquash }
 
-// corrected returns r with the rules that ESXi needs, and with fast writes. Squashing remains if r maps
-// to a specific user.
+// corrected returns r with the rules that ESXi needs, and with fast writes. Squashing
+// remains if r maps to a specific user.
 func (r Rules) corrected() Rules {
 	r.Access, r.Sync, r.Subtree = ReadWrite, false, false
 	if r.Anon == "" {

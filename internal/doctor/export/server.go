@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A Server is one NFS server of this machine, with its configuration and its current state.
+// A Server is one NFS server of this machine, with its configuration and its current
+// state.
 type Server struct {
 	Name    string // kernelName or ganeshaName
 	Running Answer // whether it runs
@@ -23,11 +24,12 @@ type Server struct {
 	// Paths reports that Live has folders without rules.
 	Paths bool
 
-	// Ordered reports that the rules of the first matching client apply, not those of the most specific
-	// one.
+	// Ordered reports that the rules of the first matching client apply, not those of
+	// the most specific one.
 	Ordered bool
 
-	// For servers with Paths: the start of the server and the last edit of its files. Zero if unknown.
+	// For servers with Paths: the start of the server and the last edit of its files.
+	// Zero if unknown.
 	started, edited time.Time
 
 	relevant []Export // exports whose rules are checked
@@ -40,8 +42,8 @@ const (
 	ganeshaName = "nfs-ganesha"             // name of nfs-ganesha in messages
 )
 
-// effectiveExports returns the exports that a reload would leave: those of the files, and those of the
-// running server that are in no file.
+// effectiveExports returns the exports that a reload would leave: those of the files,
+// and those of the running server that are in no file.
 func (s *Server) effectiveExports() []Export {
 	all := slices.Clone(s.Written)
 	for _, e := range s.Live {
@@ -55,8 +57,8 @@ func (s *Server) effectiveExports() []Export {
 // isFor reports whether two exports have the same folder and client.
 func (e Export) isFor(o Export) bool { return e.Path == o.Path && e.Client.isSame(o.Client) }
 
-// callAsWritten replaces names of hosts in the live exports by those of the files. exportfs replaces
-// some by the name or address from the name service.
+// callAsWritten replaces names of hosts in the live exports by those of the files.
+// exportfs replaces some by the name or address from the name service.
 func (s *Server) callAsWritten(ctx context.Context, r Resolver) {
 	for i, l := range s.Live {
 		if l.Client.rank() != isHost || slices.ContainsFunc(s.Written, l.isFor) {
@@ -75,10 +77,11 @@ func haveCommon(a, b []netip.Addr) bool {
 	return slices.ContainsFunc(a, func(x netip.Addr) bool { return slices.Contains(b, x) })
 }
 
-// exportFor returns the export of a folder whose rules apply to a host. Unknown means that the returned
-// export may apply, which cannot be determined here.
+// exportFor returns the export of a folder whose rules apply to a host. Unknown means
+// that the returned export may apply, which cannot be determined here.
 func (s *Server) exportFor(ctx context.Context, folder string, h Host, r Resolver) (Export, Answer) {
 	of := slices.DeleteFunc(s.effectiveExports(), func(e Export) bool { return e.Path != folder })
+	// The kernel applies the rules of the most specific client.
 	if !s.Ordered {
 		slices.SortStableFunc(of, func(a, b Export) int { return int(a.Client.rank()) - int(b.Client.rank()) })
 	}

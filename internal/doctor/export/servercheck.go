@@ -10,7 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// checkRunning reports a failure if the server does not run, or if the NFS port is closed.
+// checkRunning reports a failure if the server does not run, or if the NFS port is
+// closed.
 func (e *examiner) checkRunning(ctx context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "it runs"}
 	switch {
@@ -42,8 +43,8 @@ func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Fin
 	return found
 }
 
-// checkReloaded compares the exports of the files with those of the running server. An export that is
-// only in one of them was edited without a reload.
+// checkReloaded compares the exports of the files with those of the running server. An
+// export that is only in one of them was edited without a reload.
 func (e *examiner) checkReloaded(_ context.Context, s *Server) (found []doctor.Finding) {
 	if s.LiveFrom == "" {
 		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "its exports cannot be read here", Want: "the exports of the files", Remedy: s.reload}}
@@ -69,14 +70,16 @@ func (e *examiner) checkReloaded(_ context.Context, s *Server) (found []doctor.F
 			add(l, doctor.Warning, "it is exported and in no file: taken out and not reloaded, or exported by hand until the next reload")
 		}
 	}
+	// A list without rules cannot show that rules were edited.
 	if len(found) == 0 && s.Paths && !s.started.IsZero() && s.edited.After(s.started) {
 		return []doctor.Finding{s.maybeEdited()}
 	}
 	return orOK(found, s.Name, "the exports are those of the files")
 }
 
-// maybeEdited returns the advice for a server that lists folders without rules, and whose files were
-// edited after it started. A change of the rules only cannot be detected.
+// maybeEdited returns the advice for a server that lists folders without rules, and
+// whose files were edited after it started. A change of the rules only cannot be
+// detected.
 func (s *Server) maybeEdited() doctor.Finding {
 	const clock = time.DateTime
 	return doctor.Finding{
@@ -94,7 +97,8 @@ func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 	return found
 }
 
-// checkPortmap queries the port mapper for NFS and MOUNT. ESXi finds both programs only through it.
+// checkPortmap queries the port mapper for NFS and MOUNT. ESXi finds both programs only
+// through it.
 func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "both are registered", Want: "programs 100003 and 100005, version 3, at the port mapper: ESXi knows no other way"}
 	start := "systemctl enable --now rpcbind && " + strings.Replace(s.start, "enable --now", "restart", 1)
@@ -119,7 +123,8 @@ func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding
 	return []doctor.Finding{f}
 }
 
-// checkVersion reports exports without NFS version 3. It returns nothing if the version is unknown.
+// checkVersion reports exports without NFS version 3. It returns nothing if the version
+// is unknown.
 func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "version 3 is offered", Want: "version 3: vmkfstools and decamp mount nothing else"}
 	switch {
@@ -128,6 +133,7 @@ func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
 	case len(s.NoV3) == 0 && s.V3 == Yes:
 	case len(s.NoV3) > 0:
 		f.Status = doctor.Failure
+		// An export without version 3 may be for other clients.
 		if e.Folder == "" && len(s.Written) > 0 { // this may be intended
 			f.Status = doctor.Warning
 		}

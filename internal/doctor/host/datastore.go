@@ -11,8 +11,8 @@ import (
 // onStore returns the object of a finding about a datastore.
 func onStore(d inventory.Datastore) string { return "datastore " + d.Name }
 
-// forEachStore calls look for each accessible datastore. Inaccessible ones already have a finding of
-// another check. A finding without Seen is omitted.
+// forEachStore calls look for each accessible datastore. Inaccessible ones already have
+// a finding of another check. A finding without Seen is omitted.
 func (g *group) forEachStore(look func(inventory.Datastore) doctor.Finding) (found []doctor.Finding) {
 	for _, d := range g.Datastores {
 		if d.Inaccessible {
@@ -55,8 +55,9 @@ func (g *group) checkStoreMaintenance(context.Context) []doctor.Finding {
 	})
 }
 
-// checkAllocationMap reports datastores without allocation maps. Only VMFS has them (VDDK programming
-// guide); on other datastores the query fails or returns the whole disk. A landing does not need them.
+// checkAllocationMap reports datastores without allocation maps. Only VMFS has them
+// (VDDK programming guide); on other datastores the query fails or returns the whole
+// disk. A landing does not need them.
 func (g *group) checkAllocationMap(context.Context) []doctor.Finding {
 	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
 		if d.Type == "VMFS" || g.Use.Transport == "landing" {
@@ -75,13 +76,14 @@ const (
 	deltaShare = 10       // required free space in percent of the VMs' provisioned size
 )
 
-// checkSpace reports datastores without space for snapshots. A full datastore stops all VMs whose disks
-// grow there.
+// checkSpace reports datastores without space for snapshots. A full datastore stops all
+// VMs whose disks grow there.
 func (g *group) checkSpace(context.Context) []doctor.Finding {
 	if !g.Use.Warm {
 		return nil // nothing is written at the source
 	}
 	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
+		// Delta disks grow with the writes during a round.
 		want := max(leastRoom, g.provisionedOn(d)/100*deltaShare)
 		seen := fmt.Sprintf("%d GiB are free", d.Free>>30)
 		if d.Free >= want {
@@ -94,7 +96,8 @@ func (g *group) checkSpace(context.Context) []doctor.Finding {
 	})
 }
 
-// provisionedOn returns the size of the disks on a datastore that VMs to migrate have, in bytes.
+// provisionedOn returns the size of the disks on a datastore that VMs to migrate have,
+// in bytes.
 func (g *group) provisionedOn(store inventory.Datastore) (sum int64) {
 	for i := range g.VMs {
 		vm := &g.VMs[i]

@@ -1,5 +1,5 @@
-// Package host has the checks of the source of a migration: ESXi hosts, the account of decamp's login,
-// and datastores. Package vm has the checks of VMs.
+// Package host has the checks of the source of a migration: ESXi hosts, the account of
+// decamp's login, and datastores. Package vm has the checks of VMs.
 //
 // A disconnected host is reported once, and left out by all other checks.
 package host
@@ -20,11 +20,12 @@ import (
 
 // Source is a session with an ESXi host or a vCenter.
 type Source interface {
-	// FreeLicence reports whether the host has a free licence, which makes its API read-only.
+	// FreeLicence reports whether the host has a free licence, which makes its API
+	// read-only.
 	FreeLicence(ctx context.Context) bool
 
-	// EvaluationEnds returns the end of the host's evaluation licence, or the zero time if it is unknown
-	// or there is none.
+	// EvaluationEnds returns the end of the host's evaluation licence, or the zero time
+	// if it is unknown or there is none.
 	EvaluationEnds(ctx context.Context) time.Time
 
 	// SSHRuns reports whether the SSH server of a host runs.
@@ -74,7 +75,8 @@ type Options struct {
 	Now        func() time.Time      // current time; time.Now if nil
 }
 
-// Checks returns the checks of hosts, account and datastores. The list does not depend on o.
+// Checks returns the checks of hosts, account and datastores. The list does not depend
+// on o.
 func Checks(o Options) []doctor.Check {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -108,8 +110,8 @@ type group struct {
 	limited     bool      // true if the licence makes the API read-only; set by licenceOnce
 }
 
-// isFree reports whether the licence makes the API read-only. The first call queries the host. Hosts of
-// a vCenter never have a free licence.
+// isFree reports whether the licence makes the API read-only. The first call queries
+// the host. Hosts of a vCenter never have a free licence.
 func (g *group) isFree(ctx context.Context) bool {
 	g.licenceOnce.Do(func() { g.limited = !g.VCenter && g.Source.FreeLicence(ctx) })
 	return g.limited
@@ -118,8 +120,8 @@ func (g *group) isFree(ctx context.Context) bool {
 // atOnce is the number of hosts that one check queries concurrently.
 const atOnce = 4
 
-// forEachHost calls look for all connected hosts concurrently, and returns the findings in the order of
-// the hosts. A finding without Seen is omitted.
+// forEachHost calls look for all connected hosts concurrently, and returns the findings
+// in the order of the hosts. A finding without Seen is omitted.
 func (g *group) forEachHost(ctx context.Context, look func(context.Context, inventory.Host) doctor.Finding) []doctor.Finding {
 	found := make([]doctor.Finding, len(g.Hosts))
 	var hosts errgroup.Group
@@ -128,6 +130,7 @@ func (g *group) forEachHost(ctx context.Context, look func(context.Context, inve
 		if h.Connected {
 			hosts.Go(func() error {
 				found[i] = look(ctx, h)
+				// Each goroutine writes its own element.
 				found[i].On = onHost(h)
 				return nil
 			})
@@ -137,7 +140,8 @@ func (g *group) forEachHost(ctx context.Context, look func(context.Context, inve
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Seen == "" })
 }
 
-// onHost returns the object of a finding about a host. A host without a name has its reference.
+// onHost returns the object of a finding about a host. A host without a name has its
+// reference.
 func onHost(h inventory.Host) string { return "host " + cmp.Or(h.Name, string(h.Ref)) }
 
 // firstConnected returns a connected host, or false if all are disconnected.

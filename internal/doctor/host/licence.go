@@ -7,11 +7,12 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// soon is the time before the end of an evaluation licence in which it is reported. Migrations take
-// days.
+// soon is the time before the end of an evaluation licence in which it is reported.
+// Migrations take days.
 const soon = 14 * 24 * time.Hour
 
-// checkLicence examines the licence of a single host. vCenter manages the licences of its hosts.
+// checkLicence examines the licence of a single host. vCenter manages the licences of
+// its hosts.
 func (g *group) checkLicence(ctx context.Context) []doctor.Finding {
 	h, ok := g.firstConnected()
 	if g.VCenter || !ok {
@@ -24,6 +25,7 @@ func (g *group) checkLicence(ctx context.Context) []doctor.Finding {
 
 // licenceOf returns the finding about the licence of the host.
 func (g *group) licenceOf(ctx context.Context) doctor.Finding {
+	// The zero time means another licence, or that the user may not read it.
 	ends := g.Source.EvaluationEnds(ctx)
 	day := ends.UTC().Format(time.DateOnly)
 	switch {

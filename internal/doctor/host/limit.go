@@ -16,8 +16,8 @@ const (
 	maxSessions  = "Config.HostAgent.vmacore.soap.maxSessionCount" // limit of sessions; 0 for none
 )
 
-// fewFailures is the smallest acceptable value of AccountLockFailures. decamp sends up to two wrong
-// passwords, and a user at the console needs one attempt.
+// fewFailures is the smallest acceptable value of AccountLockFailures. decamp sends up
+// to two wrong passwords, and a user at the console needs one attempt.
 const fewFailures = 4
 
 // checkLockout reports hosts that lock an account after few wrong passwords.
@@ -44,12 +44,12 @@ func (g *group) checkLockout(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// fewSessions is the required number of free sessions. decamp needs one or two; other clients come and
-// go.
+// fewSessions is the required number of free sessions. decamp needs one or two; other
+// clients come and go.
 const fewSessions = 20
 
-// checkSessions compares the sessions of a host with its limit. A vCenter permits at least 3000 and
-// does not report their number.
+// checkSessions compares the sessions of a host with its limit. A vCenter permits at
+// least 3000 and does not report their number.
 func (g *group) checkSessions(ctx context.Context) []doctor.Finding {
 	h, ok := g.firstConnected()
 	if g.VCenter || !ok {
@@ -84,12 +84,13 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	}
 }
 
-// checkNFCMemory compares the NFC memory that a VM's disks need with the host's, which all clients
-// share.
+// checkNFCMemory compares the NFC memory that a VM's disks need with the host's, which
+// all clients share.
 func (g *group) checkNFCMemory(ctx context.Context) []doctor.Finding {
 	if !g.Use.usesNFC() || g.Use.NFCMemory == 0 {
 		return nil
 	}
+	// The disks of one VM are read at the same time.
 	disks := map[inventory.MoRef]int64{} // largest disk bytes of a VM by host
 	for i := range g.VMs {
 		disks[g.VMs[i].Host] = max(disks[g.VMs[i].Host], int64(len(g.VMs[i].Disks)))

@@ -26,8 +26,9 @@ func needsPower(u Use) bool { return u.Warm || u.PowerOff }
 // isLanding reports whether hosts copy to a landing.
 func isLanding(u Use) bool { return u.Transport == "landing" }
 
-// needs lists the privileges. Those of API calls are from "Required Privileges" in the API reference;
-// those of /folder and NFC are from the manuals of virt-v2v and of VMware's disk library.
+// needs lists the privileges. Those of API calls are from "Required Privileges" in the
+// API reference; those of /folder and NFC are from the manuals of virt-v2v and of
+// VMware's disk library.
 var needs = []need{
 	{"Datastore.Browse", inventory.OnDatastore, "disks are looked for over /folder", func(u Use) bool { return u.Transport == "https" }},
 	{"Datastore.FileManagement", inventory.OnDatastore, "disks are read over /folder, or copied by the host", func(u Use) bool { return u.Transport != "nfc" }},
@@ -55,6 +56,7 @@ func (g *group) checkPrivilegesOn(ctx context.Context, kind inventory.Kind) (fou
 	refs, names := g.objectsOf(kind)
 	var wanted []need
 	var ids []string
+	// One query covers all privileges for one kind of object.
 	for _, n := range needs {
 		if n.on == kind && n.when(g.Use) {
 			wanted, ids = append(wanted, n), append(ids, n.privilege)
@@ -73,7 +75,8 @@ func (g *group) checkPrivilegesOn(ctx context.Context, kind inventory.Kind) (fou
 	return found
 }
 
-// toFinding returns the finding for one privilege. lacking contains the objects without it.
+// toFinding returns the finding for one privilege. lacking contains the objects without
+// it.
 func (g *group) toFinding(n need, lacking, of []inventory.MoRef, names map[inventory.MoRef]string) doctor.Finding {
 	f := doctor.Finding{On: n.privilege, Seen: fmt.Sprintf("%s has it", g.User), Want: "it is held: " + n.why}
 	if len(lacking) == 0 {

@@ -18,7 +18,8 @@ type release struct {
 	source  string // publication of the day
 }
 
-// releases lists versions in ascending order. No end of support is known for later versions.
+// releases lists versions in ascending order. No end of support is known for later
+// versions.
 var releases = []release{
 	{"5.0", "2016-08-24", "VMware lifecycle matrix"},
 	{"5.1", "2016-08-24", "VMware lifecycle matrix"},
@@ -33,14 +34,16 @@ var releases = []release{
 // oldestReported is the oldest version with published reports of such migrations.
 const oldestReported = "6.0"
 
-// trackingFixed is the build of ESXi 6.0 in which change tracking survives the consolidation of a
-// snapshot (ESXi600-201511001, KB 2136854).
+// trackingFixed is the build of ESXi 6.0 in which change tracking survives the
+// consolidation of a snapshot (ESXi600-201511001, KB 2136854).
 const trackingFixed = 3247720
 
-// checkVersion reports versions without support, and builds with a known defect of change tracking.
+// checkVersion reports versions without support, and builds with a known defect of
+// change tracking.
 func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		seen := fmt.Sprintf("ESXi %s build %s", h.Version, h.Build)
+		// An unknown build is not reported: later builds are right.
 		build, err := strconv.Atoi(h.Build)
 		r, known := releaseOf(h.Version)
 		switch {
@@ -66,7 +69,8 @@ func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// releaseOf returns the release of a version such as 7.0.3, or false if it is not in the table.
+// releaseOf returns the release of a version such as 7.0.3, or false if it is not in
+// the table.
 func releaseOf(version string) (release, bool) {
 	for _, r := range releases {
 		if version == r.version || strings.HasPrefix(version, r.version+".") {

@@ -26,8 +26,8 @@ func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 	return found
 }
 
-// checkMaintenance reports hosts in maintenance mode. NFC does not work there (virt-v2v's manual, about
-// VDDK), and VMs cannot be powered on.
+// checkMaintenance reports hosts in maintenance mode. NFC does not work there
+// (virt-v2v's manual, about VDDK), and VMs cannot be powered on.
 func (g *group) checkMaintenance(ctx context.Context) []doctor.Finding {
 	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		if !h.MaintenanceMode {
@@ -76,8 +76,8 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// unlocked is the API's value for "no lockdown". Other modes permit only exception users, over SSH and
-// at the host's API (vSphere Security, "Lockdown Mode").
+// unlocked is the API's value for "no lockdown". Other modes permit only exception
+// users, over SSH and at the host's API (vSphere Security, "Lockdown Mode").
 const unlocked = "lockdownDisabled"
 
 // checkLockdown reports hosts in lockdown mode if the migration needs SSH.
@@ -106,8 +106,8 @@ const highPerformance = "static"
 // policyNames contains the names in the user interface by short name.
 var policyNames = map[string]string{"dynamic": "Balanced", "low": "Low Power", "custom": "Custom"}
 
-// checkPower reports hosts that save power. TLS, compression and the storage stack of a host depend on
-// the speed of single cores.
+// checkPower reports hosts that save power. TLS, compression and the storage stack of a
+// host depend on the speed of single cores.
 func (g *group) checkPower(ctx context.Context) []doctor.Finding {
 	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		c, err := g.Source.Condition(ctx, h.Ref)
@@ -130,10 +130,12 @@ func (g *group) checkPower(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// mostSkew is the largest acceptable difference of clocks. NTP keeps it at some milliseconds.
+// mostSkew is the largest acceptable difference of clocks. NTP keeps it at some
+// milliseconds.
 const mostSkew = time.Minute
 
-// checkClock compares the clocks of hosts with the local clock, at the middle of the time of the query.
+// checkClock compares the clocks of hosts with the local clock, at the middle of the
+// time of the query.
 func (g *group) checkClock(ctx context.Context) []doctor.Finding {
 	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		asked := g.Now()
@@ -141,6 +143,7 @@ func (g *group) checkClock(ctx context.Context) []doctor.Finding {
 		if err != nil {
 			return unknownFinding(err)
 		}
+		// The host's clock was read at about the middle of this time.
 		took := g.Now().Sub(asked)
 		ahead := shown.Sub(asked.Add(took / 2)).Round(time.Second)
 		if ahead.Abs() <= mostSkew {

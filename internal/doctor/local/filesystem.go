@@ -42,8 +42,8 @@ func (e *examiner) checkFolder(context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// toFinding converts the result of a test: ok without an error, no otherwise. An error from opening a
-// test file is Unknown.
+// toFinding converts the result of a test: ok without an error, no otherwise. An error
+// from opening a test file is Unknown.
 func (e *examiner) toFinding(err error, ok, no doctor.Finding) []doctor.Finding {
 	var path *fs.PathError
 	f := ok
@@ -65,9 +65,11 @@ const mib = 1 << 20
 // errTakesRoom is the error for a hole that has allocated blocks.
 var errTakesRoom = errors.New("it takes room")
 
-// checkHoles creates a hole by extending a file, and one by punching, and reads the allocated blocks.
+// checkHoles creates a hole by extending a file, and one by punching, and reads the
+// allocated blocks.
 func (e *examiner) checkHoles(context.Context) []doctor.Finding {
 	err := e.withTempFile(func(file *os.File) error {
+		// The file has a hole of 63 MiB. The data before it is then replaced by a hole.
 		if err := file.Truncate(64 * mib); err != nil {
 			return err
 		}
@@ -81,6 +83,7 @@ func (e *examiner) checkHoles(context.Context) []doctor.Finding {
 		if err := unix.Fstat(int(file.Fd()), &s); err != nil {
 			return err
 		}
+		// A few blocks for metadata are normal.
 		if s.Blocks*512 > 8*mib {
 			return errTakesRoom
 		}
@@ -108,6 +111,7 @@ func (e *examiner) checkSize(context.Context) []doctor.Finding {
 // checkDirect writes a block with O_DIRECT.
 func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 	err := e.withTempFile(func(file *os.File) error {
+		// This path opens the same file again, with O_DIRECT.
 		direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_WRONLY|unix.O_DIRECT, 0)
 		if err != nil {
 			return errors.Unwrap(err)
@@ -122,8 +126,8 @@ func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 	})
 }
 
-// checkReflink clones a file. A missing reflink is no problem; the result tells the user whether clones
-// of images are free.
+// checkReflink clones a file. A missing reflink is no problem; the result tells the
+// user whether clones of images are free.
 func (e *examiner) checkReflink(context.Context) []doctor.Finding {
 	err := e.withTempFile(func(from *os.File) error {
 		if _, err := from.WriteAt(slices.Repeat([]byte{1}, mib), 0); err != nil {

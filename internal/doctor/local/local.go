@@ -1,8 +1,8 @@
-// Package local examines the machine that receives disks: the folder, the file system, memory, and
-// QEMU.
+// Package local examines the machine that receives disks: the folder, the file system,
+// memory, and QEMU.
 //
-// Probes that write use temporary files in the given folder, or in its nearest existing parent, and
-// remove them at once.
+// Probes that write use temporary files in the given folder, or in its nearest existing
+// parent, and remove them at once.
 package local
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// Options describe the planned migration. Functions that are nil have the defaults of this machine.
+// Options describe the planned migration. Functions that are nil have the defaults of
+// this machine.
 type Options struct {
 	Folder string // destination of images, which need not exist; if empty, its checks have no findings
 	Disks  []Disk // disks to copy; without any, only independent checks run
@@ -107,7 +108,8 @@ func Checks(o Options) []doctor.Check {
 // examiner contains the options that all checks share.
 type examiner struct{ Options }
 
-// nearestFolder returns the folder or, if it does not exist, its nearest existing parent.
+// nearestFolder returns the folder or, if it does not exist, its nearest existing
+// parent.
 func (e *examiner) nearestFolder() string {
 	folder, err := filepath.Abs(e.Folder)
 	if err != nil {

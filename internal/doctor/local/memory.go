@@ -12,12 +12,12 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// spare is the memory for the rest of the machine in bytes. decamp itself uses less than 300 MiB, and a
-// machine without a page cache is slow.
+// spare is the memory for the rest of the machine in bytes. decamp itself uses less
+// than 300 MiB, and a machine without a page cache is slow.
 const spare = 1 * gib
 
-// checkMemory compares the size of a landing in tmpfs with the available memory, of the machine and of
-// the control groups of this process.
+// checkMemory compares the size of a landing in tmpfs with the available memory, of the
+// machine and of the control groups of this process.
 func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	if e.Tmpfs == 0 {
 		return nil
@@ -35,6 +35,7 @@ func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	case available < e.Tmpfs+spare:
 		f.Status = doctor.Warning
 	}
+	// A smaller landing may fit.
 	if fits := max(0, available-spare) / gib; f.Status != doctor.OK && fits > 0 {
 		f.Remedy = fmt.Sprintf("--landing tmpfs:%dG", fits)
 	} else if f.Status != doctor.OK {
@@ -43,8 +44,8 @@ func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// availableMemory returns the smallest of the available memory of the machine and of the control
-// groups, in bytes, and a description of the limit.
+// availableMemory returns the smallest of the available memory of the machine and of
+// the control groups, in bytes, and a description of the limit.
 func (e *examiner) availableMemory() (n int64, bound string, err error) {
 	text, err := fs.ReadFile(e.Root, "proc/meminfo")
 	if err != nil {
@@ -60,6 +61,7 @@ func (e *examiner) availableMemory() (n int64, bound string, err error) {
 		if !ok {
 			continue
 		}
+		// Each enclosing group may have a lower limit.
 		for group = path.Clean("/" + group); ; group = path.Dir(group) {
 			if left, ok := e.leftInGroup(h, group); ok && left < n {
 				n, bound = left, "of the control group "+group
@@ -82,8 +84,8 @@ var (
 	version1 = hierarchy{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "}
 )
 
-// hierarchyOf parses a line of /proc/self/cgroup, number:controllers:group (cgroups(7)). It returns
-// false for hierarchies without the memory controller.
+// hierarchyOf parses a line of /proc/self/cgroup, number:controllers:group
+// (cgroups(7)). It returns false for hierarchies without the memory controller.
 func hierarchyOf(line string) (h hierarchy, group string, ok bool) {
 	_, rest, _ := strings.Cut(line, ":")
 	controllers, group, ok := strings.Cut(rest, ":")
@@ -96,8 +98,9 @@ func hierarchyOf(line string) (h hierarchy, group string, ok bool) {
 	return hierarchy{}, "", false
 }
 
-// leftInGroup returns the memory that a control group may still use, in bytes. Inactive page cache
-// counts as free, because the kernel reclaims it. It returns false if there is no limit.
+// leftInGroup returns the memory that a control group may still use, in bytes. Inactive
+// page cache counts as free, because the kernel reclaims it. It returns false if there
+// is no limit.
 func (e *examiner) leftInGroup(h hierarchy, group string) (int64, bool) {
 	dir := path.Join(h.dir, group)
 	most, ok := e.readNumber(path.Join(dir, h.most))
@@ -115,7 +118,8 @@ func (e *examiner) leftInGroup(h hierarchy, group string) (int64, bool) {
 	return max(0, most-used), true
 }
 
-// readNumber reads a file with a number. It returns false for "max", which means no limit.
+// readNumber reads a file with a number. It returns false for "max", which means no
+// limit.
 func (e *examiner) readNumber(name string) (int64, bool) {
 	text, err := fs.ReadFile(e.Root, name)
 	if err != nil {
@@ -125,8 +129,8 @@ func (e *examiner) readNumber(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// meminfoValue returns the value of a line of /proc/meminfo in bytes, or -1 if it is missing or
-// invalid.
+// meminfoValue returns the value of a line of /proc/meminfo in bytes, or -1 if it is
+// missing or invalid.
 func meminfoValue(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, key)

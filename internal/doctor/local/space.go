@@ -19,8 +19,8 @@ func (e *examiner) totalSizes() (allocated, provisioned int64) {
 	return allocated, provisioned
 }
 
-// checkSpace compares the free space with the disks. Space for the allocated data is required; space
-// for the full size is recommended.
+// checkSpace compares the free space with the disks. Space for the allocated data is
+// required; space for the full size is recommended.
 func (e *examiner) checkSpace(context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
 	s, err := e.Room(e.nearestFolder())

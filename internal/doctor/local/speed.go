@@ -45,12 +45,14 @@ func (e *examiner) checkSpeed(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// measureRate writes a file and syncs it. It returns bytes per second and the mode of the file.
+// measureRate writes a file and syncs it. It returns bytes per second and the mode of
+// the file.
 func (e *examiner) measureRate(ctx context.Context) (rate float64, mode string, err error) {
 	s, err := e.Room(e.nearestFolder())
 	if err != nil {
 		return 0, "", err
 	}
+	// The probe must not fill the file system.
 	size := min(speedBytes, s.Available/4) / writeSize * writeSize
 	if size < writeSize {
 		return 0, "", fault.New(fault.Full, "no room to try it").WithHint("make room: df -h %s", fault.Quote(e.nearestFolder()))
@@ -65,13 +67,14 @@ func (e *examiner) measureRate(ctx context.Context) (rate float64, mode string, 
 	begin := time.Now()
 	written, err := fillTarget(ctx, file, size, func() bool { return time.Since(begin) < e.Speed })
 	if err == nil {
+		// Without the sync, the rate of the page cache would be measured.
 		err = file.Sync(ctx)
 	}
 	return float64(written) / time.Since(begin).Seconds(), file.Mode().String(), err
 }
 
-// fillTarget writes incompressible data to a target from front to back, while more returns true. It
-// returns the number of bytes.
+// fillTarget writes incompressible data to a target from front to back, while more
+// returns true. It returns the number of bytes.
 func fillTarget(ctx context.Context, to disk.Target, size int64, more func() bool) (int64, error) {
 	var next, done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

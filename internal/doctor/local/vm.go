@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// checkKVM starts a virtual CPU. The device alone proves nothing: a VM without nested virtualization
-// may have it as well.
+// checkKVM starts a virtual CPU. The device alone proves nothing: a VM without nested
+// virtualization may have it as well.
 func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -29,6 +29,7 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	}
 	f.Status = doctor.Warning
 	switch {
+	// The module is not loaded, or the processor has no virtualization.
 	case errors.Is(err, fs.ErrNotExist):
 		f.Seen = e.KVM + " is not there" + e.describeVirtualization()
 		f.Remedy = "modprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd   # and turn on VT-x or AMD-V in the firmware, or nested virtualization in the host of this VM"
@@ -43,8 +44,8 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// describeVirtualization returns a clause for messages about the CPU's virtualization, or "" if it is
-// unknown.
+// describeVirtualization returns a clause for messages about the CPU's virtualization,
+// or "" if it is unknown.
 func (e *examiner) describeVirtualization() string {
 	text, err := fs.ReadFile(e.Root, "proc/cpuinfo")
 	switch {
@@ -56,7 +57,8 @@ func (e *examiner) describeVirtualization() string {
 	return "; the CPU shows no virtualization: it is turned off in the firmware, or this is a VM"
 }
 
-// oldest is the QEMU version of the oldest distribution with long-term support, Debian 11.
+// oldest is the QEMU version of the oldest distribution with long-term support, Debian
+// 11.
 var oldest = [2]int{5, 2}
 
 // qemuVersion matches the first line of the output.
@@ -89,7 +91,8 @@ func (e *examiner) checkQEMU(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// isOlder reports whether a version is older than oldest. Both arguments are short strings of digits.
+// isOlder reports whether a version is older than oldest. Both arguments are short
+// strings of digits.
 func isOlder(major, minor string) bool {
 	a, _ := strconv.Atoi(major)
 	b, _ := strconv.Atoi(minor)

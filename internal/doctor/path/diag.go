@@ -28,7 +28,8 @@ const (
 	established = 1 << 1 // TCP_ESTABLISHED as a bit mask
 )
 
-// establishedTo returns the established connections between this machine and an address.
+// establishedTo returns the established connections between this machine and an
+// address.
 func establishedTo(to netip.Addr) ([]connection, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -53,6 +54,7 @@ func listConnections(fd int, family byte) (all []connection, err error) {
 	binary.NativeEndian.PutUint16(request[4:], diagByFamily)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	body := request[unix.NLMSG_HDRLEN:]
+	// struct inet_diag_req_v2: family, protocol, requested extensions.
 	body[0], body[1], body[2] = family, unix.IPPROTO_TCP, 1<<(diagInfo-1)
 	binary.NativeEndian.PutUint32(body[4:], established)
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -71,7 +73,8 @@ func listConnections(fd int, family byte) (all []connection, err error) {
 	}
 }
 
-// parseDump parses messages of the kernel. last is true after the final message or an error.
+// parseDump parses messages of the kernel. last is true after the final message or an
+// error.
 func parseDump(p []byte) (all []connection, last bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(p)
 	if err != nil {
@@ -92,8 +95,8 @@ func parseDump(p []byte) (all []connection, last bool, err error) {
 	return all, false, nil
 }
 
-// parseConnection parses a struct inet_diag_msg with its attribute INET_DIAG_INFO. It returns false for
-// messages without the attribute, and for invalid lengths.
+// parseConnection parses a struct inet_diag_msg with its attribute INET_DIAG_INFO. It
+// returns false for messages without the attribute, and for invalid lengths.
 func parseConnection(p []byte) (c connection, ok bool) {
 	if len(p) < messageSize {
 		return connection{}, false
@@ -108,6 +111,8 @@ func parseConnection(p []byte) (c connection, ok bool) {
 			return connection{}, false
 		}
 		if binary.NativeEndian.Uint16(rest[2:]) == diagInfo {
+			// An older kernel returns a shorter structure, so only its length is
+			// copied.
 			info := unsafe.Slice((*byte)(unsafe.Pointer(&c.info)), unsafe.Sizeof(c.info))
 			copy(info, rest[header:n])
 			ok = true
@@ -117,7 +122,8 @@ func parseConnection(p []byte) (c connection, ok bool) {
 	return c, ok
 }
 
-// addrPortOf converts an address in network byte order. IPv4 addresses within IPv6 are unmapped.
+// addrPortOf converts an address in network byte order. IPv4 addresses within IPv6 are
+// unmapped.
 func addrPortOf(family byte, addr []byte, port uint16) netip.AddrPort {
 	a := netip.AddrFrom16([16]byte(addr[:16]))
 	if family == unix.AF_INET {

@@ -18,8 +18,9 @@ const (
 	leastFrame = 576
 )
 
-// newEcho returns an echo request that is a packet of size bytes with its IP header. The cookie
-// identifies replies to this process; the sequence number identifies the size.
+// newEcho returns an echo request that is a packet of size bytes with its IP header.
+// The cookie identifies replies to this process; the sequence number identifies the
+// size.
 func newEcho(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	p := make([]byte, size-ipHeader)
 	p[0] = echoRequest
@@ -32,13 +33,14 @@ func newEcho(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	return p
 }
 
-// parseReply returns the sequence number of a reply to one of our requests. Packets from a raw socket
-// start with the IP header.
+// parseReply returns the sequence number of a reply to one of our requests. Packets
+// from a raw socket start with the IP header.
 func parseReply(p []byte, raw bool, cookie [cookieSize]byte) (sequence uint16, ok bool) {
 	if raw {
 		if len(p) < ipHeader || p[0]>>4 != 4 {
 			return 0, false
 		}
+		// The header length is in units of four bytes.
 		n := int(p[0]&0xf) * 4
 		if n < ipHeader || n > len(p) {
 			return 0, false
@@ -60,6 +62,7 @@ func checksum(p []byte) uint16 {
 	if len(p) == 1 {
 		sum += uint32(p[0]) << 8
 	}
+	// Carries are added to the lower 16 bits.
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16
 	}
@@ -72,8 +75,9 @@ type refusal struct {
 	by  string // address of the router; empty for the local interface
 }
 
-// parseRefusal parses a struct sock_extended_err and the address after it (ip(7), IP_RECVERR). A packet
-// that is too large for the local interface has the same error, without an address.
+// parseRefusal parses a struct sock_extended_err and the address after it (ip(7),
+// IP_RECVERR). A packet that is too large for the local interface has the same error,
+// without an address.
 func parseRefusal(p []byte) (refusal, bool) {
 	const (
 		messageSize = 90 // EMSGSIZE

@@ -16,8 +16,8 @@ import (
 // ipv4 formats the first four bytes as an address.
 func ipv4(b []byte) string { return netip.AddrFrom4([4]byte(b[:4])).String() }
 
-// frameResults contains the results for packets of several sizes. Sizes are bytes, including the IP
-// header.
+// frameResults contains the results for packets of several sizes. Sizes are bytes,
+// including the IP header.
 type frameResults struct {
 	answered []int   // sizes with a reply, ascending
 	lost     []int   // sizes with neither reply nor refusal
@@ -25,11 +25,11 @@ type frameResults struct {
 	refusal  refusal // refusal with the smallest limit
 }
 
-// sizesUpTo returns the sizes to try, up to the MTU of the interface: the MTUs of common links, and
-// some values between them.
+// sizesUpTo returns the sizes to try, up to the MTU of the interface: the MTUs of
+// common links, and some values between them.
 func sizesUpTo(mtu int) (tried []int) {
-	// Ethernet, PPPoE, VXLAN in 1500, WireGuard, IPv6's least; 9000 less the same; jumbo of
-	// other kinds.
+	// Ethernet, PPPoE, VXLAN in 1500, WireGuard, IPv6's least; 9000 less the same;
+	// jumbo of other kinds.
 	for _, s := range []int{leastFrame, 1280, 1400, 1420, 1450, 1492, 1500, 1600, 2000, 4000, 4074, 8000, 8900, 8950, 8996, 9000, 9216, 16000, 32000} {
 		if s < mtu {
 			tried = append(tried, s)
@@ -47,12 +47,14 @@ type pinger struct {
 	buf    []byte             // buffer for received packets
 }
 
-// newPinger opens a socket that does not fragment packets. It prefers a datagram socket, which
-// net.ipv4.ping_group_range permits, to a raw socket, which requires root.
+// newPinger opens a socket that does not fragment packets. It prefers a datagram
+// socket, which net.ipv4.ping_group_range permits, to a raw socket, which requires
+// root.
 func newPinger(to netip.Addr) (*pinger, error) {
 	p := &pinger{to: unix.SockaddrInet4{Addr: to.As4()}, buf: make([]byte, 1<<16)}
 	_, _ = rand.Read(p.cookie[:]) // never fails
 	var err error
+	// The datagram socket needs no privileges if the group is permitted.
 	for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_RAW} {
 		p.raw = kind == unix.SOCK_RAW
 		if p.fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP); err == nil {
@@ -81,8 +83,8 @@ func newPinger(to netip.Addr) (*pinger, error) {
 
 func (p *pinger) close() { _ = unix.Close(p.fd) } // nothing is owed
 
-// sendAll sends a packet of each size and waits for replies. It sends the sizes without an answer a
-// second time.
+// sendAll sends a packet of each size and waits for replies. It sends the sizes without
+// an answer a second time.
 func (p *pinger) sendAll(ctx context.Context, tried []int, wait time.Duration) frameResults {
 	var f frameResults
 	for range 2 {
@@ -103,14 +105,16 @@ func (p *pinger) sendAll(ctx context.Context, tried []int, wait time.Duration) f
 	return f
 }
 
-// sendOne sends one packet. Sendto may return the error of an earlier packet; that error is also in the
-// error queue, so sendOne tries twice.
+// sendOne sends one packet. Sendto may return the error of an earlier packet; that
+// error is also in the error queue, so sendOne tries twice.
 func (p *pinger) sendOne(f *frameResults, size int, sequence uint16) {
 	for range 2 {
 		err := unix.Sendto(p.fd, newEcho(size, sequence, p.cookie), 0, &p.to)
 		if err == nil {
 			return
 		}
+		// Without a router's report in the queue, the local interface refused the
+		// packet.
 		if errors.Is(err, unix.EMSGSIZE) && !p.drainErrors(f) {
 			f.refused = append(f.refused, size)
 			return
@@ -136,7 +140,8 @@ func (p *pinger) receive(ctx context.Context, f *frameResults, tried []int, wait
 	}
 }
 
-// drainErrors reads the error queue, and reports whether it contained a refusal by a router.
+// drainErrors reads the error queue, and reports whether it contained a refusal by a
+// router.
 func (p *pinger) drainErrors(f *frameResults) (any bool) {
 	var control [512]byte
 	for {
@@ -168,8 +173,8 @@ func (p *pinger) applyRefusal(f *frameResults, tried []int) {
 	}
 }
 
-// probeFrames tests which sizes reach an IPv4 address and return. wait is the limit of each of two
-// rounds.
+// probeFrames tests which sizes reach an IPv4 address and return. wait is the limit of
+// each of two rounds.
 func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration) (frameResults, error) {
 	if !to.Is4() {
 		return frameResults{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)

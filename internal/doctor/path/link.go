@@ -19,8 +19,8 @@ type link struct {
 	half  bool   // true for half duplex
 }
 
-// readLink reads the speed of an interface. A VLAN, bridge or bond has the speed of its fastest lower
-// interface. depth is the number of interfaces above.
+// readLink reads the speed of an interface. A VLAN, bridge or bond has the speed of its
+// fastest lower interface. depth is the number of interfaces above.
 func readLink(root fs.FS, name string, depth int) link {
 	dir := path.Join("sys/class/net", name)
 	l := link{name: name}
@@ -34,6 +34,7 @@ func readLink(root fs.FS, name string, depth int) link {
 	if l.mbits > 0 || depth >= deepest {
 		return l
 	}
+	// The fastest lower interface counts: a connection uses one link of a bond.
 	for _, below := range lowerInterfaces(root, dir) {
 		if b := readLink(root, below, depth+1); b.mbits > l.mbits {
 			l = b
@@ -84,7 +85,8 @@ func (e *examiner) checkLink(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// nicEffect returns the rates in MiB/s of the fastest published setup with 1 GbE and with its own link.
+// nicEffect returns the rates in MiB/s of the fastest published setup with 1 GbE and
+// with its own link.
 func nicEffect() (slow, fast float64) {
 	rows := bench.Seed().Matrix
 	var best bench.Setup

@@ -76,8 +76,8 @@ func joinSizes(sizes []int) string {
 	return strings.Join(words, ", ")
 }
 
-// checkEnds compares the local MTU with that of the host's VMkernel interface or, if it is unknown,
-// with the segment size in the host's handshake.
+// checkEnds compares the local MTU with that of the host's VMkernel interface or, if it
+// is unknown, with the segment size in the host's handshake.
 func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
 	w, out := e.remoteRoute(ctx)
 	if !out {
@@ -91,6 +91,8 @@ func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
 		return nil // no port of it answers, which another check reports
 	}
 	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
+	// The handshake never shows more than the local MTU permits, so a larger value is
+	// no contradiction.
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {
 		return []doctor.Finding{f}
 	}
@@ -128,8 +130,8 @@ func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// nfsGain returns the smallest and the largest gain from an MTU of 9000 instead of 1500 in published
-// measurements, in percent.
+// nfsGain returns the smallest and the largest gain from an MTU of 9000 instead of 1500
+// in published measurements, in percent.
 func nfsGain() (least, most float64) {
 	rates := map[bench.Setup]float64{}
 	for _, r := range bench.Seed().Matrix {
@@ -139,6 +141,7 @@ func nfsGain() (least, most float64) {
 		if s.MTU != jumboMTU {
 			continue
 		}
+		// The same setup with the usual MTU, if it was measured.
 		s.MTU = 1500
 		if usual := rates[s]; usual > 0 {
 			gain := 100 * (jumbo/usual - 1)
@@ -148,8 +151,8 @@ func nfsGain() (least, most float64) {
 	return least, most
 }
 
-// httpsLoss returns the mean rates of HTTPS with jumbo frames, and with as many connections and an MTU
-// of 1500, in Mbit/s.
+// httpsLoss returns the mean rates of HTTPS with jumbo frames, and with as many
+// connections and an MTU of 1500, in Mbit/s.
 func httpsLoss() (jumbo, usual float64) {
 	rows := bench.Seed().HTTPS.Rows
 	middle := func(r bench.HTTPSRow) float64 { return (r.Megabits[0] + r.Megabits[1]) / 2 }

@@ -1,18 +1,18 @@
-// Package path examines the network between this machine and a host: the link, the frame sizes, the ports, and
-// TCP.
+// Package path examines the network between this machine and a host: the link, the
+// frame sizes, the ports, and TCP.
 //
 // # Frames
 //
-// Echo requests of several sizes that must not be fragmented show which sizes pass in both directions. A
-// router reports a frame that is too large for its next link. A switch drops it silently, and a TCP
-// connection stalls as soon as it carries data: a black hole. ESXi answers echo requests unless that is
-// disabled. Echo requests require root, or a group in net.ipv4.ping_group_range; without them the path is
-// not examined.
+// Echo requests of several sizes that must not be fragmented show which sizes pass in
+// both directions. A router reports a frame that is too large for its next link. A
+// switch drops it silently, and a TCP connection stalls as soon as it carries data: a
+// black hole. ESXi answers echo requests unless that is disabled. Echo requests require
+// root, or a group in net.ipv4.ping_group_range; without them the path is not examined.
 //
 // # Connections
 //
-// The kernel lists all connections of this machine to the host, of all processes (sock_diag). During a
-// migration the retransmissions are those of the migration.
+// The kernel lists all connections of this machine to the host, of all processes
+// (sock_diag). During a migration the retransmissions are those of the migration.
 package path
 
 import (
@@ -30,7 +30,8 @@ import (
 	"github.com/decamp/decamp/internal/doctor/path/firewall"
 )
 
-// Transports, by the names that --transport has. What each needs of the network differs.
+// Transports, by the names that --transport has. What each needs of the network
+// differs.
 const (
 	HTTPS   = "https"
 	NFC     = "nfc"
@@ -44,8 +45,8 @@ type Options struct {
 	Transport string // name of the transport; empty if not chosen yet
 	HostMTU   int    // MTU of the vmknic that carries the data, in bytes; 0 if unknown
 
-	// NFC lists the host:port of the NFC servers with the host's disks, in the order of use. The default
-	// is NFCPort of Host.
+	// NFC lists the host:port of the NFC servers with the host's disks, in the order of
+	// use. The default is NFCPort of Host.
 	NFC []string
 
 	Root     fs.FS           // root of /proc and /sys; default this machine's
@@ -62,7 +63,8 @@ const (
 	nfsPort     = 2049 // port of the landing's NFS server
 	portmapPort = 111  // port of the landing's port mapper
 
-	// dialWait limits a connection attempt. A firewall that drops packets does not answer.
+	// dialWait limits a connection attempt. A firewall that drops packets does not
+	// answer.
 	dialWait = 3 * time.Second
 )
 
@@ -128,15 +130,15 @@ func (e *examiner) findRoute(ctx context.Context) (route, error) {
 	return e.path, e.err
 }
 
-// remoteRoute returns the route, and whether it leaves this machine. The loopback interface has no
-// cables, and an unusual MTU.
+// remoteRoute returns the route, and whether it leaves this machine. The loopback
+// interface has no cables, and an unusual MTU.
 func (e *examiner) remoteRoute(ctx context.Context) (route, bool) {
 	w, err := e.findRoute(ctx)
 	return w, err == nil && w.iface.Flags&net.FlagLoopback == 0
 }
 
-// lookUpRoute makes the kernel choose a local address for packets to the host. It sends nothing,
-// because it connects a UDP socket.
+// lookUpRoute makes the kernel choose a local address for packets to the host. It sends
+// nothing, because it connects a UDP socket.
 func lookUpRoute(ctx context.Context, host string) (w route, err error) {
 	var d net.Dialer
 	const discard = "9" // any port would do
@@ -156,6 +158,7 @@ func lookUpRoute(ctx context.Context, host string) (w route, err error) {
 			continue // the process has ended
 		}
 		for _, a := range addrs {
+			// The interface with the local address of the socket.
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == w.from {
 				w.iface = i
 				return w, nil

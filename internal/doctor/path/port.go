@@ -26,8 +26,8 @@ func (e *examiner) checkPorts(ctx context.Context) []doctor.Finding {
 	return found
 }
 
-// checkNFC looks for one NFC server that answers, because the transport also tries the next one. If
-// none does, it returns the finding of the first.
+// checkNFC looks for one NFC server that answers, because the transport also tries the
+// next one. If none does, it returns the finding of the first.
 func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status) (first doctor.Finding) {
 	places := e.NFC
 	if len(places) == 0 {
@@ -38,6 +38,7 @@ func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status)
 		if f.Status == doctor.OK {
 			return f
 		}
+		// The finding of the first place is returned if none answers.
 		if i == 0 {
 			first = f
 		}
@@ -45,8 +46,8 @@ func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status)
 	return first
 }
 
-// checkPort connects to host:port. rules is the name of the ruleset in ESXi's firewall. bad is the
-// status if the port does not answer.
+// checkPort connects to host:port. rules is the name of the ruleset in ESXi's firewall.
+// bad is the status if the port does not answer.
 func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
 	_, port, _ := net.SplitHostPort(at) // the dialer reports an invalid address
 	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %s, for %s", port, what)}
@@ -74,8 +75,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// checkLanding checks whether other programs use the ports of a landing. The system's rpcbind may use
-// port 111, because the landing registers there.
+// checkLanding checks whether other programs use the ports of a landing. The system's
+// rpcbind may use port 111, because the landing registers there.
 func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	if e.Transport != Landing {
 		return nil

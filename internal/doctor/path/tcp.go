@@ -50,8 +50,8 @@ func sumTraffic(all []connection) (t traffic) {
 	return t
 }
 
-// shakeHands connects to the host, and returns the largest packet that both ends permit, in bytes. It
-// returns 0 if the host does not answer.
+// shakeHands connects to the host, and returns the largest packet that both ends
+// permit, in bytes. It returns 0 if the host does not answer.
 func (e *examiner) shakeHands(ctx context.Context, w route) int {
 	d := net.Dialer{Timeout: dialWait}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
@@ -68,7 +68,8 @@ func (e *examiner) shakeHands(ctx context.Context, w route) int {
 	return 0
 }
 
-// checkTCP examines the connections to the host. It opens one, so that there is at least one.
+// checkTCP examines the connections to the host. It opens one, so that there is at
+// least one.
 func (e *examiner) checkTCP(ctx context.Context) []doctor.Finding {
 	w, out := e.remoteRoute(ctx)
 	if !out {
@@ -95,8 +96,8 @@ func (e *examiner) checkTCP(ctx context.Context) []doctor.Finding {
 	return found
 }
 
-// lossLimit is the share of lost segments that is reported. TCP's rate falls with its square root: with
-// 1 in 1000, 10 Gbit/s cannot be reached at any distance.
+// lossLimit is the share of lost segments that is reported. TCP's rate falls with its
+// square root: with 1 in 1000, 10 Gbit/s cannot be reached at any distance.
 const lossLimit = 1e-3
 
 // minLosses is the smallest number of losses to report.
@@ -107,6 +108,7 @@ func judgeLoss(w route, t traffic) doctor.Finding {
 	f := doctor.Finding{Want: "less than one in a thousand"}
 	f.Seen = fmt.Sprintf("connections that carried data: %d, %d MB: %d of %d segments sent again, %d of %d came late or after a lost one",
 		t.connections, t.bytes/1e6, t.again, t.sent, t.disordered, t.received)
+	// A few losses on a short connection are not significant.
 	bad := func(n, of uint64) bool { return n >= minLosses && float64(n) > lossLimit*float64(of) }
 	if bad(t.again, t.sent) || bad(t.disordered, t.received) {
 		f.Status = doctor.Warning
@@ -115,13 +117,14 @@ func judgeLoss(w route, t traffic) doctor.Finding {
 	return f
 }
 
-// judgeWindow compares the largest rate of one connection with the link. The rate is the buffer size
-// divided by the round-trip time. Half of the buffer counts, because the kernel uses the rest for
-// overhead.
+// judgeWindow compares the largest rate of one connection with the link. The rate is
+// the buffer size divided by the round-trip time. Half of the buffer counts, because
+// the kernel uses the rest for overhead.
 func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	if t.rtt == 0 || buffer == 0 {
 		return doctor.Finding{Seen: "the round trip is too short to measure"}
 	}
+	// At most one buffer is in flight per round trip.
 	allows := float64(buffer) / 2 / t.rtt.Seconds() // bytes a second
 	link := float64(max(mbits, gigabit)) * 1e6 / 8
 	f := doctor.Finding{Seen: fmt.Sprintf("%v there and back, packets of %d bytes; buffers of %d KiB are enough for the link", t.rtt, t.frame, buffer>>10)}
@@ -134,8 +137,8 @@ func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	return f
 }
 
-// receiveMost returns the largest receive buffer of a connection (tcp_rmem), in bytes. It returns 0 if
-// it cannot be read.
+// receiveMost returns the largest receive buffer of a connection (tcp_rmem), in bytes.
+// It returns 0 if it cannot be read.
 func receiveMost(root fs.FS) int64 {
 	text, err := fs.ReadFile(root, "proc/sys/net/ipv4/tcp_rmem")
 	if err != nil {

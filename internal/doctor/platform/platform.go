@@ -1,6 +1,7 @@
-// Package platform has the checks of the platforms: libvirt, Proxmox, KubeVirt and OpenStack. The
-// platforms themselves provide the checks, with their texts and remedies: those that refuse a VM before
-// a copy. This package groups them by subject, and runs them without a VM.
+// Package platform has the checks of the platforms: libvirt, Proxmox, KubeVirt and
+// OpenStack. The platforms themselves provide the checks, with their texts and
+// remedies: those that refuse a VM before a copy. This package groups them by subject,
+// and runs them without a VM.
 package platform
 
 import (
@@ -14,7 +15,8 @@ import (
 
 // Examined is a platform that can be examined without a VM.
 type Examined interface {
-	// Examine examines one aspect. It returns nil if the platform has nothing of the kind.
+	// Examine examines one aspect. It returns nil if the platform has nothing of the
+	// kind.
 	Examine(ctx context.Context, a platform.Aspect) []platform.Look
 }
 
@@ -41,8 +43,8 @@ var aspects = []struct {
 	{platform.Clock, "place-clock", "its clock and ours agree", []string{login}},
 }
 
-// Checks returns the checks of a platform. Their codes begin with place-. The list does not depend on
-// o.
+// Checks returns the checks of a platform. Their codes begin with place-. The list does
+// not depend on o.
 func Checks(o Options) []doctor.Check {
 	var checks []doctor.Check
 	for _, a := range aspects {
@@ -60,7 +62,8 @@ func Checks(o Options) []doctor.Check {
 	return checks
 }
 
-// toFinding converts the result for one object of the platform. A result without an error is OK.
+// toFinding converts the result for one object of the platform. A result without an
+// error is OK.
 func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 	f := doctor.Finding{On: o.Name, Seen: l.Seen}
 	if l.On != "" {
@@ -74,9 +77,9 @@ func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 	return f
 }
 
-// statusOf returns the severity of a result. A platform that refuses the login fails each VM. A
-// platform that accepts the login, but does not answer a query, may answer the next time: the result is
-// Unknown.
+// statusOf returns the severity of a result. A platform that refuses the login fails
+// each VM. A platform that accepts the login, but does not answer a query, may answer
+// the next time: the result is Unknown.
 func statusOf(l platform.Look) doctor.Status {
 	switch {
 	case l.Mild:

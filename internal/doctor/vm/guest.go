@@ -17,16 +17,16 @@ func isWindows(vm *inventory.VM) bool { return strings.HasPrefix(vm.GuestID, "wi
 // (VirtualMachineGuestOsIdentifier).
 var clients = []string{"windows8", "windows9", "windows11", "windows12"}
 
-// isClientWindows reports whether a guest is a desktop Windows, whose shutdown is a hibernation (fast
-// startup). IDs of servers have the same prefixes.
+// isClientWindows reports whether a guest is a desktop Windows, whose shutdown is a
+// hibernation (fast startup). IDs of servers have the same prefixes.
 func isClientWindows(vm *inventory.VM) bool {
 	id := vm.GuestID
 	return !strings.Contains(id, "Server") && slices.ContainsFunc(clients, func(c string) bool { return strings.HasPrefix(id, c) })
 }
 
-// checkBitLocker warns about a Windows with a virtual TPM. The TPM at the target is new and empty. Keys
-// that the old one sealed are replaced only by the recovery key. Windows 11 turns BitLocker on by
-// itself if there is a TPM.
+// checkBitLocker warns about a Windows with a virtual TPM. The TPM at the target is new
+// and empty. Keys that the old one sealed are replaced only by the recovery key.
+// Windows 11 turns BitLocker on by itself if there is a TPM.
 func (g *group) checkBitLocker(context.Context) []doctor.Finding {
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch {
@@ -57,8 +57,9 @@ func (g *group) checkFastStartup(context.Context) []doctor.Finding {
 	})
 }
 
-// minFree returns the required free space of a guest's file system, in bytes. Without space for a
-// driver, an initramfs or a log, the guest may not boot. The values are from virt-v2v's manual.
+// minFree returns the required free space of a guest's file system, in bytes. Without
+// space for a driver, an initramfs or a log, the guest may not boot. The values are
+// from virt-v2v's manual.
 func minFree(path string) int64 {
 	switch strings.ToUpper(path) {
 	case "/", `C:\`:
@@ -69,8 +70,8 @@ func minFree(path string) int64 {
 	return 10 << 20
 }
 
-// checkGuestSpace reports guests whose file systems are too full. It needs VMware Tools, which report
-// the file systems.
+// checkGuestSpace reports guests whose file systems are too full. It needs VMware
+// Tools, which report the file systems.
 func (g *group) checkGuestSpace(ctx context.Context) []doctor.Finding {
 	var refs []inventory.MoRef
 	for i := range g.VMs {
@@ -78,6 +79,7 @@ func (g *group) checkGuestSpace(ctx context.Context) []doctor.Finding {
 			refs = append(refs, g.VMs[i].Ref)
 		}
 	}
+	// Only running VMs with VMware Tools report their file systems.
 	if len(refs) == 0 || g.Source == nil {
 		return nil // VMware Tools report nothing
 	}
@@ -88,8 +90,8 @@ func (g *group) checkGuestSpace(ctx context.Context) []doctor.Finding {
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding { return spaceFinding(volumes[vm.Ref]) })
 }
 
-// spaceFinding returns one finding for all file systems of a guest. A file system with less capacity
-// than the required space is ignored: media are always full.
+// spaceFinding returns one finding for all file systems of a guest. A file system with
+// less capacity than the required space is ignored: media are always full.
 func spaceFinding(volumes []inventory.Volume) doctor.Finding {
 	var full []string
 	for _, v := range volumes {

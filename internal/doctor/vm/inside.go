@@ -11,14 +11,16 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Look reads the disks of a VM that is off. It returns one report per disk, in the order of VM.Disks.
+// Look reads the disks of a VM that is off. It returns one report per disk, in the
+// order of VM.Disks.
 type Look func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
 
-// looksAtOnce limits the number of VMs that are read concurrently. Each needs a session on the host.
+// looksAtOnce limits the number of VMs that are read concurrently. Each needs a session
+// on the host.
 const looksAtOnce = 4
 
-// checkInside inspects the disks of VMs before they are copied. Running VMs are omitted, because their
-// files are locked and change.
+// checkInside inspects the disks of VMs before they are copied. Running VMs are
+// omitted, because their files are locked and change.
 func (g *group) checkInside(ctx context.Context) []doctor.Finding {
 	if g.Look == nil {
 		return nil
@@ -42,14 +44,15 @@ func (g *group) checkInside(ctx context.Context) []doctor.Finding {
 	return all
 }
 
-// lookInto returns the verdict for one guest and the warnings of its disks. If several disks have a
-// verdict, the last one counts.
+// lookInto returns the verdict for one guest and the warnings of its disks. If several
+// disks have a verdict, the last one counts.
 func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.Finding) {
 	reports, err := g.Look(ctx, vm)
 	if err != nil {
 		return unknownFinding(err)
 	}
 	verdict := "no operating system that is known is on its disks"
+	// The reports are in the order of the VM's disks.
 	for i, r := range reports {
 		if r.Verdict != "" {
 			verdict = r.Verdict

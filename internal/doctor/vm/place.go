@@ -17,7 +17,8 @@ const (
 	mostMemory = 1 << 20 // MiB; 40 address bits, QEMU's default for an unknown CPU
 )
 
-// checkSize reports VMs that need more processors or memory than a default domain of libvirt supports.
+// checkSize reports VMs that need more processors or memory than a default domain of
+// libvirt supports.
 func (g *group) checkSize(context.Context) []doctor.Finding {
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch {
@@ -36,8 +37,8 @@ func (g *group) checkSize(context.Context) []doctor.Finding {
 	})
 }
 
-// checkMACs reports MAC addresses that several VMs have. It considers the VMs to migrate, the other VMs
-// of the source, and the VMs that were migrated earlier.
+// checkMACs reports MAC addresses that several VMs have. It considers the VMs to
+// migrate, the other VMs of the source, and the VMs that were migrated earlier.
 func (g *group) checkMACs(context.Context) []doctor.Finding {
 	holders := map[string][]*inventory.VM{}
 	for _, list := range [][]inventory.VM{g.VMs, g.All, g.There} {
@@ -67,7 +68,8 @@ func (g *group) checkMACs(context.Context) []doctor.Finding {
 	})
 }
 
-// addHolder adds a VM to the holders of its MAC addresses, unless the same VM is there already.
+// addHolder adds a VM to the holders of its MAC addresses, unless the same VM is there
+// already.
 func addHolder(holders map[string][]*inventory.VM, vm *inventory.VM) {
 	for _, n := range vm.NICs {
 		known := slices.ContainsFunc(holders[n.MAC], func(other *inventory.VM) bool { return isSameVM(vm, other) })
@@ -77,14 +79,14 @@ func addHolder(holders map[string][]*inventory.VM, vm *inventory.VM) {
 	}
 }
 
-// isSameVM reports whether two descriptions are of one VM. A migrated VM may have another reference at
-// the source, if it was registered again.
+// isSameVM reports whether two descriptions are of one VM. A migrated VM may have
+// another reference at the source, if it was registered again.
 func isSameVM(a, b *inventory.VM) bool {
 	return a.InstanceUUID == b.InstanceUUID && a.UUID == b.UUID && (a.UUID != "" || a.Ref == b.Ref)
 }
 
-// checkPlaces reports names that are used already at the target. Missing space is reported by other
-// checks.
+// checkPlaces reports names that are used already at the target. Missing space is
+// reported by other checks.
 func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 	if g.Refused {
 		return nil
@@ -96,10 +98,11 @@ func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 	return found
 }
 
-// checkPlace returns the finding for one VM at one target. taken contains the VMs by their folders, and
-// is updated.
+// checkPlace returns the finding for one VM at one target. taken contains the VMs by
+// their folders, and is updated.
 func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
 	folder := p.Folder(vm)
+	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
 			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",

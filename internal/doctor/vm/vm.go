@@ -1,9 +1,10 @@
-// Package vm has the checks of the VMs to migrate: for problems that would otherwise appear late,
-// during the copy or at the first boot. Package migrate refuses VMs with the texts of the inventory;
-// the checks here group those, and add checks that require several VMs, the guest or the target.
+// Package vm has the checks of the VMs to migrate: for problems that would otherwise
+// appear late, during the copy or at the first boot. Package migrate refuses VMs with
+// the texts of the inventory; the checks here group those, and add checks that require
+// several VMs, the guest or the target.
 //
-// Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS, drivers) are read
-// from VMs that are off, by Options.Look.
+// Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS,
+// drivers) are read from VMs that are off, by Options.Look.
 package vm
 
 import (
@@ -30,7 +31,8 @@ type Place interface {
 	// Plan returns the images of a VM, or an error if the target cannot accept the VM.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
-	// Folder returns the folder of a VM at the target. VMs with equal names may have the same folder.
+	// Folder returns the folder of a VM at the target. VMs with equal names may have
+	// the same folder.
 	Folder(vm *inventory.VM) string
 
 	// Holds reports whether the target already contains the VM.
@@ -50,11 +52,12 @@ type Options struct {
 	Permit    migrate.Permit      // obstacles that the user has permitted
 	Warm      bool                // VMs are migrated warm
 
-	// Survey means that the user selected no VMs. Obstacles are then warnings, and the power state is
-	// ignored.
+	// Survey means that the user selected no VMs. Obstacles are then warnings, and the
+	// power state is ignored.
 	Survey bool
 
-	// Refused means that package migrate reports its refusals itself. They are omitted here.
+	// Refused means that package migrate reports its refusals itself. They are omitted
+	// here.
 	Refused bool
 }
 
@@ -100,10 +103,12 @@ func withWarnings(run func(context.Context) []doctor.Finding) func(context.Conte
 // group contains the options that all checks share.
 type group struct{ Options }
 
-// onVM returns the object of a finding about a VM. A VM without a name has its reference.
+// onVM returns the object of a finding about a VM. A VM without a name has its
+// reference.
 func onVM(vm *inventory.VM) string { return "VM " + cmp.Or(vm.Name, string(vm.Ref)) }
 
-// forEachVM calls look for each VM and completes its findings. A finding without Seen is omitted.
+// forEachVM calls look for each VM and completes its findings. A finding without Seen
+// is omitted.
 func (g *group) forEachVM(look func(*inventory.VM) doctor.Finding) (found []doctor.Finding) {
 	for i := range g.VMs {
 		if f := look(&g.VMs[i]); f.Seen != "" {
@@ -120,8 +125,8 @@ type kind struct {
 	warnings    []string // codes of the warnings
 }
 
-// kinds lists all warnings of the inventory; a test compares the list with the source. An obstacle that
-// is not a warning concerns disks (migrate.Obstacles).
+// kinds lists all warnings of the inventory; a test compares the list with the source.
+// An obstacle that is not a warning concerns disks (migrate.Obstacles).
 var kinds = []kind{
 	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
 	{"vm-snapshots", "VMs stand on no snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
@@ -142,17 +147,19 @@ const (
 	vTPM  = "vtpm"     // the warning's code
 )
 
-// passing lists warnings about the current state of a VM, and general ones. They matter only if the
-// user selected the VM.
+// passing lists warnings about the current state of a VM, and general ones. They matter
+// only if the user selected the VM.
 var passing = []string{"running", "suspended", "system-vm", "no-disks", "template"}
 
 // notes lists warnings that need no action.
 var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller", "tags", "attributes"}
 
-// checkWarnings reports the warnings of one kind for all VMs. A VM without one has an OK finding.
+// checkWarnings reports the warnings of one kind for all VMs. A VM without one has an
+// OK finding.
 func (g *group) checkWarnings(k kind) (found []doctor.Finding) {
 	for i := range g.VMs {
 		vm := &g.VMs[i]
+		// A VM without a finding of this kind gets an OK finding below.
 		before := len(found)
 		found = append(found, g.findObstacles(vm, k)...)
 		for _, w := range vm.Warnings {
@@ -168,8 +175,8 @@ func (g *group) checkWarnings(k kind) (found []doctor.Finding) {
 	return found
 }
 
-// findObstacles returns what prevents the migration of a VM, and neither the transport nor the permit
-// resolves.
+// findObstacles returns what prevents the migration of a VM, and neither the transport
+// nor the permit resolves.
 func (g *group) findObstacles(vm *inventory.VM, k kind) (found []doctor.Finding) {
 	if g.Refused {
 		return nil
@@ -182,12 +189,14 @@ func (g *group) findObstacles(vm *inventory.VM, k kind) (found []doctor.Finding)
 	return found
 }
 
-// isIgnored reports whether a warning concerns a state that does not matter in a survey.
+// isIgnored reports whether a warning concerns a state that does not matter in a
+// survey.
 func (g *group) isIgnored(w inventory.Warning) bool {
 	return g.Survey && slices.Contains(passing, w.Code)
 }
 
-// permitOf returns the permit. A warm migration may power VMs off, because its cutover does so.
+// permitOf returns the permit. A warm migration may power VMs off, because its cutover
+// does so.
 func (g *group) permitOf() migrate.Permit {
 	p := g.Permit
 	p.PowerOff = p.PowerOff || g.Warm
@@ -212,7 +221,8 @@ func statusOf(w inventory.Warning) doctor.Status {
 	return doctor.Warning
 }
 
-// toFinding converts a warning. The remedy names options of decamp if one of them resolves it.
+// toFinding converts a warning. The remedy names options of decamp if one of them
+// resolves it.
 func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
 	f := doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: k.title, Remedy: w.Remedy}
 	switch w.Code {

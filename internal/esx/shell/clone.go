@@ -17,9 +17,9 @@ import (
 // killedStatus is the exit status of a command that signal 9 ended.
 const killedStatus = 128 + 9
 
-// VolumePath returns the path of a datastore file in the host's file system. Datastores have links with
-// their names in /vmfs/volumes. The error is fault.Invalid unless p names a file below the root of a
-// datastore.
+// VolumePath returns the path of a datastore file in the host's file system. Datastores
+// have links with their names in /vmfs/volumes. The error is fault.Invalid unless p
+// names a file below the root of a datastore.
 func VolumePath(p inventory.Path) (string, error) {
 	if p == (inventory.Path{}) || !p.Valid() {
 		return "", fault.New(fault.Invalid, "%q does not name a file below the root of a datastore", p.String()).
@@ -30,15 +30,15 @@ func VolumePath(p inventory.Path) (string, error) {
 
 // Clone describes a copy of a disk by vmkfstools.
 type Clone struct {
-	// Name is the name of the job; see JobName. A running job with the same name and another destination
-	// is ended first.
+	// Name is the name of the job; see JobName. A running job with the same name and
+	// another destination is ended first.
 	Name     string
 	From, To string            // absolute paths of the descriptors on the host
 	Progress func(percent int) // called with percentages; may be nil
 }
 
-// JobName derives the name of a job from its purpose. The same words give the same name in every
-// process, so that a job is found again after a crash.
+// JobName derives the name of a job from its purpose. The same words give the same name
+// in every process, so that a job is found again after a crash.
 func JobName(verb string, words ...string) string {
 	h := sha256.New()
 	for _, w := range words {
@@ -47,9 +47,9 @@ func JobName(verb string, words ...string) string {
 	return verb + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// CloneDisk copies a disk by its descriptor to a thin disk: blocks of zeros are not written. It also
-// copies disks without a flat file (RDM pointers and vSAN objects) and the base of a running VM that a
-// snapshot froze. A failed copy leaves its files.
+// CloneDisk copies a disk by its descriptor to a thin disk: blocks of zeros are not
+// written. It also copies disks without a flat file (RDM pointers and vSAN objects) and
+// the base of a running VM that a snapshot froze. A failed copy leaves its files.
 func (s *Shell) CloneDisk(ctx context.Context, c Clone) error {
 	if err := s.cloneDisk(ctx, c); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", c.From, c.To, err)
@@ -91,9 +91,12 @@ const (
 	cloneEnd   = "% done." // text after the percentage
 )
 
-// clonePercent returns the last percentage in the end of a log. Lines are separated by carriage
-// returns. The log may start and end within a line. ok is false if it has no percentage.
+// clonePercent returns the last percentage in the end of a log. Lines are separated by
+// carriage returns. The log may start and end within a line. ok is false if it has no
+// percentage.
 func clonePercent(log []byte) (percent int, ok bool) {
+	// The search runs backwards, because the last percentage is near the end of the
+	// log.
 	for end := len(log); ; {
 		end = bytes.LastIndex(log[:end], []byte(cloneEnd))
 		if end < 0 {
@@ -110,8 +113,8 @@ func clonePercent(log []byte) (percent int, ok bool) {
 	}
 }
 
-// cloneFailure returns the messages of a log other than progress. A message may follow the last
-// percentage, which may be 100, on the same line.
+// cloneFailure returns the messages of a log other than progress. A message may follow
+// the last percentage, which may be 100, on the same line.
 func cloneFailure(log []byte) string {
 	var said []string
 	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(log), "?"), func(r rune) bool { return r == '\r' || r == '\n' }) {

@@ -12,8 +12,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// connection is the SSH connection of a Shell. It is opened when it is needed, kept alive, and opened
-// again after it broke. Take the token of connecting before mu. Never hold mu during I/O.
+// connection is the SSH connection of a Shell. It is opened when it is needed, kept
+// alive, and opened again after it broke. Take the token of connecting before mu. Never
+// hold mu during I/O.
 type connection struct {
 	cfg        Config         // configuration with defaults applied
 	pins       pins           // accepted host keys
@@ -56,8 +57,8 @@ func (c *connection) close() {
 // errClosed is the cause of errors after close.
 var errClosed = errors.New("the login has ended")
 
-// ensureConnected returns the connection. It connects first if necessary; fresh is true then.
-// Concurrent callers share one attempt.
+// ensureConnected returns the connection. It connects first if necessary; fresh is true
+// then. Concurrent callers share one attempt.
 func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, err error) {
 	select {
 	case <-c.connecting:
@@ -75,8 +76,8 @@ func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, 
 	return l, true, c.adoptLink(l)
 }
 
-// currentLink returns the open connection, or nil. The error is not nil if a new one must not be
-// opened: after close, or after a refused login.
+// currentLink returns the open connection, or nil. The error is not nil if a new one
+// must not be opened: after close, or after a refused login.
 func (c *connection) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,8 +95,8 @@ func (c *connection) currentLink() (*link, error) {
 	}
 }
 
-// adoptLink makes l the current connection and starts its goroutines. If the connection was closed in
-// the meantime, it closes l.
+// adoptLink makes l the current connection and starts its goroutines. If the connection
+// was closed in the meantime, it closes l.
 func (c *connection) adoptLink(l *link) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,11 +124,12 @@ func (c *connection) dropLink(l *link) {
 	}
 }
 
-// dialAndLogIn opens a connection and logs in. A host has keys of several kinds and presents one of
-// them. If that one is not pinned, dialAndLogIn connects again for each other kind. It stops at the
-// first error that another kind of key cannot avoid.
+// dialAndLogIn opens a connection and logs in. A host has keys of several kinds and
+// presents one of them. If that one is not pinned, dialAndLogIn connects again for each
+// other kind. It stops at the first error that another kind of key cannot avoid.
 func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	var shown []HostKey
+	// The first attempt accepts all kinds; the host chooses.
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
 		if showsAny(shown, kinds) {
 			continue
@@ -148,8 +150,8 @@ func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	return nil, c.pins.mismatchError(c.cfg.Addr, shown)
 }
 
-// dialTCP opens a connection that is closed when ctx ends, until done is called. done returns false if
-// ctx ended before.
+// dialTCP opens a connection that is closed when ctx ends, until done is called. done
+// returns false if ctx ended before.
 func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool, err error) {
 	d := net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}
 	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
@@ -159,7 +161,8 @@ func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool,
 	return conn, done, nil
 }
 
-// netError converts an error that occurred before the login to fault.Unreachable with a remedy.
+// netError converts an error that occurred before the login to fault.Unreachable with a
+// remedy.
 func netError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -171,16 +174,19 @@ func netError(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", howToStart)
 }
 
-// howToStart is the remedy if the host does not answer. SSH is off on a newly installed host.
+// howToStart is the remedy if the host does not answer. SSH is off on a newly installed
+// host.
 const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and see that the firewall ruleset sshServer admits this machine"
 
-// openSession opens a session, and returns when ctx ends. A dead connection gives no answer, so
-// NewSession itself may block until the connection is closed.
+// openSession opens a session, and returns when ctx ends. A dead connection gives no
+// answer, so NewSession itself may block until the connection is closed.
 func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, error) {
 	type opened struct {
 		*ssh.Session
 		error
 	}
+	// The channel has no buffer: a session that arrives too late is closed by the
+	// goroutine.
 	answer := make(chan opened)
 	c.running.Go(func() {
 		session, err := l.NewSession()
@@ -218,8 +224,8 @@ func (c *connection) mayTry() error {
 		WithHint("see the host's auth.log; then run the same command again")
 }
 
-// recordAcceptance resets the count of unanswered passwords. password is true if the login used one;
-// Config.Judged is then called.
+// recordAcceptance resets the count of unanswered passwords. password is true if the
+// login used one; Config.Judged is then called.
 func (c *connection) recordAcceptance(password bool) {
 	c.locked(func() { c.unanswered = 0 })
 	if password && c.cfg.Judged != nil {

@@ -24,10 +24,10 @@ type Load struct {
 // topFor limits the run time of esxtop if its connection is not closed.
 const topFor = 24 * time.Hour
 
-// Watch runs esxtop on the host and calls tell with each sample until ctx ends, which is no error. It
-// omits the first sample, whose interval is unknown. The output goes to the connection, not to the
-// host's RAM disk, because a sample takes about 100 KiB. esxtop ends at its first write after the
-// connection is closed.
+// Watch runs esxtop on the host and calls tell with each sample until ctx ends, which
+// is no error. It omits the first sample, whose interval is unknown. The output goes to
+// the connection, not to the host's RAM disk, because a sample takes about 100 KiB.
+// esxtop ends at its first write after the connection is closed.
 func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load)) error {
 	t := &topReader{tell: tell, now: s.cfg.Now}
 	line, err := quoteWords([]string{"esxtop", "-b", "-d", strconv.Itoa(int(every / time.Second)), "-n", strconv.Itoa(int(topFor / every))})
@@ -49,8 +49,8 @@ func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load))
 	return fmt.Errorf("esxtop on %s: %w", s.cfg.Addr, err)
 }
 
-// topReader parses the output of esxtop -b: CSV with the names of thousands of counters in the first
-// line, and one line per sample. It is an io.Writer.
+// topReader parses the output of esxtop -b: CSV with the names of thousands of counters
+// in the first line, and one line per sample. It is an io.Writer.
 type topReader struct {
 	tell func(Load)       // called with each sample except the first
 	now  func() time.Time // clock for Load.At
@@ -84,6 +84,7 @@ func (t *topReader) Write(p []byte) (int, error) {
 	n := len(p)
 	for t.err == nil && len(p) > 0 {
 		line, rest, whole := bytes.Cut(p, []byte("\n"))
+		// The output of the host is untrusted, so its lines are limited.
 		if len(t.rest)+len(line) > mostTopLine {
 			t.err = fault.New(fault.Unsupported, "a line of more than %d bytes", mostTopLine)
 			break
@@ -111,6 +112,7 @@ func (t *topReader) readLine(line []byte) error {
 		return t.readHeader(line)
 	}
 	l, err := t.readSample(line)
+	// The interval of the first sample is unknown.
 	if err == nil && t.hasSample {
 		t.tell(l)
 	}
@@ -118,8 +120,8 @@ func (t *topReader) readLine(line []byte) error {
 	return err
 }
 
-// readHeader finds the columns of the counters. A header without reads of disk adapters is
-// fault.Unsupported.
+// readHeader finds the columns of the counters. A header without reads of disk adapters
+// is fault.Unsupported.
 func (t *topReader) readHeader(line []byte) error {
 	t.columns = map[int]counter{}
 	err := eachField(line, func(i int, name []byte) error {
@@ -140,8 +142,8 @@ func (t *topReader) readHeader(line []byte) error {
 		WithHint("look whether the account's ~/.esxtop60rc or the like leaves them out, and move it away")
 }
 
-// counterOf returns the counter of a column such as \\esx1\Physical Disk Adapter(vmhba0)\Reads/sec, or
-// 0 for all other columns.
+// counterOf returns the counter of a column such as \\esx1\Physical Disk
+// Adapter(vmhba0)\Reads/sec, or 0 for all other columns.
 func counterOf(name string) counter {
 	parts := strings.Split(strings.TrimPrefix(name, `\\`), `\`)
 	if len(parts) != 3 {
@@ -159,7 +161,8 @@ func counterOf(name string) counter {
 	return 0
 }
 
-// readSample returns the sum over all adapters. A field that is not a number is fault.Corrupt.
+// readSample returns the sum over all adapters. A field that is not a number is
+// fault.Corrupt.
 func (t *topReader) readSample(line []byte) (l Load, err error) {
 	l.At = t.now()
 	err = eachField(line, func(i int, field []byte) error {
@@ -187,8 +190,8 @@ func (t *topReader) readSample(line []byte) (l Load, err error) {
 // errQuote is the error for a line that ends within quotes.
 var errQuote = errors.New("a quote that does not end")
 
-// eachField calls f for each field of a CSV line, without quotes. esxtop never uses quotes within
-// names. It stops at the first error of f.
+// eachField calls f for each field of a CSV line, without quotes. esxtop never uses
+// quotes within names. It stops at the first error of f.
 func eachField(line []byte, f func(i int, field []byte) error) error {
 	for i := 0; ; i++ {
 		var field []byte

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// HostKey is a key that a host presents. The user compares it with the output of WhereToLook on the
-// host's console.
+// HostKey is a key that a host presents. The user compares it with the output of
+// WhereToLook on the host's console.
 type HostKey struct {
 	Kind        string `json:"kind"`        // algorithm of the key: ssh-ed25519, ssh-rsa, …
 	Fingerprint string `json:"fingerprint"` // SHA256:…, as printed by ssh-keygen -l
@@ -23,8 +23,8 @@ type HostKey struct {
 // WhereToLook is the command that prints the fingerprints on the host itself.
 const WhereToLook = "for k in /etc/ssh/ssh_host_*_key.pub; do ssh-keygen -lf $k; done"
 
-// keyKinds lists the signature algorithms by kind of key. Each host has an RSA key; newer ones have
-// further kinds.
+// keyKinds lists the signature algorithms by kind of key. Each host has an RSA key;
+// newer ones have further kinds.
 var keyKinds = [][]string{
 	{ssh.KeyAlgoED25519},
 	{ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
@@ -36,8 +36,8 @@ func showsAny(shown []HostKey, kinds []string) bool {
 	return slices.ContainsFunc(shown, func(k HostKey) bool { return slices.Contains(kinds, k.Kind) })
 }
 
-// FingerprintOf returns the fingerprint of a public key in the format of authorized_keys. Other text is
-// fault.Corrupt.
+// FingerprintOf returns the fingerprint of a public key in the format of
+// authorized_keys. Other text is fault.Corrupt.
 func FingerprintOf(public []byte) (HostKey, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey(public)
 	if err != nil {
@@ -52,8 +52,8 @@ type pins []string
 // fingerprintLen is the length of "SHA256:" and of 32 bytes in base64 without padding.
 const fingerprintLen = 7 + 43
 
-// parsePins parses fingerprints of the form SHA256:…, separated by white space. It removes base64
-// padding, which some tools print.
+// parsePins parses fingerprints of the form SHA256:…, separated by white space. It
+// removes base64 padding, which some tools print.
 func parsePins(text string) (pins, error) {
 	var all pins
 	for _, word := range strings.Fields(text) {
@@ -90,8 +90,8 @@ func Describe(keys []HostKey) string {
 // errKeySeen ends a handshake after the host key was received.
 var errKeySeen = errors.New("only looking")
 
-// HostKeys connects to addr (host:port) and returns the host's keys of all kinds. It does not log in
-// and does not verify the keys.
+// HostKeys connects to addr (host:port) and returns the host's keys of all kinds. It
+// does not log in and does not verify the keys.
 func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	var keys []HostKey
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
@@ -108,8 +108,8 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	return keys, nil
 }
 
-// readHostKey returns the key that the host presents to a client that supports only kinds; nil means
-// all.
+// readHostKey returns the key that the host presents to a client that supports only
+// kinds; nil means all.
 func readHostKey(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
 	conn, done, err := dialTCP(ctx, addr)
 	if err != nil {
@@ -119,6 +119,7 @@ func readHostKey(ctx context.Context, addr string, kinds []string) (shown *HostK
 	defer done()
 	cfg := &ssh.ClientConfig{
 		HostKeyAlgorithms: kinds,
+		// The callback runs before any authentication.
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
 			return errKeySeen

@@ -14,12 +14,12 @@ import (
 
 // A Job is a command that continues after its connection is closed.
 //
-// It has a folder with its name below Config.Jobs. Creating the folder with mkdir succeeds only once,
-// so there are never two jobs with one name. The folder contains
+// It has a folder with its name below Config.Jobs. Creating the folder with mkdir
+// succeeds only once, so there are never two jobs with one name. The folder contains
 //
-// command the command in the syntax of the shell pid process ID of the job's shell, the leader of its
-// process group child process ID of the command log standard output and standard error exit exit status
-// after the command ended
+// command the command in the syntax of the shell pid process ID of the job's shell, the
+// leader of its process group child process ID of the command log standard output and
+// standard error exit exit status after the command ended
 //
 // pid and exit are renamed into place, so a reader never sees a partial file.
 type Job struct {
@@ -29,8 +29,9 @@ type Job struct {
 	// Argv is the command and its arguments.
 	Argv []string
 
-	// Kept makes the job continue when the context ends; only the wait ends. Follow can wait for it later.
-	// It is for commands that must not be interrupted, such as merges of snapshots.
+	// Kept makes the job continue when the context ends; only the wait ends. Follow can
+	// wait for it later. It is for commands that must not be interrupted, such as
+	// merges of snapshots.
 	Kept bool
 
 	// Progress, if not nil, is called with the end of the log after each poll.
@@ -43,19 +44,21 @@ type Result struct {
 	Log    []byte // last 2048 bytes of the log
 }
 
-// Jobs starts, follows and ends the jobs of one host through its Shell. It has no state: the jobs are
-// on the host. It is safe for concurrent use.
+// Jobs starts, follows and ends the jobs of one host through its Shell. It has no
+// state: the jobs are on the host. It is safe for concurrent use.
 type Jobs struct {
 	cfg   Config
 	shell *Shell
 }
 
-// jobName matches valid names. They need no quoting and cannot contain a path separator.
+// jobName matches valid names. They need no quoting and cannot contain a path
+// separator.
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// startScript creates the job's folder ($2) in the folder of all jobs ($1) and starts the command ($4
-// and following), whose text is $3. It prints "started" or "exists". Both shells exit at the first
-// failure, so that no process runs that cannot be found again.
+// startScript creates the job's folder ($2) in the folder of all jobs ($1) and starts
+// the command ($4 and following), whose text is $3. It prints "started" or "exists".
+// Both shells exit at the first failure, so that no process runs that cannot be found
+// again.
 const startScript = `umask 077
 mkdir -p "$1" || exit 1
 if mkdir "$2" 2>/dev/null; then
@@ -76,9 +79,9 @@ else
 	exit 1
 fi`
 
-// statusScript prints the state of the job in the folder $1, its command and the end of its log. It
-// checks for the process before it reads the exit status: a job that ends in between has written its
-// status.
+// statusScript prints the state of the job in the folder $1, its command and the end of
+// its log. It checks for the process before it reads the exit status: a job that ends
+// in between has written its status.
 const statusScript = `cd "$1" 2>/dev/null || { echo none; exit 0; }
 state=begun
 if test -s pid; then
@@ -92,9 +95,9 @@ cat command 2>/dev/null
 tail -c 2048 log 2>/dev/null
 true`
 
-// killScript sends the signal $2 to the job in the folder $1: to its process group or, on hosts without
-// process groups, to its two processes. There is no -- before the group, because the kill of busybox
-// parses it as a number.
+// killScript sends the signal $2 to the job in the folder $1: to its process group or,
+// on hosts without process groups, to its two processes. There is no -- before the
+// group, because the kill of busybox parses it as a number.
 const killScript = `cd "$1" 2>/dev/null || exit 0
 p=$(cat pid 2>/dev/null)
 c=$(cat child 2>/dev/null)
@@ -113,12 +116,12 @@ func (js *Jobs) readState(ctx context.Context, name string) (state, error) {
 // folderOf returns the path of a job's folder on the host.
 func (js *Jobs) folderOf(name string) string { return path.Join(js.cfg.Jobs, name) }
 
-// Do runs a job, waits for its end and removes its folder. If a job with that name runs the same
-// command, Do follows it, even if another process started it. If it runs another command, Do ends it
-// first. If ctx ends, Do ends the job, except a Kept one.
+// Do runs a job, waits for its end and removes its folder. If a job with that name runs
+// the same command, Do follows it, even if another process started it. If it runs
+// another command, Do ends it first. If ctx ends, Do ends the job, except a Kept one.
 //
-// Do reopens broken connections for at most Config.Patience. A job that disappeared, because it was
-// killed or the host restarted, is fault.Transient.
+// Do reopens broken connections for at most Config.Patience. A job that disappeared,
+// because it was killed or the host restarted, is fault.Transient.
 func (js *Jobs) Do(ctx context.Context, j Job) (Result, error) {
 	r, err := js.run(ctx, j)
 	if err != nil {
@@ -136,6 +139,7 @@ func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	// The job may exist already: after a crash, or because another process started it.
 	if err := js.startJob(ctx, j, command); err != nil {
 		return Result{}, err
 	}
@@ -144,6 +148,7 @@ func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 		if j.Kept {
 			return r, err
 		}
+		// ctx has ended, but the job must be ended on the host.
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), js.cfg.Patience)
 		defer cancel()
 		return r, errors.Join(err, js.End(after, j.Name))
@@ -154,9 +159,9 @@ func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 	return r, err
 }
 
-// Follow waits for the end of a job that was started before, and removes its folder. It returns nil if
-// there is no such job, and regardless of the exit status: the caller must check the result of the
-// command.
+// Follow waits for the end of a job that was started before, and removes its folder. It
+// returns nil if there is no such job, and regardless of the exit status: the caller
+// must check the result of the command.
 func (js *Jobs) Follow(ctx context.Context, name string) error {
 	st, err := js.readStatePatiently(ctx, name)
 	if err == nil && st.kind != none {
@@ -173,8 +178,8 @@ func (js *Jobs) Follow(ctx context.Context, name string) error {
 	return nil
 }
 
-// startJob starts the job unless the same one exists. It loops until one of two processes that start
-// the same job wins.
+// startJob starts the job unless the same one exists. It loops until one of two
+// processes that start the same job wins.
 func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 	for {
 		was, err := js.readStatePatiently(ctx, j.Name)
@@ -200,16 +205,18 @@ func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 			js.cfg.Log.Debug("job started", "host", js.cfg.Addr, "job", j.Name)
 			return nil
 		}
-		// The command failed, or another process created the job first: read its state again.
+		// The command failed, or another process created the job first: read its state
+		// again.
 	}
 }
 
-// readStatePatiently is readState with retries while the host is unreachable, for at most
-// Config.Patience.
+// readStatePatiently is readState with retries while the host is unreachable, for at
+// most Config.Patience.
 func (js *Jobs) readStatePatiently(ctx context.Context, name string) (state, error) {
 	since := js.cfg.Now()
 	for n := 0; ; n++ {
 		st, err := js.readState(ctx, name)
+		// Other errors, such as a refused login, do not pass.
 		passing := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 		if !passing || ctx.Err() != nil || js.cfg.Now().Sub(since) >= js.cfg.Patience {
 			return st, err
@@ -223,8 +230,8 @@ func (js *Jobs) readStatePatiently(ctx context.Context, name string) (state, err
 	}
 }
 
-// pauseBefore waits before poll n. The first intervals are short, because many jobs are; after five
-// doublings the interval is Config.Poll.
+// pauseBefore waits before poll n. The first intervals are short, because many jobs
+// are; after five doublings the interval is Config.Poll.
 func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 	const doublings = 5
 	select {
@@ -235,15 +242,15 @@ func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 	}
 }
 
-// beginWait is the time after which a job with a folder and no pid counts as lost. Its shell writes the
-// pid at once, or was never started.
+// beginWait is the time after which a job with a folder and no pid counts as lost. Its
+// shell writes the pid at once, or was never started.
 const beginWait = time.Minute
 
 // errLost is the cause of the error for a job that disappeared without an exit status.
 var errLost = errors.New("it is gone without an exit status")
 
-// awaitEnd follows a job until it ends. If command is not "" and the job with the name runs another
-// command, the job is lost: another one replaced it.
+// awaitEnd follows a job until it ends. If command is not "" and the job with the name
+// runs another command, the job is lost: another one replaced it.
 func (js *Jobs) awaitEnd(ctx context.Context, j Job, command string) (Result, error) {
 	began := js.cfg.Now()
 	for n := 0; ; n++ {
@@ -275,8 +282,8 @@ const (
 	endWait   = 2 * time.Minute  // time until End fails; a process may be blocked in storage
 )
 
-// End ends a job with SIGTERM, then SIGKILL, and removes its folder. A job that does not exist is no
-// error. A job that does not end within 2 minutes is fault.Conflict.
+// End ends a job with SIGTERM, then SIGKILL, and removes its folder. A job that does
+// not exist is no error. A job that does not end within 2 minutes is fault.Conflict.
 func (js *Jobs) End(ctx context.Context, name string) error {
 	if !jobName.MatchString(name) {
 		return fault.New(fault.Internal, "%q is no name for a job", name)
@@ -286,6 +293,7 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 		st, err := js.readStatePatiently(ctx, name)
 		age := js.cfg.Now().Sub(began)
 		signal := "TERM"
+		// A process that ignores SIGTERM gets SIGKILL.
 		if age >= killAfter {
 			signal = "KILL"
 		}
@@ -309,10 +317,11 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 	}
 }
 
-// removeScript removes the folder $1 if its command is $2. Otherwise another job has replaced it. Two
-// processes may remove the same job, and the slower one must not empty the folder of the next job. So
-// the script first renames the folder, which succeeds once, and checks the command again. It also
-// removes what a killed process left between these steps: no job has such a name.
+// removeScript removes the folder $1 if its command is $2. Otherwise another job has
+// replaced it. Two processes may remove the same job, and the slower one must not empty
+// the folder of the next job. So the script first renames the folder, which succeeds
+// once, and checks the command again. It also removes what a killed process left
+// between these steps: no job has such a name.
 const removeScript = `gone=$1.$$
 if test "$(cat "$1/command" 2>/dev/null)" = "$2" && mv "$1" "$gone" 2>/dev/null; then
 	if test -s "$gone/command" && test "$(cat "$gone/command" 2>/dev/null)" != "$2"; then mv "$gone" "$1" 2>/dev/null; exit 0; fi

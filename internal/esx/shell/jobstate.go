@@ -32,8 +32,9 @@ var stateWords = map[string]kind{"none": none, "begun": begun, "running": runnin
 // maxStatus is the largest exit status of a shell.
 const maxStatus = 255
 
-// parseState parses the output of statusScript. A truncated output is fault.Transient, because the
-// job's folder may be removed during the read. Other invalid output is fault.Corrupt.
+// parseState parses the output of statusScript. A truncated output is fault.Transient,
+// because the job's folder may be removed during the read. Other invalid output is
+// fault.Corrupt.
 func parseState(text []byte) (state, error) {
 	word, rest, _ := bytes.Cut(text, []byte("\n"))
 	var st state
@@ -51,6 +52,7 @@ func parseState(text []byte) (state, error) {
 	if st.kind == none {
 		return st, nil
 	}
+	// The second line is the length of the command, whose text may contain line ends.
 	word, rest, _ = bytes.Cut(rest, []byte("\n"))
 	n, err := strconv.Atoi(string(bytes.TrimSpace(word)))
 	if err != nil || n < 0 {

@@ -13,8 +13,9 @@ const (
 	keepAliveWait  = 45 * time.Second // time without an answer after which the connection is dead
 )
 
-// keepAlive sends requests to the host until the connection ends. Firewalls drop idle connections, and
-// a host without power sends no FIN. It closes a connection without answers.
+// keepAlive sends requests to the host until the connection ends. Firewalls drop idle
+// connections, and a host without power sends no FIN. It closes a connection without
+// answers.
 func (c *connection) keepAlive(l *link) {
 	for {
 		select {
@@ -22,6 +23,7 @@ func (c *connection) keepAlive(l *link) {
 		case <-l.gone:
 			return
 		}
+		// The buffer lets the goroutine end if nothing reads the answer.
 		answered := make(chan error, 1)
 		c.running.Go(func() {
 			_, _, err := l.SendRequest("keepalive@openssh.com", true, nil)

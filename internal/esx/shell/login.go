@@ -16,12 +16,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mostKeys limits the number of keys that an agent offers. A server hangs up after six attempts
-// (MaxAuthTries), and the password must still be possible.
+// mostKeys limits the number of keys that an agent offers. A server hangs up after six
+// attempts (MaxAuthTries), and the password must still be possible.
 const mostKeys = 4
 
-// mostTries limits the number of passwords sent without an answer. The host locks the account for 15
-// minutes at the fifth wrong one (Security.AccountLockFailures), which includes logins to the API.
+// mostTries limits the number of passwords sent without an answer. The host locks the
+// account for 15 minutes at the fifth wrong one (Security.AccountLockFailures), which
+// includes logins to the API.
 const mostTries = 2
 
 // attempt is one login on one connection. It is used by one goroutine.
@@ -65,8 +66,10 @@ func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 	return client, nil
 }
 
-// shakeHands performs the SSH handshake with a deadline, and removes the deadline afterwards.
+// shakeHands performs the SSH handshake with a deadline, and removes the deadline
+// afterwards.
 func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
+	// The agent's connection is needed until the end of the handshake.
 	methods, closeAll, err := a.authMethods(ctx)
 	if err != nil {
 		return nil, err
@@ -83,7 +86,8 @@ func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
 	return ssh.NewClient(c, channels, requests), a.conn.SetDeadline(time.Time{})
 }
 
-// errOtherKey ends a handshake with a host key that is not pinned. No password was sent then.
+// errOtherKey ends a handshake with a host key that is not pinned. No password was sent
+// then.
 var errOtherKey = errors.New("the host key is not the pinned one")
 
 // checkKey is the HostKeyCallback. It accepts pinned keys only.
@@ -95,9 +99,9 @@ func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// authMethods returns the ways to log in. Keys come first, because a refused key does not count as a
-// wrong password. The caller must call closeAll after the handshake. An agent that does not answer is
-// ignored.
+// authMethods returns the ways to log in. Keys come first, because a refused key does
+// not count as a wrong password. The caller must call closeAll after the handshake. An
+// agent that does not answer is ignored.
 func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
 	closeAll = func() {}
 	switch cfg := a.c.cfg; {
@@ -147,8 +151,8 @@ func readKey(path string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// answerPrompts answers a single prompt without echo with the password. Other prompts, such as for a
-// code or a new password, are fault.Denied.
+// answerPrompts answers a single prompt without echo with the password. Other prompts,
+// such as for a code or a new password, are fault.Denied.
 func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChallenge {
 	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		switch {
@@ -166,8 +170,8 @@ func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChal
 // errRefused is the error for a second prompt for the password.
 var errRefused = errors.New("the password was refused")
 
-// passwordOnce returns a function that returns the password once. A second prompt means that the host
-// refused it, with either method. Errors are kept in failed.
+// passwordOnce returns a function that returns the password once. A second prompt means
+// that the host refused it, with either method. Errors are kept in failed.
 func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		if a.failed != nil {
@@ -190,8 +194,8 @@ func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	}
 }
 
-// readPassword calls Config.Admit and Config.Password. It removes the deadline of the connection
-// meanwhile, because the user may type slowly.
+// readPassword calls Config.Admit and Config.Password. It removes the deadline of the
+// connection meanwhile, because the user may type slowly.
 func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
@@ -209,8 +213,8 @@ func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err erro
 	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
 }
 
-// loginError converts the error of a handshake. The library has no error for a refused login. It is one
-// if the host key was right and the connection is intact.
+// loginError converts the error of a handshake. The library has no error for a refused
+// login. It is one if the host key was right and the connection is intact.
 func (a *attempt) loginError(ctx context.Context, err error) error {
 	var known *fault.Error
 	var lost net.Error
@@ -227,8 +231,9 @@ func (a *attempt) loginError(ctx context.Context, err error) error {
 	return a.refusedError(err)
 }
 
-// lostError converts a login that ended without an answer of the host to fault.Transient. With
-// Config.Admit, the last permitted attempt is fault.Denied, so that the caller stops.
+// lostError converts a login that ended without an answer of the host to
+// fault.Transient. With Config.Admit, the last permitted attempt is fault.Denied, so
+// that the caller stops.
 func (a *attempt) lostError(err error) error {
 	if a.pass != nil {
 		if last := a.c.mayTry(); last != nil {
@@ -239,8 +244,8 @@ func (a *attempt) lostError(err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// refusedError converts a refused login to fault.Denied. Without Config.Admit, the connection does not
-// log in again.
+// refusedError converts a refused login to fault.Denied. Without Config.Admit, the
+// connection does not log in again.
 func (a *attempt) refusedError(err error) error {
 	if a.asked {
 		if a.c.cfg.Judged != nil {

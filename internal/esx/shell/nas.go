@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MountNAS mounts an export on the host, and returns the name of the datastore. If the export was
-// mounted before, mounted is false, and the name may differ. It is esx.Session.MountNAS for hosts whose
-// licence forbids that call.
+// MountNAS mounts an export on the host, and returns the name of the datastore. If the
+// export was mounted before, mounted is false, and the name may differ. It is
+// esx.Session.MountNAS for hosts whose licence forbids that call.
 func (s *Shell) MountNAS(ctx context.Context, n esx.NAS) (name string, mounted bool, err error) {
 	if name, mounted, err = s.mountNAS(ctx, n); err != nil {
 		return "", false, fmt.Errorf("mount %s:%s on %s: %w", n.Server, n.Path, s.cfg.Addr, err)
@@ -47,8 +47,8 @@ func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 	return n.Name, true, nil
 }
 
-// UnmountNAS removes a datastore from the host. It deletes nothing on the server. A datastore that does
-// not exist, or has another server or path, is no error.
+// UnmountNAS removes a datastore from the host. It deletes nothing on the server. A
+// datastore that does not exist, or has another server or path, is no error.
 func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
 	if err := s.unmountNAS(ctx, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of %s: %w", n.Name, s.cfg.Addr, err)
@@ -56,7 +56,8 @@ func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
 	return nil
 }
 
-// unmountNAS does the work of UnmountNAS. A datastore with open files is fault.Conflict.
+// unmountNAS does the work of UnmountNAS. A datastore with open files is
+// fault.Conflict.
 func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 	there, err := s.hasNAS(ctx, n)
 	if err != nil || !there {
@@ -66,6 +67,7 @@ func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 	if err != nil || out.Status == 0 {
 		return err
 	}
+	// Another process may have unmounted it meanwhile.
 	if there, err := s.hasNAS(ctx, n); err != nil || !there {
 		return err
 	}
@@ -91,8 +93,9 @@ func (s *Shell) listNAS(ctx context.Context) ([]esx.NAS, error) {
 	return parseNAS(out.Stdout)
 }
 
-// parseNAS parses the table of esxcli storage nfs list. Columns are as wide as the dashes of the second
-// line, because names may contain blanks. Without datastores the output is empty or has only a header.
+// parseNAS parses the table of esxcli storage nfs list. Columns are as wide as the
+// dashes of the second line, because names may contain blanks. Without datastores the
+// output is empty or has only a header.
 func parseNAS(text []byte) ([]esx.NAS, error) {
 	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
 	if len(lines) < 2 {
@@ -103,6 +106,7 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	for i, c := range columns {
 		at[string(cellAt(lines[0], c))] = i + 1
 	}
+	// Positions start at 1, so that 0 means a missing column.
 	name, server, share := at["Volume Name"], at["Host"], at["Share"]
 	if name*server*share == 0 {
 		return nil, fault.New(fault.Unsupported, "esxcli storage nfs list begins with %.200q", lines[0]).

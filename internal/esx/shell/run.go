@@ -45,9 +45,9 @@ func lastLines(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// Run runs one command. The arguments are quoted, so that the command receives them unchanged. A
-// nonzero status is no error; see Output.Err. If ctx ends first, the session is closed, which hangs up
-// the command. A lost connection is fault.Transient.
+// Run runs one command. The arguments are quoted, so that the command receives them
+// unchanged. A nonzero status is no error; see Output.Err. If ctx ends first, the
+// session is closed, which hangs up the command. A lost connection is fault.Transient.
 //
 // Most commands parse arguments that begin with - as options. Paths should be absolute.
 func (s *Shell) Run(ctx context.Context, argv ...string) (Output, error) {
@@ -62,8 +62,8 @@ func (s *Shell) Run(ctx context.Context, argv ...string) (Output, error) {
 	return out, nil
 }
 
-// quoteWords returns a command line that a shell splits into exactly these words. A zero byte is
-// fault.Invalid.
+// quoteWords returns a command line that a shell splits into exactly these words. A
+// zero byte is fault.Invalid.
 func quoteWords(argv []string) (string, error) {
 	if len(argv) == 0 {
 		return "", fault.New(fault.Internal, "no command to run")
@@ -86,14 +86,16 @@ func (s *Shell) runScript(ctx context.Context, text string) (Output, error) {
 	return o, err
 }
 
-// runScriptTo runs text in the host's shell and writes its standard output to w while it runs. If an
-// old connection cannot open a session, it reconnects once. It waits for one of maxSessions slots.
+// runScriptTo runs text in the host's shell and writes its standard output to w while
+// it runs. If an old connection cannot open a session, it reconnects once. It waits for
+// one of maxSessions slots.
 func (s *Shell) runScriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
 	if err := s.sessions.Acquire(ctx, 1); err != nil {
 		return Output{}, err
 	}
 	defer s.sessions.Release(1)
 	for {
+		// An old connection may be dead without having been noticed.
 		l, fresh, err := s.conn.ensureConnected(ctx)
 		if err != nil {
 			return Output{}, err
@@ -163,7 +165,8 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// runShell runs a script with words as $1 and following. A nonzero status is fault.Conflict.
+// runShell runs a script with words as $1 and following. A nonzero status is
+// fault.Conflict.
 func (s *Shell) runShell(ctx context.Context, script string, words ...string) (Output, error) {
 	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
 	if err == nil {

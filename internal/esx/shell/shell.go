@@ -1,9 +1,9 @@
-// Package shell is an SSH client for ESXi hosts. It logs in, runs commands, and manages jobs
-// on the host that outlive a connection and this process.
+// Package shell is an SSH client for ESXi hosts. It logs in, runs commands, and manages
+// jobs on the host that outlive a connection and this process.
 //
-// A host accepts by command what its API refuses: with a free licence, the API is read-only
-// (RestrictedVersion), and neither mounts a datastore nor copies a disk. The host's own
-// esxcli and vmkfstools can do both.
+// A host accepts by command what its API refuses: with a free licence, the API is
+// read-only (RestrictedVersion), and neither mounts a datastore nor copies a disk. The
+// host's own esxcli and vmkfstools can do both.
 //
 // # Terms
 //
@@ -16,15 +16,15 @@
 //
 // # Guarantees
 //
-// A Shell sends at most two passwords without an answer, because the host locks the account
-// at the fifth wrong one. After a refused password it sends no further one. With
-// Config.Admit, the caller limits the attempts instead.
+// A Shell sends at most two passwords without an answer, because the host locks the
+// account at the fifth wrong one. After a refused password it sends no further one.
+// With Config.Admit, the caller limits the attempts instead.
 //
-// Only commands are sent to the host, and no programs: hosts may refuse to execute files
-// that were not installed (VMkernel.Boot.execInstalledOnly).
+// Only commands are sent to the host, and no programs: hosts may refuse to execute
+// files that were not installed (VMkernel.Boot.execInstalledOnly).
 //
-// A command whose connection broke may have had an effect. The caller must be able to repeat
-// it, or use a Job, whose name is unique on the host.
+// A command whose connection broke may have had an effect. The caller must be able to
+// repeat it, or use a Job, whose name is unique on the host.
 package shell
 
 import (
@@ -46,37 +46,40 @@ type Config struct {
 	// User is root or a user with the Administrator role.
 	User string
 
-	// HostKey contains the SHA-256 of the host's key as SHA256:…, or several with spaces between them.
-	// The host must have one of these keys. HostKeys returns the host's.
+	// HostKey contains the SHA-256 of the host's key as SHA256:…, or several with
+	// spaces between them. The host must have one of these keys. HostKeys returns the
+	// host's.
 	HostKey string
 
-	// Password is called if the host wants a password; nil means that there is no password. ESXi uses
-	// keyboard-interactive, and older versions also "password".
+	// Password is called if the host wants a password; nil means that there is no
+	// password. ESXi uses keyboard-interactive, and older versions also "password".
 	Password func(context.Context) (esx.Secret, error)
 
 	// KeyFile is the path of a private key without a passphrase. Empty means no key.
 	KeyFile string
 
-	// Agent is the socket of an SSH agent, which is used if KeyFile is empty. Empty means no agent.
+	// Agent is the socket of an SSH agent, which is used if KeyFile is empty. Empty
+	// means no agent.
 	Agent string
 
-	// Judged, if not nil, is called after each password that the host accepted or refused: with nil or
-	// with the refusal.
+	// Judged, if not nil, is called after each password that the host accepted or
+	// refused: with nil or with the refusal.
 	Judged func(error)
 
-	// Admit, if not nil, is called before each password and may wait or refuse it. The Shell then calls
-	// pass with the result. With Admit, a refusal does not prevent later logins.
+	// Admit, if not nil, is called before each password and may wait or refuse it. The
+	// Shell then calls pass with the result. With Admit, a refusal does not prevent
+	// later logins.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Jobs is the folder for jobs on the host. The default is on its RAM disk, whose contents end with the
-	// host's uptime, as jobs do.
+	// Jobs is the folder for jobs on the host. The default is on its RAM disk, whose
+	// contents end with the host's uptime, as jobs do.
 	Jobs string
 
 	// Poll is the longest interval between polls of a job. The default is 2 s.
 	Poll time.Duration
 
-	// Patience limits how long a host may be unreachable while a job is followed, and how long the cleanup
-	// of a canceled job may take. The default is 10 min.
+	// Patience limits how long a host may be unreachable while a job is followed, and
+	// how long the cleanup of a canceled job may take. The default is 10 min.
 	Patience time.Duration
 
 	Log *slog.Logger // no log if nil
@@ -95,8 +98,8 @@ const (
 	dialWait      = 15 * time.Second // limit for a TCP connection
 	handshakeWait = time.Minute      // limit for a handshake; PAM of a busy host is slow
 
-	// maxSessions limits the number of concurrent commands. OpenSSH permits 10 sessions per connection by
-	// default (MaxSessions).
+	// maxSessions limits the number of concurrent commands. OpenSSH permits 10 sessions
+	// per connection by default (MaxSessions).
 	maxSessions = 8
 )
 

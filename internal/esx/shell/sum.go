@@ -17,8 +17,9 @@ type Sum struct {
 	Hex       string `json:"hex"`       // lower-case hex digits
 }
 
-// hashCommands lists commands that hash a file, best first, with the size of their hash in bytes. The
-// busybox of each host has md5sum; sha256sum depends on the version. openssl is on all hosts.
+// hashCommands lists commands that hash a file, best first, with the size of their hash
+// in bytes. The busybox of each host has md5sum; sha256sum depends on the version.
+// openssl is on all hosts.
 var hashCommands = []struct {
 	algorithm string
 	size      int
@@ -29,9 +30,9 @@ var hashCommands = []struct {
 	{"md5", 16, []string{"md5sum"}},
 }
 
-// Sum hashes a file on the host, by its absolute path, with the best available command. It reads the
-// whole file, which may take hours, so it runs as a job with that name. A file whose size is not size
-// bytes is fault.Unsupported.
+// Sum hashes a file on the host, by its absolute path, with the best available command.
+// It reads the whole file, which may take hours, so it runs as a job with that name. A
+// file whose size is not size bytes is fault.Unsupported.
 func (s *Shell) Sum(ctx context.Context, name, file string, size int64) (Sum, error) {
 	err := s.checkSize(ctx, file, size)
 	if err != nil {
@@ -70,6 +71,7 @@ func (s *Shell) hashFile(ctx context.Context, name, file string) (Sum, error) {
 		return Sum{}, fault.New(fault.Internal, "%q is no absolute path", file)
 	}
 	for _, by := range hashCommands {
+		// The shell's status is 0 in both cases, so errors are real ones.
 		out, err := s.runShell(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
 		if err != nil {
 			return Sum{}, err
@@ -91,9 +93,10 @@ func (s *Shell) hashFile(ctx context.Context, name, file string) (Sum, error) {
 	return Sum{}, fault.New(fault.Unsupported, "the host has neither sha256sum nor openssl nor md5sum")
 }
 
-// findSum returns the hash in the output of a hash command. md5sum prints it first, after a backslash
-// if the name is escaped; openssl prints it last, after "=".
+// findSum returns the hash in the output of a hash command. md5sum prints it first,
+// after a backslash if the name is escaped; openssl prints it last, after "=".
 func findSum(log []byte, size int) (string, error) {
+	// Both forms are tried, because the log does not name the command.
 	begin, end := bytes.TrimPrefix(log, []byte(`\`)), bytes.TrimSpace(log)
 	begin = begin[:min(len(begin), 2*size)]
 	if i := bytes.LastIndex(end, []byte("= ")); i >= 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// vim-cmd identifies a VM by a number, which is also its reference in the host's API. Its
-// output, its exit status, and whether it waits for its task are undocumented. The caller
-// must therefore check the result with the API. The output of vim-cmd is only used for the
-// error message if the API does not show the wanted result.
+// vim-cmd identifies a VM by a number, which is also its reference in the host's API.
+// Its output, its exit status, and whether it waits for its task are undocumented. The
+// caller must therefore check the result with the API. The output of vim-cmd is only
+// used for the error message if the API does not show the wanted result.
 
-// HasVM returns nil if vim-cmd lists the VM with that number and configuration file. Otherwise the
-// error is fault.Conflict.
+// HasVM returns nil if vim-cmd lists the VM with that number and configuration file.
+// Otherwise the error is fault.Conflict.
 func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Path) error {
 	out, err := s.Run(ctx, "vim-cmd", "vmsvc/getallvms")
 	if err != nil {
@@ -32,7 +32,8 @@ func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Pat
 		WithHint("list its VMs: vim-cmd vmsvc/getallvms; its error output: %s", lastLines(string(out.Stderr)))
 }
 
-// listsVM reports whether a line starts with the number of the VM and contains its configuration file.
+// listsVM reports whether a line starts with the number of the VM and contains its
+// configuration file.
 func listsVM(list []byte, vm inventory.MoRef, vmx inventory.Path) bool {
 	for line := range bytes.Lines(list) {
 		if words := bytes.Fields(line); len(words) > 0 && string(words[0]) == string(vm) && bytes.Contains(line, []byte(vmx.String())) {
@@ -42,8 +43,8 @@ func listsVM(list []byte, vm inventory.MoRef, vmx inventory.Path) bool {
 	return false
 }
 
-// ShutDown requests a shutdown of a guest. A guest without VMware Tools, and a VM that is off, are no
-// error.
+// ShutDown requests a shutdown of a guest. A guest without VMware Tools, and a VM that
+// is off, are no error.
 func (s *Shell) ShutDown(ctx context.Context, vm inventory.MoRef) error {
 	return s.onVM(ctx, vm, "power.shutdown", "ToolsUnavailable", "InvalidPowerState")
 }
@@ -64,6 +65,7 @@ func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine 
 	if err != nil {
 		return err
 	}
+	// vim-cmd prints faults to either output.
 	said := string(out.Stdout) + string(out.Stderr)
 	for _, name := range fine {
 		if printedFault(said) == name {
@@ -73,22 +75,25 @@ func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine 
 	return vimCmdError(verb, out.Status, said)
 }
 
-// TakeSnapshot freezes the disks of a VM, without memory and without quiescing, in a job with that
-// name. A nil error does not guarantee success; the caller must check the API.
+// TakeSnapshot freezes the disks of a VM, without memory and without quiescing, in a
+// job with that name. A nil error does not guarantee success; the caller must check the
+// API.
 func (s *Shell) TakeSnapshot(ctx context.Context, job string, vm inventory.MoRef, name, description string) error {
 	const no = "0" // value of the parameters "memory" and "quiesced"
 	return s.vimCmdJob(ctx, job, "snapshot.create", string(vm), name, description, no, no)
 }
 
-// RemoveSnapshot removes a snapshot by its number, in a job with that name. The job continues if ctx
-// ends, because a merge must not be interrupted. A nil error does not guarantee success.
+// RemoveSnapshot removes a snapshot by its number, in a job with that name. The job
+// continues if ctx ends, because a merge must not be interrupted. A nil error does not
+// guarantee success.
 func (s *Shell) RemoveSnapshot(ctx context.Context, job string, vm inventory.MoRef, id int32) error {
 	return s.vimCmdJob(ctx, job, "snapshot.remove", string(vm), strconv.Itoa(int(id)))
 }
 
 // vimCmdJob runs a vim-cmd command as a Kept job.
 func (s *Shell) vimCmdJob(ctx context.Context, name, verb string, words ...string) error {
-	// Whether the host's task ends with a vim-cmd that is killed is not known, and a merge must not.
+	// Whether the host's task ends with a vim-cmd that is killed is not known, and a
+	// merge must not.
 	res, err := s.Jobs.Do(ctx, Job{Name: name, Argv: append([]string{"vim-cmd", "vmsvc/" + verb}, words...), Kept: true})
 	if err != nil {
 		return err
@@ -102,7 +107,8 @@ type Listed struct {
 	Name string // name of the snapshot; may be empty
 }
 
-// Snapshots lists the snapshots of a VM. Lines of the output that are not understood are ignored.
+// Snapshots lists the snapshots of a VM. Lines of the output that are not understood
+// are ignored.
 func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, error) {
 	out, err := s.Run(ctx, "vim-cmd", "vmsvc/snapshot.get", string(vm))
 	if err == nil {
@@ -122,10 +128,10 @@ var (
 	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)
 )
 
-// parseSnapshots returns the entries of a listing. An entry has one name and one number, both at the
-// level of its node. A description is free text of any number of lines; a line like "Snapshot Id : 77"
-// in it adds no entry. A description that imitates a whole entry adds one, and checkSnapshot then
-// refuses to remove a snapshot.
+// parseSnapshots returns the entries of a listing. An entry has one name and one
+// number, both at the level of its node. A description is free text of any number of
+// lines; a line like "Snapshot Id : 77" in it adds no entry. A description that
+// imitates a whole entry adds one, and checkSnapshot then refuses to remove a snapshot.
 func parseSnapshots(text string) (list []Listed) {
 	level, name, open := "--", "", true // open: the entry has no number yet
 	for line := range strings.Lines(text) {
@@ -144,9 +150,9 @@ func parseSnapshots(text string) (list []Listed) {
 	return list
 }
 
-// withoutListing returns the output of vim-cmd without the listing of snapshots that some commands
-// print, because names and descriptions in it are free text. The listing extends from its first node to
-// the last line of its last entry.
+// withoutListing returns the output of vim-cmd without the listing of snapshots that
+// some commands print, because names and descriptions in it are free text. The listing
+// extends from its first node to the last line of its last entry.
 func withoutListing(said string) string {
 	lines := slices.Collect(strings.Lines(said))
 	first := slices.IndexFunc(lines, func(l string) bool { return nodeLine.MatchString(strings.TrimRight(l, "\r\n")) })
@@ -162,7 +168,8 @@ func withoutListing(said string) string {
 	return strings.Join(lines[:first], "")
 }
 
-// faultLine matches the name of a fault in the output of vim-cmd, such as (vim.fault.TaskInProgress) {.
+// faultLine matches the name of a fault in the output of vim-cmd, such as
+// (vim.fault.TaskInProgress) {.
 var faultLine = regexp.MustCompile(`\((?:vim|vmodl)\.fault\.([A-Za-z]+)\)`)
 
 // printedFault returns the name of the first fault in the output of vim-cmd, or "".
@@ -173,8 +180,8 @@ func printedFault(said string) string {
 	return ""
 }
 
-// vimCmdError returns the error that the output of vim-cmd reports, or nil. Output that contains a
-// fault or the word "failed" is an error even if the status is 0.
+// vimCmdError returns the error that the output of vim-cmd reports, or nil. Output that
+// contains a fault or the word "failed" is an error even if the status is 0.
 func vimCmdError(verb string, status int, said string) error {
 	own := withoutListing(said)
 	name := printedFault(own)

@@ -1,10 +1,12 @@
-// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its REST API.
+// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its
+// REST API.
 //
-// The service has sessions that are independent of the API's, and may fail while the API works. Each read
-// has a time limit. After a failure the service is not called for some minutes, so that an inventory does
-// not wait for it repeatedly.
+// The service has sessions that are independent of the API's, and may fail while the
+// API works. Each read has a time limit. After a failure the service is not called for
+// some minutes, so that an inventory does not wait for it repeatedly.
 //
-// The results are complete or absent for each VM: a VM whose tags could not be read has a warning.
+// The results are complete or absent for each VM: a VM whose tags could not be read has
+// a warning.
 package tagging
 
 import (
@@ -23,11 +25,12 @@ import (
 )
 
 const (
-	// patience limits one read of tags. An unresponsive service must not block the inventory.
+	// patience limits one read of tags. An unresponsive service must not block the
+	// inventory.
 	patience = time.Minute
 
-	// restTime is the time without calls after the service failed. Otherwise each VM of a fleet would wait
-	// for it.
+	// restTime is the time without calls after the service failed. Otherwise each VM of
+	// a fleet would wait for it.
 	restTime = 5 * time.Minute
 
 	// tries is the number of attempts for a call if the service is busy.
@@ -35,9 +38,9 @@ const (
 	pause = time.Second // pause between attempts
 )
 
-// A dialect is one of the two forms of vCenter's REST API. Versions since 7.0 U2 have both, with shared
-// sessions. Earlier versions have only the older one, which is deprecated since. govmomi uses the older
-// one.
+// A dialect is one of the two forms of vCenter's REST API. Versions since 7.0 U2 have
+// both, with shared sessions. Earlier versions have only the older one, which is
+// deprecated since. govmomi uses the older one.
 type dialect struct {
 	session, tagging string // paths of the two services
 	action           string // name of the query parameter that selects an operation
@@ -55,13 +58,15 @@ type Config struct {
 	Addr string   // host:port for messages
 	User string   // user of the API session
 
-	// Password returns the password that the API accepted. known is false before the first login.
+	// Password returns the password that the API accepted. known is false before the
+	// first login.
 	Password func() (password string, known bool)
 
 	// Admit, if not nil, is called before each login; pass receives the result.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Refused is called when the service refuses the login, which may count as a wrong password.
+	// Refused is called when the service refuses the login, which may count as a wrong
+	// password.
 	Refused func()
 
 	Base    *http.Transport   // transport with the pinned certificate, for logins
@@ -74,7 +79,8 @@ type Config struct {
 	After func(time.Duration) <-chan time.Time // timer
 }
 
-// Service is a client of the tagging service of one vCenter. It is safe for concurrent use.
+// Service is a client of the tagging service of one vCenter. It is safe for concurrent
+// use.
 type Service struct {
 	cfg     Config        // configuration
 	reading chan struct{} // contains one token: its holder may read tags and use err, retryAt and refused
@@ -101,8 +107,8 @@ func New(cfg Config) *Service {
 	return t
 }
 
-// withService calls do, unless the service failed a short time ago; it then returns the earlier error.
-// One call runs at a time, for at most patience.
+// withService calls do, unless the service failed a short time ago; it then returns the
+// earlier error. One call runs at a time, for at most patience.
 func (t *Service) withService(outer context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(outer, patience)
 	defer cancel()
@@ -124,8 +130,8 @@ func (t *Service) withService(outer context.Context, do func(context.Context) er
 	return t.err
 }
 
-// openSession logs in with the dialect that the server supports. It does nothing if another call
-// replaced the session seen, which is nil before the first login.
+// openSession logs in with the dialect that the server supports. It does nothing if
+// another call replaced the session seen, which is nil before the first login.
 func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 	select {
 	case <-t.renewing:
@@ -147,8 +153,8 @@ func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 	return err
 }
 
-// logIn opens a session with the password that the API accepted. It never prompts for one. It uses a
-// new connection, because a login must not be sent twice.
+// logIn opens a session with the password that the API accepted. It never prompts for
+// one. It uses a new connection, because a login must not be sent twice.
 func (t *Service) logIn(ctx context.Context, d dialect) error {
 	password, known := t.cfg.Password()
 	if !known {
@@ -187,15 +193,16 @@ func (t *Service) newREST(through http.RoundTripper) *rest.Client {
 	return &rest.Client{Client: c}
 }
 
-// A query is a read-only call of the service. It is about one ID, or about the objects in its body.
+// A query is a read-only call of the service. It is about one ID, or about the objects
+// in its body.
 type query struct {
 	of   string // path below the tagging service, such as "/tag"
 	id   string // ID of one object; ignored if body is set
 	body any    // list of objects; nil for a query about one ID
 }
 
-// callPatiently sends a query and decodes the response into answer. It logs in if necessary, at most
-// once, and repeats the call if the service is busy.
+// callPatiently sends a query and decodes the response into answer. It logs in if
+// necessary, at most once, and repeats the call if the service is busy.
 func (t *Service) callPatiently(ctx context.Context, q query, answer any) error {
 	renewed := false
 	for try := 1; ; try++ {
@@ -232,7 +239,8 @@ func (t *Service) callOnce(ctx context.Context, with *tagSession, q query, answe
 	return with.Do(ctx, at.Request(http.MethodPost, q.body), answer)
 }
 
-// isBusy reports whether a call may succeed later. The service rejects more than 360 calls per second.
+// isBusy reports whether a call may succeed later. The service rejects more than 360
+// calls per second.
 func isBusy(err error) bool {
 	return rest.IsStatusError(err, http.StatusServiceUnavailable) || rest.IsStatusError(err, http.StatusTooManyRequests)
 }

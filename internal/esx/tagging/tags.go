@@ -21,25 +21,26 @@ const (
 	// tagPage is the number of VMs per query. No limit is documented.
 	tagPage = 200
 
-	// tagSplits limits how often a refused page is queried again in halves. One VM that was removed, or
-	// that the user may not see, makes the whole query fail.
+	// tagSplits limits how often a refused page is queried again in halves. One VM that
+	// was removed, or that the user may not see, makes the whole query fail.
 	tagSplits = 20
 
-	// tagCalls is the number of concurrent calls for names. With about 20 ms per call, the rate is well
-	// below the limit of the service.
+	// tagCalls is the number of concurrent calls for names. With about 20 ms per call,
+	// the rate is well below the limit of the service.
 	tagCalls = 4
 
 	// tagNamesLife is how long the name of a tag is cached.
 	tagNamesLife = 10 * time.Minute
 )
 
-// AddTags sets the tags of VMs, and adds a warning to VMs whose tags cannot be read. For v VMs with t
-// different tags of c categories it needs
+// AddTags sets the tags of VMs, and adds a warning to VMs whose tags cannot be read.
+// For v VMs with t different tags of c categories it needs
 //
 // ⌈v/200⌉ + t + c
 //
-// calls, plus one for the first login. A name that was read less than ten minutes ago needs no call.
-// The service has no call for the names of several tags. Tags without such a VM cost nothing.
+// calls, plus one for the first login. A name that was read less than ten minutes ago
+// needs no call. The service has no call for the names of several tags. Tags without
+// such a VM cost nothing.
 func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	r := &tagReading{service: t, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
 	err := t.withService(ctx, func(ctx context.Context) error {
@@ -73,8 +74,8 @@ type tagReading struct {
 	splits   int                          // number of further splits permitted
 }
 
-// readTags reads the tags of VMs. If the service refuses the query because of one VM, it queries each
-// half.
+// readTags reads the tags of VMs. If the service refuses the query because of one VM,
+// it queries each half.
 func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	found, err := r.service.listAttached(ctx, vms)
 	if !rest.IsStatusError(err, http.StatusForbidden) {
@@ -98,8 +99,9 @@ func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	return r.readTags(ctx, vms[half:])
 }
 
-// listAttached sends one query for the tags of VMs. VMs without tags are not in the result. It switches
-// to the old dialect if the server has only the new form of sessions.
+// listAttached sends one query for the tags of VMs. VMs without tags are not in the
+// result. It switches to the old dialect if the server has only the new form of
+// sessions.
 func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found []tags.AttachedTags, err error) {
 	type object struct {
 		ID   string `json:"id"`
@@ -121,7 +123,8 @@ func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found [
 	return found, err
 }
 
-// readNames reads the names of tags and then of their categories, except those in the cache.
+// readNames reads the names of tags and then of their categories, except those in the
+// cache.
 func (r *tagReading) readNames(ctx context.Context) error {
 	known := r.service.tagNames
 	known.forgetOld(r.service.cfg.Now().Add(-tagNamesLife))
@@ -140,8 +143,8 @@ func (r *tagReading) readNames(ctx context.Context) error {
 	return r.service.nameEach(ctx, "/category", categories, known.categories)
 }
 
-// nameEach reads the names that known lacks, each once. IDs that no longer exist stay without a name.
-// It sorts ids.
+// nameEach reads the names that known lacks, each once. IDs that no longer exist stay
+// without a name. It sorts ids.
 func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *nameTable) error {
 	slices.Sort(ids)
 	g, ctx := errgroup.WithContext(ctx)
@@ -184,8 +187,8 @@ func (n tagNames) forgetOld(before time.Time) {
 	n.categories.forgetOld(before)
 }
 
-// tagsOf returns the tags with these IDs, sorted by category and name. Tags that were deleted in the
-// meantime are omitted.
+// tagsOf returns the tags with these IDs, sorted by category and name. Tags that were
+// deleted in the meantime are omitted.
 func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	var out []inventory.Tag
 	for _, id := range ids {
@@ -201,7 +204,8 @@ func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	return slices.Compact(out)
 }
 
-// A nameTable maps IDs to names. It is safe for concurrent use; the zero value is empty.
+// A nameTable maps IDs to names. It is safe for concurrent use; the zero value is
+// empty.
 type nameTable struct {
 	mu    sync.Mutex         // protects names
 	names map[string]tagName // names by ID; nil if empty

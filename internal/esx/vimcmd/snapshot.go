@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// showWait is the time in which the API must show the effect of a successful vim-cmd. vim-cmd may
-	// return before its task ends.
+	// showWait is the time in which the API must show the effect of a successful
+	// vim-cmd. vim-cmd may return before its task ends.
 	showWait = time.Minute
 
-	// takeWait is how long a canceled CreateSnapshot waits for a snapshot in progress. A snapshot that
-	// appeared later would not be removed.
+	// takeWait is how long a canceled CreateSnapshot waits for a snapshot in progress.
+	// A snapshot that appeared later would not be removed.
 	takeWait = time.Minute
 )
 
-// createJobName returns the name of the job that creates a snapshot. There is at most one at a time.
+// createJobName returns the name of the job that creates a snapshot. There is at most
+// one at a time.
 func createJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("snapshot", string(vm), name)
 }
@@ -32,8 +33,9 @@ func removeJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("unsnapshot", string(vm), name)
 }
 
-// CreateSnapshot freezes the disks of a VM. If an earlier call, of this or another process, is still
-// creating a snapshot with that name, it waits and returns that snapshot.
+// CreateSnapshot freezes the disks of a VM. If an earlier call, of this or another
+// process, is still creating a snapshot with that name, it waits and returns that
+// snapshot.
 func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := h.createSnapshot(ctx, vm, o)
 	if err != nil {
@@ -70,8 +72,8 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	return entry.Ref, err
 }
 
-// withDelayedEnd returns a context that ends the duration more after ctx. The caller must call the
-// returned function.
+// withDelayedEnd returns a context that ends the duration more after ctx. The caller
+// must call the returned function.
 func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -84,8 +86,8 @@ func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, c
 	}
 }
 
-// waitAfter returns how long to wait for an effect: 0 if the command failed, since the current state
-// then decides.
+// waitAfter returns how long to wait for an effect: 0 if the command failed, since the
+// current state then decides.
 func waitAfter(asked error) time.Duration {
 	if asked != nil {
 		return 0
@@ -93,8 +95,8 @@ func waitAfter(asked error) time.Duration {
 	return showWait
 }
 
-// DropSnapshot removes the snapshot with that name, if it exists. It first waits for a snapshot that is
-// still being created.
+// DropSnapshot removes the snapshot with that name, if it exists. It first waits for a
+// snapshot that is still being created.
 func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	if err := h.dropSnapshot(ctx, vm, name); err != nil {
 		return fmt.Errorf("remove snapshot %q of VM %s by SSH: %w", name, vm, err)
@@ -142,8 +144,9 @@ func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory
 	return fault.New(fault.Conflict, "vim-cmd reported no error, and the snapshot still exists").WithHint("see the VM's recent tasks, and hostd.log on the host")
 }
 
-// checkSnapshot returns nil if the snapshot has no children, and if vim-cmd has the same number for it
-// as the API. Otherwise vim-cmd could remove another snapshot, and the error is fault.Conflict.
+// checkSnapshot returns nil if the snapshot has no children, and if vim-cmd has the
+// same number for it as the API. Otherwise vim-cmd could remove another snapshot, and
+// the error is fault.Conflict.
 func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
 		return fault.New(fault.Conflict, "another snapshot was created on top of it").

@@ -1,17 +1,19 @@
-// Package vimcmd creates snapshots and changes the power state of VMs on hosts whose API is
-// read-only.
+// Package vimcmd creates snapshots and changes the power state of VMs on hosts whose
+// API is read-only.
 //
-// With the licence of the free hypervisor, the API changes nothing (RestrictedVersion). The
-// host's own vim-cmd, over SSH, calls the same agent without this restriction. This package
-// requests changes over SSH, and reads their results with the API. It finds snapshots by
-// their names in the VM's tree, because the output of vim-cmd is undocumented.
+// With the licence of the free hypervisor, the API changes nothing (RestrictedVersion).
+// The host's own vim-cmd, over SSH, calls the same agent without this restriction. This
+// package requests changes over SSH, and reads their results with the API. It finds
+// snapshots by their names in the VM's tree, because the output of vim-cmd is
+// undocumented.
 //
 // # Guarantees
 //
-// No VM is changed before vim-cmd has the same number for its configuration file as the API.
-// A snapshot is removed by its number only if the API and vim-cmd have the same name for it,
-// and only if it has no children: their fate is undocumented. A vim-cmd continues if the
-// connection breaks or this process dies. The next request for the VM waits for it.
+// No VM is changed before vim-cmd has the same number for its configuration file as the
+// API. A snapshot is removed by its number only if the API and vim-cmd have the same
+// name for it, and only if it has no children: their fate is undocumented. A vim-cmd
+// continues if the connection breaks or this process dies. The next request for the VM
+// waits for it.
 //
 // Delta disks are not consolidated: the only command of vim-cmd for it also removes the
 // snapshots of other programs.
@@ -30,8 +32,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Host is an ESXi host that is read with its API and changed with vim-cmd. Its methods may be called
-// concurrently for different VMs.
+// Host is an ESXi host that is read with its API and changed with vim-cmd. Its methods
+// may be called concurrently for different VMs.
 type Host struct {
 	Session *esx.Session // login to the API of the host
 
@@ -42,13 +44,15 @@ type Host struct {
 	checked map[inventory.MoRef]inventory.MoRef // hosts of the VMs whose numbers were compared; nil before the first
 }
 
-// Ready returns nil if a VM can be changed: SSH is on and accepts the login, and vim-cmd knows the VM.
+// Ready returns nil if a VM can be changed: SSH is on and accepts the login, and
+// vim-cmd knows the VM.
 func (h *Host) Ready(ctx context.Context, vm inventory.MoRef) error {
 	_, err := h.shellOf(ctx, vm)
 	return err
 }
 
-// shellOf returns the SSH login to the host of a VM. It checks the VM's number on the first call.
+// shellOf returns the SSH login to the host of a VM. It checks the VM's number on the
+// first call.
 func (h *Host) shellOf(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	host, sure := h.checked[vm]
@@ -84,12 +88,13 @@ func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.
 	return sh, nil
 }
 
-// oldest is the first major version whose snapshot.remove has the number of a snapshot as parameter.
-// Earlier versions interpret the same words differently.
+// oldest is the first major version whose snapshot.remove has the number of a snapshot
+// as parameter. Earlier versions interpret the same words differently.
 const oldest = 5
 
-// checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the commands differently,
-// and for a vCenter, whose references of VMs differ from the numbers on the hosts.
+// checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the
+// commands differently, and for a vCenter, whose references of VMs differ from the
+// numbers on the hosts.
 func checkVersion(about inventory.About) error {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)

@@ -13,14 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Runner runs a command and returns its output. The error is exec.ErrNotFound if the command is not
-// installed.
+// Runner runs a command and returns its output. The error is exec.ErrNotFound if the
+// command is not installed.
 type Runner func(ctx context.Context, name string, args ...string) ([]byte, error)
 
 // mostListed limits the size of a listing, in bytes.
 const mostListed = 32 << 20
 
-// Run is the Runner for this machine. The error contains the start of the command's error output.
+// Run is the Runner for this machine. The error contains the start of the command's
+// error output.
 func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, complaint := &limited{most: mostListed}, &limited{most: 1 << 12}
@@ -51,8 +52,9 @@ type Found struct {
 	rules []*Rules // rules of each listing
 }
 
-// Look reads the rules for IPv4 or, if six is true, for IPv6. The error is fault.NotFound if no tool is
-// installed, and fault.Denied if the user may not read the rules.
+// Look reads the rules for IPv4 or, if six is true, for IPv6. The error is
+// fault.NotFound if no tool is installed, and fault.Denied if the user may not read the
+// rules.
 func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 	saves, prefix := []string{"iptables-save", "iptables-nft-save", "iptables-legacy-save"}, "iptables"
 	if six {
@@ -72,6 +74,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 		if bytes.Contains(out, []byte("(nf_tables)")) || bytes.Contains(out, []byte("by xtables-save")) {
 			kind = prefix + "-nft"
 		}
+		// iptables-save and one of the other two are the same program.
 		if len(bytes.TrimSpace(out)) == 0 || read[kind] {
 			f.Tools = append(f.Tools, save)
 			continue // the tool has no separate table, or is found under another name
@@ -82,6 +85,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 			return f, fmt.Errorf("%s: %w", save, err)
 		}
 		f.Tools, f.rules = append(f.Tools, save), append(f.rules, rules)
+		// nft also lists the tables that iptables-nft created.
 		if kind == prefix+"-nft" {
 			rules.addTables(told)
 		}

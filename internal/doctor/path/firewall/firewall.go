@@ -1,18 +1,22 @@
-// Package firewall determines from this machine's rules whether an incoming connection is permitted: rules of
-// nftables, as nft -j lists them, and of iptables, as iptables-save lists them.
+// Package firewall determines from this machine's rules whether an incoming connection
+// is permitted: rules of nftables, as nft -j lists them, and of iptables, as
+// iptables-save lists them.
 //
 // # Evaluation
 //
-// It evaluates the first packet of a TCP connection in the chains of the hooks prerouting and input. All base
-// chains must let it pass; a single drop or reject stops it.
+// It evaluates the first packet of a TCP connection in the chains of the hooks
+// prerouting and input. All base chains must let it pass; a single drop or reject stops
+// it.
 //
 // # Unknown rules
 //
-// A condition is met, not met, or unknown: matches by marks, rates and similar ones depend on other traffic,
-// and there are more kinds than this package supports. Both results are followed then. A verdict is Passed or
-// Stopped only if no unknown rule affects it, and Unsure otherwise.
+// A condition is met, not met, or unknown: matches by marks, rates and similar ones
+// depend on other traffic, and there are more kinds than this package supports. Both
+// results are followed then. A verdict is Passed or Stopped only if no unknown rule
+// affects it, and Unsure otherwise.
 //
-// Parsers are bounded by the length of a listing, and by the number of rules that a packet passes.
+// Parsers are bounded by the length of a listing, and by the number of rules that a
+// packet passes.
 package firewall
 
 import (
@@ -61,19 +65,20 @@ func (c Chain) String() string {
 	return fmt.Sprintf("chain %s of %s's table %s %s", c.Name, c.Tool, c.Family, c.Table)
 }
 
-// Rules contains the chains of one listing. It is read-only after it was parsed, except that Judge sets
-// Keeper.
+// Rules contains the chains of one listing. It is read-only after it was parsed, except
+// that Judge sets Keeper.
 type Rules struct {
 	base   []*chain           // base chains for incoming packets, in the order of the listing
 	chains map[chainID]*chain // all chains
 }
 
-// Judge returns the base chains that stop a packet, or may stop it. An empty result means that it
-// passes.
+// Judge returns the base chains that stop a packet, or may stop it. An empty result
+// means that it passes.
 func (r *Rules) Judge(p Packet) (stops []Stop) {
 	for _, c := range r.base {
 		c.Keeper = r.keeperOf(c)
 		w := evaluation{packet: p, rules: r, left: mostSteps}
+		// The policy applies to packets that leave the base chain at its end.
 		o := w.evaluateChain(c, 0)
 		if o.falls {
 			o = o.or(c.policyOutcome())
@@ -89,8 +94,8 @@ func (r *Rules) Judge(p Packet) (stops []Stop) {
 	return stops
 }
 
-// keeperOf returns the program that manages a table, by the names of its chains, or "" if it is
-// unknown.
+// keeperOf returns the program that manages a table, by the names of its chains, or ""
+// if it is unknown.
 func (r *Rules) keeperOf(c *chain) string {
 	has := func(name string) bool { return r.chains[chainID{c.Family, c.Table, name}] != nil }
 	switch {
@@ -102,8 +107,8 @@ func (r *Rules) keeperOf(c *chain) string {
 	return ""
 }
 
-// Remedy returns the commands that let a packet pass at this rule, for the program that manages the
-// rules.
+// Remedy returns the commands that let a packet pass at this rule, for the program that
+// manages the rules.
 func (s Stop) Remedy(p Packet) string {
 	family := "ip"
 	if p.From.Is6() {

@@ -10,10 +10,12 @@ import (
 	"strings"
 )
 
-// inboundChains lists the built-in chains of iptables that packets to this machine pass.
+// inboundChains lists the built-in chains of iptables that packets to this machine
+// pass.
 var inboundChains = []string{"PREROUTING", "INPUT"}
 
-// ParseSave parses the output of iptables-save. tool is the command that changes these rules.
+// ParseSave parses the output of iptables-save. tool is the command that changes these
+// rules.
 func ParseSave(listing []byte, tool string) (*Rules, error) {
 	r := &Rules{chains: map[chainID]*chain{}}
 	table := ""
@@ -51,7 +53,8 @@ func (r *Rules) addChain(tool, table string, f []string) {
 	}
 }
 
-// addRule adds a rule such as "-A INPUT -s 10.0.0.0/8 -p tcp -m tcp --dport 22 -j ACCEPT".
+// addRule adds a rule such as "-A INPUT -s 10.0.0.0/8 -p tcp -m tcp --dport 22 -j
+// ACCEPT".
 func (r *Rules) addRule(table string, w []string) error {
 	if len(w) < 2 {
 		return fmt.Errorf("a rule of no chain")
@@ -61,6 +64,7 @@ func (r *Rules) addRule(table string, w []string) error {
 		return fmt.Errorf("a rule of chain %s, which is not there", w[1])
 	}
 	o := options{rest: w[2:]}
+	// Each call consumes at least one word.
 	for len(o.rest) > 0 {
 		o.parseOption()
 	}
@@ -112,7 +116,8 @@ var idleTargets = []string{"", "LOG", "NFLOG", "ULOG", "AUDIT", "MARK", "CONNMAR
 // unknownTargets lists the targets with an effect that this package does not evaluate.
 var unknownTargets = []string{"DNAT", "REDIRECT", "TPROXY", "QUEUE", "NFQUEUE", "SYNPROXY", "NETMAP", "TARPIT", "CLUSTERIP", "BPF"}
 
-// toRule returns the parsed rule. text describes it in messages. The packet must meet all conditions.
+// toRule returns the parsed rule. text describes it in messages. The packet must meet
+// all conditions.
 func (o *options) toRule(text string) rule {
 	r := rule{text: text, when: func(p Packet) match {
 		met := yes
@@ -140,7 +145,8 @@ func (o *options) toRule(text string) rule {
 	return r
 }
 
-// parseOption parses one option with its arguments. The result of an unknown option is maybe.
+// parseOption parses one option with its arguments. The result of an unknown option is
+// maybe.
 func (o *options) parseOption() {
 	name := o.nextWord()
 	switch name {
@@ -194,6 +200,7 @@ func (o *options) nextWord() string {
 // addMatch adds a condition, negated after "!".
 func (o *options) addMatch(m func(Packet) match) {
 	if o.negated {
+		// "!" applies to the next condition only.
 		was := m
 		m = func(p Packet) match { return was(p).not() }
 	}
@@ -208,8 +215,8 @@ func matchProtocol(name string) func(Packet) match {
 	return always(matchOf(slices.Contains([]string{"tcp", "6", "all", "0"}, name)))
 }
 
-// matchNetwork returns a condition on an address. iptables-save prints masks as prefix lengths; the
-// result for another mask is maybe.
+// matchNetwork returns a condition on an address. iptables-save prints masks as prefix
+// lengths; the result for another mask is maybe.
 func matchNetwork(text string, of func(Packet) netip.Addr) func(Packet) match {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return func(p Packet) match { return matchOf(of(p) == addr) }
@@ -221,7 +228,8 @@ func matchNetwork(text string, of func(Packet) netip.Addr) func(Packet) match {
 	return func(p Packet) match { return matchOf(net.Contains(of(p))) }
 }
 
-// matchInterface returns a condition on the interface. A name that ends with mark is a prefix.
+// matchInterface returns a condition on the interface. A name that ends with mark is a
+// prefix.
 func matchInterface(name, mark string) func(Packet) match {
 	begin, some := strings.CutSuffix(name, mark)
 	return func(p Packet) match {
@@ -232,8 +240,8 @@ func matchInterface(name, mark string) func(Packet) match {
 	}
 }
 
-// matchPorts returns a condition on the destination port, for lists such as "22", "2000:2050" and
-// "111,2049,5000:6000".
+// matchPorts returns a condition on the destination port, for lists such as "22",
+// "2000:2050" and "111,2049,5000:6000".
 func matchPorts(list string) func(Packet) match {
 	return func(p Packet) match {
 		for part := range strings.SplitSeq(list, ",") {
@@ -254,8 +262,9 @@ func matchPorts(list string) func(Packet) match {
 	}
 }
 
-// matchState returns a condition on the state of the connection, which is NEW. A connection that is not
-// tracked is UNTRACKED; the rules that cause it are not understood.
+// matchState returns a condition on the state of the connection, which is NEW. A
+// connection that is not tracked is UNTRACKED; the rules that cause it are not
+// understood.
 func matchState(list string) func(Packet) match {
 	states := strings.Split(list, ",")
 	switch {

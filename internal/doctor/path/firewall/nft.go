@@ -29,8 +29,8 @@ type listing struct {
 // statement is an object with one key, the kind of the statement.
 type statement map[string]json.RawMessage
 
-// ParseNFT parses the output of nft -j list ruleset. skip excludes tables that another listing
-// contains.
+// ParseNFT parses the output of nft -j list ruleset. skip excludes tables that another
+// listing contains.
 func ParseNFT(text []byte, skip func(family, table string) bool) (*Rules, error) {
 	var l listing
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -83,8 +83,8 @@ type nftRule struct {
 	cost   int                                         // number of set elements to compare
 }
 
-// plainStatements lists the statements after which evaluation continues, and which do not affect the
-// verdict.
+// plainStatements lists the statements after which evaluation continues, and which do
+// not affect the verdict.
 var plainStatements = []string{"counter", "log", "mangle", "notrack", "comment", "set", "map", "ct helper", "ct timeout", "ct expectation", "secmark", "flow"}
 
 // addStatement converts one statement.
@@ -108,8 +108,8 @@ func (n *nftRule) addStatement(s statement) {
 	}
 }
 
-// addUnknown converts a statement that is not understood. limit and similar ones may match or not. The
-// result of a redirection is unknown.
+// addUnknown converts a statement that is not understood. limit and similar ones may
+// match or not. The result of a redirection is unknown.
 func (n *nftRule) addUnknown(kind string) {
 	n.all = append(n.all, always(maybe))
 	if slices.Contains([]string{"dnat", "redirect", "tproxy", "queue", "synproxy", "fwd", "dup"}, kind) {
@@ -153,14 +153,15 @@ func (n *nftRule) addRule(also func(Packet) match, do action, to string) {
 	}})
 }
 
-// addMap converts a map from values to verdicts (vmap). Each entry becomes a rule; the order does not
-// matter, because the keys do not overlap.
+// addMap converts a map from values to verdicts (vmap). Each entry becomes a rule; the
+// order does not matter, because the keys do not overlap.
 func (n *nftRule) addMap(body json.RawMessage) {
 	var b struct {
 		Key  json.RawMessage
 		Data json.RawMessage
 	}
 	_ = json.Unmarshal(body, &b) // missing fields are handled below
+	// The map may be in place or named.
 	entries, ok := n.setElements(b.Data)
 	if !ok {
 		n.addVerdict(unsureAction, "")

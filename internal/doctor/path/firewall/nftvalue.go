@@ -29,7 +29,8 @@ func numberValue(n int64) value { return value{isNumber: true, number: n} }
 // addrValue returns an address.
 func addrValue(a netip.Addr) value { return value{addr: a} }
 
-// operand converts the left side of a comparison. A kind that is not known has an unknown value.
+// operand converts the left side of a comparison. A kind that is not known has an
+// unknown value.
 func (n *nftRule) operand(body json.RawMessage) func(Packet) value {
 	var kinds statement
 	if json.Unmarshal(body, &kinds) != nil {
@@ -179,8 +180,8 @@ func conntrackValue(key string) value {
 // mostNested limits the depth of nested sets.
 const mostNested = 8
 
-// matchOperand compares a value with the right side of a comparison: a word, number, network, range or
-// set. depth is the number of enclosing sets.
+// matchOperand compares a value with the right side of a comparison: a word, number,
+// network, range or set. depth is the number of enclosing sets.
 func (n *nftRule) matchOperand(v value, right json.RawMessage, depth int) match {
 	switch {
 	case v.never:
@@ -227,6 +228,7 @@ func (n *nftRule) matchOperand(v value, right json.RawMessage, depth int) match 
 func (n *nftRule) matchAny(v value, all []json.RawMessage, depth int) match {
 	met := no
 	for _, one := range all {
+		// One matching element is enough.
 		if met = max(met, n.matchOperand(v, one, depth+1)); met == yes {
 			break
 		}
@@ -234,8 +236,8 @@ func (n *nftRule) matchAny(v value, all []json.RawMessage, depth int) match {
 	return met
 }
 
-// setElements returns the elements of a set, which is in place or named. A list is also a set. It
-// returns false for other operands.
+// setElements returns the elements of a set, which is in place or named. A list is also
+// a set. It returns false for other operands.
 func (n *nftRule) setElements(text json.RawMessage) ([]json.RawMessage, bool) {
 	var name string
 	if json.Unmarshal(text, &name) == nil {
@@ -252,6 +254,7 @@ func (n *nftRule) setElements(text json.RawMessage) ([]json.RawMessage, bool) {
 	if json.Unmarshal(text, &s) != nil || len(s.Set) == 0 {
 		return nil, false
 	}
+	// The JSON format of nft is not uniform here.
 	if s.Set[0] != '[' { // nft writes a set of one element without a list
 		return []json.RawMessage{s.Set}, true
 	}

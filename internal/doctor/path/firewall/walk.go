@@ -1,6 +1,7 @@
 package firewall
 
-// match is the result of a condition for a packet. The order of the values matters for and.
+// match is the result of a condition for a packet. The order of the values matters for
+// and.
 type match uint8
 
 const (
@@ -66,8 +67,8 @@ func (c *chain) policyOutcome() outcome {
 	return outcome{passes: true}
 }
 
-// outcome contains the possible results for a packet. Several may be possible, because of unknown
-// conditions.
+// outcome contains the possible results for a packet. Several may be possible, because
+// of unknown conditions.
 type outcome struct {
 	passes bool   // true if the packet may be accepted
 	stops  string // rule that stops it; empty if it is not stopped
@@ -97,10 +98,11 @@ type evaluation struct {
 // unknownOutcome returns the possible results after an unknown statement.
 func unknownOutcome(why string) outcome { return outcome{passes: true, stops: why} }
 
-// evaluateChain evaluates the rules of a chain and of the chains that it jumps to. depth is the number
-// of nested jumps.
+// evaluateChain evaluates the rules of a chain and of the chains that it jumps to.
+// depth is the number of nested jumps.
 func (w *evaluation) evaluateChain(c *chain, depth int) (all outcome) {
 	for _, r := range c.rules {
+		// The limit bounds the time for listings with many rules or large sets.
 		if w.left -= 1 + r.cost; w.left < 0 {
 			return all.or(unknownOutcome("rules without end in " + c.String()))
 		}
@@ -110,6 +112,7 @@ func (w *evaluation) evaluateChain(c *chain, depth int) (all outcome) {
 		}
 		o, on := w.evaluateRule(c, r, depth)
 		all = all.or(o)
+		// The rule decides for all packets. After maybe, the next rules may also apply.
 		if met == yes && !on {
 			return all
 		}
@@ -118,8 +121,8 @@ func (w *evaluation) evaluateChain(c *chain, depth int) (all outcome) {
 	return all
 }
 
-// evaluateRule returns the outcome of a rule whose condition may be met, and whether evaluation
-// continues with the next rule.
+// evaluateRule returns the outcome of a rule whose condition may be met, and whether
+// evaluation continues with the next rule.
 func (w *evaluation) evaluateRule(c *chain, r rule, depth int) (o outcome, on bool) {
 	why := r.text + " in " + c.String()
 	switch r.do {
