@@ -25,15 +25,15 @@ type Published struct {
 // HTTPS contains rates of a host's /folder over one link of 1 GbE.
 type HTTPS struct {
 	Origin string     `json:"origin"` // author of the measurements
-	Rows   []HTTPSRow `json:"rows"`
+	Rows   []HTTPSRow `json:"rows"`   // one per number of connections
 }
 
 // HTTPSRow is the total rate of several connections.
 type HTTPSRow struct {
-	Connections int        `json:"connections"`
-	Protocol    string     `json:"protocol"` // h1 or h2
-	MTU         int        `json:"mtu"`      // bytes
-	Megabits    [2]float64 `json:"mbits"`    // Mbit/s, smallest and largest
+	Connections int        `json:"connections"` // number of parallel connections
+	Protocol    string     `json:"protocol"`    // h1 or h2
+	MTU         int        `json:"mtu"`         // bytes
+	Megabits    [2]float64 `json:"mbits"`       // Mbit/s, smallest and largest
 }
 
 // MiBs returns the middle of the measured range in MiB/s.

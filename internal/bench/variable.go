@@ -103,10 +103,10 @@ func (p Pair) Factor() float64 { return p.After.Rate() / p.Before.Rate() }
 // An Effect is the change of one variable from one value to another, with all pairs of
 // rows that show it.
 type Effect struct {
-	Variable Variable `json:"variable"`
-	From     string   `json:"from"`  // value before the change
-	To       string   `json:"to"`    // value after the change
-	Pairs    []Pair   `json:"pairs"` // pairs, the largest factor first; at least one
+	Variable Variable `json:"variable"` // variable that changes
+	From     string   `json:"from"`     // value before the change
+	To       string   `json:"to"`       // value after the change
+	Pairs    []Pair   `json:"pairs"`    // pairs, the largest factor first; at least one
 }
 
 // Least returns the smallest factor.

@@ -48,8 +48,8 @@ func readCapabilities() (capabilitySet, error) {
 // (UIDS-GIDS), nothing else uses it. It fits into the 65,536 ids that a user namespace
 // usually has.
 const (
-	firstUser = 60578
-	lastUser  = 61183
+	firstUser = 60578 // first ID of the range
+	lastUser  = 61183 // last ID of the range
 )
 
 // newUser returns a random ID that no process, user account or group has. The error is

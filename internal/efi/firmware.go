@@ -16,12 +16,14 @@ type Firmware struct{ Code, Vars string }
 // A descriptor is a file of QEMU's firmware interface (docs/interop/firmware.json).
 // Distributions describe their OVMF files in such files.
 type descriptor struct {
-	Types   []string `json:"interface-types"` // interfaces, such as uefi
+	Types []string `json:"interface-types"` // interfaces, such as uefi
+	// files of the firmware
 	Mapping struct {
-		Device     string                            `json:"device"`
-		Executable struct{ Filename, Format string } `json:"executable"`
-		Template   struct{ Filename, Format string } `json:"nvram-template"`
+		Device     string                            `json:"device"`         // "flash" for separate code and variables
+		Executable struct{ Filename, Format string } `json:"executable"`     // file with the code
+		Template   struct{ Filename, Format string } `json:"nvram-template"` // initial variables
 	} `json:"mapping"`
+	// architectures and machine types
 	Targets []struct {
 		Architecture string `json:"architecture"`
 	} `json:"targets"`

@@ -30,8 +30,8 @@ type Store struct {
 // stored is a current variable.
 type stored struct {
 	name   string // key of the variable, with vendor
-	vendor GUID
-	at     int // position of its header
+	vendor GUID   // namespace of the name
+	at     int    // position of its header
 }
 
 var (

@@ -27,7 +27,7 @@ const perfSample = 20 * time.Second
 // The counters of a host's disks, by their names in the group disk: each is told by
 // instance, which is a device.
 const (
-	perfGroup    = "disk"
+	perfGroup    = "disk"               // group of the counters
 	perfRequests = "numberReadAveraged" // a second
 	perfKiB      = "read"               // KiB a second
 )

@@ -19,37 +19,41 @@ import (
 type (
 	// internalContentRequest is the request of RetrieveInternalContent.
 	internalContentRequest struct {
-		This types.ManagedObjectReference `xml:"_this"`
+		This types.ManagedObjectReference `xml:"_this"` // reference of the ServiceInstance
 	}
 	// internalContentResponse contains references to services that are not in the
 	// public API.
 	internalContentResponse struct {
+		// only the field that is needed
 		Returnval struct {
-			NFC *types.ManagedObjectReference `xml:"nfcService"`
+			NFC *types.ManagedObjectReference `xml:"nfcService"` // NFC service; nil without one
 		} `xml:"returnval"`
 	}
 	// internalContentBody is the SOAP body of RetrieveInternalContent, request and
 	// response.
 	internalContentBody struct {
-		Req    *internalContentRequest  `xml:"urn:vim25 RetrieveInternalContent,omitempty"`
-		Res    *internalContentResponse `xml:"RetrieveInternalContentResponse,omitempty"`
-		Fault_ *soap.Fault              `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		Req *internalContentRequest `xml:"urn:vim25 RetrieveInternalContent,omitempty"` // set in requests
+		// set in successful responses
+		Res *internalContentResponse `xml:"RetrieveInternalContentResponse,omitempty"`
+		// set in failed responses
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
 
 	// vmFilesRequest is the request of NfcGetVmFiles.
 	vmFilesRequest struct {
-		This types.ManagedObjectReference `xml:"_this"`
-		VM   types.ManagedObjectReference `xml:"vm"`
+		This types.ManagedObjectReference `xml:"_this"` // reference of the NFC service
+		VM   types.ManagedObjectReference `xml:"vm"`    // VM whose disks are read
 	}
 	// vmFilesResponse contains the ticket for one NFC connection.
 	vmFilesResponse struct {
-		Returnval types.HostServiceTicket `xml:"returnval"`
+		Returnval types.HostServiceTicket `xml:"returnval"` // ticket for one connection
 	}
 	// vmFilesBody is the SOAP body of NfcGetVmFiles, request and response.
 	vmFilesBody struct {
-		Req    *vmFilesRequest  `xml:"urn:vim25 NfcGetVmFiles,omitempty"`
-		Res    *vmFilesResponse `xml:"NfcGetVmFilesResponse,omitempty"`
-		Fault_ *soap.Fault      `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		Req *vmFilesRequest  `xml:"urn:vim25 NfcGetVmFiles,omitempty"` // set in requests
+		Res *vmFilesResponse `xml:"NfcGetVmFilesResponse,omitempty"`   // set in successful responses
+		// set in failed responses
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
 )
 

@@ -26,9 +26,9 @@ type PowerOffOptions struct {
 // VMware Tools. The caller ignores errors if the API shows that the VM has the wanted
 // state.
 type Switch interface {
-	ShutDown(ctx context.Context, vm inventory.MoRef) error // asks the guest
-	CutPower(ctx context.Context, vm inventory.MoRef) error
-	Start(ctx context.Context, vm inventory.MoRef) error
+	ShutDown(ctx context.Context, vm inventory.MoRef) error // requests a shutdown by the guest
+	CutPower(ctx context.Context, vm inventory.MoRef) error // turns the VM off at once
+	Start(ctx context.Context, vm inventory.MoRef) error    // turns the VM on
 }
 
 const (

@@ -67,8 +67,8 @@ const (
 
 // memoryRegion is struct kvm_userspace_memory_region.
 type memoryRegion struct {
-	slot, flags       uint32
-	guest, size, ours uint64
+	slot, flags       uint32 // number and flags of the region
+	guest, size, ours uint64 // guest-physical address, size in bytes, and address in this process
 }
 
 // Run creates a VM with one page and one CPU on the given device, /dev/kvm, runs it

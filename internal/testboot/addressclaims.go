@@ -36,13 +36,13 @@ func (t Talker) String() string {
 }
 
 const (
-	frameLen   = 512 // bytes to capture of a frame
-	maxTalkers = 64  // limit of MACs; a guest may bridge many
-	maxClaims  = 16  // limit of addresses per MAC
-	etherARP   = 0x0806
-	etherIPv4  = 0x0800
-	etherIPv6  = 0x86dd
-	etherVLAN  = 0x8100
+	frameLen   = 512    // bytes to capture of a frame
+	maxTalkers = 64     // limit of MACs; a guest may bridge many
+	maxClaims  = 16     // limit of addresses per MAC
+	etherARP   = 0x0806 // EtherType of ARP
+	etherIPv4  = 0x0800 // EtherType of IPv4
+	etherIPv6  = 0x86dd // EtherType of IPv6
+	etherVLAN  = 0x8100 // EtherType of a VLAN tag (IEEE 802.1Q)
 )
 
 // A capture collects the senders on the cards of one guest. It is safe for concurrent

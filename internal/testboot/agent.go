@@ -10,10 +10,10 @@ import (
 
 // Agent contains the answers of QEMU's guest agent. The guest controls all of them.
 type Agent struct {
-	OS       string      `json:"os,omitempty"`     // name of the operating system, such as "Debian GNU/Linux 12 (bookworm)"
-	Kernel   string      `json:"kernel,omitempty"` // version of the kernel; of Windows the build
-	HostName string      `json:"hostName,omitempty"`
-	Cards    []AgentCard `json:"cards,omitempty"` // network cards; nil if it does not report them
+	OS       string      `json:"os,omitempty"`       // name of the operating system, such as "Debian GNU/Linux 12 (bookworm)"
+	Kernel   string      `json:"kernel,omitempty"`   // version of the kernel; of Windows the build
+	HostName string      `json:"hostName,omitempty"` // host name of the guest
+	Cards    []AgentCard `json:"cards,omitempty"`    // network cards; nil if it does not report them
 }
 
 // AgentCard is a network interface of the guest: a card, or an interface built on one,

@@ -27,17 +27,19 @@ type monitor struct {
 
 // An answer is any object that QEMU sends.
 type answer struct {
-	Return json.RawMessage `json:"return"`
-	Error  *struct {
+	Return json.RawMessage `json:"return"` // result of a command; nil for other objects
+	// error of a command; nil for other objects
+	Error *struct {
 		Class string `json:"class"`
 		Desc  string `json:"desc"`
 	} `json:"error"`
-	Event string `json:"event"`
-	Data  struct {
+	Event string `json:"event"` // name of an event; empty for other objects
+	// details of an event
+	Data struct {
 		Guest  bool   `json:"guest"`  // whether the guest caused it
 		Action string `json:"action"` // action of GUEST_PANICKED
 		ID     string `json:"id"`     // VSERPORT_CHANGE: the channel that the guest has opened or closed
-		Open   bool   `json:"open"`
+		Open   bool   `json:"open"`   // whether the guest has opened the channel
 	} `json:"data"`
 }
 

@@ -26,7 +26,7 @@ import (
 
 // A finding is a finding of gosec with the fields that identify it.
 type finding struct {
-	rule, file, code string
+	rule, file, code string // fields of the list, without the reason
 }
 
 // String returns the fields separated by tabs, as in the list.
@@ -93,6 +93,7 @@ func parseList(text string) (map[finding]string, error) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
+		// Lines that start with # are comments of the list.
 		line = strings.TrimRight(line, "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -126,6 +127,7 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, err
 	}
+	// A report without files would make all triaged findings stale.
 	if len(report.Errors) > 0 || report.Stats.Files == 0 {
 		return nil, fmt.Errorf("%d files were examined, with errors in %d", report.Stats.Files, len(report.Errors))
 	}
@@ -135,6 +137,8 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 		if err != nil {
 			return nil, err
 		}
+		// A finding may span several lines, such as "12-15". The first one identifies
+		// it.
 		line, _, _ := strings.Cut(i.Line, "-")
 		found[finding{i.Rule, file, codeAt(i.Code, line)}] = true
 	}

@@ -62,7 +62,7 @@ func (d *database) stop() {
 // harness implements the methods of testing.TB that package postgres uses.
 type harness struct {
 	testing.TB
-	d *database
+	d *database // database that is started
 }
 
 // Helper is part of testing.TB.

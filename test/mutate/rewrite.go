@@ -25,7 +25,7 @@ type rewriter struct {
 
 // An insertion is a text to insert at an offset of a file; it replaces skip bytes.
 type insertion struct {
-	offset, skip int
+	offset, skip int    // position, and number of bytes to replace
 	text         string // text to insert
 	order        int    // order of insertions at the same offset; large values close what small ones open
 }
@@ -87,12 +87,17 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 		}
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
+			// A changed constant would be another constant, evaluated by the compiler:
+			// it cannot be switched at run time.
 			if r.isConstant(n) {
 				break
 			}
 			width := len(n.Op.String())
 			if to, ok := negations[n.Op]; ok {
+				// A comparison is negated by comparing it with whether its mutant is
+				// on.
 				insert(n.Pos(), 0, opens, fmt.Sprintf("(mutant.On(%d) != (", add(n.OpPos, n.Op, to)))
+				// The mutant of the boundary is a call within the negation.
 				if b, ok := boundaries[n.Op]; ok && r.isInferable(n) {
 					depth++
 					opens, closes = depth, 1_000_000-depth
@@ -115,6 +120,7 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 			if strings.ContainsAny(text, "(\n") {
 				break // evaluating it twice might differ
 			}
+			// x++ becomes x = mutant.Add(id, x, 1), whose mutant subtracts.
 			function, to := "Add", token.DEC
 			if n.Tok == token.DEC {
 				function, to = "Sub", token.INC
@@ -129,6 +135,7 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 			return true
 		}
 		stack = append(stack, n)
+		// Each node of the syntax tree may insert at two depths.
 		depth = 2 * len(stack)
 		switch n := n.(type) {
 		case *ast.GenDecl:
@@ -140,6 +147,8 @@ func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 		visit(n)
 		return true
 	})
+	// The import is on the line of the package clause, so that line numbers do not
+	// change.
 	insert(file.Name.End(), 0, 0, "; import mutant \""+runtimePath+"\"")
 	sort.SliceStable(edits, func(i, j int) bool {
 		a, b := edits[i], edits[j]

@@ -118,6 +118,7 @@ func buildProgram(ctx context.Context, o options, dir string) (*program, error) 
 	}
 	r := &rewriter{fset: fset, info: info}
 	for i, name := range listed.GoFiles {
+		// Other files of the package are compiled unchanged.
 		if len(o.files) > 0 && !slices.Contains(o.files, name) {
 			continue
 		}
@@ -155,11 +156,13 @@ func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*
 		return nil, err
 	}
 	exports := map[string]string{}
+	// Each line contains an import path and the file with its export data.
 	for line := range strings.Lines(string(text)) {
 		name, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		exports[name] = file
 	}
 	lookup := func(path string) (io.ReadCloser, error) {
+		// The standard library has vendored packages.
 		for _, prefix := range []string{"", "vendor/"} {
 			if file := exports[prefix+path]; file != "" {
 				return os.Open(file)
@@ -189,6 +192,7 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 		if strings.HasPrefix(name, "Benchmark") || strings.HasPrefix(name, "Example") || skip != "" && skipped.MatchString(name) {
 			continue
 		}
+		// The runtime maps this file and sets one byte for each mutant that it reaches.
 		if err := os.WriteFile(record, make([]byte, len(p.mutants)+1), 0o600); err != nil {
 			return err
 		}
@@ -214,6 +218,7 @@ func (p *program) runMutants(ctx context.Context, o options, out io.Writer) erro
 	results := make([]string, len(p.mutants))
 	next := make(chan int)
 	var workers sync.WaitGroup
+	// The mutants are independent of each other.
 	for range max(1, o.workers) {
 		workers.Go(func() {
 			for i := range next {
@@ -258,6 +263,7 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 		c := p.testCommand(ctx, t.name, limit)
 		c.Env = append(c.Env, "MUTANT="+strconv.Itoa(m.ID))
 		text, err := c.CombinedOutput()
+		// An endless loop counts as detected.
 		if err != nil && bytes.Contains(text, []byte("panic: test timed out")) {
 			return "killed by " + t.name + ", which does not end"
 		}

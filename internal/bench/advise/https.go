@@ -26,6 +26,7 @@ func FitHTTPS(rows []bench.HTTPSRow) (HTTPSModel, error) {
 		switch {
 		case r.Connections == 1:
 			m.Connection = r.MiBs()
+		// Several connections reach the limit of the link.
 		case r.MTU < jumboMTU:
 			m.Efficiency = r.MiBs() * wireTime(httpsNIC)
 		default:

@@ -3,7 +3,7 @@ package advise
 import "math"
 
 const (
-	maxIterations = 200
+	maxIterations = 200   // limit of steps
 	maxDamping    = 1e12  // no step improves the fit
 	minGain       = 1e-14 // relative improvement of the sum of squares at which the fit ends
 	derivative    = 1e-5  // half width of the central differences

@@ -84,6 +84,7 @@ func collectNotes(steps []Advice) []string {
 				}
 			}
 		}
+		// Jumbo frames help NFS, but were slower for https.
 		if s.Variable == Frame {
 			notes = append(notes, jumboNote())
 		}

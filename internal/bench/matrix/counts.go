@@ -58,9 +58,9 @@ func countNow() (counts, error) {
 // Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in
 // Linux).
 const (
-	fieldMajor, fieldMinor      = 0, 1
-	fieldWrites, fieldSectors   = 7, 9
-	fieldBusy, diskStatsAtLeast = 12, 14
+	fieldMajor, fieldMinor      = 0, 1   // number of the device
+	fieldWrites, fieldSectors   = 7, 9   // completed writes, and sectors written
+	fieldBusy, diskStatsAtLeast = 12, 14 // milliseconds with a request in progress, and number of fields
 )
 
 // parseDiskStats parses /proc/diskstats. Lines that it does not understand are ignored;

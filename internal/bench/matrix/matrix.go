@@ -44,7 +44,7 @@ func (c Cell) isCellOf(r bench.Row, origin string) bool {
 
 // Progress describes the state of one cell.
 type Progress struct {
-	Cell   Cell
+	Cell   Cell       // cell to measure
 	Number int        // position of the cell, from 1
 	Of     int        // number of cells
 	Row    *bench.Row // measured row; nil before the measurement

@@ -29,6 +29,7 @@ func WriteGo(w io.Writer, r Report) error {
 // writeGoLine writes one row with all measured values.
 func writeGoLine(b *bytes.Buffer, r bench.Row) {
 	fmt.Fprintf(b, "%s 1 %.0f ns/op %s MiB/s", goName(r), r.Seconds*1e9, formatFixed(r.Rate()))
+	// Values that were not measured are omitted.
 	for _, m := range []struct {
 		unit  string
 		value float64

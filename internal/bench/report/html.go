@@ -32,6 +32,7 @@ func readAsset(name string) string {
 // scripts.
 func WriteHTML(w io.Writer, r Report) error {
 	var b bytes.Buffer
+	// The page is complete before the first byte is written.
 	if err := pageTemplate.Execute(&b, newView(r)); err != nil {
 		return err
 	}

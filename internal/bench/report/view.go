@@ -196,7 +196,7 @@ type viewPair struct {
 	Before, After         string // names
 	BeforeRate, AfterRate string // formatted rates
 	BeforeWidth           string // lengths of the bars in percent
-	AfterWidth            string
+	AfterWidth            string // length of the second bar
 	Factor                string // formatted factor
 	Harm                  bool   // true if the rate decreased
 }
@@ -221,9 +221,9 @@ func showEffect(e bench.Effect) viewEffect {
 // line is a row of the table.
 type line struct {
 	tags
-	Color                                       int // index of the set's color
-	Name, Rate, Lasted, Size, Read, Write, Busy string
-	CPU, Retransmits, Where                     string
+	Color                                       int     // index of the set's color
+	Name, Rate, Lasted, Size, Read, Write, Busy string  // formatted values of the columns
+	CPU, Retransmits, Where                     string  // further columns
 	RateValue, SecondsValue                     float64 // numbers for sorting
 }
 

@@ -22,6 +22,7 @@ func Children(t testing.TB, pid int) (all []int) {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
+		// prlimit is replaced by QEMU, so only the program of the process is compared.
 		program, _ := os.Readlink(p + "/exe") // the process may have ended
 		text, err := os.ReadFile(p + "/status")
 		if err != nil || fieldOf(string(text), "PPid") != strconv.Itoa(pid) || !strings.Contains(filepath.Base(program), "qemu") {
@@ -87,6 +88,7 @@ func (c check) readFile(name string) string {
 func (c check) checkStatus(dir string) {
 	c.Helper()
 	text := c.readFile(dir + "/status")
+	// Seccomp 2 is the mode with a filter (proc_pid_status(5)).
 	want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000"}
 	if c.user == 0 {
 		want["Groups"] = ""
@@ -97,6 +99,7 @@ func (c check) checkStatus(dir string) {
 		}
 	}
 	for _, name := range []string{"Uid", "Gid"} {
+		// The real, effective, saved and file system IDs must be equal.
 		ids := slices.Compact(strings.Fields(fieldOf(text, name)))
 		if len(ids) != 1 {
 			c.Errorf("%s: %s is %v", dir, name, ids)
@@ -123,6 +126,7 @@ func (c check) checkLimits() {
 			c.Errorf("no limit for %s:\n%s", name, text)
 			continue
 		}
+		// Both the soft and the hard limit must be low.
 		for _, value := range found[1:] {
 			if n, err := strconv.Atoi(value); n > want || err != nil {
 				c.Errorf("%s: %s, want %d at most", name, value, want)
@@ -150,6 +154,7 @@ func (c check) checkSurroundings() {
 			c.Errorf("namespace %s: %s, %v, %v", name, theirs, err, err2)
 		}
 	}
+	// Each interface has one line with a colon.
 	if cards := strings.Count(c.readFile(c.dir+"/net/dev"), ":"); cards != 1 {
 		c.Errorf("%d network interfaces, want lo alone", cards)
 	}
@@ -163,6 +168,7 @@ func (c check) checkArguments() {
 	if !slices.Contains(args, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny") {
 		c.Errorf("no sandbox: %q", args)
 	}
+	// Paths of inherited files are permitted.
 	inherited := regexp.MustCompile(`/(proc/self/fd|dev/fdset)/\d+`)
 	for _, a := range args[1:] {
 		if strings.Contains(inherited.ReplaceAllString(a, ""), "/") {
@@ -184,6 +190,7 @@ func (c check) checkFiles(readable, writable []string) {
 		if err != nil {
 			continue // closed since
 		}
+		// fdinfo has the flags of open(2) in octal.
 		flags, err := strconv.ParseUint(fieldOf(c.readFile(c.dir+"/fdinfo/"+l.Name()), "flags"), 8, 32)
 		if err != nil {
 			c.Fatal(err)

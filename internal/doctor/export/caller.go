@@ -86,6 +86,7 @@ func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr)
 	return nil, err
 }
 
+// close closes the connection. It ignores errors: all replies were read.
 func (c *caller) close() { _ = c.conn.Close() } // nothing is owed
 
 // call sends a call as root with AUTH_SYS, like ESXi, and returns a decoder for its

@@ -17,6 +17,7 @@ func logicalLines(text, file string) []line {
 	for raw := range strings.SplitSeq(text, "\n") {
 		n++
 		cur.at.Last = n
+		// A file edited on Windows has carriage returns.
 		part, more := strings.CutSuffix(strings.TrimSuffix(raw, "\r"), `\`)
 		cur.text += part
 		if more {

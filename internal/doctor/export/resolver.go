@@ -8,8 +8,8 @@ import (
 
 // Resolver queries the name service. *net.Resolver implements it.
 type Resolver interface {
-	LookupAddr(ctx context.Context, addr string) ([]string, error)
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+	LookupAddr(ctx context.Context, addr string) ([]string, error)               // names of an address
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) // addresses of a name
 }
 
 // boundedResolver is a Resolver with a time limit. The system's resolver waits 10

@@ -66,6 +66,7 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	if err != nil {
 		return unknownFinding(err)
 	}
+	// 0 means that the host has no such setting, or no limit.
 	most := have[maxSessions]
 	if most == 0 {
 		return okFinding("the host has no limit")

@@ -34,6 +34,7 @@ func (e *examiner) checkSpace(context.Context) []doctor.Finding {
 		return []doctor.Finding{f}
 	}
 	f.Seen += fmt.Sprintf(", and the disks have %.1f GiB allocated of %.1f GiB", float64(allocated)/gib, float64(provisioned)/gib)
+	// Data must fit; the provisioned size is only needed when guests write more.
 	switch {
 	case s.Available < allocated:
 		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more", float64(allocated-s.Available)/gib)

@@ -13,8 +13,8 @@ import (
 
 // A connection is a TCP connection of this machine, of any process.
 type connection struct {
-	local, remote netip.AddrPort
-	info          unix.TCPInfo // kernel's statistics; trailing fields are zero on older kernels
+	local, remote netip.AddrPort // addresses of both ends
+	info          unix.TCPInfo   // kernel's statistics; trailing fields are zero on older kernels
 }
 
 // Sizes and places of <linux/inet_diag.h>.

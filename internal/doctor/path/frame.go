@@ -81,6 +81,7 @@ func newPinger(to netip.Addr) (*pinger, error) {
 	return p, nil
 }
 
+// close closes the socket.
 func (p *pinger) close() { _ = unix.Close(p.fd) } // nothing is owed
 
 // sendAll sends a packet of each size and waits for replies. It sends the sizes without

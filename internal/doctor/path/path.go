@@ -33,9 +33,9 @@ import (
 // Transports, by the names that --transport has. What each needs of the network
 // differs.
 const (
-	HTTPS   = "https"
-	NFC     = "nfc"
-	Landing = "landing"
+	HTTPS   = "https"   // downloads from port 443
+	NFC     = "nfc"     // reads from port 902
+	Landing = "landing" // host connects to this machine
 )
 
 // Options select the host and the purpose of the path.

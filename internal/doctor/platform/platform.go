@@ -66,6 +66,7 @@ func Checks(o Options) []doctor.Check {
 // error is OK.
 func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 	f := doctor.Finding{On: o.Name, Seen: l.Seen}
+	// The object is part of the platform, such as a storage pool.
 	if l.On != "" {
 		f.On += ": " + l.On
 	}

@@ -121,7 +121,7 @@ func (g *group) forEachVM(look func(*inventory.VM) doctor.Finding) (found []doct
 
 // kind is a group of related warnings of the inventory.
 type kind struct {
-	code, title string
+	code, title string   // code and title of the check
 	warnings    []string // codes of the warnings
 }
 

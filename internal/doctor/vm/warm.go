@@ -16,6 +16,7 @@ func (g *group) checkWarm(context.Context) []doctor.Finding {
 		return nil
 	}
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
+		// Independent disks and physical raw device mappings are not part of snapshots.
 		why := warm.Thawed(vm)
 		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
 			return doctor.Finding{Seen: "a snapshot holds all of it"}

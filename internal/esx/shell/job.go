@@ -47,8 +47,8 @@ type Result struct {
 // Jobs starts, follows and ends the jobs of one host through its Shell. It has no
 // state: the jobs are on the host. It is safe for concurrent use.
 type Jobs struct {
-	cfg   Config
-	shell *Shell
+	cfg   Config // configuration of the Shell
+	shell *Shell // runs the scripts on the host
 }
 
 // jobName matches valid names. They need no quoting and cannot contain a path

@@ -122,10 +122,10 @@ func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, er
 
 // Lines of the listing. Two dashes are one level; how many blanks there are varies.
 var (
-	nodeLine  = regexp.MustCompile(`^((?:--)*)\|-(?:ROOT|CHILD)\s*$`)
-	nameLine  = regexp.MustCompile(`^((?:--)+)Snapshot Name\s*: ?(.*)$`)
-	idLine    = regexp.MustCompile(`^((?:--)+)Snapshot Id\s*: ?(\d+)\s*$`)
-	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)
+	nodeLine  = regexp.MustCompile(`^((?:--)*)\|-(?:ROOT|CHILD)\s*$`)      // first line of an entry
+	nameLine  = regexp.MustCompile(`^((?:--)+)Snapshot Name\s*: ?(.*)$`)   // name of the snapshot
+	idLine    = regexp.MustCompile(`^((?:--)+)Snapshot Id\s*: ?(\d+)\s*$`) // number of the snapshot
+	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)           // last line of an entry
 )
 
 // parseSnapshots returns the entries of a listing. An entry has one name and one

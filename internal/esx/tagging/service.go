@@ -48,7 +48,8 @@ type dialect struct {
 }
 
 var (
-	newDialect = dialect{"/api/session", "/api/cis/tagging", "action", "/"}
+	newDialect = dialect{"/api/session", "/api/cis/tagging", "action", "/"} // since 7.0 U2
+	// deprecated since 7.0 U2
 	oldDialect = dialect{"/com/vmware/cis/session", "/com/vmware/cis/tagging", "~action", "/id:"}
 )
 
@@ -139,6 +140,7 @@ func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 		return ctx.Err()
 	}
 	defer func() { t.renewing <- struct{}{} }()
+	// The session is only replaced if it is still the one that was refused.
 	if t.session.Load() != seen {
 		return nil // another call did it while we waited
 	}
@@ -146,6 +148,7 @@ func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 	if rest.IsStatusError(err, http.StatusNotFound) {
 		err = t.logIn(ctx, oldDialect)
 	}
+	// A refused password must not be sent again, because the account would lock.
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
 		t.refused = true
 		t.cfg.Refused()

@@ -58,6 +58,7 @@ func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 		return nil
 	})
 	for i := range vms {
+		// An error of the service concerns all VMs; a refusal only one.
 		if why := cmp.Or(err, r.refused[vms[i].Ref]); why != nil {
 			vms[i].Warnings = append(vms[i].Warnings, inventory.Warning{
 				Code: inventory.WarnTags, Text: fmt.Sprintf("its tags could not be read, and stay behind: %v", why), Remedy: cmp.Or(fault.HintOf(why), hint),
@@ -85,6 +86,7 @@ func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 		}
 		return err
 	}
+	// The query cannot be split further. All VMs of it get the warning.
 	if len(vms) == 1 || r.splits == 0 {
 		for i := range vms {
 			r.refused[vms[i].Ref] = r.service.toFault(err)

@@ -53,6 +53,7 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	if err != nil {
 		return "", err
 	}
+	// A job of an earlier call may still create the snapshot.
 	if err := sh.Jobs.Follow(ctx, createJobName(vm, o.Name)); err != nil {
 		return "", err
 	}
@@ -62,6 +63,8 @@ func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	ctx, cancel := withDelayedEnd(ctx, takeWait)
 	defer cancel()
 	asked := sh.TakeSnapshot(ctx, createJobName(vm, o.Name), vm, o.Name, o.Description)
+	// The API decides whether the snapshot exists. The error of vim-cmd only counts if
+	// it does not.
 	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, waitAfter(asked))
 	if err == nil && !there {
 		err = asked
@@ -157,6 +160,8 @@ func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, nam
 		return err
 	}
 	for _, l := range list {
+		// The entry must have both the number and the name, and no other entry may have
+		// one of them.
 		if (l.ID == entry.ID) != (l.Name == name) {
 			return fault.New(fault.Conflict, "vim-cmd lists %d %q, the API has %d %q", l.ID, l.Name, entry.ID, name).
 				WithHint("remove it by hand: host client, Actions, Snapshots")

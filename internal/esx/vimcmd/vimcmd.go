@@ -68,6 +68,7 @@ func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.
 	if err := checkVersion(h.Session.About()); err != nil {
 		return nil, err
 	}
+	// The API provides the host and the configuration file of the VM.
 	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.
 	return sh, nil
 }
 
-// oldest is the first major version whose snapshot.remove has the number of a snapshot
-// as parameter. Earlier versions interpret the same words differently.
+// oldest is the first major version whose snapshot.remove has the number of a snapshot as parameter.
+// Earlier versions interpret the same words differently.
 const oldest = 5
 
 // checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the

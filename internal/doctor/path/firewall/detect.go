@@ -35,7 +35,7 @@ func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 // limited is a buffer that fails after most bytes.
 type limited struct {
 	bytes.Buffer
-	most int
+	most int // limit in bytes
 }
 
 // Write is part of io.Writer.

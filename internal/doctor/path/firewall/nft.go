@@ -10,6 +10,7 @@ import (
 
 // listing is the output of nft -j list ruleset: a list of objects with one field each.
 type listing struct {
+	// tables, chains, rules, sets and maps in any order
 	Things []struct {
 		Chain *struct {
 			Family, Table, Name, Type, Hook, Policy string
