@@ -64,7 +64,7 @@ type MTVRow struct {
 var published = sync.OnceValue(func() Published {
 	var p Published
 	if err := json.Unmarshal(publishedJSON, &p); err != nil {
-		panic(fmt.Sprintf("published.json: %v", err)) // it is part of the binary
+		panic(fmt.Sprintf("published.json: %v", err)) // the embedded file is invalid
 	}
 	return p
 })

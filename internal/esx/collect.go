@@ -185,9 +185,9 @@ func (t *tree) addObject(object any) {
 }
 
 // locate follows parents from an object up to the root. It returns the inventory path
-// of the datacenter and the folder below the datacenter's vm, datastore or host folder.
-// Both use VMware's escapes: / in a name is %2f. The path is shorter if the user may
-// not see a parent.
+// of the datacenter, and the folder below the datacenter's vm, datastore or host
+// folder. Both use VMware's escapes: / in a name is %2f. If the user may not see a
+// parent, the path starts below it.
 func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder string) {
 	var up []string
 	for ; parent != nil && *parent != t.root; parent = t.nodes[*parent].parent {

@@ -24,12 +24,12 @@ type DiskReads struct {
 // hour.
 const perfSample = 20 * time.Second
 
-// The counters of a host's disks, by their names in the group disk: each is told by
-// instance, which is a device.
+// The counters of a host's disks, by their names in the group. Each instance of a
+// counter is a device.
 const (
 	perfGroup    = "disk"               // group of the counters
-	perfRequests = "numberReadAveraged" // a second
-	perfKiB      = "read"               // KiB a second
+	perfRequests = "numberReadAveraged" // read requests per second
+	perfKiB      = "read"               // KiB read per second
 )
 
 // DiskReads returns a host's disk reads between two times in the past. It uses the 20 s

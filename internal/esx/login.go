@@ -49,8 +49,8 @@ func (l *login) countRefusal(now time.Time) {
 }
 
 // renewSession replaces the session cookie seen, which the server refused, by that of a
-// new session. seen is "" before the first login. Callers with the same refused cookie
-// share one login and its result.
+// new session. seen is "" before the first login. Concurrent callers with the same
+// refused cookie share one login and its result, so that a wrong password is sent once.
 func (s *connection) renewSession(ctx context.Context, seen string) error {
 	// An attempt that finishes while this caller waits for the token counts as its own.
 	before := s.login.attemptCount()

@@ -97,7 +97,8 @@ func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n
 	return nil
 }
 
-// removeNAS does the work of UnmountNAS without the context of errors.
+// removeNAS does the work of UnmountNAS. It compares server and path before it removes
+// a datastore, because the user may have reused the name for another export.
 func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
 	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
@@ -116,7 +117,7 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: ds})
 	switch vimFault(err).(type) {
 	case *types.NotFound, *types.ManagedObjectNotFound:
-		return nil // it went in the meantime
+		return nil // another client removed it
 	case *types.ResourceInUse:
 		return fault.New(fault.Conflict, "%w", err).WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
 	}

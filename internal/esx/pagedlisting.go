@@ -32,7 +32,7 @@ func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []str
 // after its ctx ended.
 func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
 	// The channel has no buffer: at most two pages are in memory.
-	pages := make(chan []types.ObjectContent) // closed by whoever reads
+	pages := make(chan []types.ObjectContent) // closed by the reading goroutine
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(pages)

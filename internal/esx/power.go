@@ -230,9 +230,9 @@ func taskErrorText(e *types.LocalizedMethodFault) string {
 	return e.LocalizedMessage
 }
 
-// pollUntil calls done until it returns true or an error, or until wait has passed. The
-// interval grows from 100 ms to 2 s. Polling continues after a renewed login; a
-// property filter would be lost.
+// pollUntil calls done until it returns true or an error, or until wait has passed. It
+// calls done at least once. The interval grows from 100 ms to 2 s. Polling continues
+// after a renewed login; a property filter would be lost with its session.
 func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {

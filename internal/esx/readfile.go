@@ -54,8 +54,8 @@ func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string,
 }
 
 // sendRequest sends a request for uri with the session cookie. If the server refuses
-// the cookie, it renews the cookie and sends the request once more. The caller must
-// close the body of the response.
+// the cookie, it renews the cookie and sends the request once more. A response with
+// another status is no error. The caller must close the body of the response.
 func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {

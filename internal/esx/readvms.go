@@ -88,8 +88,9 @@ func (s *inventoryReader) BareVM(ctx context.Context, ref inventory.MoRef) (*inv
 	return &vms[0], nil
 }
 
-// byRef reads one VM with its related objects. The returned list has one VM if err is
-// nil.
+// byRef reads one VM with its related objects: host, datastores, networks and folders.
+// The returned list has one VM if err is nil. A reference without a VM is
+// fault.NotFound.
 func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree, []inventory.VM, error) {
 	t, err := s.readVMs(ctx, vmTraversal, ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -97,7 +98,7 @@ func (s *inventoryReader) byRef(ctx context.Context, ref inventory.MoRef) (*tree
 	}
 	if err != nil || len(t.vms) == 0 {
 		return nil, nil, fault.New(fault.NotFound, "no VM has the reference %s", ref).
-			WithHint("it was removed, or registered anew under another one: decamp ls")
+			WithHint("it was removed, or registered again under another reference: decamp ls")
 	}
 	return t, t.describeVMs(nil), nil
 }

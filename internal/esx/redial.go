@@ -34,7 +34,8 @@ func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // isLostConnection reports whether err is the loss of an established connection.
-// Timeouts and a certificate that does not match the pin are not.
+// Timeouts are not, because the server may still work on the request. A certificate
+// that does not match the pin is not, because a new connection has the same.
 func isLostConnection(err error) bool {
 	var known *fault.Error // a certificate that is not the pinned one
 	var op *net.OpError
@@ -48,7 +49,7 @@ func isLostConnection(err error) bool {
 	return true
 }
 
-// takeBody reads and closes the body of a request. It returns nil if there is none.
+// takeBody reads and closes the body of a request. It returns nil without a body.
 func takeBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil

@@ -273,8 +273,8 @@ func isIndependent(mode string) bool { return strings.HasPrefix(mode, "independe
 // mergeWait limits the wait for a merge. Merges of large delta disks take days.
 const mergeWait = 365 * 24 * time.Hour
 
-// awaitTask waits until a task ends, without canceling it if ctx ends first. progress
-// may be nil.
+// awaitTask waits until a task ends. If ctx ends first, the task continues on the host:
+// a merge must not be interrupted. progress is called with percentages and may be nil.
 func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	_, err := s.pollUntil(ctx, mergeWait, func() (bool, error) {
 		var task mo.Task

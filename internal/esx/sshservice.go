@@ -17,9 +17,9 @@ import (
 // sshService is the key of the SSH server among a host's services.
 const sshService = "TSM-SSH"
 
-// Forbidden reports whether the host's licence (free ESXi) or the user's privileges do
-// not allow the call that failed with err. The host may still do the work if it is
-// requested by another way, such as SSH.
+// Forbidden reports whether the call that failed with err is not allowed by the licence
+// of the host (free ESXi), or by the privileges of the user. The host may still do the
+// work if it is requested in another way, such as over SSH.
 func Forbidden(err error) bool {
 	switch vimFault(err).(type) {
 	case *types.RestrictedVersion, *types.NoPermission:

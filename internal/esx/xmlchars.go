@@ -98,7 +98,7 @@ func nextReference(src []byte, atEOF bool) (out []byte, n int) {
 	}
 	code, err := strconv.ParseUint(digits, base, 31)
 	if errors.Is(err, strconv.ErrSyntax) || err == nil && isXMLChar(rune(code)) {
-		return src[:1], 1 // the parser of XML decides on what is no number
+		return src[:1], 1 // the XML parser handles references that are not numbers
 	}
 	return replacement, end + 1
 }

@@ -158,7 +158,7 @@ func (m *machine) deviceFor(d libvirtxml.DomainDisk) (string, error) {
 		return fmt.Sprintf("ide-hd,bus=ide.%d", unit), nil
 	case d.Target.Bus == "sata" && there:
 		return fmt.Sprintf("ide-hd,bus=sata%d.%d", index, unit), nil
-	case d.Target.Bus == "scsi" && there && controllerModels[model] == "lsi53c895a": // it supports no targets: libvirt counts units
+	case d.Target.Bus == "scsi" && there && controllerModels[model] == "lsi53c895a": // this controller has no targets: libvirt numbers the units
 		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,scsi-id=%d", index, unit), nil
 	case d.Target.Bus == "scsi" && there:
 		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,channel=%d,scsi-id=%d,lun=%d", index, bus, target, unit), nil

@@ -81,8 +81,8 @@ func (m *machine) addBoard() error {
 	return nil
 }
 
-// addProcessors uses at most the domain's processors, in one socket: a trial tests
-// whether the guest boots, not its speed.
+// addProcessors adds at most the domain's processors, in one socket: a trial tests
+// whether the guest boots, not its speed. The difference is part of the report.
 func (m *machine) addProcessors() error {
 	// libvirt's default is one processor.
 	n := 1

@@ -68,7 +68,8 @@ var errHungUp = errors.New("QEMU has hung up")
 // time.
 const answerLimit = time.Minute
 
-// newMonitor returns a client and starts its reader, which ends when conn is closed.
+// newMonitor returns a client of QEMU's monitor and starts its reader, which ends when
+// QEMU or the caller closes conn. after is the timer for the limit of commands.
 func newMonitor(conn net.Conn, after func(time.Duration) <-chan time.Time) *monitor {
 	m := &monitor{conn: conn, after: after, answers: make(chan answer, 1), done: make(chan struct{})}
 	go m.readObjects()

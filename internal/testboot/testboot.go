@@ -112,9 +112,9 @@ func (o Options) withDefaults() Options {
 }
 
 // Boot starts the VM of a libvirt domain in XML, and observes it until there is a
-// verdict. When it returns, the VM and its writes are removed. A guest that does not
-// boot is not an error; an unsupported domain is fault.Unsupported, a machine without
-// QEMU fault.NotFound.
+// verdict. When it returns, QEMU has ended and the writes of the guest are removed. A
+// guest that does not boot is not an error. An unsupported domain is fault.Unsupported,
+// and a machine without QEMU is fault.NotFound.
 func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	o = o.withDefaults()
 	var d libvirtxml.Domain

@@ -125,8 +125,8 @@ type program struct {
 	addr   string       // address of the API; empty if the program does not serve
 }
 
-// startProgram starts decamp with the state of the workspace. It passes each line of
-// the output to told, which may be nil.
+// startProgram starts decamp with the state of the workspace. It calls told, which may
+// be nil, with each line of the output.
 func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.stateDir())
 	// A worker gets the URL of the database with --join.

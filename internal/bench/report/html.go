@@ -23,7 +23,7 @@ var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMa
 func readAsset(name string) string {
 	text, err := page.ReadFile("page/" + name)
 	if err != nil {
-		panic(err) // it is part of the binary
+		panic(err) // the file is missing in the binary
 	}
 	return string(text)
 }

@@ -126,8 +126,8 @@ func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 	})
 }
 
-// checkReflink clones a file. A missing reflink is no problem; the result tells the
-// user whether clones of images are free.
+// checkReflink clones a file. A missing reflink is no problem; the result shows whether
+// clones of images are free.
 func (e *examiner) checkReflink(context.Context) []doctor.Finding {
 	err := e.withTempFile(func(from *os.File) error {
 		if _, err := from.WriteAt(slices.Repeat([]byte{1}, mib), 0); err != nil {

@@ -58,7 +58,7 @@ func parseState(text []byte) (state, error) {
 	if err != nil || n < 0 {
 		return st, fault.New(fault.Corrupt, "a job's command has %.40q bytes", word)
 	}
-	if n > len(rest) { // its folder went while it was read: another look tells
+	if n > len(rest) { // the folder was removed during the read: a retry shows it
 		return st, fault.New(fault.Transient, "a job's command has %d bytes of %d", len(rest), n)
 	}
 	st.command, st.log = string(bytes.TrimSuffix(rest[:n], []byte("\n"))), rest[n:]

@@ -32,7 +32,7 @@ func (c *connection) keepAlive(l *link) {
 		select {
 		case err := <-answered:
 			if err != nil {
-				return // it has ended
+				return // the connection has ended
 			}
 		case <-c.cfg.After(keepAliveWait):
 			c.cfg.Log.Warn("the host does not answer on its SSH connection", "host", c.cfg.Addr)

@@ -130,7 +130,7 @@ func (s *Shell) runInSession(ctx context.Context, session *ssh.Session, text str
 	if err := session.Start(text); err != nil {
 		return Output{}, fault.Wrap(fault.Transient, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait tells
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait then returns an error
 	err := session.Wait()
 	if !stop() {
 		return Output{}, ctx.Err()

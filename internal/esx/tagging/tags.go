@@ -119,7 +119,7 @@ func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found [
 	err = t.callPatiently(ctx, q, &found)
 	with := t.session.Load()
 	if rest.IsStatusError(err, http.StatusNotFound) && with != nil && with.dialect == newDialect {
-		t.session.Store(&tagSession{with.Client, oldDialect}) // nothing says that one came with the other
+		t.session.Store(&tagSession{with.Client, oldDialect}) // the API may be older than its sessions
 		err = t.callPatiently(ctx, q, &found)
 	}
 	return found, err

@@ -89,8 +89,8 @@ func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.
 	return sh, nil
 }
 
-// oldest is the first major version whose snapshot.remove has the number of a snapshot as parameter.
-// Earlier versions interpret the same words differently.
+// oldest is the first major version whose snapshot.remove has the number of a snapshot
+// as parameter. Earlier versions interpret the same words differently.
 const oldest = 5
 
 // checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the
