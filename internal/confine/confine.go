@@ -168,6 +168,7 @@ func (c *Command) withLimits(ctx context.Context, program string, args []string)
 		{"--nproc", unix.RLIMIT_NPROC, maxThreads},
 	}
 	if c.user == 0 { // the user has other processes, which count
+		// The limit of processes is the last entry.
 		limits = limits[:3]
 	}
 	var options []string

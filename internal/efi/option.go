@@ -70,6 +70,7 @@ func ParseOption(data []byte) (e Entry, err error) {
 	if err != nil {
 		return e, err
 	}
+	// The length is untrusted input.
 	if length > len(rest) {
 		return e, fmt.Errorf("a device path of %d bytes, and %d are there", length, len(rest))
 	}

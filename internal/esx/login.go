@@ -59,6 +59,7 @@ func (s *connection) renewSession(ctx context.Context, seen string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	// The token is returned on all paths, so that the next caller can log in.
 	defer func() { s.login.renewal <- struct{}{} }()
 	if s.pass.get() != seen {
 		return nil // another call renewed it meanwhile

@@ -149,6 +149,7 @@ func kernelNICs(nics []types.HostVirtualNic, info *types.HostVirtualNicManagerIn
 	tagged := taggedForBackup(info)
 	var out []inventory.VMkernelNIC
 	for _, nic := range append(slices.Clone(nics), tagged...) {
+		// The device name identifies an interface, such as vmk0.
 		device := func(other types.HostVirtualNic) bool { return other.Device == nic.Device }
 		known := slices.ContainsFunc(out, func(other inventory.VMkernelNIC) bool { return other.Device == nic.Device })
 		if known || nic.Spec.Ip == nil || nic.Spec.Ip.IpAddress == "" {

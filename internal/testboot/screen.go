@@ -55,6 +55,7 @@ func parsePPM(text []byte) (screen, error) {
 	if err != nil || n != 3 || w <= 0 || h <= 0 || w > maxPixels/h || most != 255 || len(text) < 3*w*h {
 		return screen{}, errNoScreen
 	}
+	// The size was checked against maxPixels and against the length of the text.
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	for i, p := 0, text[len(text)-3*w*h:]; i < w*h; i++ {
 		copy(img.Pix[4*i:], p[3*i:3*i+3])

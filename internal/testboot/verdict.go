@@ -65,6 +65,7 @@ var signs = []sign{
 
 // findSign returns the first sign in a text and its first line, or the zero sign.
 func findSign(text string) (sign, string) {
+	// The order of signs is significant: the first match counts.
 	for _, s := range signs {
 		if seen := strings.TrimSpace(s.text.FindString(text)); seen != "" {
 			seen, _, _ = strings.Cut(seen, "\n")

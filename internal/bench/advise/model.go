@@ -64,6 +64,7 @@ func (m *Model) costsOf(s bench.Setup) (costs, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
+	// The factor applies from the size of jumbo frames on.
 	frames := 1.0
 	if s.MTU >= jumboMTU {
 		frames = m.Jumbo

@@ -76,6 +76,7 @@ func mountOf(mountinfo []byte, path string) (found string) {
 			continue
 		}
 		at := unescapeMount.Replace(before[mountPoint])
+		// A later mount at the same place hides the earlier one.
 		if len(at) >= deepest && isBelow(path, at) {
 			found, deepest = after[fsType]+" on "+unescapeMount.Replace(after[device]), len(at)
 		}

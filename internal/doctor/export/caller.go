@@ -134,6 +134,7 @@ func (c *caller) readRecord() ([]byte, error) {
 		}
 		v := binary.BigEndian.Uint32(mark[:])
 		n := int(v &^ lastFragment)
+		// The server determines n, so it is checked before memory is allocated.
 		if len(reply)+n > maxReply {
 			return nil, fault.New(fault.Corrupt, "an answer of %d bytes, at most %d are expected", len(reply)+n, maxReply)
 		}

@@ -73,6 +73,7 @@ func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 // the table.
 func releaseOf(version string) (release, bool) {
 	for _, r := range releases {
+		// The dot prevents a match of 6.50 with 6.5.
 		if version == r.version || strings.HasPrefix(version, r.version+".") {
 			return r, true
 		}

@@ -80,6 +80,7 @@ func fillTarget(ctx context.Context, to disk.Target, size int64, more func() boo
 	g, ctx := errgroup.WithContext(ctx)
 	for range depth {
 		g.Go(func() error {
+			// O_DIRECT requires aligned memory.
 			data := disk.AlignedMemory(writeSize)
 			_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
 			for more() {

@@ -180,6 +180,7 @@ func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration
 	if !to.Is4() {
 		return frameResults{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)
 	}
+	// The sizes include the IP header.
 	const most = 65535 // maximum bytes of an IP packet; loopback's MTU is larger
 	p, err := newPinger(to)
 	if err != nil {

@@ -78,6 +78,7 @@ func (s *Shell) cloneDisk(ctx context.Context, c Clone) error {
 		return err
 	case res.Status == 0:
 		return nil
+	// The host's kernel kills commands when their memory pool is full.
 	case res.Status == killedStatus:
 		return fault.New(fault.Transient, "vmkfstools was killed on the host").
 			WithHint("the host has memory for a few commands at once (hostd-tmp): copy fewer disks at once")

@@ -133,6 +133,7 @@ func (t *topReader) readHeader(line []byte) error {
 	if err != nil {
 		return err
 	}
+	// Without reads there is nothing to report; the other counters are optional.
 	for _, c := range t.columns {
 		if c == topReads {
 			return nil

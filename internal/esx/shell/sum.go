@@ -58,6 +58,7 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	if err != nil {
 		return fault.New(fault.Corrupt, "its size is %.40q", out.Stdout)
 	}
+	// A file with another size does not contain the bytes of the disk.
 	if got != size {
 		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not hold the disk byte for byte", got, size).
 			WithHint("leave --source-hash out; --spot compares a part of the disk")
