@@ -12,16 +12,16 @@ import (
 	"sync"
 )
 
-// Talker is a sender on one of the guest's network cards. The addresses that it claims
+// Sender is a sender on one of the guest's network cards. The addresses that it claims
 // show that a static address is configured, even if the network does not answer.
-type Talker struct {
+type Sender struct {
 	MAC       string       `json:"mac"`                 // source address of the frames
 	Addresses []netip.Addr `json:"addresses,omitempty"` // addresses that the sender claims
 	DHCP      bool         `json:"dhcp,omitempty"`      // the sender requests an address
 }
 
 // String describes what the sender does, for messages.
-func (t Talker) String() string {
+func (t Sender) String() string {
 	var words []string
 	for _, a := range t.Addresses {
 		words = append(words, "is "+a.String())
@@ -37,7 +37,7 @@ func (t Talker) String() string {
 
 const (
 	frameLen   = 512    // bytes to capture of a frame
-	maxTalkers = 64     // limit of MACs; a guest may bridge many
+	maxSenders = 64     // limit of MACs; a guest may bridge many
 	maxClaims  = 16     // limit of addresses per MAC
 	etherARP   = 0x0806 // EtherType of ARP
 	etherIPv4  = 0x0800 // EtherType of IPv4
@@ -50,7 +50,7 @@ const (
 type capture struct {
 	ipv4 bool       // ignore IPv6, because EFI firmware sends it as well
 	mu   sync.Mutex // protects all
-	all  []Talker   // senders in the order of their first frame
+	all  []Sender   // senders in the order of their first frame
 }
 
 // readFrames reads the frames of one card until the end of r, in the classic pcap
@@ -78,7 +78,7 @@ func (e *capture) readFrames(r io.Reader) {
 }
 
 // snapshot returns a copy of the senders so far.
-func (e *capture) snapshot() []Talker {
+func (e *capture) snapshot() []Sender {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := slices.Clone(e.all)
@@ -115,13 +115,13 @@ func (e *capture) addClaim(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// A sender is identified by its MAC; a bridge in the guest has several.
-	i := slices.IndexFunc(e.all, func(t Talker) bool { return t.MAC == mac.String() })
+	i := slices.IndexFunc(e.all, func(t Sender) bool { return t.MAC == mac.String() })
 	if i < 0 {
-		if len(e.all) == maxTalkers {
+		if len(e.all) == maxSenders {
 			return
 		}
 		i = len(e.all)
-		e.all = append(e.all, Talker{MAC: mac.String()})
+		e.all = append(e.all, Sender{MAC: mac.String()})
 	}
 	t := &e.all[i]
 	t.DHCP = t.DHCP || dhcp

@@ -91,7 +91,7 @@ func FuzzListen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		e := &capture{}
 		e.readFrames(bytes.NewReader(text))
-		if len(e.snapshot()) > maxTalkers {
+		if len(e.snapshot()) > maxSenders {
 			t.Error("too many are remembered")
 		}
 	})

@@ -209,7 +209,7 @@ func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 		return Report{Verdict: Booted, Why: w.opts.Expect}, true
 	}
 	sign, seen := findSign(text)
-	talkers := w.packets.snapshot()
+	senders := w.packets.snapshot()
 	switch {
 	case sign.verdict == Booted:
 		return Report{Verdict: Booted, Why: seen}, true
@@ -225,8 +225,8 @@ func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 		return Report{Verdict: Stopped, Why: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
 	case told.resets > maxResets:
 		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
-	case len(talkers) > 0:
-		return Report{Verdict: Booted, Why: sendsPackets + ": " + talkers[0].MAC + " " + talkers[0].String()}, false
+	case len(senders) > 0:
+		return Report{Verdict: Booted, Why: sendsPackets + ": " + senders[0].MAC + " " + senders[0].String()}, false
 	}
 	return Report{}, false
 }

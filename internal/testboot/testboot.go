@@ -75,7 +75,7 @@ type Report struct {
 	Accel   Accel         `json:"accel"`             // KVM or TCG
 	NoKVM   string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested
 	Elapsed time.Duration `json:"elapsed"`           // time from power-on to the verdict
-	Network []Talker      `json:"network,omitempty"` // senders on the cards
+	Network []Sender      `json:"network,omitempty"` // senders on the cards
 	Agent   *Agent        `json:"agent,omitempty"`   // answers of the guest's agent; nil without any
 	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not report
 	Less    []string      `json:"less,omitempty"`    // differences between the VM and its definition

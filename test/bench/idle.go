@@ -33,7 +33,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.remove()
-	stock := stockJob{State: d.stateDir(), URL: d.rosterURL(), Folder: d.vms}
+	stock := stockJob{State: d.stateDir(), URL: d.databaseURL(), Folder: d.vms}
 	for _, name := range []string{"done", "later"} {
 		path, err := d.writePlan(unusedHost, "esxi", moveSpec{name: name})
 		if err != nil {

@@ -68,8 +68,8 @@ func (d *workspace) remove() { os.RemoveAll(d.dir) }
 // stateDir returns the state directory, which decamp creates.
 func (d *workspace) stateDir() string { return filepath.Join(d.dir, "state") }
 
-// rosterURL returns the URL of the fleet database.
-func (d *workspace) rosterURL() string {
+// databaseURL returns the URL of the fleet database.
+func (d *workspace) databaseURL() string {
 	if d.database != "" {
 		return d.database
 	}
@@ -81,7 +81,7 @@ func (d *workspace) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
 	if err := os.MkdirAll(d.stateDir(), 0o700); err != nil {
 		return nil, err
 	}
-	return fleetdb.Open(ctx, fleetdb.Config{URL: d.rosterURL()})
+	return fleetdb.Open(ctx, fleetdb.Config{URL: d.databaseURL()})
 }
 
 // moveSpec describes a plan with one emulated source.

@@ -48,7 +48,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.Close()
-	k := &workerSet{sourceSetup: s, roster: r, workers: map[string]*program{}}
+	k := &workerSet{sourceSetup: s, fleetDB: r, workers: map[string]*program{}}
 	defer k.stop()
 	for _, name := range []string{"first", "second"} { // the first one schedules
 		if err := k.startWorker(ctx, name); err != nil {
@@ -104,7 +104,7 @@ func (t takeover) String() string {
 // workerSet is a set of workers with one folder, some of which are killed.
 type workerSet struct {
 	*sourceSetup
-	roster  *fleetdb.Roster     // fleet database
+	fleetDB *fleetdb.Roster     // fleet database
 	workers map[string]*program // workers by name
 }
 
@@ -130,14 +130,14 @@ func (k *workerSet) startWorker(ctx context.Context, name string) error {
 	}
 	k.workers[name] = p
 	return p.waitUntil(ctx, time.Minute, name+" joins", func() (bool, error) {
-		all, err := k.roster.Workers.List(ctx)
+		all, err := k.fleetDB.Workers.List(ctx)
 		return slices.ContainsFunc(all, func(w fleetdb.Worker) bool { return w.Name == name && w.Alive }), err
 	})
 }
 
 // killWorker kills a worker, and waits until another worker copies its VMs.
 func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
-	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+	vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
 	}
@@ -145,14 +145,14 @@ func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t take
 		return t, fmt.Errorf("%s has no VM; %s", victim, k.describeVMs(ctx))
 	}
 	// Progress reports have the time of the database, not of this process.
-	since, err := k.roster.Now(ctx)
+	since, err := k.fleetDB.Now(ctx)
 	if err != nil {
 		return t, err
 	}
 	killed := time.Now()
 	k.workers[victim].kill()
 	err = k.workers[heir].waitUntil(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+		vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		return ownedBy(vms, victim) < t.vms, err
 	})
 	t.noticed = time.Since(killed)
@@ -167,11 +167,11 @@ func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t take
 // progress report of a VM means that its worker copied data just before.
 func (k *workerSet) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.waitUntil(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+		vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		if err != nil {
 			return false, err
 		}
-		told, err := k.roster.Progress.List(ctx, takeoverPlan)
+		told, err := k.fleetDB.Progress.List(ctx, takeoverPlan)
 		if err != nil {
 			return false, err
 		}
@@ -205,7 +205,7 @@ func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 
 // describeVMs returns the states of the VMs, for errors.
 func (k *workerSet) describeVMs(ctx context.Context) string {
-	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+	vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()
 	}
