@@ -12,8 +12,9 @@ import (
 	"sync"
 )
 
-// Sender is a sender on one of the guest's network cards. The addresses that it claims
-// show that a static address is configured, even if the network does not answer.
+// Sender is a source of frames on one of the guest's network cards: the guest, or a VM
+// or container in it. The addresses that it claims show that a static address is
+// configured, even if the network does not answer.
 type Sender struct {
 	MAC       string       `json:"mac"`                 // source address of the frames
 	Addresses []netip.Addr `json:"addresses,omitempty"` // addresses that the sender claims
