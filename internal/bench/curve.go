@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// Axis is what a curve counts.
+// Axis is the quantity that varies along a curve.
 type Axis string
 
 // The axes: how much goes at a time.
 const (
-	ByStreams  Axis = "streams"
-	ByTogether Axis = "VMs"
-	ByCopies   Axis = "destinations"
+	ByStreams  Axis = "streams"      // parallel streams of a disk
+	ByTogether Axis = "VMs"          // VMs copied concurrently
+	ByCopies   Axis = "destinations" // destinations written from one read
 )
 
-// Axes are all of them.
+// Axes lists all axes in the order of reports.
 var Axes = []Axis{ByStreams, ByTogether, ByCopies}
 
-// Of is how many a setup has: one where it does not say.
+// Of returns the value of a setup on the axis. A setup without a value has 1; streams
+// are 0 then, because the transport chooses.
 func (a Axis) Of(s Setup) int {
 	switch a {
 	case ByStreams:
@@ -32,7 +33,8 @@ func (a Axis) Of(s Setup) int {
 	}
 }
 
-func (a Axis) without(s Setup) Setup {
+// withoutAxis returns s with the value removed, so that setups of one curve are equal.
+func (a Axis) withoutAxis(s Setup) Setup {
 	switch a {
 	case ByStreams:
 		s.Streams = 0
@@ -46,55 +48,60 @@ func (a Axis) without(s Setup) Setup {
 
 // A Point is the rate at one count.
 type Point struct {
-	Count int     `json:"count"`
-	MiBs  float64 `json:"mibs"` // all together
+	Count int     `json:"count"` // value on the axis
+	MiBs  float64 `json:"mibs"`  // total rate in MiB/s
 }
 
-// A Curve is what more at a time gave, with everything else the same.
+// A Curve is the rate by one quantity, with all other parts of the setup unchanged.
 type Curve struct {
-	Axis   Axis    `json:"axis"`
-	Name   string  `json:"name"`
+	Axis   Axis    `json:"axis"`   // quantity that varies
+	Name   string  `json:"name"`   // name of the setup without the quantity
 	Points []Point `json:"points"` // points by their counts
 }
 
-// enough is the part of the best rate from which on more at a time is no gain.
-const enough = 0.95
+// plateauShare is the share of the best rate from which a larger count counts as no
+// gain.
+const plateauShare = 0.95
 
-// Plateau is the least count that gives nearly what the best one does.
+// Plateau returns the point with the smallest count whose rate is close to the best
+// one.
 func (c Curve) Plateau() Point {
 	most := slices.MaxFunc(c.Points, func(a, b Point) int { return cmp.Compare(a.MiBs, b.MiBs) })
-	i := slices.IndexFunc(c.Points, func(p Point) bool { return p.MiBs >= enough*most.MiBs })
+	i := slices.IndexFunc(c.Points, func(p Point) bool { return p.MiBs >= plateauShare*most.MiBs })
 	return c.Points[i]
 }
 
-// Curves finds what rows say of counts: each curve has two points at least. Of rows that are of
-// the same setup the last one counts.
+// Curves returns the curves of rows. Each has at least two points. The last of several
+// rows with one setup counts.
 func Curves(rows []Row) []Curve {
 	var all []Curve
 	for _, a := range Axes {
-		all = append(all, a.curves(rows)...)
+		all = append(all, a.findCurves(rows)...)
 	}
 	return all
 }
 
-func (a Axis) curves(rows []Row) []Curve {
+// findCurves returns the curves of one axis.
+func (a Axis) findCurves(rows []Row) []Curve {
 	var found []Curve
 	for _, r := range rows {
 		n := a.Of(r.Setup)
 		if n == 0 {
 			continue
 		}
-		name := a.without(r.Setup).Name()
+		// Rows with equal names differ only in their count.
+		name := a.withoutAxis(r.Setup).Name()
 		i := slices.IndexFunc(found, func(c Curve) bool { return c.Name == name })
 		if i < 0 {
 			found, i = append(found, Curve{Axis: a, Name: name}), len(found)
 		}
-		found[i].put(Point{n, r.Rate()})
+		found[i].addPoint(Point{n, r.Rate()})
 	}
 	return slices.DeleteFunc(found, func(c Curve) bool { return len(c.Points) < 2 })
 }
 
-func (c *Curve) put(p Point) {
+// addPoint adds a point in the order of counts, or replaces the point with that count.
+func (c *Curve) addPoint(p Point) {
 	i, there := slices.BinarySearchFunc(c.Points, p.Count, func(q Point, n int) int { return cmp.Compare(q.Count, n) })
 	if there {
 		c.Points[i] = p
@@ -103,7 +110,8 @@ func (c *Curve) put(p Point) {
 	c.Points = slices.Insert(c.Points, i, p)
 }
 
-// Curves are those that were published: VDDK by VMs at a time, and connections to /folder.
+// Curves returns the published curves: VDDK by concurrent VMs, and connections to
+// /folder.
 func (p Published) Curves() []Curve {
 	cold := Curve{Axis: ByTogether, Name: "MTV cold, one host"}
 	warm := Curve{Axis: ByTogether, Name: "MTV warm, one host"}
@@ -113,20 +121,20 @@ func (p Published) Curves() []Curve {
 	}{{p.MTV.Cold, &cold}, {p.MTV.Warm, &warm}} {
 		for _, r := range list.rows {
 			if r.Hosts == 1 && r.MiBs > 0 {
-				list.of.put(Point{r.VMs, r.MiBs})
+				list.of.addPoint(Point{r.VMs, r.MiBs})
 			}
 		}
 	}
 	https := Curve{Axis: ByStreams, Name: "https /folder, 1g, mtu1500"}
 	for _, r := range p.HTTPS.Rows {
 		if r.MTU == publishedMTU {
-			https.put(Point{r.Connections, r.MiBs()})
+			https.addPoint(Point{r.Connections, r.MiBs()})
 		}
 	}
 	return []Curve{https, cold, warm}
 }
 
-// publishedMTU is that of the connections' curve: large frames were seen to slow it.
+// publishedMTU is the MTU of the curve of connections. Jumbo frames were slower.
 const publishedMTU = 1500
 
 // String returns the curve on one line.

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadRows reads rows as people write them and as the matrix does: a JSON array, or one object
-// after the other. A field that is not known is an error, for it would have been meant.
+// ReadRows reads a JSON array of rows, or one JSON object after the other. An unknown
+// field is an error, because it may be a misspelt one.
 func ReadRows(r io.Reader) ([]Row, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -27,7 +27,7 @@ func ReadRows(r io.Reader) ([]Row, error) {
 			rows = []Row{}
 			return d.Decode(&rows)
 		})
-		return checked(rows, err)
+		return checkRows(rows, err)
 	}
 	var rows []Row
 	err = decodeAll(text, func(d *json.Decoder) error {
@@ -38,15 +38,16 @@ func ReadRows(r io.Reader) ([]Row, error) {
 		rows = append(rows, row)
 		return nil
 	})
-	return checked(rows, err)
+	return checkRows(rows, err)
 }
 
-// decodeAll calls next until the text ends.
+// decodeAll calls next until the text ends. Errors contain the line number.
 func decodeAll(text []byte, next func(*json.Decoder) error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	for {
 		rest := text[d.InputOffset():]
+		// The error is reported for the line at which the value starts.
 		at := len(text) - len(bytes.TrimLeft(rest, " \t\r\n"))
 		switch err := next(d); {
 		case errors.Is(err, io.EOF):
@@ -60,7 +61,8 @@ func decodeAll(text []byte, next func(*json.Decoder) error) error {
 	}
 }
 
-func checked(rows []Row, err error) ([]Row, error) {
+// checkRows returns rows, or an error if err is not nil or a row is invalid.
+func checkRows(rows []Row, err error) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,5 @@
-// Package confine starts QEMU so that a guest that takes it over reaches little of this machine.
+// Package confine starts QEMU so that a guest that takes it over reaches little of this
+// machine.
 //
 // QEMU runs with
 //
@@ -13,9 +14,10 @@
 //   - a user and a group that no other process has;
 //   - a network without interfaces, and no shared memory of other processes (namespaces).
 //
-// Package confine does not hide the file system from QEMU. A QEMU with a user of its own still opens files
-// that every user may read or write, as it must: its libraries, and its firmware in /usr/share. Without
-// one it opens all files that this process may open.
+// Package confine does not hide the file system from QEMU. A QEMU with a separate user
+// still opens files that every user may read or write, as it must: its libraries, and
+// its firmware in /usr/share. Without one it opens all files that this process may
+// open.
 package confine
 
 import (
@@ -33,28 +35,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// sandbox is the value of QEMU's -sandbox. A QEMU that is built without seccomp refuses to start.
+// sandbox is the value of QEMU's option -sandbox. A QEMU without seccomp refuses to
+// start with it.
 const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 // Limits of QEMU.
 const (
-	maxOpenFiles = 1024
-	maxFileSize  = 64 << 30 // bytes that it writes to one file: an overlay
-	maxThreads   = 512      // maximum threads of the user, which no other process has
+	maxOpenFiles = 1024     // limit of open files
+	maxFileSize  = 64 << 30 // limit in bytes of one file, such as an overlay
+	maxThreads   = 512      // limit of the threads of QEMU's user, which no other process has
 
-	// noCore disables core dumps. The kernel pipes a core to a program also if the limit is 0, but
-	// not if it is 1; no core file is that small.
+	// noCore disables core dumps. The kernel pipes a core to a program also if the
+	// limit is 0, but not if it is 1; no core file is that small.
 	noCore = 1
 )
 
-// A Command is a QEMU that is being prepared. A Command that was not started must be closed.
+// A Command is a QEMU to start. A Command that was not started must be closed.
 type Command struct {
 	*exec.Cmd
-	user  uint32   // QEMU's user and group; 0: those of this process
+	user  uint32   // QEMU's user and group ID; 0 for those of this process
 	paths []string // file sets and their files, alternating
 }
 
-// New returns a command that runs QEMU with args. It is killed when ctx ends.
+// New returns a command that runs QEMU with args. QEMU is killed when ctx ends. As
+// root, New chooses an unused user ID for it.
 func New(ctx context.Context, program string, args ...string) (*Command, error) {
 	program, err := exec.LookPath(program)
 	if err == nil {
@@ -63,7 +67,7 @@ func New(ctx context.Context, program string, args ...string) (*Command, error) 
 	if err != nil {
 		return nil, fmt.Errorf("find QEMU: %w", err)
 	}
-	have, err := capabilities()
+	have, err := readCapabilities()
 	if err != nil {
 		return nil, err
 	}
@@ -73,25 +77,27 @@ func New(ctx context.Context, program string, args ...string) (*Command, error) 
 			return nil, err
 		}
 	}
-	if c.Cmd, err = c.limited(ctx, program, append([]string{"-sandbox", sandbox}, args...)); err != nil {
+	if c.Cmd, err = c.withLimits(ctx, program, append([]string{"-sandbox", sandbox}, args...)); err != nil {
 		return nil, err
 	}
+	// A nil environment would mean that of this process.
 	c.Env, c.Dir = []string{}, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if c.user != 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: c.user, Gid: c.user}
 	}
+	// Without this capability the kernel refuses new namespaces.
 	if have.has(unix.CAP_SYS_ADMIN) {
 		c.SysProcAttr.Cloneflags = unix.CLONE_NEWNET | unix.CLONE_NEWIPC
 	}
 	return c, nil
 }
 
-// Add appends arguments.
+// Add appends arguments to QEMU's command line.
 func (c *Command) Add(args ...string) { c.Args = append(c.Args, args...) }
 
-// UseKVM lets QEMU open /dev/kvm if the device's group may. For QEMU as another user, a device that only
-// root may open is of no use.
+// UseKVM adds the group of /dev/kvm to QEMU's groups if the group may use the device. A
+// device that only root may use does not work for another user.
 func (c *Command) UseKVM() {
 	var st unix.Stat_t
 	const group = 0o060
@@ -100,15 +106,15 @@ func (c *Command) UseKVM() {
 	}
 }
 
-// Inherit lets QEMU inherit f, which the command closes, and returns its descriptor there.
+// Inherit passes f to QEMU and returns its descriptor there. The command closes f.
 func (c *Command) Inherit(f *os.File) int {
 	const standard = 3
 	c.ExtraFiles = append(c.ExtraFiles, f)
 	return standard + len(c.ExtraFiles) - 1
 }
 
-// Own makes f a file of QEMU's user: one that QEMU opens again by the path in /proc/self/fd that Own
-// returns. The command closes f.
+// Own passes f to QEMU and makes QEMU's user its owner. QEMU can open f again by the
+// returned path in /proc/self/fd. The command closes f.
 func (c *Command) Own(f *os.File) (path string, err error) {
 	path = fmt.Sprintf("/proc/self/fd/%d", c.Inherit(f))
 	if c.user != 0 {
@@ -117,9 +123,10 @@ func (c *Command) Own(f *os.File) (path string, err error) {
 	return path, err
 }
 
-// Folder gives the folder at path to QEMU's user, and returns its path for QEMU. A QEMU with a separate
-// user can write only there and in folders that all users can write, such as /tmp. Any other QEMU can
-// write wherever this process can: its files and folders belong to the same user.
+// Folder makes QEMU's user the owner of the folder at path, and returns the folder's
+// path for QEMU. A QEMU with a separate user can write only there and in folders that
+// all users can write, such as /tmp. Any other QEMU can write wherever this process
+// can: its files and folders belong to the same user.
 func (c *Command) Folder(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -136,7 +143,7 @@ func (c *Command) Start() error {
 	return c.Cmd.Start()
 }
 
-// Close closes the files that QEMU inherits.
+// Close closes the files that QEMU inherits. It may be called more than once.
 func (c *Command) Close() {
 	for _, f := range c.ExtraFiles {
 		_ = f.Close() // QEMU has its own
@@ -144,9 +151,10 @@ func (c *Command) Close() {
 	c.ExtraFiles = nil
 }
 
-// limited returns the command that limits itself and then becomes QEMU. Root may lack the right to limit a
-// process of another user (CAP_SYS_RESOURCE), but every process may limit itself.
-func (c *Command) limited(ctx context.Context, program string, args []string) (*exec.Cmd, error) {
+// withLimits returns a command that runs prlimit, which limits itself and then executes
+// QEMU. Root may lack the capability to limit a process of another user
+// (CAP_SYS_RESOURCE), but each process may lower its own limits.
+func (c *Command) withLimits(ctx context.Context, program string, args []string) (*exec.Cmd, error) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "limit QEMU's resources: %w", err).WithHint("apt install util-linux   # dnf install util-linux-core")
@@ -160,6 +168,7 @@ func (c *Command) limited(ctx context.Context, program string, args []string) (*
 		{"--nproc", unix.RLIMIT_NPROC, maxThreads},
 	}
 	if c.user == 0 { // the user has other processes, which count
+		// The limit of processes is the last entry.
 		limits = limits[:3]
 	}
 	var options []string
@@ -173,10 +182,11 @@ func (c *Command) limited(ctx context.Context, program string, args []string) (*
 	return exec.CommandContext(ctx, prlimit, slices.Concat(options, []string{"--", program}, args)...), nil
 }
 
-// A FileSet is files that QEMU opens by one path, depending on how it opens them. See -add-fd.
+// A FileSet is a file that QEMU opens by one path. It has a descriptor for each access
+// mode; see QEMU's -add-fd.
 type FileSet struct {
-	Name  string // name of the file, for messages
-	Files []*os.File
+	Name  string     // name of the file, for messages
+	Files []*os.File // descriptors, owned by the set
 }
 
 // Close closes the files.
@@ -186,10 +196,10 @@ func (s FileSet) Close() {
 	}
 }
 
-// SetPath is the path of the file set with this index among those that AddSets gets.
+// SetPath returns the path of a file set by its index in the argument of AddSets.
 func SetPath(index int) string { return fmt.Sprintf("/dev/fdset/%d", index) }
 
-// AddSets gives QEMU file sets, which the command closes.
+// AddSets passes file sets to QEMU. The command closes them.
 func (c *Command) AddSets(sets []FileSet) {
 	for i, s := range sets {
 		for _, f := range s.Files {
@@ -199,7 +209,8 @@ func (c *Command) AddSets(sets []FileSet) {
 	}
 }
 
-// Explain replaces the paths of file sets in a message of QEMU by the names of the files.
+// Explain replaces the paths of file sets in a message of QEMU with the names of the
+// files.
 func (c *Command) Explain(message string) string {
 	for i := len(c.paths) - 2; i >= 0; i -= 2 { // /dev/fdset/12 before /dev/fdset/1
 		message = strings.ReplaceAll(message, c.paths[i], c.paths[i+1])

@@ -13,14 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A set is a set of capabilities, with a bit for each.
-type set uint64
+// A capabilitySet is a set of Linux capabilities with one bit for each.
+type capabilitySet uint64
 
-// dropUser are the capabilities that are required to run QEMU as another user: to switch to it, to give
-// it files, to read and remove its files, and to kill it.
+// dropUser lists the capabilities for running QEMU as another user: to change the user,
+// to pass files to it, to read and remove its files, and to kill it.
 var dropUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_KILL}
 
-func (s set) has(capabilities ...int) bool {
+// has reports whether the set contains all of the capabilities.
+func (s capabilitySet) has(capabilities ...int) bool {
 	for _, c := range capabilities {
 		if s>>c&1 == 0 {
 			return false
@@ -29,8 +30,9 @@ func (s set) has(capabilities ...int) bool {
 	return true
 }
 
-// capabilities returns those that this process may use. Of a process that is not root, they do not count.
-func capabilities() (set, error) {
+// readCapabilities returns the effective capabilities of this process. The set is empty
+// if the process is not root.
+func readCapabilities() (capabilitySet, error) {
 	if os.Geteuid() != 0 {
 		return 0, nil
 	}
@@ -39,24 +41,27 @@ func capabilities() (set, error) {
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return 0, fmt.Errorf("read the capabilities of this process: %w", err)
 	}
-	return set(data[1].Effective)<<32 | set(data[0].Effective), nil
+	return capabilitySet(data[1].Effective)<<32 | capabilitySet(data[0].Effective), nil
 }
 
-// The range of user ids from which QEMU's are chosen. By systemd's conventions (UIDS-GIDS), nothing else
-// uses it. It fits into the 65,536 ids that a user namespace usually has.
+// The range of user ids from which QEMU's are chosen. By systemd's conventions
+// (UIDS-GIDS), nothing else uses it. It fits into the 65,536 ids that a user namespace
+// usually has.
 const (
-	firstUser = 60578
-	lastUser  = 61183
+	firstUser = 60578 // first ID of the range
+	lastUser  = 61183 // last ID of the range
 )
 
-// newUser chooses an id for a user and a group that no process has, and no account.
+// newUser returns a random ID that no process, user account or group has. The error is
+// fault.Conflict if all are in use.
 func newUser() (uint32, error) {
-	taken := owners()
+	taken := usedIDs()
 	for _, i := range rand.Perm(lastUser - firstUser + 1) {
 		id := uint32(firstUser + i)
 		text := strconv.Itoa(firstUser + i)
 		_, noUser := user.LookupId(text)
 		_, noGroup := user.LookupGroupId(text)
+		// The look-ups must fail: the ID has no name.
 		if !taken[id] && noUser != nil && noGroup != nil {
 			return id, nil
 		}
@@ -65,8 +70,8 @@ func newUser() (uint32, error) {
 		WithHint("see which processes have them: ps -eo uid,pid,args")
 }
 
-// owners returns the user ids of all processes.
-func owners() map[uint32]bool {
+// usedIDs returns the user IDs of all processes.
+func usedIDs() map[uint32]bool {
 	all := map[uint32]bool{}
 	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, p := range processes {

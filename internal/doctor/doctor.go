@@ -1,18 +1,21 @@
-// Package doctor examines the conditions of a migration, and reports for each problem the value found, the
-// required value, and the command that corrects it.
+// Package doctor examines the conditions of a migration, and reports for each problem
+// the value found, the required value, and the command that corrects it.
 //
 // # Checks
 //
-// A Check is data: a stable Code, a Title, the codes it Needs, and a Run. A check whose needs failed would
-// only repeat their findings, so it does not run. Several objects, such as folders, are independent of each
-// other (Merge). Checks are in packages below this one, each with a function Checks that returns its own.
+// A Check is data: a stable Code, a Title, the codes it Needs, and a Run. A check whose
+// needs failed would only repeat their findings, so it does not run. Several objects,
+// such as folders, are independent of each other (Merge). Checks are in packages below
+// this one, each with a function Checks that returns its own.
 //
 // # Findings
 //
-// Run returns one Finding for each object: one for a host, a VM or a folder. An object that could not be
-// examined is Unknown with the reason, and never OK. Each finding that is not OK has a remedy to paste.
+// Run returns one Finding for each object: one for a host, a VM or a folder. An object
+// that could not be examined is Unknown with the reason, and never OK. Each finding
+// that is not OK has a remedy to paste.
 //
-// Checks change nothing, except as they document it: a probe that writes removes its files.
+// Checks change nothing, except as they document it: a probe that writes removes its
+// files.
 package doctor
 
 import (
@@ -25,97 +28,105 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Status is how a thing is.
+// Status is the severity of a finding. A higher value is worse.
 type Status uint8
 
 // The worse, the higher.
 const (
-	OK      Status = iota
-	Unknown        // the check could not be performed; Seen has the reason
-	Advice         // a faster or safer configuration is possible
-	Warning        // works until another event
-	Failure        // the planned migration will fail
+	OK      Status = iota // the property holds
+	Unknown               // the check could not be performed; Seen has the reason
+	Advice                // a faster or safer configuration is possible
+	Warning               // works until another event
+	Failure               // the planned migration will fail
 )
 
+// statusNames contains the names by Status.
 var statusNames = [...]string{"ok", "unknown", "advice", "warning", "failure"}
 
 // String returns the fixed name, as used in --json output.
 func (s Status) String() string { return statusNames[s] }
 
-// MarshalText is the fixed name.
+// MarshalText returns the fixed name.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Finding is the result for one object.
 type Finding struct {
-	Code   string `json:"code"`         // the check's; filled in by Examine
-	Title  string `json:"title"`        // the check's; filled in by Examine
-	On     string `json:"on,omitempty"` // the thing: "host esx1", "VM web01", "/srv/vm"; empty where there is but one
-	Status Status `json:"status"`
-	Seen   string `json:"seen,omitempty"`
-	Want   string `json:"want,omitempty"`
-	Remedy string `json:"remedy,omitempty"` // commands, or a sentence; lines may be several
+	Code   string `json:"code"`             // code of the check; set by Examine
+	Title  string `json:"title"`            // title of the check; set by Examine
+	On     string `json:"on,omitempty"`     // examined object: "host esx1", "VM web01", "/srv/vm"; empty if there is only one
+	Status Status `json:"status"`           // severity
+	Seen   string `json:"seen,omitempty"`   // value found, or the reason why the check could not be performed
+	Want   string `json:"want,omitempty"`   // required value; may be empty if the status is OK
+	Remedy string `json:"remedy,omitempty"` // commands or a sentence, on one or more lines; empty if the status is OK
 }
 
-// Check looks at one kind of thing.
+// Check examines one kind of object. Checks are independent, so that they can run
+// concurrently.
 type Check struct {
-	Code  string   // "nfs-sync": lower case, words joined by hyphens, the first that of its group; stable
+	Code  string   // stable code such as "nfs-sync": lower-case words joined by hyphens; the first names the group
 	Title string   // property that holds without findings: "exports are written asynchronously"
-	Needs []string // codes without whose being right there is nothing to look at
+	Needs []string // codes of checks that must succeed before this one can run
 
-	// Slow marks a check that takes seconds, or writes: the short form leaves it out.
+	// Slow marks a check that takes seconds, or writes. Options.Short skips it.
 	Slow bool
 
-	// Run looks. It returns nothing where there is nothing of its kind. It ends with ctx.
+	// Run examines the objects. It returns nil if there are none of its kind. It must
+	// return soon after ctx ends.
 	Run func(ctx context.Context) []Finding
 
 	thing int // object of a merged check, counted from 1; its needs concern the same object
 }
 
-// id distinguishes checks of one code that examine different objects.
+// id identifies a check. Merged checks with one code examine different objects.
 type id struct {
-	code  string
-	thing int
+	code  string // code of the check
+	thing int    // number of the object; 0 if the check was not merged
 }
 
+// id returns the identity of a check.
 func (c Check) id() id { return id{c.Code, c.thing} }
 
-// needs returns the ids of its needs.
-func (c Check) needs() (all []id) {
+// neededIDs returns the identities of the checks that c needs, for the same object.
+func (c Check) neededIDs() (all []id) {
 	for _, code := range c.Needs {
 		all = append(all, id{code, c.thing})
 	}
 	return all
 }
 
-// Options of an examination.
+// Options configure an examination. The zero value runs all checks.
 type Options struct {
-	Short    bool          // leave out slow checks
-	Parallel int           // checks at a time; default 8
-	Tell     func(Finding) // receives each finding at once; may be nil
+	Short    bool          // skip slow checks
+	Parallel int           // number of concurrent checks; 8 if 0
+	Tell     func(Finding) // called with each finding as soon as it is known; may be nil. Calls are not concurrent.
 }
 
+// default of Options.Parallel
 const parallel = 8
 
-// Examine runs checks in the order of their needs, and returns the findings: the most severe first,
-// otherwise in the order of the checks. Needs that are not among the checks count as met. It panics if
-// a code is there twice or checks need each other in a cycle.
+// Examine runs checks in the order of their needs, and returns the findings: the most
+// severe first, otherwise in the order of the checks. Needs that are not among the
+// checks count as met. It panics if a code is there twice or checks need each other in
+// a cycle.
 func Examine(ctx context.Context, checks []Check, o Options) []Finding {
-	e := &examination{opts: o, failed: map[id]bool{}, over: map[id]chan struct{}{}, found: make([][]Finding, len(checks))}
-	ordered(checks)
+	e := &examination{opts: o, failed: map[id]bool{}, done: map[id]chan struct{}{}, found: make([][]Finding, len(checks))}
+	checkOrder(checks)
 	for _, c := range checks {
-		e.over[c.id()] = make(chan struct{})
+		e.done[c.id()] = make(chan struct{})
 	}
 	var g errgroup.Group
 	slots := make(chan struct{}, cmp.Or(o.Parallel, parallel))
 	for i, c := range checks {
 		g.Go(func() error {
-			defer close(e.over[c.id()])
-			if !e.wanted(c) {
+			defer close(e.done[c.id()])
+			// A skipped check also closes its channel, so that checks that need it do
+			// not wait.
+			if !e.waitForNeeds(c) {
 				return nil
 			}
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			e.run(ctx, i, c)
+			e.runCheck(ctx, i, c)
 			return nil
 		})
 	}
@@ -133,32 +144,37 @@ func Worst(findings []Finding) (worst Status) {
 	return worst
 }
 
+// examination is the state of one call of Examine.
 type examination struct {
-	opts Options
-	over map[id]chan struct{} // closed when a check is
+	opts Options              // options of the caller
+	done map[id]chan struct{} // by check, closed when it has ended or was skipped
 
-	mu     sync.Mutex
+	mu     sync.Mutex  // protects the fields below
 	failed map[id]bool // checks with failures or unknown results, and those that need them
 	found  [][]Finding // findings by check
 }
 
-// wanted waits for what c needs, and reports whether there is something to look at.
-func (e *examination) wanted(c Check) bool {
-	for _, need := range c.needs() {
-		if over := e.over[need]; over != nil {
+// waitForNeeds waits until all checks that c needs have ended, and reports whether c
+// must run. c does not run if a need failed, or if it is slow and only quick checks are
+// wanted.
+func (e *examination) waitForNeeds(c Check) bool {
+	for _, need := range c.neededIDs() {
+		if over := e.done[need]; over != nil {
 			<-over
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slices.ContainsFunc(c.needs(), func(need id) bool { return e.failed[need] }) {
+	if slices.ContainsFunc(c.neededIDs(), func(need id) bool { return e.failed[need] }) {
 		e.failed[c.id()] = true
 		return false
 	}
 	return !c.Slow || !e.opts.Short
 }
 
-func (e *examination) run(ctx context.Context, i int, c Check) {
+// runCheck runs check i and stores its findings. It calls Options.Tell while it holds
+// mu.
+func (e *examination) runCheck(ctx context.Context, i int, c Check) {
 	found := c.Run(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -175,17 +191,19 @@ func (e *examination) run(ctx context.Context, i int, c Check) {
 	e.found[i] = found
 }
 
-// ordered panics unless codes are there once of each thing and need each other in no circle.
-func ordered(checks []Check) {
+// checkOrder panics if two checks for one object have the same code, or if checks need
+// each other in a cycle.
+func checkOrder(checks []Check) {
 	needs, state := map[id][]id{}, map[id]int{}
 	for _, c := range checks {
 		if _, twice := needs[c.id()]; twice {
 			panic("doctor: check " + c.Code + " is there twice")
 		}
-		needs[c.id()] = c.needs()
+		needs[c.id()] = c.neededIDs()
 	}
 	var visit func(at id, way []string)
 	visit = func(at id, way []string) {
+		// A check that is visited again while its needs are visited is part of a cycle.
 		const under, done = 1, 2
 		switch state[at] {
 		case done:
@@ -204,9 +222,9 @@ func ordered(checks []Check) {
 	}
 }
 
-// Merge combines groups that examine one object each, such as a folder, to one group: checks of one
-// code are adjacent. Each needs only those of its object: a failure of one object does not affect the
-// others.
+// Merge combines groups that examine one object each, such as a folder, to one group:
+// checks of one code are adjacent. Each needs only those of its object: a failure of
+// one object does not affect the others.
 func Merge(groups ...[]Check) []Check {
 	var all []Check
 	rank := map[string]int{} // positions of codes in order of their first use

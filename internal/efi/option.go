@@ -8,56 +8,58 @@ import (
 	"unicode/utf16"
 )
 
-// An Entry is a boot entry that means the same on any machine: it starts a file on a partition.
+// An Entry is a boot entry that is valid on any machine with its disk: it starts a file
+// on a partition.
 type Entry struct {
-	Number    uint16    `json:"number"` // 4 of Boot0004
-	Label     string    `json:"label"`  // label in the firmware's menu
-	Partition Partition `json:"partition"`
-	File      string    `json:"file"` // \EFI\debian\shimx64.efi
+	Number    uint16    `json:"number"`    // number of the variable, such as 4 of Boot0004
+	Label     string    `json:"label"`     // label in the firmware's menu
+	Partition Partition `json:"partition"` // partition with the file
+	File      string    `json:"file"`      // path with backslashes, such as \\EFI\\debian\\shimx64.efi
 
-	// Attributes are the load option's; 1 is that it is tried by itself.
+	// Attributes are those of the load option; see Active.
 	Attributes uint32 `json:"attributes"`
 
-	// Data is handed to the file that is started. Windows has the name of a system in it.
+	// Data is passed to the started file. Windows stores the name of a system in it.
 	Data []byte `json:"data,omitempty"`
 }
 
 // Partition identifies a partition of a GPT by its table entry.
 type Partition struct {
-	Number uint32 `json:"number"`
-	Start  uint64 `json:"start"` // sectors of 512 bytes, as Size
-	Size   uint64 `json:"size"`
-	GUID   GUID   `json:"guid"`
+	Number uint32 `json:"number"` // index in the table, from 1
+	Start  uint64 `json:"start"`  // first sector; sectors have 512 bytes
+	Size   uint64 `json:"size"`   // number of sectors
+	GUID   GUID   `json:"guid"`   // GUID of the table entry
 }
 
-// Active is the attribute of an entry that the firmware tries by itself.
+// Active is the attribute of an entry that the firmware starts by itself.
 const Active = 1
 
-// Active reports whether the firmware tries it by itself.
+// Active reports whether the firmware starts the entry by itself.
 func (e Entry) Active() bool { return e.Attributes&Active != 0 }
 
 // Of a device path, UEFI 2.10, chapter 10: type and subtype of its nodes.
 const (
-	mediaPath = 4
-	hardDrive = 1
-	filePath  = 4
+	mediaPath = 4 // type of media nodes
+	hardDrive = 1 // subtype of a hard drive
+	filePath  = 4 // subtype of a file
 
-	endPath   = 0x7f
-	endEntire = 0xff
+	endPath   = 0x7f // type of end nodes
+	endEntire = 0xff // subtype of the end of the whole path
 
-	nodeHeader   = 4
-	hardDriveLen = 42
+	nodeHeader   = 4  // bytes of a node's header
+	hardDriveLen = 42 // bytes of a hard drive's node
 
-	isGPT  = 2 // both the kind of a table and of a signature
-	maxOne = 64 << 10
+	isGPT  = 2        // format of a GPT, and type of a GUID signature
+	maxOne = 64 << 10 // limit of a load option in bytes
 )
 
-// errForeign is of a load option that means something on one machine only.
+// errForeign is the error for a load option that is valid on one machine only.
 var errForeign = errors.New("it names no file on a partition of a GPT")
 
-// ParseOption reads what a variable Boot0004 holds, UEFI 2.10, section 3.1.3: attributes, the length of the path,
-// a name, the path, and what else there is. Of a path that leads to the partition over a controller
-// the end is taken, which firmware finds on any.
+// ParseOption parses the data of a variable such as Boot0004 (UEFI 2.10, section
+// 3.1.3): attributes, length of the path, label, path, and optional data. A path that
+// starts with a controller is shortened to the partition, which firmware finds on any
+// machine.
 func ParseOption(data []byte) (e Entry, err error) {
 	if len(data) < 6 || len(data) > maxOne {
 		return e, fmt.Errorf("a load option of %d bytes", len(data))
@@ -68,6 +70,7 @@ func ParseOption(data []byte) (e Entry, err error) {
 	if err != nil {
 		return e, err
 	}
+	// The length is untrusted input.
 	if length > len(rest) {
 		return e, fmt.Errorf("a device path of %d bytes, and %d are there", length, len(rest))
 	}
@@ -78,7 +81,8 @@ func ParseOption(data []byte) (e Entry, err error) {
 	return e, e.parsePath(rest[:length])
 }
 
-// parsePath reads a hard drive's node and those of a file, which come last.
+// parsePath parses the nodes of a device path: a hard drive's, then those of a file.
+// Other nodes after the hard drive are errForeign.
 func (e *Entry) parsePath(path []byte) error {
 	found := false
 	for {
@@ -94,9 +98,11 @@ func (e *Entry) parsePath(path []byte) error {
 		switch {
 		case kind == endPath && subkind == endEntire && found && e.File != "":
 			return nil
+		// A load option may contain several paths; such an option is not portable.
 		case kind == endPath: // or one path of several
 			return errForeign
 		case kind == mediaPath && subkind == hardDrive:
+			// Only partitions of a GPT have an identifier that is unique.
 			if found || size != hardDriveLen || body[36] != isGPT || body[37] != isGPT {
 				return errForeign
 			}
@@ -113,13 +119,14 @@ func (e *Entry) parsePath(path []byte) error {
 	}
 }
 
+// partitionOf parses the body of a hard drive's node.
 func partitionOf(body []byte) (p Partition) {
 	p.Number, p.Start, p.Size = binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint64(body[4:]), binary.LittleEndian.Uint64(body[12:])
 	copy(p.GUID[:], body[20:])
 	return p
 }
 
-// joinPath puts the names of several nodes together: one path may be cut in any place.
+// joinPath joins the names of two file nodes. A path may be split at any place.
 func joinPath(a, b string) string {
 	if a == "" {
 		return b
@@ -127,31 +134,33 @@ func joinPath(a, b string) string {
 	return strings.TrimSuffix(a, `\`) + `\` + strings.TrimPrefix(b, `\`)
 }
 
-// Option is what a variable holds that means e.
+// Option returns the data of the variable for e, the inverse of ParseOption.
 func (e Entry) Option() []byte {
 	file := text16(e.File)
-	path := node(mediaPath, hardDrive, e.Partition.body())
-	path = append(path, node(mediaPath, filePath, file)...)
-	path = append(path, node(endPath, endEntire, nil)...)
+	path := newNode(mediaPath, hardDrive, e.Partition.toNode())
+	path = append(path, newNode(mediaPath, filePath, file)...)
+	path = append(path, newNode(endPath, endEntire, nil)...)
 	data := binary.LittleEndian.AppendUint32(nil, e.Attributes)
 	data = binary.LittleEndian.AppendUint16(data, uint16(len(path)))
 	data = append(data, text16(e.Label)...)
 	return append(append(data, path...), e.Data...)
 }
 
-func (p Partition) body() []byte {
+// toNode returns the body of a hard drive's node.
+func (p Partition) toNode() []byte {
 	b := binary.LittleEndian.AppendUint32(nil, p.Number)
 	b = binary.LittleEndian.AppendUint64(b, p.Start)
 	b = binary.LittleEndian.AppendUint64(b, p.Size)
 	return append(append(b, p.GUID[:]...), isGPT, isGPT)
 }
 
-func node(kind, subkind byte, body []byte) []byte {
+// newNode returns a node of a device path.
+func newNode(kind, subkind byte, body []byte) []byte {
 	b := binary.LittleEndian.AppendUint16([]byte{kind, subkind}, uint16(nodeHeader+len(body)))
 	return append(b, body...)
 }
 
-// text16 is text as UEFI has it: UTF-16 with a NUL at its end.
+// text16 returns s in UTF-16 with a final NUL, the text format of UEFI.
 func text16(s string) []byte {
 	var b []byte
 	for _, unit := range utf16.Encode([]rune(s)) {
@@ -160,7 +169,7 @@ func text16(s string) []byte {
 	return append(b, 0, 0)
 }
 
-// cutText reads text up to its NUL.
+// cutText returns the text up to its NUL, and the bytes after it.
 func cutText(b []byte) (s string, rest []byte, err error) {
 	var units []uint16
 	for ; len(b) >= 2; b = b[2:] {
@@ -173,7 +182,8 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 	return "", nil, errors.New("a text without end")
 }
 
-// nodeText reads a text that fills its node, with or without a NUL.
+// nodeText returns a text that fills a node, with or without a NUL. An empty text is an
+// error.
 func nodeText(b []byte) (string, error) {
 	s, rest, err := cutText(append(b[:len(b):len(b)], 0, 0))
 	if err != nil || len(rest) > 2 || s == "" {

@@ -11,51 +11,53 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Store is the file in which QEMU's firmware (OVMF, of edk2) stores its variables. It begins as a
-// copy of the template that is installed with the firmware: each build has its own size and layout.
+// A Store is the file in which QEMU's firmware (OVMF, of edk2) stores its variables. It
+// begins as a copy of the template that is installed with the firmware: each build has
+// its own size and layout.
 //
 // The layout is edk2's, MdePkg/Include/Pi/PiFirmwareVolume.h and
-// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume with a variable store, in which
-// variables follow each other, aligned to four bytes, and then erased flash, which is 0xff. As in
-// flash, a changed variable is marked as deleted by clearing one bit of its state, and written again
-// after the last one.
+// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume with a variable store,
+// in which variables follow each other, aligned to four bytes, and then erased flash,
+// which is 0xff. As in flash, a changed variable is marked as deleted by clearing one
+// bit of its state, and written again after the last one.
 type Store struct {
-	data []byte
-	end  int // end of the space for variables
-	free int // position of the next variable
-	live []stored
+	data []byte   // contents of the file, owned by the Store
+	end  int      // end of the space for variables
+	free int      // position of the next variable
+	live []stored // current variables, in the order of the file
 }
 
-// stored is a variable that is in force.
+// stored is a current variable.
 type stored struct {
-	name   string
-	vendor GUID
-	at     int // its header
+	name   string // key of the variable, with vendor
+	vendor GUID   // namespace of the name
+	at     int    // position of its header
 }
 
 var (
-	volumeOfVariables = mustGUID("fff12b8d-7696-4c8b-a985-2747075b4f50")
+	volumeOfVariables = mustGUID("fff12b8d-7696-4c8b-a985-2747075b4f50") // GUID of a firmware volume with variables
 	storeOfVariables  = mustGUID("aaf32c78-947b-439a-a180-2e144ec37792") // store with space for authentication data
 )
 
 const (
-	// MaxStore is what a store has at most, in bytes; OVMF's have 128 or 528 KiB.
+	// MaxStore limits the size of a store, in bytes. Those of OVMF have 128 or 528 KiB.
 	MaxStore = 16 << 20
 
 	volumeHeader   = 72 // size with one line of the block map
-	variableStore  = 28
-	variableHeader = 60
+	variableStore  = 28 // size of the store's header
+	variableHeader = 60 // size of a variable's header
 
-	formatted = 0x5a
-	healthy   = 0xfe
+	formatted = 0x5a // format byte of a valid store
+	healthy   = 0xfe // state byte of a valid store
 
-	startMark  = 0x55aa
-	stateAdded = 0x3f // bits are cleared: header written, data written
-	notDeleted = 0xfd
-	erased     = 0xff
+	startMark  = 0x55aa // first two bytes of a variable
+	stateAdded = 0x3f   // state of a current variable; cleared bits mean that header and data were written
+	notDeleted = 0xfd   // mask that marks a variable as deleted
+	erased     = 0xff   // value of erased flash
 )
 
-// OpenStore reads a store. It keeps data, and Set changes it.
+// OpenStore parses a store. It keeps data, and Set changes it. An invalid store is
+// fault.Corrupt.
 func OpenStore(data []byte) (*Store, error) {
 	start, end, err := roomOf(data)
 	if err != nil {
@@ -63,13 +65,14 @@ func OpenStore(data []byte) (*Store, error) {
 			WithHint("reinstall the firmware's package: apt install --reinstall ovmf   # dnf reinstall edk2-ovmf")
 	}
 	s := &Store{data: data, end: end, free: start}
-	if err := s.scan(); err != nil {
+	if err := s.scanVariables(); err != nil {
 		return nil, fault.New(fault.Corrupt, "the variables of the firmware: %w", err)
 	}
 	return s, nil
 }
 
-// roomOf finds where variables are.
+// roomOf returns the space for variables. It verifies the headers of the volume and of
+// the store.
 func roomOf(data []byte) (start, end int, err error) {
 	if len(data) < volumeHeader+variableStore || len(data) > MaxStore || string(data[40:44]) != "_FVH" || GUID(data[16:32]) != volumeOfVariables {
 		return 0, 0, errors.New("it is no firmware volume with variables")
@@ -78,6 +81,7 @@ func roomOf(data []byte) (start, end int, err error) {
 	if length > uint64(len(data)) || header < volumeHeader || header+variableStore > int(length) || header%2 != 0 {
 		return 0, 0, fmt.Errorf("a volume of %d bytes with a header of %d, in %d", length, header, len(data))
 	}
+	// The words of the header, including the checksum, add up to 0.
 	var sum uint16
 	for at := 0; at < header; at += 2 {
 		sum += binary.LittleEndian.Uint16(data[at:])
@@ -96,8 +100,9 @@ func roomOf(data []byte) (start, end int, err error) {
 	return header + variableStore, header + int(size), nil
 }
 
-// scan finds the variables, and sees that behind them is nothing.
-func (s *Store) scan() error {
+// scanVariables finds all variables, and verifies that the space after the last one is
+// erased.
+func (s *Store) scanVariables() error {
 	for s.free+variableHeader <= s.end && binary.LittleEndian.Uint16(s.data[s.free:]) == startMark {
 		h := s.data[s.free:]
 		name, data := uint64(binary.LittleEndian.Uint32(h[36:])), uint64(binary.LittleEndian.Uint32(h[40:]))
@@ -105,6 +110,7 @@ func (s *Store) scan() error {
 		if next > uint64(s.end) {
 			return fmt.Errorf("the variable at %d is of %d bytes, more than there are", s.free, name+data)
 		}
+		// Other states are deleted or incomplete variables.
 		if h[2] == stateAdded {
 			text, _, err := cutText(h[variableHeader:][:name])
 			if err != nil {
@@ -112,7 +118,7 @@ func (s *Store) scan() error {
 			}
 			s.live = append(s.live, stored{text, GUID(h[44:60]), s.free})
 		}
-		s.free = min(align(int(next)), s.end)
+		s.free = min(align4(int(next)), s.end)
 	}
 	if i := slices.IndexFunc(s.data[s.free:s.end], func(b byte) bool { return b != erased }); i >= 0 {
 		return fmt.Errorf("there is something at %d, behind the last variable", s.free+i)
@@ -120,12 +126,13 @@ func (s *Store) scan() error {
 	return nil
 }
 
-func align(n int) int { return (n + 3) &^ 3 }
+// align4 rounds up to a multiple of four.
+func align4(n int) int { return (n + 3) &^ 3 }
 
-// Bytes are the file.
+// Bytes returns the contents of the file. The caller must not change them.
 func (s *Store) Bytes() []byte { return s.data }
 
-// Variables returns those that are in force.
+// Variables returns copies of the current variables.
 func (s *Store) Variables() []Variable {
 	var vars []Variable
 	for _, v := range s.live {
@@ -136,8 +143,8 @@ func (s *Store) Variables() []Variable {
 	return vars
 }
 
-// Set writes a variable, and replaces one of the same name. Without space it returns fault.Full and
-// changes nothing.
+// Set writes a variable, and deletes a current one with the same name and vendor. If
+// there is no space, the error is fault.Full, and nothing changes.
 func (s *Store) Set(v Variable) error {
 	if v.Attributes&authenticated != 0 || v.Attributes&NonVolatile == 0 {
 		return fault.New(fault.Internal, "variable %s with attributes %#x cannot be written here", v.Name, v.Attributes)
@@ -148,6 +155,7 @@ func (s *Store) Set(v Variable) error {
 	}
 	for i, old := range s.live {
 		if old.name == v.Name && old.vendor == v.Vendor {
+			// As in flash, bits are only cleared.
 			s.data[old.at+2] &= notDeleted
 			s.live = slices.Delete(s.live, i, i+1)
 			break
@@ -155,11 +163,11 @@ func (s *Store) Set(v Variable) error {
 	}
 	copy(s.data[s.free:], record)
 	s.live = append(s.live, stored{v.Name, v.Vendor, s.free})
-	s.free = min(align(s.free+len(record)), s.end)
+	s.free = min(align4(s.free+len(record)), s.end)
 	return nil
 }
 
-// newRecord is a variable as it lies in the store.
+// newRecord returns a variable in the format of the store.
 func newRecord(v Variable) []byte {
 	name := text16(v.Name)
 	b := make([]byte, variableHeader, variableHeader+len(name)+len(v.Data))
@@ -172,7 +180,8 @@ func newRecord(v Variable) []byte {
 	return append(append(b, name...), v.Data...)
 }
 
-// Add writes the state of a VM: its boot entries come first, with their own numbers if those are free.
+// Add writes the state of a VM. Its boot entries come first in the boot order, and keep
+// their numbers if those are free.
 func (s *Store) Add(state State) error {
 	taken, order := map[uint16]bool{}, []byte(nil)
 	for _, v := range s.Variables() {

@@ -6,22 +6,24 @@ import (
 	"fmt"
 )
 
-// MaxVMware is what a .nvram file has at most, in bytes. Those of EFI have some 270 KiB.
+// MaxVMware limits the size of a .nvram file, in bytes. Those of EFI VMs have about 270
+// KiB.
 const MaxVMware = 4 << 20
 
 const (
-	vmwareMagic   = "MRVN"
-	vmwareStore   = "VMWNVRAM"
-	vmwareSection = "EFI_NV\x00\x00"
+	vmwareMagic   = "MRVN"           // first bytes of the file
+	vmwareStore   = "VMWNVRAM"       // first bytes of the section with variables
+	vmwareSection = "EFI_NV\x00\x00" // name of the section with variables
 
-	sectionHeader = 12 // name and subname of four bytes each, length
-	storeHeader   = 16 // magic, 0, bytes in use with this header
-	recordHeader  = 28 // vendor, attributes, bytes of name and data, bytes of the name
-	maxVariables  = 4096
+	sectionHeader = 12   // bytes of name, subname and length
+	storeHeader   = 16   // bytes of magic, zero, and number of bytes in use
+	recordHeader  = 28   // bytes of vendor, attributes and two lengths
+	maxVariables  = 4096 // limit of the number of variables
 )
 
-// ReadVMware reads the variables in a VM's .nvram file. One of a BIOS has none. Of a name that is there
-// twice the last one counts: the firmware appends.
+// ReadVMware returns the variables of a VM's .nvram file. The file of a BIOS VM has
+// none. The last of several variables with one name counts, because the firmware
+// appends changes.
 //
 // All integers are little-endian:
 //
@@ -55,7 +57,7 @@ func ReadVMware(file []byte) ([]Variable, error) {
 	return nil, nil
 }
 
-// readStore reads the section with the variables.
+// readStore parses the section with the variables.
 func readStore(b []byte) ([]Variable, error) {
 	if len(b) < storeHeader || string(b[:8]) != vmwareStore {
 		return nil, fmt.Errorf("the section of EFI does not begin with %s", vmwareStore)
@@ -73,6 +75,7 @@ func readStore(b []byte) ([]Variable, error) {
 		}
 		rest = rest[size:]
 		key := v.Vendor.String() + v.Name
+		// The later record replaces the earlier one, at its position.
 		if i, twice := seen[key]; twice {
 			vars[i] = v
 			continue
@@ -86,6 +89,7 @@ func readStore(b []byte) ([]Variable, error) {
 	return vars, nil
 }
 
+// readRecord parses one variable, and returns its size in the file.
 func readRecord(b []byte) (v Variable, size int64, err error) {
 	if len(b) < recordHeader {
 		return v, 0, fmt.Errorf("%d bytes are left, too few", len(b))

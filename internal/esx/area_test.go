@@ -29,7 +29,7 @@ func FuzzCover(f *testing.F) {
 		}
 		r := disk.Range{Off: int64(off), Len: int64(n)}
 		at := r.Off
-		for i, e := range cover(r, areas) {
+		for i, e := range describeAreas(r, areas) {
 			if e.Off != at || e.Len <= 0 {
 				t.Fatalf("extent %d is %v, want it at %d and not empty", i, e, at)
 			}
@@ -73,7 +73,7 @@ func FuzzReadMap(f *testing.F) {
 			return
 		}
 		at := r.Off
-		for _, e := range cover(r, areas) {
+		for _, e := range describeAreas(r, areas) {
 			if e.Off != at || e.Len <= 0 {
 				t.Fatalf("extent %v at %d", e, at)
 			}
@@ -93,7 +93,7 @@ func abs(v int64) int64 {
 }
 
 func TestMergeJoinsWhatTouches(t *testing.T) {
-	got := cover(disk.Range{Len: 100}, []disk.Range{{Off: 30, Len: 10}, {Off: 10, Len: 20}, {Off: 35, Len: 20}})
+	got := describeAreas(disk.Range{Len: 100}, []disk.Range{{Off: 30, Len: 10}, {Off: 10, Len: 20}, {Off: 35, Len: 20}})
 	if len(got) != 3 || got[1].Range != (disk.Range{Off: 10, Len: 45}) {
 		t.Fatalf("%v", got)
 	}

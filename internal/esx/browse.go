@@ -11,19 +11,22 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// longestListing bounds the page of links that a folder is answered with, in bytes: about
-// 100 000 files.
+// longestListing limits the HTML page that lists a folder, in bytes. It has room for
+// about 100,000 files.
 const longestListing = 16 << 20
 
-// Stat returns what a datastore path is, by one HEAD. ESXi sends every file as
-// application/octet-stream and every folder as a page of links; a page that can be read
-// in ranges is a file all the same. Locked files may be refused with fault.Conflict.
+// Stat returns the size of a file, or that the path is a folder. It sends one HEAD
+// request. ESXi sends each file as application/octet-stream and each folder as an HTML
+// page. An HTML page that accepts ranges is a file. ESXi may refuse a locked file, with
+// fault.Conflict.
 func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
-	res, err := s.browse(ctx, http.MethodHead, datacenter, p)
+	res, err := s.requestPath(ctx, http.MethodHead, datacenter, p)
 	if err != nil {
 		return inventory.File{}, fmt.Errorf("look at %s: %w", p, classify(err))
 	}
 	res.Body.Close()
+	// A file whose name ends with .html also has the type text/html, but supports
+	// ranges.
 	page := strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") && res.Header.Get("Accept-Ranges") == ""
 	if page {
 		return inventory.File{Folder: true}, nil
@@ -35,14 +38,15 @@ func (s *fileReader) Stat(ctx context.Context, datacenter string, p inventory.Pa
 	return inventory.File{Size: res.ContentLength}, nil
 }
 
-// List returns the names in a folder of a datastore (File "" is its root), in the host's
-// order, without sizes.
+// List returns the names in a folder of a datastore, in the host's order and without
+// sizes. File "" is the root of the datastore. A path that is a file is fault.Invalid.
 func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error) {
-	res, err := s.browse(ctx, http.MethodGet, datacenter, p)
+	res, err := s.requestPath(ctx, http.MethodGet, datacenter, p)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", p, classify(err))
 	}
 	defer res.Body.Close()
+	// The same test as in Stat: only the listing of a folder is HTML without ranges.
 	if res.Header.Get("Accept-Ranges") != "" || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
 		return nil, fault.New(fault.Invalid, "list %s: it is a file", p)
 	}
@@ -53,14 +57,17 @@ func (s *fileReader) List(ctx context.Context, datacenter string, p inventory.Pa
 	return parseListing(string(text)), nil
 }
 
-// browse asks for a path and returns an answer with status 200; the caller closes its
-// body. It finds out how a vCenter wants names encoded, as ReadFile does.
-func (s *fileReader) browse(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
-	at := place{datacenter, p.Datastore}
+// requestPath requests a datastore path and returns a response with status 200. The
+// caller must close its body. It tries both encodings of names with a vCenter, as
+// ReadFile does.
+func (s *fileReader) requestPath(ctx context.Context, method, datacenter string, p inventory.Path) (*http.Response, error) {
+	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
-	res, err := s.browseAs(ctx, method, at, p.File, twice)
+	res, err := s.requestPathAs(ctx, method, at, p.File, twice)
+	// The second request only counts if it succeeds: otherwise the first error
+	// describes the problem.
 	if !twice && s.maybeTwice(at, err) {
-		if again, err := s.browseAs(ctx, method, at, p.File, true); err == nil {
+		if again, err := s.requestPathAs(ctx, method, at, p.File, true); err == nil {
 			s.encoded.set(at)
 			return again, nil
 		}
@@ -68,12 +75,14 @@ func (s *fileReader) browse(ctx context.Context, method, datacenter string, p in
 	return res, err
 }
 
-func (s *fileReader) browseAs(ctx context.Context, method string, at place, file string, twice bool) (*http.Response, error) {
+// requestPathAs requests a path with datacenter and datastore encoded once or twice. A
+// status other than 200 is a statusError.
+func (s *fileReader) requestPathAs(ctx context.Context, method string, at datastoreKey, file string, twice bool) (*http.Response, error) {
 	uri, err := browseURI(at, file, twice)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.request(ctx, method, uri)
+	res, err := s.sendRequest(ctx, method, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +93,9 @@ func (s *fileReader) browseAs(ctx context.Context, method string, at place, file
 	return res, nil
 }
 
-// browseURI is folderURI for folders too: the datastore's root has no path.
-func browseURI(at place, file string, twice bool) (string, error) {
+// browseURI is folderURI for files and folders. An empty file is the root of the
+// datastore, which has no path in the URI.
+func browseURI(at datastoreKey, file string, twice bool) (string, error) {
 	if file != "" {
 		return folderURI(at, file, twice)
 	}

@@ -16,18 +16,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Certificate is what a server shows, for an operator to compare with what the host's
-// console or the vCenter shows.
+// Certificate describes the certificate of a server. The user compares it with the
+// certificate that the host's console or the vCenter shows.
 type Certificate struct {
-	Fingerprint string    `json:"fingerprint"` // SHA-256 as AA:BB:…
-	Subject     string    `json:"subject"`
-	Issuer      string    `json:"issuer"`
-	NotBefore   time.Time `json:"notBefore"`
-	NotAfter    time.Time `json:"notAfter"`
+	Fingerprint string    `json:"fingerprint"` // SHA-256 of the certificate as AA:BB:…
+	Subject     string    `json:"subject"`     // distinguished name of the server
+	Issuer      string    `json:"issuer"`      // distinguished name of the issuer; equal to Subject if self-signed
+	NotBefore   time.Time `json:"notBefore"`   // start of the validity
+	NotAfter    time.Time `json:"notAfter"`    // end of the validity
 }
 
 // Fingerprint connects to addr ("host" or "host:port", 443 by default) and returns the
-// certificate it shows. It sends nothing but the handshake and believes nothing.
+// server's certificate. It sends the TLS handshake only, and does not verify the
+// certificate.
 func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
@@ -42,9 +43,10 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
 	}
 	defer conn.Close()
+	// The handshake has succeeded, so there is at least one certificate.
 	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	return Certificate{
-		Fingerprint: colons(sha256.Sum256(leaf.Raw)),
+		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),
 		Subject:     leaf.Subject.String(),
 		Issuer:      leaf.Issuer.String(),
 		NotBefore:   leaf.NotBefore,
@@ -52,9 +54,10 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	}, nil
 }
 
-// pinnedTLS returns a configuration that accepts the certificate with that fingerprint
-// and no other. VerifyConnection also runs on resumed connections, which
-// VerifyPeerCertificate does not.
+// pinnedTLS returns a configuration that accepts only the certificate with the
+// fingerprint. It verifies in VerifyConnection, because VerifyPeerCertificate does not
+// run on resumed connections. Names and CAs are not checked: ESXi hosts have
+// self-signed certificates.
 func pinnedTLS(e endpoint, fingerprint string) (*tls.Config, error) {
 	pin, err := parseFingerprint(fingerprint)
 	if err != nil {
@@ -70,6 +73,8 @@ func pinnedTLS(e endpoint, fingerprint string) (*tls.Config, error) {
 	}, nil
 }
 
+// checkPin compares the first of the presented certificates with the pin, in constant
+// time. The error is fault.Denied and contains both fingerprints.
 func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 	if len(shown) == 0 {
 		return fault.New(fault.Denied, "%s shows no certificate", addr)
@@ -78,11 +83,12 @@ func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 	if subtle.ConstantTimeCompare(got[:], pin[:]) == 1 {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, colons(pin), colons(got)).
-		WithHint("find out why it changed (renewed, or somebody in between); if it is right, pass --fingerprint %s", colons(got))
+	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, formatFingerprint(pin), formatFingerprint(got)).
+		WithHint("find out why it changed (a renewal, or an attack on the connection); if it is right, pass --fingerprint %s", formatFingerprint(got))
 }
 
 // parseFingerprint reads 64 hex digits in either case, with or without colons.
+// Everything else is fault.Invalid, and so is "".
 func parseFingerprint(s string) (pin [32]byte, err error) {
 	if s == "" {
 		return pin, fault.New(fault.Invalid, "no certificate fingerprint is pinned").
@@ -98,7 +104,9 @@ func parseFingerprint(s string) (pin [32]byte, err error) {
 	return [32]byte(b), nil
 }
 
-func colons(sum [32]byte) string {
+// formatFingerprint returns a SHA-256 sum as AA:BB:…, the form that ESXi and vCenter
+// show.
+func formatFingerprint(sum [32]byte) string {
 	parts := make([]string, len(sum))
 	for i, b := range sum {
 		parts[i] = fmt.Sprintf("%02X", b)

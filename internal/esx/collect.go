@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// wanted lists, per type of object, the properties that the inventory is made of.
+// wanted lists, per object type, the properties that the inventory needs.
 var wanted = map[string][]string{
 	"Datacenter":                  {"name", "parent"},
 	"Folder":                      {"name", "parent"},
@@ -31,44 +31,46 @@ var wanted = map[string][]string{
 		"customValue"},
 }
 
-// places are the types that inventory paths are made of.
+// places lists the object types that inventory paths consist of.
 var places = []string{"Datacenter", "Folder", "VirtualApp"}
 
-// tree is the inventory as one collector round gave it.
+// tree contains the objects of one retrieval, by their references.
 type tree struct {
-	root       types.ManagedObjectReference
-	nodes      map[types.ManagedObjectReference]node
-	vms        []mo.VirtualMachine
-	hosts      map[types.ManagedObjectReference]mo.HostSystem
-	datastores map[types.ManagedObjectReference]mo.Datastore
-	portgroups map[string]string // name by key
-	clusters   map[types.ManagedObjectReference]string
+	root       types.ManagedObjectReference                   // root folder of the server; paths end below it
+	nodes      map[types.ManagedObjectReference]node          // elements of inventory paths
+	vms        []mo.VirtualMachine                            // VMs in the server's order
+	hosts      map[types.ManagedObjectReference]mo.HostSystem // ESXi hosts
+	datastores map[types.ManagedObjectReference]mo.Datastore  // datastores, for the kind of a disk's backing
+	portgroups map[string]string                              // names of distributed port groups by their keys
+	clusters   map[types.ManagedObjectReference]string        // names of clusters
 }
 
-// node is an element of inventory paths.
+// node is one element of an inventory path.
 type node struct {
-	name   string // escaped, as paths are written
-	parent *types.ManagedObjectReference
+	name   string                        // escaped name, in the form used in paths
+	parent *types.ManagedObjectReference // parent in the inventory; nil for the root
 }
 
-// collect reads all objects of the given types in one view and one retrieval, whatever
-// their number: per-object calls are what makes inventories of thousands hang.
-func (s *inventoryReader) collect(ctx context.Context, kinds ...string) (*tree, error) {
-	return s.collectOnly(ctx, wanted, kinds...)
+// readAll reads all objects of the given types with one view and one retrieval. One
+// call per object would take minutes for an inventory of thousands of VMs.
+func (s *inventoryReader) readAll(ctx context.Context, kinds ...string) (*tree, error) {
+	return s.readAllProperties(ctx, wanted, kinds...)
 }
 
-// collectOnly is collect with other properties: those of each type that only names.
-func (s *inventoryReader) collectOnly(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
-	view, err := s.view(ctx, kinds...)
+// readAllProperties is readAll for the properties in only, which lists them by object
+// type.
+func (s *inventoryReader) readAllProperties(ctx context.Context, only map[string][]string, kinds ...string) (*tree, error) {
+	view, err := s.createView(ctx, kinds...)
 	if err != nil {
 		return nil, err
 	}
 	defer s.destroyView(ctx, view)
-	return s.read(ctx, viewSpec(view, only, kinds))
+	return s.readTree(ctx, viewSpec(view, only, kinds))
 }
 
-// view is one of all objects of the given types.
-func (s *inventoryReader) view(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
+// createView creates a container view of all objects of the given types. The caller
+// must destroy it with destroyView.
+func (s *inventoryReader) createView(ctx context.Context, kinds ...string) (types.ManagedObjectReference, error) {
 	content := s.vim.ServiceContent
 	res, err := methods.CreateContainerView(ctx, s, &types.CreateContainerView{
 		This: *content.ViewManager, Container: content.RootFolder, Type: kinds, Recursive: true,
@@ -79,8 +81,8 @@ func (s *inventoryReader) view(ctx context.Context, kinds ...string) (types.Mana
 	return res.Returnval, nil
 }
 
-// read makes a tree of what one filter selects.
-func (s *inventoryReader) read(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
+// readTree returns a tree of the objects that one filter selects.
+func (s *inventoryReader) readTree(ctx context.Context, spec types.PropertyFilterSpec) (*tree, error) {
 	content := s.vim.ServiceContent
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{spec},
@@ -92,14 +94,17 @@ func (s *inventoryReader) read(ctx context.Context, spec types.PropertyFilterSpe
 	return t, t.addAll(objects)
 }
 
-// destroyView drops the view. It would end with the session anyway.
+// destroyView removes a view from the server. An error is only logged, since a view
+// ends with its session. It also runs after ctx ended.
 func (s *inventoryReader) destroyView(ctx context.Context, view types.ManagedObjectReference) {
+	// s.soap does not renew the session: a view of an ended session no longer exists.
 	_, err := methods.DestroyView(context.WithoutCancel(ctx), s.soap, &types.DestroyView{This: view})
 	if err != nil {
 		s.cfg.Log.Debug("destroy view", "host", s.end.addr, "err", err)
 	}
 }
 
+// viewSpec returns a filter for the properties in only of all objects in a view.
 func viewSpec(view types.ManagedObjectReference, only map[string][]string, kinds []string) types.PropertyFilterSpec {
 	spec := types.PropertyFilterSpec{ObjectSet: []types.ObjectSpec{{
 		Obj:       view,
@@ -112,6 +117,7 @@ func viewSpec(view types.ManagedObjectReference, only map[string][]string, kinds
 	return spec
 }
 
+// newTree returns an empty tree with the given root folder.
 func newTree(root types.ManagedObjectReference) *tree {
 	return &tree{
 		root:       root,
@@ -123,9 +129,11 @@ func newTree(root types.ManagedObjectReference) *tree {
 	}
 }
 
+// addAll adds objects to the tree. It fails if the session ended during the retrieval.
+// Properties that the server does not return leave zero fields.
 func (t *tree) addAll(objects []types.ObjectContent) error {
 	for _, o := range objects {
-		if err := missing(o); err != nil {
+		if err := sessionEnded(o); err != nil {
 			return classify(err)
 		}
 		o.MissingSet = nil // a property that is not there is a zero field
@@ -133,23 +141,25 @@ func (t *tree) addAll(objects []types.ObjectContent) error {
 		if err != nil {
 			return fmt.Errorf("read %s %s: %w", o.Obj.Type, o.Obj.Value, err)
 		}
-		t.add(object)
+		t.addObject(object)
 	}
 	return nil
 }
 
-// missing returns the error if properties are missing because the session ended: some
-// servers tell it this way. Others are missing for one object's own reasons.
-func missing(o types.ObjectContent) error {
+// sessionEnded returns an error if the properties of o are missing because the session
+// ended. Some servers report an ended session only in this way. Properties that are
+// missing for another reason are not an error.
+func sessionEnded(o types.ObjectContent) error {
 	for _, p := range o.MissingSet {
-		if err := soap.WrapVimFault(p.Fault.Fault); lapsed(err) {
+		if err := soap.WrapVimFault(p.Fault.Fault); isSessionEnded(err) {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tree) add(object any) {
+// addObject adds one object. Objects of other types are ignored.
+func (t *tree) addObject(object any) {
 	switch o := object.(type) {
 	case mo.Datacenter:
 		t.nodes[o.Self] = node{o.Name, o.Parent}
@@ -174,9 +184,10 @@ func (t *tree) add(object any) {
 	}
 }
 
-// locate walks up from an object's parent. It returns the inventory path of the
-// datacenter and that of the folder within the datacenter's own vm, datastore or host
-// folder; both as VMware writes them, with / in a name as %2f.
+// locate follows parents from an object up to the root. It returns the inventory path
+// of the datacenter, and the folder below the datacenter's vm, datastore or host
+// folder. Both use VMware's escapes: / in a name is %2f. If the user may not see a
+// parent, the path starts below it.
 func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder string) {
 	var up []string
 	for ; parent != nil && *parent != t.root; parent = t.nodes[*parent].parent {
@@ -185,23 +196,24 @@ func (t *tree) locate(parent *types.ManagedObjectReference) (datacenter, folder 
 			break // not ours to see
 		}
 		if parent.Type == "Datacenter" {
-			folder, up = strings.Join(tail(up), "/"), nil
+			folder, up = strings.Join(withoutRoot(up), "/"), nil
 		}
 		up = append([]string{n.name}, up...)
 	}
 	return strings.Join(up, "/"), folder
 }
 
-// tail drops the datacenter's own folder ("vm"), which every path has.
-func tail(path []string) []string {
+// withoutRoot removes the first element, the datacenter's own folder such as "vm",
+// which is in each path.
+func withoutRoot(path []string) []string {
 	if len(path) == 0 {
 		return nil
 	}
 	return path[1:]
 }
 
-// cluster is the name of the cluster that a host is in; "" where it is in none.
-func (t *tree) cluster(h mo.HostSystem) string {
+// clusterOf returns the name of the cluster of a host, or "" for a standalone host.
+func (t *tree) clusterOf(h mo.HostSystem) string {
 	if h.Parent == nil {
 		return ""
 	}
@@ -210,19 +222,22 @@ func (t *tree) cluster(h mo.HostSystem) string {
 
 // Hosts lists the ESXi hosts, sorted by name.
 func (s *inventoryReader) Hosts(ctx context.Context) ([]inventory.Host, error) {
-	t, err := s.collect(ctx, "HostSystem")
+	t, err := s.readAll(ctx, "HostSystem")
 	if err != nil {
 		return nil, fmt.Errorf("list hosts of %s: %w", s.end.addr, err)
 	}
 	var out []inventory.Host
 	for _, h := range t.hosts {
-		out = append(out, s.host(h))
+		out = append(out, s.toHost(h))
 	}
 	slices.SortFunc(out, func(a, b inventory.Host) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out, nil
 }
 
-func (s *inventoryReader) host(h mo.HostSystem) inventory.Host {
+// toHost converts a host. Its address is the address of the session for a direct
+// connection to ESXi, and the management address for a vCenter. Invalid values are
+// removed and logged.
+func (s *inventoryReader) toHost(h mo.HostSystem) inventory.Host {
 	out := inventory.Host{
 		Ref:             inventory.MoRef(h.Self.Value),
 		Name:            unescapeName(h.Name),
@@ -233,6 +248,8 @@ func (s *inventoryReader) host(h mo.HostSystem) inventory.Host {
 		out.Version, out.Build = c.Product.Version, c.Product.Build
 	}
 	out.Address = s.end.host
+	// A host that is managed by a vCenter has an address of its management network;
+	// otherwise the session's address is known to work.
 	if s.about.VCenter {
 		out.Address = managementAddress(h)
 	}
@@ -240,19 +257,21 @@ func (s *inventoryReader) host(h mo.HostSystem) inventory.Host {
 	return out
 }
 
-// logInvalid logs values that were removed from something that has no warnings.
+// logInvalid logs values that were removed from an object. VMs have warnings for this;
+// hosts and datastores do not.
 func (s *inventoryReader) logInvalid(name string, problems []string) {
 	for _, p := range problems {
 		s.cfg.Log.Warn("the source reports an invalid value", "host", s.end.addr, "name", name, "err", p)
 	}
 }
 
-// managementAddress returns the address of the first NIC selected for management
-// traffic, or "".
+// managementAddress returns the address of the first VMkernel interface selected for
+// management traffic, or "" if the host reports none.
 func managementAddress(h mo.HostSystem) string {
 	if h.Config == nil || h.Config.VirtualNicManagerInfo == nil {
 		return ""
 	}
+	// A host may have several management interfaces; the first selected one counts.
 	for _, net := range h.Config.VirtualNicManagerInfo.NetConfig {
 		if net.NicType != string(types.HostVirtualNicManagerNicTypeManagement) {
 			continue
@@ -268,13 +287,13 @@ func managementAddress(h mo.HostSystem) string {
 
 // Datastores lists the datastores, sorted by name.
 func (s *inventoryReader) Datastores(ctx context.Context) ([]inventory.Datastore, error) {
-	t, err := s.collect(ctx, append([]string{"Datastore"}, places...)...)
+	t, err := s.readAll(ctx, append([]string{"Datastore"}, places...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list datastores of %s: %w", s.end.addr, err)
 	}
 	var out []inventory.Datastore
 	for _, d := range t.datastores {
-		ds := t.datastore(d)
+		ds := t.toDatastore(d)
 		s.logInvalid(ds.Name, ds.RemoveInvalid())
 		out = append(out, ds)
 	}
@@ -282,7 +301,8 @@ func (s *inventoryReader) Datastores(ctx context.Context) ([]inventory.Datastore
 	return out, nil
 }
 
-func (t *tree) datastore(d mo.Datastore) inventory.Datastore {
+// toDatastore converts a datastore. Its nodes must contain the datastore's parents.
+func (t *tree) toDatastore(d mo.Datastore) inventory.Datastore {
 	out := inventory.Datastore{
 		Ref:      inventory.MoRef(d.Self.Value),
 		Name:     unescapeName(d.Name),
@@ -300,11 +320,13 @@ func (t *tree) datastore(d mo.Datastore) inventory.Datastore {
 	return out
 }
 
-// underMaintenance reads a datastore's state; a host says nothing of it.
+// underMaintenance reports whether a datastore is in or entering maintenance mode. An
+// ESXi host without vCenter reports no state.
 func underMaintenance(state string) bool {
 	return state != "" && state != string(types.DatastoreSummaryMaintenanceModeStateNormal)
 }
 
+// byName compares by name, then by reference, so that the order is stable.
 func byName(a, b string, aRef, bRef inventory.MoRef) int {
 	if c := strings.Compare(a, b); c != 0 {
 		return c

@@ -13,21 +13,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// A DiskCopy is a disk that a host copies from one datastore to another.
+// A DiskCopy describes a disk that a host copies from one datastore to another.
 type DiskCopy struct {
-	Datacenter string // inventory path; asked for by a vCenter only
-	From, To   inventory.Path
-	Object     bool              // From has no flat file: a raw device mapping, a vSAN object
-	Progress   func(percent int) // told what the task says; nil: nobody
+	Datacenter string            // inventory path of the datacenter; only a vCenter needs it
+	From, To   inventory.Path    // datastore paths of the descriptors
+	Object     bool              // true if From has no flat file: a raw device mapping or a vSAN object
+	Progress   func(percent int) // called with the progress that the task reports; may be nil
 }
 
-// CopyDisk makes the server copy a disk by its descriptor, thin where it lets itself be
-// asked, and waits for the end. If ctx ends first, the task is canceled there. A copy that
-// is there already is fault.Conflict.
+// CopyDisk makes the server copy a disk by its descriptor, and waits until the copy
+// ends. If ctx ends first, it cancels the task. An existing destination is
+// fault.Conflict.
 //
-// It is CopyVirtualDisk_Task: no shell of the host is needed, but a licence that allows
-// changes. An ESXi host honours the format that is asked for; a vCenter refuses to be
-// asked, and the server that the copy lands on keeps it sparse.
+// CopyVirtualDisk_Task needs no shell on the host, but a licence that allows changes.
+// ESXi honours the requested thin format. vCenter rejects a format in the request; the
+// copy is then as sparse as the destination makes it.
 func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 	if err := s.copyDisk(ctx, c); err != nil {
 		return fmt.Errorf("copy %v to %v: %w", c.From, c.To, classify(err))
@@ -35,6 +35,8 @@ func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 	return nil
 }
 
+// copyDisk starts the task and follows it. A vCenter needs the reference of the
+// datacenter, which is looked up by its inventory path. An ESXi host does not.
 func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	manager := s.vim.ServiceContent.VirtualDiskManager
 	if manager == nil {
@@ -46,8 +48,11 @@ func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 		if err != nil {
 			return err
 		}
+		// Both datastores belong to the VM's datacenter, because its hosts mount the
+		// destination.
 		req.SourceDatacenter, req.DestDatacenter = &dc, &dc
 	} else {
+		// The API requires both the disk type and the adapter type.
 		req.DestSpec = &types.FileBackedVirtualDiskSpec{VirtualDiskSpec: types.VirtualDiskSpec{
 			DiskType: string(types.VirtualDiskTypeThin), AdapterType: string(types.VirtualDiskAdapterTypeLsiLogic),
 		}}
@@ -59,9 +64,9 @@ func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	return copyError(err, c)
 }
 
-// copyError says what the faults of a copy mean. A plain FileFault is what is left of an
-// I/O error at either end; one of ours, a network that was away for longer than the host
-// waits (140 s), or a bad sector of its own.
+// copyError adds remedies to the faults of a copy. FileFault without details is an I/O
+// error at either end: an outage of our server that was longer than the host's NFS
+// timeout (140 s), or a bad sector on the host's disk.
 func copyError(err error, c DiskCopy) error {
 	switch vimFault(err).(type) {
 	case *types.FileAlreadyExists:
@@ -70,7 +75,7 @@ func copyError(err error, c DiskCopy) error {
 		return fault.New(fault.Conflict, "%w", err).
 			WithHint("something on the host has the disk open: power the VM off, and see who holds it with vmfsfilelockinfo")
 	case *types.RequestCanceled:
-		return fault.New(fault.Transient, "somebody canceled the task on the host: %w", err).
+		return fault.New(fault.Transient, "the task was canceled on the host: %w", err).
 			WithHint("see the host's recent tasks for who it was; run the command again to go on")
 	case *types.FileFault, *types.CannotAccessFile:
 		return fault.New(fault.Transient, "%w", err).
@@ -79,9 +84,9 @@ func copyError(err error, c DiskCopy) error {
 	return err
 }
 
-// datacenterRef returns the datacenter with that inventory path.
+// datacenterRef returns the datacenter with the inventory path, or fault.NotFound.
 func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types.ManagedObjectReference, error) {
-	t, err := s.collect(ctx, places...)
+	t, err := s.readAll(ctx, places...)
 	if err != nil {
 		return types.ManagedObjectReference{}, err
 	}
@@ -96,12 +101,13 @@ func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types
 	return types.ManagedObjectReference{}, fault.New(fault.NotFound, "there is no datacenter %s", path).WithHint("list the inventory again: decamp ls")
 }
 
-// followTask waits for the end of a task that may take days, and tells its progress. If
-// ctx ends first the task is canceled.
+// followTask waits until a task ends and calls progress with its percentage; progress
+// may be nil. The task may run for days. If ctx ends first, followTask cancels the task
+// and returns ctx's error.
 func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
 	for {
 		var task mo.Task
-		err := s.properties(ctx, ref, &task, "info")
+		err := s.readProperties(ctx, ref, &task, "info")
 		if err == nil {
 			if progress != nil && task.Info.State == types.TaskInfoStateRunning {
 				progress(int(task.Info.Progress))
@@ -119,6 +125,7 @@ func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectRe
 				err = ctx.Err()
 			}
 		}
+		// The task is also canceled if reading its state failed because ctx ended.
 		if ctx.Err() != nil {
 			s.cancelTask(ctx, ref)
 		}
@@ -126,7 +133,8 @@ func (s *vmController) followTask(ctx context.Context, ref types.ManagedObjectRe
 	}
 }
 
-// cancelTask asks for the end of a task and does not wait for it.
+// cancelTask requests the cancellation of a task and does not wait for its end. It
+// works after ctx ended, and logs a failure.
 func (s *vmController) cancelTask(ctx context.Context, ref types.ManagedObjectReference) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskWait)
 	defer cancel()

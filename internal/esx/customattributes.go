@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// adorn gives VMs that were described what people put on them in a vCenter: tags and custom
-// attributes. What cannot be read is warned about and ends nothing; only ctx does.
-func (s *inventoryReader) adorn(ctx context.Context, t *tree, vms []inventory.VM) error {
+// addTagsAndAttributes adds tags and custom attributes to VMs of a vCenter. A failed
+// read becomes a warning of the VM. The only error is that of ctx.
+func (s *inventoryReader) addTagsAndAttributes(ctx context.Context, t *tree, vms []inventory.VM) error {
 	if !s.about.VCenter || len(vms) == 0 {
 		return nil
 	}
@@ -27,10 +27,11 @@ func (s *inventoryReader) adorn(ctx context.Context, t *tree, vms []inventory.VM
 	return ctx.Err()
 }
 
-// addAttributes takes the values that came with the VMs. Their names take one call for all VMs, and
-// none where no VM has a value.
+// addAttributes adds the custom attributes whose values are in raw. It reads the names
+// of all attributes in one call, or not at all if no VM has a value.
 func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMachine, vms []inventory.VM) {
 	values := map[inventory.MoRef]map[int32]string{}
+	// Most VMs have no custom attributes. The names are only read if one has.
 	for i := range raw {
 		if v := attributeValues(&raw[i]); len(v) > 0 {
 			values[inventory.MoRef(raw[i].Self.Value)] = v
@@ -45,16 +46,16 @@ func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMac
 		switch {
 		case has == nil:
 		case err != nil:
-			vms[i].Warnings = append(vms[i].Warnings, warns(inventory.WarnAttributes,
+			vms[i].Warnings = append(vms[i].Warnings, warningOnly(inventory.WarnAttributes,
 				fmt.Sprintf("its custom attributes could not be read, and stay behind: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
 		default:
-			vms[i].Attributes = named(fields, has)
+			vms[i].Attributes = attributesByName(fields, has)
 		}
 	}
 }
 
-// attributeValues are a VM's, by the keys of their fields. vCenter keeps a value that was taken away
-// as an empty one.
+// attributeValues returns the non-empty values of a VM by the keys of their fields.
+// vCenter keeps a removed value as an empty one.
 func attributeValues(v *mo.VirtualMachine) map[int32]string {
 	values := map[int32]string{}
 	for _, c := range v.CustomValue {
@@ -65,21 +66,25 @@ func attributeValues(v *mo.VirtualMachine) map[int32]string {
 	return values
 }
 
+// attributeFields returns the definitions of all custom attributes. A server without
+// the manager has none.
 func (s *inventoryReader) attributeFields(ctx context.Context) ([]types.CustomFieldDef, error) {
 	at := s.vim.ServiceContent.CustomFieldsManager
 	if at == nil {
 		return nil, nil
 	}
 	var m mo.CustomFieldsManager
-	if err := s.properties(ctx, *at, &m, "field"); err != nil {
+	if err := s.readProperties(ctx, *at, &m, "field"); err != nil {
 		return nil, classify(err)
 	}
 	return m.Field, nil
 }
 
-// named puts names to values. One of VMs and one of everything may share a name: the second has its
-// key behind it. A value whose field is gone has no name and is left out.
-func named(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
+// attributesByName returns values by the names of their fields. An attribute for VMs
+// and one for all types may have the same name: the name of the second gets its key in
+// parentheses. Values of removed fields are omitted.
+func attributesByName(fields []types.CustomFieldDef, values map[int32]string) map[string]string {
+	// The order of the keys determines which of two attributes keeps its name.
 	fields = slices.SortedFunc(slices.Values(fields), func(a, b types.CustomFieldDef) int { return cmp.Compare(a.Key, b.Key) })
 	out := map[string]string{}
 	for _, f := range fields {

@@ -11,48 +11,54 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// addDevices sorts the VM's devices into m. None of a kind is an empty list: JSON has [] then.
+// addDevices adds the VM's devices to m. A list without devices is empty and not nil,
+// so that JSON has [].
 func (t *tree) addDevices(m *machine, v *mo.VirtualMachine) {
 	m.Disks, m.NICs, m.Controllers = []inventory.Disk{}, []inventory.NIC{}, []inventory.Controller{}
 	for _, device := range v.Config.Hardware.Device {
 		switch d := device.(type) {
 		case *types.VirtualDisk:
-			m.addDisk(t.disk(d, v.LayoutEx), d)
+			m.addDisk(t.toDisk(d, v.LayoutEx), d)
 		case types.BaseVirtualEthernetCard:
-			m.NICs = append(m.NICs, t.nic(d))
+			m.NICs = append(m.NICs, t.toNIC(d))
+			// An SR-IOV card is a network card and a device of the host.
 			if sriov, ok := d.(*types.VirtualSriovEthernetCard); ok {
-				m.passthrough = append(m.passthrough, label(sriov))
+				m.passthrough = append(m.passthrough, labelOf(sriov))
 			}
 		case types.BaseVirtualController:
-			if c, ok := controller(d); ok {
+			if c, ok := toController(d); ok {
 				m.Controllers = append(m.Controllers, c)
 			}
 		case *types.VirtualCdrom:
 			m.CDROMs++
 			if hasMedium(d) {
-				m.media = append(m.media, label(d))
+				m.media = append(m.media, labelOf(d))
 			}
 		case *types.VirtualFloppy, *types.VirtualSerialPort, *types.VirtualParallelPort:
-			if connected(d) {
-				m.ports = append(m.ports, label(d))
+			if isConnected(d) {
+				m.ports = append(m.ports, labelOf(d))
 			}
 		case *types.VirtualTPM:
 			m.VTPM = true
 		case *types.VirtualPCIPassthrough, *types.VirtualSCSIPassthrough, *types.VirtualUSB:
-			m.passthrough = append(m.passthrough, label(d))
+			m.passthrough = append(m.passthrough, labelOf(d))
 		}
 	}
 	orderCards(m.NICs)
 }
 
-// orderCards orders cards as the guest counts them. VMware puts the fourth card of a VM before the
-// first on the bus, and targets keep the order they are given: eth0 is to stay what it is.
+// orderCards sorts network cards in the order in which the guest finds them on the PCI
+// bus. VMware puts the fourth card of a VM before the first. Targets keep the order of
+// the list, so eth0 remains eth0. The order is unchanged if the slot of a card is
+// unknown.
 func orderCards(cards []inventory.NIC) {
 	if !slices.ContainsFunc(cards, func(n inventory.NIC) bool { return n.PCISlot <= 0 }) {
 		slices.SortStableFunc(cards, inventory.CompareByBus)
 	}
 }
 
+// addDisk adds a disk and updates the sums of the VM. It records disks that are raw
+// device mappings in physical mode, which have a warning with its own remedy.
 func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	m.Disks = append(m.Disks, d)
 	m.Provisioned += d.Capacity
@@ -64,9 +70,12 @@ func (m *machine) addDisk(d inventory.Disk, v *types.VirtualDisk) {
 	}
 }
 
-// controller describes a storage controller; false for the other controllers.
-func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
+// toController describes a storage controller. It returns false for other controllers,
+// such as those of keyboard, PCI and USB. A storage controller of an unknown type has
+// Unexpected set.
+func toController(c types.BaseVirtualController) (inventory.Controller, bool) {
 	out := inventory.Controller{Key: c.GetVirtualController().Key, Number: int(c.GetVirtualController().BusNumber)}
+	// Only SCSI and NVMe controllers can share their bus.
 	if scsi, ok := c.(types.BaseVirtualSCSIController); ok {
 		shared := scsi.GetVirtualSCSIController().SharedBus
 		out.SharedBus = shared != "" && shared != types.VirtualSCSISharingNoSharing
@@ -87,6 +96,7 @@ func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
 		out.Bus = inventory.AHCI
 	case *types.VirtualIDEController:
 		out.Bus = inventory.IDE
+	// These types also match the known controllers, so they must be last.
 	case types.BaseVirtualSCSIController, types.BaseVirtualSATAController, *types.VirtualNVDIMMController:
 		out.Unexpected = typeName(c)
 	default:
@@ -95,15 +105,16 @@ func controller(c types.BaseVirtualController) (inventory.Controller, bool) {
 	return out, true
 }
 
-func (t *tree) nic(card types.BaseVirtualEthernetCard) inventory.NIC {
+// toNIC converts a network card. PCISlot is 0 if the server reports no slot.
+func (t *tree) toNIC(card types.BaseVirtualEthernetCard) inventory.NIC {
 	c := card.GetVirtualEthernetCard()
 	out := inventory.NIC{
 		Key:         c.Key,
-		Label:       label(card.(types.BaseVirtualDevice)),
+		Label:       labelOf(card.(types.BaseVirtualDevice)),
 		Model:       nicModel(card),
 		MAC:         strings.ToLower(c.MacAddress),
 		AddressType: c.AddressType,
-		Network:     t.network(c.Backing),
+		Network:     t.networkOf(c.Backing),
 	}
 	if c.Connectable != nil {
 		out.Connected, out.StartConnected = c.Connectable.Connected, c.Connectable.StartConnected
@@ -114,6 +125,8 @@ func (t *tree) nic(card types.BaseVirtualEthernetCard) inventory.NIC {
 	return out
 }
 
+// nicModel returns QEMU's or libvirt's name of a card's model. A model that is not
+// known has the name of its API type.
 func nicModel(card types.BaseVirtualEthernetCard) string {
 	switch card.(type) {
 	case *types.VirtualVmxnet3, *types.VirtualVmxnet3Vrdma:
@@ -132,9 +145,10 @@ func nicModel(card types.BaseVirtualEthernetCard) string {
 	return typeName(card)
 }
 
-// network names what a card is plugged into. A distributed port knows its port group
-// by key only.
-func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
+// networkOf returns the name of the network of a card, or "" if the backing has none. A
+// distributed port contains only the key of its port group; an unknown key is returned
+// unchanged.
+func (t *tree) networkOf(backing types.BaseVirtualDeviceBackingInfo) string {
 	switch b := backing.(type) {
 	case *types.VirtualEthernetCardNetworkBackingInfo:
 		return unescapeName(b.DeviceName)
@@ -151,29 +165,32 @@ func (t *tree) network(backing types.BaseVirtualDeviceBackingInfo) string {
 	return ""
 }
 
-// connected reports whether a device is at work, now or at the next power-on.
-func connected(d types.BaseVirtualDevice) bool {
+// isConnected reports whether a device is connected, now or at the next power-on.
+func isConnected(d types.BaseVirtualDevice) bool {
 	c := d.GetVirtualDevice().Connectable
 	return c != nil && (c.Connected || c.StartConnected)
 }
 
-// hasMedium reports whether a drive holds something now or at the next power-on.
+// hasMedium reports whether a CD-ROM drive has a medium, now or at the next power-on.
+// An ISO backing without a file name is empty.
 func hasMedium(d *types.VirtualCdrom) bool {
-	if !connected(d) {
+	if !isConnected(d) {
 		return false
 	}
 	iso, ok := d.Backing.(*types.VirtualCdromIsoBackingInfo)
 	return !ok || iso.FileName != ""
 }
 
-func label(d types.BaseVirtualDevice) string {
+// labelOf returns the label of a device, such as "Hard disk 1", or its type name if it
+// has none.
+func labelOf(d types.BaseVirtualDevice) string {
 	if info := d.GetVirtualDevice().DeviceInfo; info != nil {
 		return info.GetDescription().Label
 	}
 	return typeName(d)
 }
 
-// typeName is the API's name of a value's type, such as VirtualNVDIMMController.
+// typeName returns the API's name of a value's type, such as VirtualNVDIMMController.
 func typeName(v any) string {
 	return reflect.Indirect(reflect.ValueOf(v)).Type().Name()
 }

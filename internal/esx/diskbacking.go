@@ -8,22 +8,26 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// layer is one file of a disk's chain, told alike for the API's many backing types.
+// layer is one file of a disk's chain. The API has a separate type for each kind of
+// backing.
 type layer struct {
-	kind      inventory.Backing // before the datastore is looked at
-	file      types.VirtualDeviceFileBackingInfo
-	mode      string
-	sharing   string
-	uuid      string
-	changeID  string
-	thin      bool
-	encrypted bool
+	kind      inventory.Backing                  // kind of the backing by its API type; see tree.backingOf
+	file      types.VirtualDeviceFileBackingInfo // datastore path of the descriptor
+	mode      string                             // disk mode, such as persistent or independent_persistent
+	sharing   string                             // multi-writer setting; empty if the type has none
+	uuid      string                             // UUID of the disk
+	changeID  string                             // change ID of the current state; empty without change tracking
+	thin      bool                               // true if blocks are allocated on the first write
+	encrypted bool                               // true if the layer has an encryption key
 }
 
-func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
+// toDisk converts a disk. layout may be nil: Used is -1 then. Path is the layer that
+// the VM writes to, Base the bottom of the chain. A disk without files has
+// UnknownBacking.
+func (t *tree) toDisk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayoutEx) inventory.Disk {
 	out := inventory.Disk{
 		Key:        d.Key,
-		Label:      label(d),
+		Label:      labelOf(d),
 		Capacity:   d.CapacityInBytes,
 		Used:       usedBytes(d.Key, layout),
 		Controller: d.ControllerKey,
@@ -35,13 +39,15 @@ func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayout
 	if d.UnitNumber != nil {
 		out.Unit = int(*d.UnitNumber)
 	}
-	chain := layers(d.Backing)
+	chain := layersOf(d.Backing)
 	if len(chain) == 0 {
 		return out
 	}
+	// Path and mode are those of the layer that the VM writes to; thin provisioning is
+	// a property of the base.
 	top, bottom := chain[0], chain[len(chain)-1]
 	out.Path, out.Base = pathOf(top.file.FileName), pathOf(bottom.file.FileName)
-	out.Backing = t.backing(top)
+	out.Backing = t.backingOf(top)
 	out.Thin, out.Mode = bottom.thin, top.mode
 	out.Shared = top.sharing == string(types.VirtualDiskSharingSharingMultiWriter)
 	out.UUID, out.ChangeID = top.uuid, inventory.ChangeID(top.changeID)
@@ -52,9 +58,9 @@ func (t *tree) disk(d *types.VirtualDisk, layout *types.VirtualMachineFileLayout
 	return out
 }
 
-// backing is where a disk's top layer is kept: the datastore decides before the type,
-// since a vSAN object is a FlatVer2 to the API.
-func (t *tree) backing(top layer) inventory.Backing {
+// backingOf returns the kind of a disk's storage. The type of the datastore takes
+// precedence: the API reports vSAN objects as FlatVer2.
+func (t *tree) backingOf(top layer) inventory.Backing {
 	if top.kind == inventory.RDM || top.kind == inventory.UnknownBacking || top.file.Datastore == nil {
 		return top.kind
 	}
@@ -67,17 +73,17 @@ func (t *tree) backing(top layer) inventory.Backing {
 	return top.kind
 }
 
-// layers walks a backing's parents, the layer the VM writes to first. It is empty for
-// backings without files.
-func layers(backing types.BaseVirtualDeviceBackingInfo) []layer {
+// layersOf returns a backing and its parents. The first is the layer that the VM writes
+// to. The result is empty for backings without files.
+func layersOf(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	var out []layer
 	for backing != nil {
-		l, parent, ok := oneLayer(backing)
+		l, parent, ok := layerOf(backing)
 		if !ok {
 			break
 		}
 		if l.kind == inventory.Flat && parent != nil {
-			l.kind = inventory.Delta // ESXi tells a vmfsSparse layer as FlatVer2 with a parent
+			l.kind = inventory.Delta // ESXi reports a vmfsSparse layer as FlatVer2 with a parent
 		}
 		out = append(out, l)
 		backing = parent
@@ -85,8 +91,9 @@ func layers(backing types.BaseVirtualDeviceBackingInfo) []layer {
 	return out
 }
 
-// oneLayer returns a backing's layer and its parent, which is nil at the bottom.
-func oneLayer(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
+// layerOf returns a backing's layer and its parent, which is nil at the bottom of the
+// chain. It returns false for backings without files.
+func layerOf(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirtualDeviceBackingInfo, bool) {
 	switch b := backing.(type) {
 	case *types.VirtualDiskFlatVer2BackingInfo:
 		return layer{inventory.Flat, b.VirtualDeviceFileBackingInfo, b.DiskMode, b.Sharing, b.Uuid, b.ChangeId,
@@ -107,7 +114,7 @@ func oneLayer(backing types.BaseVirtualDeviceBackingInfo) (layer, types.BaseVirt
 	return layer{}, nil, false
 }
 
-// parentOf makes a nil pointer a nil interface.
+// parentOf converts a nil pointer to a nil interface.
 func parentOf[T any, P interface {
 	*T
 	types.BaseVirtualDeviceBackingInfo
@@ -118,8 +125,8 @@ func parentOf[T any, P interface {
 	return p
 }
 
-// usedBytes sums the sizes of all files of all layers of a disk; -1 if the layout does
-// not tell.
+// usedBytes returns the sum of the sizes of all files of a disk's layers, or -1 if
+// layout is nil or does not contain the disk.
 func usedBytes(key int32, layout *types.VirtualMachineFileLayoutEx) int64 {
 	if layout == nil {
 		return -1

@@ -13,26 +13,28 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// DiskReads is what a host read of all its disks, whoever asked for it.
+// DiskReads contains the reads of all disks of a host, by all of its VMs and services.
 type DiskReads struct {
-	PerSecond float64 // read requests
-	Bytes     float64 // a second
-	Samples   int     // that these are the means of
+	PerSecond float64 // mean number of read requests per second
+	Bytes     float64 // mean bytes read per second
+	Samples   int     // number of samples in the means
 }
 
-// perfSample is how long a host's own samples are; it keeps them for an hour.
+// perfSample is the length of a host's real-time samples. The host keeps them for an
+// hour.
 const perfSample = 20 * time.Second
 
-// The counters of a host's disks, by their names in the group disk: each is told by instance, which
-// is a device.
+// The counters of a host's disks, by their names in the group. Each instance of a
+// counter is a device.
 const (
-	perfGroup    = "disk"
-	perfRequests = "numberReadAveraged" // a second
-	perfKiB      = "read"               // KiB a second
+	perfGroup    = "disk"               // group of the counters
+	perfRequests = "numberReadAveraged" // read requests per second
+	perfKiB      = "read"               // KiB read per second
 )
 
-// DiskReads asks a host what its disks did in a time that is over, in samples of 20 s that lie in
-// it as a whole. Without one, or from a host that counts nothing, it is fault.Unsupported.
+// DiskReads returns a host's disk reads between two times in the past. It uses the 20 s
+// samples that are completely within the interval. The error is fault.Unsupported if
+// there is no such sample, or if the host has no counters.
 func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, began, ended time.Time) (DiskReads, error) {
 	if ended.Sub(began) < perfSample {
 		return DiskReads{}, fault.New(fault.Unsupported, "it was shorter than a sample of the host, %v", perfSample)
@@ -45,9 +47,10 @@ func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, be
 	if err != nil {
 		return DiskReads{}, err
 	}
+	// A sample that ends at from starts at began.
 	from := began.Add(perfSample) // a sample is named by its end
 	res, err := methods.QueryPerf(ctx, s, &types.QueryPerf{This: *manager, QuerySpec: []types.PerfQuerySpec{{
-		Entity: reference("HostSystem", host), StartTime: &from, EndTime: &ended, IntervalId: int32(perfSample / time.Second),
+		Entity: moRef("HostSystem", host), StartTime: &from, EndTime: &ended, IntervalId: int32(perfSample / time.Second),
 		MetricId: []types.PerfMetricId{{CounterId: requests, Instance: "*"}, {CounterId: kib, Instance: "*"}},
 	}}})
 	if err != nil {
@@ -65,10 +68,10 @@ func (s *hostController) DiskReads(ctx context.Context, host inventory.MoRef, be
 	return reads, nil
 }
 
-// diskCounters finds the keys of the counters: they are another on each server.
+// diskCounters returns the keys of the two counters. Keys differ between servers.
 func (s *hostController) diskCounters(ctx context.Context, manager types.ManagedObjectReference) (requests, kib int32, err error) {
 	var m mo.PerformanceManager
-	if err := s.properties(ctx, manager, &m, "perfCounter"); err != nil {
+	if err := s.readProperties(ctx, manager, &m, "perfCounter"); err != nil {
 		return 0, 0, fmt.Errorf("list performance counters: %w", classify(err))
 	}
 	for _, c := range m.PerfCounter {
@@ -88,8 +91,8 @@ func (s *hostController) diskCounters(ctx context.Context, manager types.Managed
 	return requests, kib, nil
 }
 
-// sumOf adds the devices up, each by the mean of its samples. A sample that was not taken is
-// negative. The instance without a name is the sum already, where there is one.
+// sumOf adds the means of all devices. If the host reports an instance without a name,
+// that instance is the total, and it replaces the sum of the devices if it is larger.
 func sumOf(metric *types.PerfEntityMetric, requests, kib int32) (reads DiskReads) {
 	sums := map[int32]map[bool]float64{requests: {}, kib: {}}
 	for _, v := range metric.Value {
@@ -106,6 +109,8 @@ func sumOf(metric *types.PerfEntityMetric, requests, kib int32) (reads DiskReads
 	return reads
 }
 
+// meanOf returns the mean and the number of the samples. A negative sample is missing
+// and is not counted. n is 0 if all are missing.
 func meanOf(samples []int64) (mean float64, n int) {
 	var sum int64
 	for _, v := range samples {

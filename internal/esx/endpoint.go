@@ -12,16 +12,17 @@ import (
 // endpoint is a parsed esxi:// or vcenter:// URL.
 type endpoint struct {
 	scheme string // esxi or vcenter
-	user   string
-	addr   string // host:port
-	host   string
+	user   string // user name, with its SSO domain for a vCenter
+	addr   string // host:port of the API
+	host   string // host name or address without port
 }
 
+// urlHint is the remedy for all errors in a source URL.
 const urlHint = "write esxi://root@HOST or vcenter://administrator@vsphere.local@HOST"
 
-// ParseURL reads esxi://user@host[:port] or vcenter://user@host[:port] and refuses
-// everything that is not that, a password above all. Its errors never repeat the URL,
-// since a password may be in it.
+// ParseURL parses esxi://user@host[:port] or vcenter://user@host[:port]. All other URLs
+// are fault.Invalid, including URLs with a password. Errors never contain the URL,
+// because it may contain a password.
 func ParseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -33,6 +34,7 @@ func ParseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
+// parseEndpoint validates a source URL and splits it. The default port is 443.
 func parseEndpoint(u *url.URL) (endpoint, error) {
 	switch {
 	case u == nil:
@@ -46,6 +48,8 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return endpoint{}, fault.New(fault.Invalid, "the source URL has more than user, host and port").WithHint(urlHint)
 	}
+	// Checked last, so that the hint about passwords is only given for otherwise valid
+	// URLs.
 	if _, ok := u.User.Password(); ok {
 		return endpoint{}, fault.New(fault.Invalid, "the source URL holds a password").
 			WithHint("take it out: URLs end up in shell history and process lists; put the password in a file and name the file, or let decamp ask")
@@ -58,13 +62,14 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	return endpoint{u.Scheme, u.User.Username(), net.JoinHostPort(host, port), host}, nil
 }
 
-// sdk returns the address of the API.
-func (e endpoint) sdk() *url.URL {
+// sdkURL returns the URL of the SOAP API.
+func (e endpoint) sdkURL() *url.URL {
 	return &url.URL{Scheme: "https", Host: e.addr, Path: "/sdk"}
 }
 
-// matches refuses a server that is not what the URL's scheme says.
-func (e endpoint) matches(a inventory.About) error {
+// checkScheme returns fault.Invalid if the server's product does not match the scheme
+// of the URL.
+func (e endpoint) checkScheme(a inventory.About) error {
 	if a.VCenter == (e.scheme == "vcenter") {
 		return nil
 	}

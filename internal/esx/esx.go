@@ -1,30 +1,35 @@
-// Package esx is decamp's side of the vSphere API: one session with an ESXi host or a
-// vCenter, the inventory behind it, the files in its datastores, and the power switch.
-// It is the only importer of govmomi, and no govmomi type leaves it.
+// Package esx is a client of the vSphere API: a session with an ESXi host or a vCenter,
+// its inventory, the files of its datastores, and the power state of its VMs. It is the
+// only package that imports govmomi, and its API contains no govmomi types.
 //
-// Terms:
+// # Sessions
 //
-//   - A Session is one login, kept for days. Every 10 minutes it touches the server, since
-//     /folder transfers do not count as use of the session and ESXi ends an idle one
-//     after 30. A session that ended all the same is replaced by one new login, which
-//     all calls that found out share.
-//   - The pass is the session's cookie. It opens both the API and /folder, so that no
-//     request authenticates by itself: Basic authentication on each request opens a
-//     session each time, and ESXi has 500.
-//   - The pin is the SHA-256 of the server's certificate. Nothing else is believed:
-//     no CA, no host name. Package esx shows a certificate (Fingerprint) and compares
-//     it with the pin; asking the operator is the command's business.
+// A Session is one login that is kept for days. It calls the server every 10 minutes,
+// because ESXi ends a session after 30 minutes without API calls, and downloads from
+// /folder do not count. If a session ends anyway, the first call that detects it logs
+// in again. Concurrent calls share that login.
 //
-// Tags of a vCenter are not in the API but in a REST service, with sessions of its own: one is opened
-// with the same password when tags are first asked for, and closed with the Session.
+// The session cookie (pass) is valid for the API and for /folder. Requests do not use
+// Basic authentication, because each of them would open a session, and ESXi permits
+// 500.
 //
-// Promises: at most two wrong passwords are sent in 15 minutes, because ESXi locks the
-// account at the fifth. Errors carry a fault.Kind, and a remedy where there is one.
+// The pin is the SHA-256 of the server's certificate. CAs and host names are not
+// checked. Fingerprint returns the certificate of a server for the user to confirm.
 //
-// No disk of the source is ever written. What else changes there does when it is asked for,
-// by a call that says so: PowerOff; MountNAS, CopyDisk onto what was mounted, UnmountNAS;
-// CreateSnapshot and RemoveSnapshot; StartSSH and StopSSH. All others only read; tests
-// compare the list of called methods with that sentence.
+// Tags of a vCenter are not part of the API. A REST service with separate sessions
+// provides them; see package tagging. Its first use opens a session with the same
+// password. Close ends both sessions.
+//
+// # Guarantees
+//
+// At most two wrong passwords are sent in 15 minutes, because ESXi locks the account at
+// the fifth. Exported functions return errors with a fault.Kind and, if possible, a
+// remedy.
+//
+// Disks of the source are never written. Only these calls change other state of the
+// source: PowerOff; MountNAS, CopyDisk to a mounted datastore, UnmountNAS;
+// CreateSnapshot and RemoveSnapshot; StartSSH and StopSSH. All other calls only read.
+// Tests compare the list of called API methods with this paragraph.
 package esx
 
 import (
@@ -48,35 +53,36 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Config says where to log in and how.
+// Config configures a Session. URL, Password and Fingerprint are required.
 type Config struct {
 	// URL is esxi://user@host[:port] or vcenter://user@host[:port]; see ParseURL.
 	URL *url.URL
 
-	// Password is asked before a login, and again after the server refused the answer.
-	// A password that was accepted is remembered for later logins.
+	// Password is called before the first login, and again after the server refused its
+	// result. An accepted password is kept for later logins.
 	Password func(context.Context) (Secret, error)
 
-	// Judged, if not nil, is told each login that the server judged: nil when it took the
-	// password, else its refusal.
+	// Judged, if not nil, is called after each login that the server decided: with nil
+	// if it accepted the password, else with its refusal.
 	Judged func(error)
 
-	// Admit, if not nil, is asked before each login, and pass is told how it went. It then
-	// decides alone: refusals do not keep the session from logging in again.
+	// Admit, if not nil, is called before each login and may wait or refuse it. The
+	// session then calls pass with the result. With Admit, the session does not count
+	// refused passwords itself.
 	Admit func(context.Context) (pass func(error), err error)
 
 	// Fingerprint is the SHA-256 of the server's certificate in hex, with or without
-	// colons. It is required; Fingerprint gives what the server shows.
+	// colons. The function Fingerprint returns the server's.
 	Fingerprint string
 
-	Log *slog.Logger // nil: no log
+	Log *slog.Logger // no log if nil
 
-	Now   func() time.Time                     // nil: time.Now
-	After func(time.Duration) <-chan time.Time // nil: time.After
+	Now   func() time.Time                     // clock; time.Now if nil
+	After func(time.Duration) <-chan time.Time // timer; time.After if nil
 }
 
-// Session is a login to one ESXi or vCenter. Its methods may be called concurrently. It consists of types with one
-// purpose each; those of a later line may use those of an earlier one.
+// Session is a login to one ESXi host or vCenter. Its methods are safe for concurrent
+// use. It embeds one type per purpose. A later type may use an earlier one.
 type Session struct {
 	*connection
 	*inventoryReader
@@ -85,48 +91,51 @@ type Session struct {
 	*hostController
 }
 
-// connection is the login: it renews the pass, and carries calls of the API.
+// connection is the login. It sends API calls and renews the session cookie. Its fields
+// are set by newSession and openSession, and do not change after Dial.
 type connection struct {
-	cfg   Config
-	end   endpoint
-	tls   *tls.Config
-	base  *http.Transport
-	web   *http.Client // for /folder
-	soap  *soap.Client // carries the pass, never renews it
-	vim   *vim25.Client
-	about inventory.About
+	cfg   Config          // configuration with defaults applied
+	end   endpoint        // parsed URL
+	tls   *tls.Config     // pinned configuration; cloned by users
+	base  *http.Transport // transport of all HTTP requests
+	web   *http.Client    // client for /folder; does not follow redirects
+	soap  *soap.Client    // client that sends the session cookie and never renews it
+	vim   *vim25.Client   // client that renews an ended session: its RoundTripper is the connection
+	about inventory.About // product and version of the server
 
-	pass    pass
-	login   *login
-	folder  *folder // the session of /folder, which keepAlive touches
-	tagging *tagging.Service
+	pass    pass             // session cookie
+	login   *login           // serializes logins
+	folder  *folderCookies   // cookie of /folder; keepAlive keeps its session alive
+	tagging *tagging.Service // client of the vCenter's tag service
 
-	stop context.CancelFunc
-	done sync.WaitGroup
+	stop context.CancelFunc // ends keepAlive
+	done sync.WaitGroup     // waits for keepAlive
 }
 
 // inventoryReader reads VMs, hosts and datastores.
 type inventoryReader struct{ *connection }
 
-// fileReader reads files of datastores, by HTTPS.
+// fileReader reads files of datastores with HTTPS.
 type fileReader struct {
 	*connection
-	encoded encodings
+	encoded encodings // datastores of which names must be encoded twice
 }
 
-// vmController reads and changes single VMs: power, snapshots, change tracking and disks.
+// vmController reads and changes single VMs: power, snapshots, change tracking and
+// disks.
 type vmController struct{ *inventoryReader }
 
-// hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and counters.
+// hostController reads and changes hosts: datastores by NFS, SSH, tickets, clocks and
+// counters.
 type hostController struct{ *inventoryReader }
 
-// Dial logs in. It keeps the session alive until Close; ctx is for the login alone.
+// Dial logs in and keeps the session alive until Close. ctx applies to the login only.
 func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	s, err := newSession(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.openSession(ctx); err != nil {
 		s.base.CloseIdleConnections()
 		return nil, fmt.Errorf("log in to %s: %w", s.end.addr, classify(err))
 	}
@@ -134,6 +143,7 @@ func Dial(ctx context.Context, cfg Config) (*Session, error) {
 	return s, nil
 }
 
+// newSession validates cfg and builds the types of a session. It does not connect.
 func newSession(cfg Config) (*Session, error) {
 	end, err := parseEndpoint(cfg.URL)
 	if err != nil {
@@ -146,20 +156,23 @@ func newSession(cfg Config) (*Session, error) {
 	if cfg.Password == nil {
 		return nil, fault.New(fault.Invalid, "log in to %s: no password given", end.addr)
 	}
+	// The API and /folder share one transport. Logins clone it, so that they use new
+	// connections.
 	s := &connection{cfg: cfg.withDefaults(), end: end, tls: pinned, login: newLogin(), folder: newFolder()}
 	s.base = newTransport(pinned)
-	s.web = &http.Client{Transport: redial{s.base}, CheckRedirect: noRedirect}
-	s.soap = s.newSOAP(&door{base: redial{s.base}, pass: &s.pass})
+	s.web = &http.Client{Transport: redialTransport{s.base}, CheckRedirect: noRedirect}
+	s.soap = s.newSOAP(&soapTransport{base: redialTransport{s.base}, pass: &s.pass})
 	s.tagging = tagging.New(tagging.Config{
-		SDK: end.sdk(), Addr: end.addr, User: end.user, Password: s.login.password, Admit: s.cfg.Admit,
+		SDK: end.sdkURL(), Addr: end.addr, User: end.user, Password: s.login.currentPassword, Admit: s.cfg.Admit,
 		Refused: func() { s.login.countRefusal(s.cfg.Now()) },
-		Base:    s.base, Through: redial{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
+		Base:    s.base, Through: redialTransport{s.base}, KindOf: func(err error) fault.Kind { return fault.KindOf(classify(err)) },
 		Log: s.cfg.Log, Now: s.cfg.Now, After: s.cfg.After,
 	})
 	vms := &inventoryReader{s}
 	return &Session{s, vms, &fileReader{connection: s}, &vmController{vms}, &hostController{vms}}, nil
 }
 
+// withDefaults returns c with the optional functions and the log set.
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -173,12 +186,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// idleConnections are kept for the next call. A fleet's VMs of one source call a dozen at a time:
-// with fewer, every other call would begin with a handshake, which costs more than the call.
+// idleConnections is the number of idle connections to keep per host. The VMs of a
+// fleet send about a dozen calls at a time. With fewer connections, every second call
+// would start with a TLS handshake, which takes longer than the call.
 const idleConnections = 16
 
-// newTransport returns a transport for API calls and small files: HTTP/1.1, pinned, and
-// direct, as the data connections are.
+// newTransport returns a transport for API calls and small files. It uses HTTP/1.1 and
+// the pinned certificate, and no proxy, like the data connections.
 func newTransport(pinned *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -191,23 +205,28 @@ func newTransport(pinned *tls.Config) *http.Transport {
 	}
 }
 
+// noRedirect makes http.Client return a redirect as the response. The cookie must not
+// go to another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// open reads what the server is, and logs in.
-func (s *connection) open(ctx context.Context) error {
+// openSession reads the server's product and logs in. It fails if the product does not
+// match the URL.
+func (s *connection) openSession(ctx context.Context) error {
+	// This call needs no session.
 	content, err := methods.GetServiceContent(ctx, s.soap)
 	if err != nil {
 		return err
 	}
 	s.vim = &vim25.Client{Client: s.soap, ServiceContent: content, RoundTripper: s}
-	s.about = about(content.About)
-	if err := s.end.matches(s.about); err != nil {
+	s.about = toAbout(content.About)
+	if err := s.end.checkScheme(s.about); err != nil {
 		return err
 	}
-	return s.renew(ctx, "")
+	return s.renewSession(ctx, "")
 }
 
-func about(a types.AboutInfo) inventory.About {
+// toAbout converts the server's description of itself.
+func toAbout(a types.AboutInfo) inventory.About {
 	return inventory.About{
 		Name:         a.Name,
 		Version:      a.Version,
@@ -218,17 +237,19 @@ func about(a types.AboutInfo) inventory.About {
 	}
 }
 
-// About returns what was logged in to.
+// About returns the product and version of the server.
 func (s *connection) About() inventory.About { return s.about }
 
 // Addr returns the host:port that serves the API and /folder.
 func (s *connection) Addr() string { return s.end.addr }
 
-// TLS returns the pinned configuration for connections to Addr. Callers clone it.
+// TLS returns the pinned configuration for connections to Addr. The caller must clone
+// it.
 func (s *connection) TLS() *tls.Config { return s.tls }
 
-// Close logs out and waits for what Dial started. A host that cannot be reached any more
-// is no error: the session ends there by itself.
+// Close logs out and waits for the goroutine of Dial. It returns nil if the host is not
+// reachable, because the host ends idle sessions itself. The Session must not be used
+// after Close.
 func (s *Session) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -237,11 +258,12 @@ func (s *Session) Close() error {
 	defer cancel()
 	s.tagging.Close(ctx)
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
-	if err == nil || lapsed(err) {
+	if err == nil || isSessionEnded(err) {
 		return nil
 	}
 	err = fmt.Errorf("log out of %s: %w", s.end.addr, classify(err))
 	switch fault.KindOf(err) {
+	// The host ends an idle session itself, so the program may end without an error.
 	case fault.Unreachable, fault.Transient, fault.Denied:
 		s.cfg.Log.Warn("session is left to end by itself", "host", s.end.addr, "err", err)
 		return nil

@@ -15,8 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// classify gives an error of the API or the network its kind and remedy. It is called
-// where errors leave the package, and leaves alone what has a kind already.
+// classify adds a fault kind and a remedy to an error of the API or the network.
+// Exported methods call it before they return an error. An error that has a kind, or
+// that is a context's error, is returned unchanged.
 func classify(err error) error {
 	var known *fault.Error
 	if err == nil || errors.As(err, &known) {
@@ -35,7 +36,7 @@ func classify(err error) error {
 	return netError(err)
 }
 
-// vimFault returns the API's own fault in err's tree, or nil.
+// vimFault returns the API's fault in err's tree, or nil if err is another error.
 func vimFault(err error) types.BaseMethodFault {
 	var f interface{ Fault() types.BaseMethodFault }
 	if errors.As(err, &f) {
@@ -44,8 +45,9 @@ func vimFault(err error) types.BaseMethodFault {
 	return nil
 }
 
-// lapsed reports whether the server no longer knows the session.
-func lapsed(err error) bool {
+// isSessionEnded reports whether the server no longer knows the session: fault
+// NotAuthenticated or HTTP status 401.
+func isSessionEnded(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -53,18 +55,21 @@ func lapsed(err error) bool {
 	return ok || isStatus(err, http.StatusUnauthorized)
 }
 
+// isInvalidLogin reports whether the server refused user or password.
 func isInvalidLogin(err error) bool {
 	_, ok := vimFault(err).(types.BaseInvalidLogin)
 	return ok
 }
 
+// isStatus reports whether err is an HTTP response with that status.
 func isStatus(err error, code int) bool {
 	var s *statusError
 	return errors.As(err, &s) && s.code == code
 }
 
-// vimError maps the API's faults. What is not listed is a fault nobody expected here:
-// Internal, with the server's own words.
+// vimError maps the API's faults to fault kinds. A fault that is not listed is Internal
+// and keeps the server's message. The remedies apply to all callers; callers with a
+// better one handle the fault before.
 func vimError(f types.BaseMethodFault, err error) error {
 	switch f := f.(type) {
 	case *types.RestrictedVersion:
@@ -75,6 +80,7 @@ func vimError(f types.BaseMethodFault, err error) error {
 			WithHint("give the user the privilege %s, or log in as another", f.PrivilegeId)
 	case types.BaseInvalidLogin:
 		return fault.New(fault.Denied, "%w", err).WithHint("check user and password; %s", lockoutHint)
+	// RoundTrip has logged in again before; the new session was also rejected.
 	case *types.NotAuthenticated:
 		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
 	case *types.ManagedObjectNotFound:
@@ -88,6 +94,7 @@ func vimError(f types.BaseMethodFault, err error) error {
 	return fault.Wrap(vimKind(f), err)
 }
 
+// vimKind returns the fault kind of faults that need no remedy.
 func vimKind(f types.BaseMethodFault) fault.Kind {
 	switch f.(type) {
 	case *types.NotFound, *types.FileNotFound:
@@ -107,9 +114,9 @@ func vimKind(f types.BaseMethodFault) fault.Kind {
 	return fault.Internal
 }
 
-// httpError maps the statuses that ESXi's front end and /folder answer with. 500 is
-// what /folder says to a file that somebody holds open; 503 is a front end with too
-// many requests.
+// httpError maps the statuses of ESXi's web server and of /folder. /folder answers 500
+// for a file that another process has open. 503 means that the web server has too many
+// requests.
 func httpError(code int, err error) error {
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -124,7 +131,8 @@ func httpError(code int, err error) error {
 	return fault.Wrap(fault.Internal, err)
 }
 
-// netError maps what goes wrong before there is an answer.
+// netError maps errors that occurred before the server answered. A failed connection
+// attempt is Unreachable and has a remedy. A lost connection is Transient.
 func netError(err error) error {
 	var (
 		dns   *net.DNSError
@@ -137,6 +145,8 @@ func netError(err error) error {
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
 	case errors.As(err, &noTLS):
 		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
+	// Only a failed connection attempt has this operation; later errors have read or
+	// write.
 	case errors.As(err, &op) && op.Op == "dial":
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the address, and that its TCP port is open from here")
 	case errors.As(err, &op), errors.As(err, &web), errors.Is(err, io.ErrUnexpectedEOF):

@@ -10,64 +10,71 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// cookieLife is how long a cookie that only /folder knows is used. It lives 30 minutes
-// without use of the API; virt-v2v renews it at the same age.
-const cookieLife = 25 * time.Minute
+// cookieLifetime is the age at which a cookie that is valid for /folder only is
+// renewed. ESXi ends such a session after 30 minutes without API calls. virt-v2v renews
+// it at the same age.
+const cookieLifetime = 25 * time.Minute
 
-// folder is what is known about the cookie for /folder.
-type folder struct {
-	turn chan struct{} // holds one token; taken while a cookie is looked after
+// folderCookies contains the state of the cookie for /folder. It is safe for concurrent
+// use.
+type folderCookies struct {
+	renewal chan struct{} // contains one token; the holder may renew the cookie
 
-	mu      sync.Mutex
-	lastUse time.Time // of the API session
-	checked string    // the pass that /folder was seen to accept
-	basic   string    // cookie that /folder gave for Basic, where it refuses the pass
-	born    time.Time // of basic
+	mu      sync.Mutex // protects the fields below
+	lastUse time.Time  // time of the last successful API call; each call extends the session
+	checked string     // session cookie that /folder accepted; empty if none
+	basic   string     // cookie from Basic authentication; empty if /folder accepts the session cookie
+	born    time.Time  // time at which basic was received
 }
 
-func newFolder() *folder {
-	f := &folder{turn: make(chan struct{}, 1)}
-	f.turn <- struct{}{}
+// newFolder returns a state without a cookie.
+func newFolder() *folderCookies {
+	f := &folderCookies{renewal: make(chan struct{}, 1)}
+	f.renewal <- struct{}{}
 	return f
 }
 
-// used notes that the API session was in use at t.
-func (f *folder) used(t time.Time) {
+// recordUse records that the API session was used at t. mu must not be held.
+func (f *folderCookies) recordUse(t time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastUse = t
 }
 
-// current returns the cookie to use now, or "" if it must be looked after first.
-func (f *folder) current(pass string, now time.Time) string {
+// currentCookie returns the cookie to use now, or "" if the caller must verify or renew
+// it first. pass is the session cookie. mu must not be held.
+func (f *folderCookies) currentCookie(pass string, now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case f.basic != "" && now.Sub(f.born) < cookieLife:
+	case f.basic != "" && now.Sub(f.born) < cookieLifetime:
 		return f.basic
+	// The session cookie is valid while API calls keep the session alive.
 	case f.basic == "" && f.checked == pass && now.Sub(f.lastUse) < touchEvery:
 		return pass
 	}
 	return ""
 }
 
-// Cookie returns the Cookie header's value for /folder. stale is the one that was just
-// refused with 401, or "". It is the API session's own cookie; where a server refuses
-// that one, it is what the server gives for Basic authentication, asked for once in 25
-// minutes. Callers at the same time share what renewal it takes.
+// Cookie returns the value of the Cookie header for /folder. stale is the cookie that
+// /folder refused with 401, or "". The result is the API session's cookie or, if the
+// server refuses that, a cookie from Basic authentication, which is requested once in
+// 25 minutes. Concurrent callers share one renewal.
 func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
-	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
 	select {
-	case <-s.folder.turn:
+	case <-s.folder.renewal:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	defer func() { s.folder.turn <- struct{}{} }()
-	if c := s.folder.current(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
+	defer func() { s.folder.renewal <- struct{}{} }()
+	if c := s.folder.currentCookie(s.pass.get(), s.cfg.Now()); c != "" && c != stale {
 		return c, nil
 	}
+	// Another caller may have renewed the cookie while this one waited; that was
+	// checked above.
 	c, err := s.freshCookie(ctx, stale)
 	if err != nil {
 		return "", fmt.Errorf("open /folder on %s: %w", s.end.addr, classify(err))
@@ -75,12 +82,16 @@ func (s *fileReader) Cookie(ctx context.Context, stale string) (string, error) {
 	return c, nil
 }
 
+// freshCookie renews or touches the session, and verifies that /folder accepts its
+// cookie. The caller must hold the renewal token.
 func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, error) {
 	if s.pass.get() == stale {
-		if err := s.renew(ctx, stale); err != nil {
+		if err := s.renewSession(ctx, stale); err != nil {
 			return "", err
 		}
-	} else if err := s.touch(ctx); err != nil {
+		// The session cookie was not refused. A call ensures that its session still
+		// exists.
+	} else if err := s.touchSession(ctx); err != nil {
 		return "", err
 	}
 	pass := s.pass.get()
@@ -97,9 +108,10 @@ func (s *fileReader) freshCookie(ctx context.Context, stale string) (string, err
 	return pass, nil
 }
 
-// basicCookie authenticates once and takes the cookie it is given.
+// basicCookie authenticates once with user and password, and returns the cookie of the
+// response. A server that returns no cookie is fault.Denied.
 func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
-	secret, err := s.secret(ctx)
+	secret, err := s.readSecret(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +124,7 @@ func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	}
 	cookie := sessionCookie(header)
 	if cookie == "" {
-		return "", fault.New(fault.Denied, "it takes neither the session's cookie nor gives one of its own (HTTP %d)", status).
+		return "", fault.New(fault.Denied, "it neither accepts the session's cookie nor returns another (HTTP %d)", status).
 			WithHint("check that user %s may browse datastores (Datastore.Browse, Datastore.FileManagement)", s.end.user)
 	}
 	s.folder.mu.Lock()
@@ -121,7 +133,9 @@ func (s *fileReader) basicCookie(ctx context.Context) (string, error) {
 	return cookie, nil
 }
 
-// headFolder asks for nothing but a status. Only 401 tells about the cookie.
+// headFolder sends a HEAD request for /folder and returns status and headers. auth adds
+// the credentials. Only status 401 means that they were refused: the user may lack
+// privileges for the list.
 func (s *fileReader) headFolder(ctx context.Context, auth func(*http.Request)) (int, http.Header, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodHead, "https://"+s.end.addr+"/folder", nil)
 	if err != nil {

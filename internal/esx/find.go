@@ -11,43 +11,47 @@ import (
 	"github.com/decamp/decamp/internal/suggest"
 )
 
-// VM looks one VM up by its reference, its SMBIOS or instance UUID, its inventory path
-// ("/DC/vm/folder/name"; "folder/name" is enough) or its name. If several fit, the
-// error is fault.Conflict and lists them; if none, fault.NotFound with the nearest
-// names. Programs that know the reference use VMByRef: a VM may be named like another
-// one's reference.
+// VM finds one VM by its reference, SMBIOS UUID, instance UUID, inventory path or name.
+// "folder/name" is enough of the path "/DC/vm/folder/name". Several matches are
+// fault.Conflict, and the error lists them. No match is fault.NotFound, with the most
+// similar names. A program that has a reference should use VMByRef, because the name of
+// a VM may equal the reference of another.
 func (s *inventoryReader) VM(ctx context.Context, nameOrRef string) (*inventory.VM, error) {
 	vms, err := s.VMs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return find(vms, nameOrRef)
+	return findVM(vms, nameOrRef)
 }
 
-func find(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
+// findVM is Index.Find for a single search.
+func findVM(vms []inventory.VM, what string) (*inventory.VM, error) { return NewIndex(vms).Find(what) }
 
-// Index finds VMs by all that they are called, without asking the host for each.
+// Index finds VMs by name, reference, UUID and inventory path. It does not call the
+// server, and is safe for concurrent use.
 type Index struct {
-	vms    []inventory.VM
-	called map[string][]int // by name and reference
-	uuids  map[string][]int // in lower case
-	paths  map[string][]int // by the last element of the inventory path
+	vms    []inventory.VM   // VMs in the order of the caller
+	called map[string][]int // indexes of vms by name and by reference
+	uuids  map[string][]int // indexes of vms by SMBIOS and instance UUID, in lower case
+	paths  map[string][]int // indexes of vms by the last element of their inventory path
 }
 
-// NewIndex returns the index of what Session.VMs gave. It keeps vms, which must not change.
+// NewIndex returns an index of the result of Session.VMs. It keeps vms, which the
+// caller must not change.
 func NewIndex(vms []inventory.VM) *Index {
 	x := &Index{vms, map[string][]int{}, map[string][]int{}, map[string][]int{}}
 	for i := range vms {
 		v := &vms[i]
-		note(x.called, i, v.Name, string(v.Ref))
-		note(x.uuids, i, strings.ToLower(v.UUID), strings.ToLower(v.InstanceUUID))
-		note(x.paths, i, escapeName(v.Name))
+		addToIndex(x.called, i, v.Name, string(v.Ref))
+		addToIndex(x.uuids, i, strings.ToLower(v.UUID), strings.ToLower(v.InstanceUUID))
+		addToIndex(x.paths, i, escapeName(v.Name))
 	}
 	return x
 }
 
-// note puts i under each of the keys that is not empty, once. It is called with rising i.
-func note(index map[string][]int, i int, keys ...string) {
+// addToIndex adds i to the entries of the keys, once for each key that is not empty.
+// Calls must be in ascending order of i.
+func addToIndex(index map[string][]int, i int, keys ...string) {
 	for _, k := range keys {
 		have := index[k]
 		if k != "" && (len(have) == 0 || have[len(have)-1] != i) {
@@ -56,19 +60,19 @@ func note(index map[string][]int, i int, keys ...string) {
 	}
 }
 
-// Find looks one VM up, as Session.VM does.
+// Find finds one VM in the same way as Session.VM.
 func (x *Index) Find(what string) (*inventory.VM, error) {
-	hits := x.hits(what)
+	hits := x.findAll(what)
 	switch len(hits) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return nil, notFound(x.vms, what)
+		return nil, notFoundError(x.vms, what)
 	}
-	return nil, ambiguous(hits, what)
+	return nil, ambiguousError(hits, what)
 }
 
-// Refs are those of all VMs, in the order of the list.
+// Refs returns the references of all VMs in the order of the list.
 func (x *Index) Refs() []inventory.MoRef {
 	refs := make([]inventory.MoRef, len(x.vms))
 	for i := range x.vms {
@@ -77,16 +81,19 @@ func (x *Index) Refs() []inventory.MoRef {
 	return refs
 }
 
-func (x *Index) several(what string) bool { return len(x.hits(what)) > 1 }
+// isAmbiguous reports whether more than one VM matches.
+func (x *Index) isAmbiguous(what string) bool { return len(x.findAll(what)) > 1 }
 
-// hits are the VMs that what names, in the order of the list.
-func (x *Index) hits(what string) []*inventory.VM {
+// findAll returns all VMs that match, in the order of the list.
+func (x *Index) findAll(what string) []*inventory.VM {
 	if what == "" {
 		return nil
 	}
+	// A VM may match in several ways; Compact below removes duplicates.
 	found := slices.Concat(x.called[what], x.uuids[strings.ToLower(what)])
 	if at := strings.LastIndexByte(what, '/'); at >= 0 {
 		for _, i := range x.paths[what[at+1:]] {
+			// The slash in front prevents a match within a folder's name.
 			if strings.HasSuffix(inventoryPath(&x.vms[i]), "/"+strings.TrimPrefix(what, "/")) {
 				found = append(found, i)
 			}
@@ -100,7 +107,7 @@ func (x *Index) hits(what string) []*inventory.VM {
 	return hits
 }
 
-// inventoryPath is the VM's place as vSphere writes it.
+// inventoryPath returns the VM's path as vSphere writes it.
 func inventoryPath(v *inventory.VM) string {
 	p := "/" + v.Datacenter + "/vm/"
 	if v.Folder != "" {
@@ -109,7 +116,8 @@ func inventoryPath(v *inventory.VM) string {
 	return p + escapeName(v.Name)
 }
 
-func ambiguous(hits []*inventory.VM, what string) error {
+// ambiguousError returns fault.Conflict with reference, path and UUID of each match.
+func ambiguousError(hits []*inventory.VM, what string) error {
 	var list []string
 	for _, v := range hits {
 		list = append(list, fmt.Sprintf("%s (%s, UUID %s)", v.Ref, inventoryPath(v), v.UUID))
@@ -118,8 +126,8 @@ func ambiguous(hits []*inventory.VM, what string) error {
 		WithHint("name one by its reference, inventory path or UUID")
 }
 
-// notFound names up to three VMs whose names are close to what was asked for.
-func notFound(vms []inventory.VM, what string) error {
+// notFoundError returns fault.NotFound with up to three VMs whose names are similar.
+func notFoundError(vms []inventory.VM, what string) error {
 	err := fault.New(fault.NotFound, "no VM is called %q", what)
 	names := make([]string, len(vms))
 	for i := range vms {

@@ -31,7 +31,7 @@ func TestFind(t *testing.T) {
 		"db":                                   "vm-4",
 		"Webserver":                            "vm-6",
 	} {
-		v, err := find(somewhere, what)
+		v, err := findVM(somewhere, what)
 		if err != nil || v.Ref != want {
 			t.Errorf("%q: %+v, %v, want %s", what, v, err, want)
 		}
@@ -43,7 +43,7 @@ func TestFindAmbiguous(t *testing.T) {
 		"web01": {"vm-1", "vm-2", "/F/DC0/vm/prod/web01", "/DC1/vm/web01", "11111111-", "22222222-"},
 		"vm-4":  {"vm-4", "vm-5"}, // one's reference, another's name: never the wrong VM by guess
 	} {
-		_, err := find(somewhere, what)
+		_, err := findVM(somewhere, what)
 		if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("%q: %v", what, err)
 			continue
@@ -66,7 +66,7 @@ func TestFindNothing(t *testing.T) {
 		"01":       "near: web01",
 		"x/web01/": "decamp ls",
 	} {
-		_, err := find(somewhere, what)
+		_, err := findVM(somewhere, what)
 		if !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), near) {
 			t.Errorf("%q: %v; hint %q, want %q", what, err, fault.HintOf(err), near)
 		}

@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// parseListing reads the links of a folder's page. The page is HTML for people, and its
-// form differs between versions; what they share is one link an entry, whose target is
-// the entry's URL and whose text is its name, with a slash after folders. The name is
-// taken from the target, where the text may be cut short. Links to elsewhere (the parent
-// folder, sorting) and names that cannot be in a folder are left out, so that no page can
-// lead a reader out of the datastore.
+// parseListing returns the entries of the HTML page that lists a folder. The form of
+// the page differs between versions of ESXi. All have one link per entry: its target is
+// the URL of the entry, and its text is the name, with a slash after folders. The name
+// comes from the target, because the text may be truncated. Links to other places
+// (parent folder, sort order) and names that are not valid path elements are ignored.
+// So a page cannot make the reader leave the datastore.
 func parseListing(page string) []inventory.File {
 	var files []inventory.File
 	seen := map[string]bool{}
@@ -32,10 +32,12 @@ func parseListing(page string) []inventory.File {
 	}
 }
 
-// longestName is how much of a page is looked at for the text of one link, in bytes.
+// longestName limits the search for the text of one link, in bytes.
 const longestName = 4 << 10
 
-// nextLink finds the next <a href="target">text</a>, and what follows it.
+// nextLink finds the next <a href="target">text</a>, and returns the rest of the page.
+// ok is false if there is no further link. A link without a quoted target has an empty
+// target.
 func nextLink(page string) (target, text, rest string, ok bool) {
 	const open = "href="
 	i := indexFold(page, open)
@@ -57,7 +59,7 @@ func nextLink(page string) (target, text, rest string, ok bool) {
 	return html.UnescapeString(target), strings.TrimSpace(html.UnescapeString(text)), page, true
 }
 
-// indexFold is strings.Index for an ASCII needle in lower case, whatever the case of s.
+// indexFold is strings.Index without regard to case. needle must be lower-case ASCII.
 func indexFold(s, needle string) int {
 	for i := 0; i+len(needle) <= len(s); i++ {
 		if strings.EqualFold(s[i:i+len(needle)], needle) {
@@ -67,10 +69,11 @@ func indexFold(s, needle string) int {
 	return -1
 }
 
-// entryOf returns the folder entry that a link stands for.
+// entryOf returns the folder entry of a link, or false if the link is not one.
 func entryOf(target, text string) (inventory.File, bool) {
 	place, query, _ := strings.Cut(target, "?")
 	place, inFolder := strings.CutPrefix(place, "/folder/")
+	// The URL of a folder ends with a slash, and its name is the element before.
 	raw := strings.TrimRight(place, "/")
 	name, err := url.PathUnescape(raw[strings.LastIndexByte(raw, '/')+1:])
 	inFolder = inFolder && strings.Contains(query, "dsName=")

@@ -13,14 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Condition says how a host is kept. Lockdown modes are told since 6.0: an older host refuses the
-// question, all of it.
+// Condition returns power policy and lockdown mode of a host. Hosts before 6.0 have no
+// lockdown mode and refuse the whole query, which is then repeated without it.
 func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error) {
 	var h mo.HostSystem
-	ref := reference("HostSystem", host)
-	err := s.properties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
+	ref := moRef("HostSystem", host)
+	err := s.readProperties(ctx, ref, &h, "config.powerSystemInfo", "config.lockdownMode")
+	// The fault does not name the property. lockdownMode is the newer one.
 	if _, old := vimFault(err).(*types.InvalidProperty); old {
-		err = s.properties(ctx, ref, &h, "config.powerSystemInfo")
+		err = s.readProperties(ctx, ref, &h, "config.powerSystemInfo")
 	}
 	if err != nil {
 		return inventory.Condition{}, fmt.Errorf("read the condition of host %s: %w", host, classify(err))
@@ -36,19 +37,20 @@ func (s *hostController) Condition(ctx context.Context, host inventory.MoRef) (i
 	return c, nil
 }
 
-// Settings returns those of a host's advanced settings that it has and that are numbers. Which
-// there are differs from version to version.
+// Settings returns the numeric advanced settings of a host. Settings that the host does
+// not have are not in the map; they differ between versions.
 func (s *hostController) Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error) {
-	have, err := s.settings(ctx, host, names)
+	have, err := s.readSettings(ctx, host, names)
 	if err != nil {
 		return nil, fmt.Errorf("read settings of host %s: %w", host, classify(err))
 	}
 	return have, nil
 }
 
-func (s *hostController) settings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
+// readSettings reads the settings with one call each.
+func (s *hostController) readSettings(ctx context.Context, host inventory.MoRef, names []string) (map[string]int64, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.advancedOption"); err != nil {
 		return nil, err
 	}
 	if h.ConfigManager.AdvancedOption == nil {
@@ -57,6 +59,7 @@ func (s *hostController) settings(ctx context.Context, host inventory.MoRef, nam
 	have := map[string]int64{}
 	for _, name := range names {
 		res, err := methods.QueryOptions(ctx, s, &types.QueryOptions{This: *h.ConfigManager.AdvancedOption, Name: name})
+		// A query for a name may also return settings below it, so the key is compared.
 		if _, unknown := vimFault(err).(*types.InvalidName); unknown {
 			continue
 		}
@@ -64,7 +67,7 @@ func (s *hostController) settings(ctx context.Context, host inventory.MoRef, nam
 			return nil, err
 		}
 		for _, o := range res.Returnval {
-			if n, ok := number(o.GetOptionValue().Value); ok && o.GetOptionValue().Key == name {
+			if n, ok := toInt64(o.GetOptionValue().Value); ok && o.GetOptionValue().Key == name {
 				have[name] = n
 			}
 		}
@@ -72,8 +75,9 @@ func (s *hostController) settings(ctx context.Context, host inventory.MoRef, nam
 	return have, nil
 }
 
-// number reads a setting, which comes in the width that the host has it in.
-func number(val any) (int64, bool) {
+// toInt64 converts the value of a setting. Hosts return 32 or 64 bits, depending on the
+// setting. It returns false for values that are not numbers.
+func toInt64(val any) (int64, bool) {
 	switch n := val.(type) {
 	case int32:
 		return int64(n), true
@@ -83,7 +87,7 @@ func number(val any) (int64, bool) {
 	return 0, false
 }
 
-// HostTime is what a host's clock shows.
+// HostTime returns the time of a host's clock, without the network latency.
 func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	now, err := s.hostTime(ctx, host)
 	if err != nil {
@@ -92,9 +96,10 @@ func (s *hostController) HostTime(ctx context.Context, host inventory.MoRef) (ti
 	return now, nil
 }
 
+// hostTime reads the clock from the host's date-time system.
 func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (time.Time, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.dateTimeSystem"); err != nil {
 		return time.Time{}, err
 	}
 	if h.ConfigManager.DateTimeSystem == nil {
@@ -107,11 +112,11 @@ func (s *hostController) hostTime(ctx context.Context, host inventory.MoRef) (ti
 	return res.Returnval, nil
 }
 
-// Sessions returns how many sessions the server has, this one included. To see those of
-// others takes the privilege Sessions.TerminateSession.
+// Sessions returns the number of sessions of the server, including this one. Without
+// the privilege Sessions.TerminateSession it counts only the user's own sessions.
 func (s *hostController) Sessions(ctx context.Context) (int, error) {
 	var m mo.SessionManager
-	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {
+	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "sessionList"); err != nil {
 		return 0, fmt.Errorf("count the sessions of %s: %w", s.end.addr, classify(err))
 	}
 	return len(m.SessionList), nil

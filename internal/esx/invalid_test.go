@@ -61,7 +61,7 @@ func TestInvalidValuesBlockOneVM(t *testing.T) {
 	} {
 		tr := smallTree()
 		tr.vms = []mo.VirtualMachine{reported("vm-1", "good", unchanged), bad}
-		vms := tr.machines()
+		vms := tr.describeSorted()
 		if len(vms) != 2 {
 			t.Fatalf("%s: %d VMs are listed, want 2", what, len(vms))
 		}
@@ -93,7 +93,7 @@ func TestInvalidValuesAreRemovedFromTheRoll(t *testing.T) {
 	}
 	tr := smallTree()
 	var got []inventory.VM
-	err := tr.telling(func(vms []inventory.VM) error { got = vms; return nil })([]types.ObjectContent{
+	err := tr.convertLeaves(func(vms []inventory.VM) error { got = vms; return nil })([]types.ObjectContent{
 		leaves("vm-1", map[string]any{"name": "good", "summary.config.numVirtualDisks": int32(3), "config.firmware": "csm"}),
 		leaves("vm-2", map[string]any{"name": "bad", "config.uuid": "-uuid", "config.files.vmPathName": "[a] ../x.vmx", "config.firmware": "evil",
 			"summary.config.numVirtualDisks": int32(1 << 30)}),
@@ -122,7 +122,7 @@ func TestHostileReportsAreNeverAccepted(t *testing.T) {
 		})
 		tr := smallTree()
 		tr.vms = []mo.VirtualMachine{v}
-		vm := tr.machines()[0]
+		vm := tr.describeSorted()[0]
 		if !slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == codeInvalid && w.Blocks }) {
 			t.Fatalf("%+v is accepted", vm)
 		}

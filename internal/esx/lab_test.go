@@ -111,7 +111,7 @@ func TestOddNamesOnTheLab(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range oddNames() {
-			v, err := find(vms, name)
+			v, err := findVM(vms, name)
 			if err != nil || v.Name != name || len(v.Disks) != 1 {
 				t.Errorf("%q: %+v, %v", name, v, err)
 				continue
@@ -179,7 +179,7 @@ func TestInventoryOfTheLab(t *testing.T) {
 			t.Errorf("%s: warned about %q, want %q", name, codes[name], want)
 		}
 	}
-	v, err := find(vms, "web/01")
+	v, err := findVM(vms, "web/01")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestInventoryOfTheLab(t *testing.T) {
 	}
 }
 
-func find(vms []inventory.VM, name string) (*inventory.VM, error) {
+func findVM(vms []inventory.VM, name string) (*inventory.VM, error) {
 	for i := range vms {
 		if vms[i].Name == name {
 			return &vms[i], nil

@@ -17,20 +17,22 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// NAS is an NFS version 3 export that a host mounts as a datastore. Hosts see one datastore
-// only where Server and Path are the same strings on each of them.
+// NAS is an NFS version 3 export that a host mounts as a datastore. Two hosts share a
+// datastore only if Server and Path are the same strings on both.
 type NAS struct {
 	Server string // address of the NFS server
-	Path   string // as exported
-	Name   string // of the datastore, at most 42 characters
+	Path   string // exported path
+	Name   string // name of the datastore, at most 42 characters
 }
 
-// MountNAS makes a host mount an export, and returns the datastore's name, which is another
-// than wanted if the host has the export mounted already; mounted says which of the two.
-// There is no port to choose: hosts ask the server's port mapper on 111.
+// MountNAS mounts an export on a host, and returns the name of the datastore. If the
+// host had mounted the export before, mounted is false, and the name may differ from
+// the wanted one. The port cannot be chosen: hosts query the server's port mapper on
+// port 111.
 func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n NAS) (name string, mounted bool, err error) {
 	res, err := s.createNAS(ctx, host, n)
 	switch f := vimFault(err).(type) {
+	// The fault contains the name under which the export is mounted.
 	case *types.AlreadyExists:
 		return f.Name, false, nil
 	case *types.DuplicateName:
@@ -45,29 +47,32 @@ func (s *hostController) MountNAS(ctx context.Context, host inventory.MoRef, n N
 	return n.Name, true, nil
 }
 
-// isNAS returns nil if the datastore that has the name already is n itself: which of the two
-// faults a host answers with then is not documented.
+// isNAS returns nil if the existing datastore with n's name is n, else fault.Conflict.
+// It is undocumented which of two faults a host returns for an export that is mounted
+// already.
 func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS, duplicate error) error {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
 		return err
 	}
 	_, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil {
 		return err
 	}
-	if info != nil && n.is(info) {
+	if info != nil && n.isMountedAs(info) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, duplicate).
 		WithHint("remove it there, or choose another name")
 }
 
-// is reports whether a datastore is n, whatever its name.
-func (n NAS) is(info *types.NasDatastoreInfo) bool {
+// isMountedAs reports whether a datastore has the server and path of n. Its name does
+// not matter.
+func (n NAS) isMountedAs(info *types.NasDatastoreInfo) bool {
 	return info.Nas != nil && info.Nas.RemoteHost == n.Server && info.Nas.RemotePath == n.Path
 }
 
+// createNAS calls CreateNasDatastore for NFS version 3, read-write.
 func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n NAS) (*types.CreateNasDatastoreResponse, error) {
 	system, err := s.datastoreSystem(ctx, host)
 	if err != nil {
@@ -82,9 +87,9 @@ func (s *hostController) createNAS(ctx context.Context, host inventory.MoRef, n 
 	})
 }
 
-// UnmountNAS makes a host forget a datastore; nothing is deleted on the server. One that is
-// not there, or has the name and is of another server or path, is no error: n is not
-// mounted. One with open files is fault.Conflict.
+// UnmountNAS removes a datastore from a host. It deletes nothing on the server. It
+// returns nil if the datastore does not exist, or if the name belongs to another server
+// or path. A datastore with open files is fault.Conflict.
 func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	if err := s.removeNAS(ctx, host, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of host %s: %w", n.Name, host, classify(err))
@@ -92,35 +97,39 @@ func (s *hostController) UnmountNAS(ctx context.Context, host inventory.MoRef, n
 	return nil
 }
 
+// removeNAS does the work of UnmountNAS. It compares server and path before it removes
+// a datastore, because the user may have reused the name for another export.
 func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n NAS) error {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore", "configManager.datastoreSystem"); err != nil {
 		return err
 	}
+	// The datastore is identified by its name, then compared by server and path: the
+	// user may have given the name to another export.
 	ds, info, err := s.nasCalled(ctx, h.Datastore, n.Name)
 	if err != nil || info == nil {
 		return err
 	}
-	if !n.is(info) {
+	if !n.isMountedAs(info) {
 		s.cfg.Log.Info("a datastore of that name is another", "host", host, "datastore", n.Name)
 		return nil
 	}
 	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: ds})
 	switch vimFault(err).(type) {
 	case *types.NotFound, *types.ManagedObjectNotFound:
-		return nil // it went in the meantime
+		return nil // another client removed it
 	case *types.ResourceInUse:
 		return fault.New(fault.Conflict, "%w", err).WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
 	}
 	return err
 }
 
-// nasCalled returns the NFS datastore of that name among those of a host; no info if none
-// is. Datastores of other kinds are not ours to touch.
+// nasCalled returns the NFS datastore with that name among those of a host. The info is
+// nil if there is none. Datastores of other kinds are ignored.
 func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObjectReference, name string) (types.ManagedObjectReference, *types.NasDatastoreInfo, error) {
 	for _, ref := range list {
 		var ds mo.Datastore
-		if err := s.properties(ctx, ref, &ds, "name", "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &ds, "name", "info"); err != nil {
 			return ref, nil, err
 		}
 		if info, nas := ds.Info.(*types.NasDatastoreInfo); nas && unescapeName(ds.Name) == name {
@@ -130,18 +139,20 @@ func (s *hostController) nasCalled(ctx context.Context, list []types.ManagedObje
 	return types.ManagedObjectReference{}, nil, nil
 }
 
-// Mounts lists the NFS exports that a host has mounted, sorted by the datastore's name.
+// Mounts returns the NFS exports that a host has mounted, sorted by the name of the
+// datastore.
 func (s *hostController) Mounts(ctx context.Context, host inventory.MoRef) ([]inventory.Mount, error) {
-	list, err := s.mounts(ctx, host)
+	list, err := s.readMounts(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("list NFS mounts of host %s: %w", host, classify(err))
 	}
 	return list, nil
 }
 
-func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
+// readMounts reads all datastores of the host in one call.
+func (s *hostController) readMounts(ctx context.Context, host inventory.MoRef) (list []inventory.Mount, err error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "datastore"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "datastore"); err != nil {
 		return nil, err
 	}
 	if len(h.Datastore) == 0 {
@@ -151,7 +162,7 @@ func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list
 	for _, ref := range h.Datastore {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: ref})
 	}
-	t, err := s.read(ctx, spec)
+	t, err := s.readTree(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +175,10 @@ func (s *hostController) mounts(ctx context.Context, host inventory.MoRef) (list
 	return list, nil
 }
 
+// datastoreSystem returns the manager object for datastores of a host.
 func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.datastoreSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
 	}
 	if h.ConfigManager.DatastoreSystem == nil {
@@ -175,8 +187,8 @@ func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoR
 	return *h.ConfigManager.DatastoreSystem, nil
 }
 
-// nasError maps what a host says when it cannot mount. Which of them it picks when is not
-// documented: each remedy names what fits best.
+// nasError maps the faults of a failed mount. It is undocumented which fault a host
+// returns for which cause, so each remedy lists the likely causes.
 func nasError(f types.BaseMethodFault, err error) error {
 	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them"
 	switch f.(type) {
@@ -192,15 +204,17 @@ func nasError(f types.BaseMethodFault, err error) error {
 	return fault.New(fault.Conflict, "%w", err).WithHint("see the host's vobd.log and vmkernel.log")
 }
 
-// HostAddresses returns the addresses that a host's VMkernel sends from, the one that this
-// session talks to first if it is the host's.
+// HostAddresses returns the addresses from which a host's VMkernel may connect. For a
+// direct session the first is the address of the session.
 func (s *hostController) HostAddresses(ctx context.Context, host inventory.MoRef) ([]netip.Addr, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "config.network"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "config.network"); err != nil {
 		return nil, fmt.Errorf("list addresses of host %s: %w", host, classify(err))
 	}
 	var list []netip.Addr
 	if !s.about.VCenter {
+		// The address of the session is the most likely source address of the host's
+		// NFS client.
 		own, err := net.DefaultResolver.LookupNetIP(ctx, "ip", s.end.host)
 		if err != nil {
 			return nil, classify(err)

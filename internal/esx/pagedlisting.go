@@ -10,26 +10,29 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// rollPage is how many objects are asked for at a time: some 600 kB.
+// rollPage is the number of objects per page, which is about 600 kB.
 const rollPage = 500
 
-// eachPage reads properties of all objects of a type, and tells of a page while the next one is on
-// its way.
+// eachPage reads properties of all objects of a type, and calls tell for each page. It
+// reads the next page while tell runs.
 func (s *inventoryReader) eachPage(ctx context.Context, kind string, props []string, tell func([]types.ObjectContent) error) error {
-	view, err := s.view(ctx, kind)
+	view, err := s.createView(ctx, kind)
 	if err != nil {
 		return err
 	}
 	defer s.destroyView(ctx, view)
 	spec := viewSpec(view, map[string][]string{kind: props}, []string{kind})
-	return ahead(ctx, tell, func(ctx context.Context, send func([]types.ObjectContent) error) error {
+	return readAhead(ctx, tell, func(ctx context.Context, send func([]types.ObjectContent) error) error {
 		return s.readPages(ctx, spec, send)
 	})
 }
 
-// ahead tells of a page while the next one is read.
-func ahead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
-	pages := make(chan []types.ObjectContent) // closed by whoever reads
+// readAhead runs read in one goroutine and tell in another, so that a page is processed
+// while the next one is read. It returns the first error of either. read must return
+// after its ctx ended.
+func readAhead(ctx context.Context, tell func([]types.ObjectContent) error, read func(context.Context, func([]types.ObjectContent) error) error) error {
+	// The channel has no buffer: at most two pages are in memory.
+	pages := make(chan []types.ObjectContent) // closed by the reading goroutine
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(pages)
@@ -53,7 +56,8 @@ func ahead(ctx context.Context, tell func([]types.ObjectContent) error, read fun
 	return g.Wait()
 }
 
-// readPages sends what a filter selects, in pages. A server may make them smaller or larger.
+// readPages calls send with the objects that a filter selects, page by page. A server
+// may return smaller or larger pages than requested.
 func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilterSpec, send func([]types.ObjectContent) error) error {
 	collector := s.vim.ServiceContent.PropertyCollector
 	res, err := methods.RetrievePropertiesEx(ctx, s, &types.RetrievePropertiesEx{
@@ -71,15 +75,16 @@ func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilt
 		}
 		next, err := methods.ContinueRetrievePropertiesEx(ctx, s, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
 		if err != nil {
-			return brokenOff(err)
+			return pageError(err)
 		}
 		page = next.Returnval
 	}
 }
 
-// brokenOff is why there is no next page. That of a session that ended is not known to the next
-// one: whoever asks for the list again gets all of it.
-func brokenOff(err error) error {
+// pageError maps the error of a request for the next page. A new session does not know
+// the pages of the old one. The caller must then read the list again, so the error is
+// fault.Transient.
+func pageError(err error) error {
 	switch vimFault(err).(type) {
 	case types.BaseInvalidArgument, *types.InvalidPropertyFault, *types.InvalidProperty:
 		return fault.New(fault.Transient, "the server forgot the rest of its answer: %w", err).WithHint("try again")

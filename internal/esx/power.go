@@ -15,31 +15,33 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// PowerOffOptions say how far PowerOff may go.
+// PowerOffOptions limit PowerOff.
 type PowerOffOptions struct {
-	Wait  time.Duration // for the guest to shut down; 0 means 5 minutes
-	Force bool          // then cut the power, as pulling the plug does
-	By    Switch        // where the API may not switch; nil is the API
+	Wait  time.Duration // time for the guest to shut down; 5 minutes if 0
+	Force bool          // cut the power if the guest does not shut down in time
+	By    Switch        // switch to use instead of the API; the API if nil
 }
 
-// A Switch changes the power of VMs. A guest that cannot be asked is no error, and what goes
-// wrong counts only if the API does not show the VM as it is to be.
+// A Switch changes the power state of VMs. ShutDown returns nil if the guest has no
+// VMware Tools. The caller ignores errors if the API shows that the VM has the wanted
+// state.
 type Switch interface {
-	ShutDown(ctx context.Context, vm inventory.MoRef) error // asks the guest
-	CutPower(ctx context.Context, vm inventory.MoRef) error
-	Start(ctx context.Context, vm inventory.MoRef) error
+	ShutDown(ctx context.Context, vm inventory.MoRef) error // requests a shutdown by the guest
+	CutPower(ctx context.Context, vm inventory.MoRef) error // turns the VM off at once
+	Start(ctx context.Context, vm inventory.MoRef) error    // turns the VM on
 }
 
 const (
-	guestWait = 5 * time.Minute
-	taskWait  = 5 * time.Minute
-	pollFirst = 100 * time.Millisecond // most tasks are done at once, and some are part of an outage
-	pollEvery = 2 * time.Second        // later
+	guestWait = 5 * time.Minute        // default time for a guest to shut down
+	taskWait  = 5 * time.Minute        // limit for power tasks and their effects
+	pollFirst = 100 * time.Millisecond // first interval; most tasks end at once, and some are part of an outage
+	pollEvery = 2 * time.Second        // longest interval
 )
 
-// PowerOff brings a VM to power-off: nothing if it is off; else a shutdown by the guest,
-// where VMware Tools run, and a wait; and only with Force the switch. Without Force a
-// VM that stays on is fault.Conflict. A suspended VM has no guest to ask.
+// PowerOff turns a VM off. If VMware Tools run, it requests a shutdown by the guest and
+// waits. With Force it then cuts the power. Without Force, a VM that remains on is
+// fault.Conflict. A suspended VM has no running guest, so only Force turns it off. A VM
+// that is off already is no error.
 func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
 	if err := s.powerOff(ctx, ref, o); err != nil {
 		return fmt.Errorf("power off VM %s: %w", ref, classify(err))
@@ -47,8 +49,9 @@ func (s *vmController) PowerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	return nil
 }
 
+// powerOff does the work of PowerOff without the context of errors.
 func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o PowerOffOptions) error {
-	vm := reference("VirtualMachine", ref)
+	vm := moRef("VirtualMachine", ref)
 	now, err := s.powerState(ctx, vm)
 	if err != nil || now.power == types.VirtualMachinePowerStatePoweredOff {
 		return err
@@ -59,6 +62,7 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 	if o.By == nil {
 		o.By = apiSwitch{s}
 	}
+	// A suspended VM does not run, so it cannot shut down.
 	asked := now.power == types.VirtualMachinePowerStatePoweredOn && now.tools
 	if asked {
 		off, err := s.shutDown(ctx, vm, o)
@@ -67,12 +71,14 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 		}
 	}
 	if !o.Force {
-		return stillOn(now, asked, o.Wait)
+		return stillOnError(now, asked, o.Wait)
 	}
 	return s.cutPower(ctx, vm, o.By)
 }
 
-func stillOn(now vmState, asked bool, wait time.Duration) error {
+// stillOnError returns the error for a VM that remains on. asked is true if the guest
+// was asked to shut down.
+func stillOnError(now vmState, asked bool, wait time.Duration) error {
 	switch {
 	case now.power == types.VirtualMachinePowerStateSuspended:
 		return fault.New(fault.Conflict, "it is suspended").WithHint("resume it and shut the guest down, or use --force and lose its memory")
@@ -83,7 +89,8 @@ func stillOn(now vmState, asked bool, wait time.Duration) error {
 		WithHint("shut it down from within, or use --force, which is like pulling the plug")
 }
 
-// shutDown asks the guest and waits. It reports whether the VM is off.
+// shutDown requests a shutdown of the guest and waits for at most o.Wait. It reports
+// whether the VM is off.
 func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectReference, o PowerOffOptions) (bool, error) {
 	if err := o.By.ShutDown(ctx, inventory.MoRef(vm.Value)); err != nil {
 		return false, err
@@ -92,9 +99,12 @@ func (s *vmController) shutDown(ctx context.Context, vm types.ManagedObjectRefer
 	return s.waitOff(ctx, vm, o.Wait)
 }
 
-// cutPower switches the VM off. A VM that went off in the meantime is off.
+// cutPower turns the VM off without the guest. It returns nil if the VM is off in the
+// end, even if by failed.
 func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectReference, by Switch) error {
 	s.cfg.Log.Info("power is cut", "vm", vm.Value)
+	// An error of the switch is only returned if the VM is still on: it may have been
+	// off already.
 	refused := by.CutPower(ctx, inventory.MoRef(vm.Value))
 	off, err := s.waitOff(ctx, vm, waitAfter(refused))
 	switch {
@@ -108,8 +118,8 @@ func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectRefer
 	return err
 }
 
-// waitAfter is how long to wait for a switch: one that complains may have been too late, so
-// the state of now tells.
+// waitAfter returns how long to wait for the effect of a switch. After an error, the
+// current state decides, so the wait is 0.
 func waitAfter(refused error) time.Duration {
 	if refused != nil {
 		return 0
@@ -117,12 +127,12 @@ func waitAfter(refused error) time.Duration {
 	return taskWait
 }
 
-// PowerOn starts a VM. One that runs is no error.
+// PowerOn starts a VM. It returns nil if the VM runs already.
 func (s *vmController) PowerOn(ctx context.Context, ref inventory.MoRef) error {
 	return s.PowerOnBy(ctx, ref, apiSwitch{s})
 }
 
-// PowerOnBy is PowerOn with another switch than the API.
+// PowerOnBy is PowerOn with a switch other than the API.
 func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Switch) error {
 	if err := s.powerOn(ctx, ref, by); err != nil {
 		return fmt.Errorf("power on VM %s: %w", ref, classify(err))
@@ -130,8 +140,9 @@ func (s *vmController) PowerOnBy(ctx context.Context, ref inventory.MoRef, by Sw
 	return nil
 }
 
+// powerOn does the work of PowerOnBy without the context of errors.
 func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Switch) error {
-	vm := reference("VirtualMachine", ref)
+	vm := moRef("VirtualMachine", ref)
 	isOn := func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
 		return now.power == types.VirtualMachinePowerStatePoweredOn, err
@@ -140,45 +151,51 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 		return err
 	}
 	s.cfg.Log.Info("power on", "vm", vm.Value)
+	// An error of the switch is only returned if the VM does not run: it may have been
+	// on already.
 	refused := by.Start(ctx, ref)
-	on, err := s.poll(ctx, waitAfter(refused), isOn)
+	on, err := s.pollUntil(ctx, waitAfter(refused), isOn)
 	switch {
 	case on:
 		return nil
 	case refused != nil:
 		return refused
 	case err == nil:
-		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("see the VM's recent tasks, and whether it asks a question")
+		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("check the VM's recent tasks, and whether it waits for an answer")
 	}
 	return err
 }
 
-// vmState is what the ladder looks at.
+// vmState contains the properties that PowerOff depends on.
 type vmState struct {
-	power types.VirtualMachinePowerState
-	tools bool
+	power types.VirtualMachinePowerState // power state of the VM
+	tools bool                           // true if VMware Tools run in the guest
 }
 
+// powerState reads the power state of a VM and the status of its VMware Tools.
 func (s *vmController) powerState(ctx context.Context, vm types.ManagedObjectReference) (vmState, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
+	if err := s.readProperties(ctx, vm, &v, "runtime.powerState", "guest.toolsRunningStatus"); err != nil {
 		return vmState{}, err
 	}
 	tools := v.Guest != nil && v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	return vmState{v.Runtime.PowerState, tools}, nil
 }
 
+// waitOff waits until a VM is off, for at most wait. It reports whether it is off.
 func (s *vmController) waitOff(ctx context.Context, vm types.ManagedObjectReference, wait time.Duration) (bool, error) {
-	return s.poll(ctx, wait, func() (bool, error) {
+	return s.pollUntil(ctx, wait, func() (bool, error) {
 		now, err := s.powerState(ctx, vm)
 		return now.power == types.VirtualMachinePowerStatePoweredOff, err
 	})
 }
 
+// waitTask waits until a task ends. A task that runs for longer than wait is
+// fault.Transient; it continues on the host.
 func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectReference, wait time.Duration) error {
-	done, err := s.poll(ctx, wait, func() (bool, error) {
+	done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 		var task mo.Task
-		if err := s.properties(ctx, ref, &task, "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &task, "info"); err != nil {
 			return false, err
 		}
 		return taskDone(task.Info)
@@ -189,6 +206,7 @@ func (s *vmController) waitTask(ctx context.Context, ref types.ManagedObjectRefe
 	return err
 }
 
+// taskDone reports whether a task succeeded. It returns the task's error if it failed.
 func taskDone(info types.TaskInfo) (bool, error) {
 	switch info.State {
 	case types.TaskInfoStateSuccess:
@@ -197,13 +215,14 @@ func taskDone(info types.TaskInfo) (bool, error) {
 		if info.Error == nil || info.Error.Fault == nil {
 			return false, errors.New("the task ended with an error it does not name")
 		}
-		return false, fmt.Errorf("%s: %w", toldOf(info.Error), soap.WrapVimFault(info.Error.Fault))
+		return false, fmt.Errorf("%s: %w", taskErrorText(info.Error), soap.WrapVimFault(info.Error.Fault))
 	}
 	return false, nil
 }
 
-// toldOf is what a host says of a task's error. Why a change of a VM failed may be in the fault alone.
-func toldOf(e *types.LocalizedMethodFault) string {
+// taskErrorText returns the message of a failed task. For a change of a VM's
+// configuration the cause may only be in the fault.
+func taskErrorText(e *types.LocalizedMethodFault) string {
 	f, is := e.Fault.(*types.GenericVmConfigFault)
 	if is && f.Reason != "" && !strings.Contains(e.LocalizedMessage, f.Reason) {
 		return f.Reason
@@ -211,9 +230,10 @@ func toldOf(e *types.LocalizedMethodFault) string {
 	return e.LocalizedMessage
 }
 
-// poll calls done until it says so or wait has passed, soon at first and then less often. Polling survives a session that
-// is renewed in between, which a property filter would not.
-func (s *connection) poll(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
+// pollUntil calls done until it returns true or an error, or until wait has passed. It
+// calls done at least once. The interval grows from 100 ms to 2 s. Polling continues
+// after a renewed login; a property filter would be lost with its session.
+func (s *connection) pollUntil(ctx context.Context, wait time.Duration, done func() (bool, error)) (bool, error) {
 	deadline := s.cfg.Now().Add(wait)
 	for pause := pollFirst; ; pause = min(2*pause, pollEvery) {
 		if ok, err := done(); ok || err != nil {
@@ -230,22 +250,24 @@ func (s *connection) poll(ctx context.Context, wait time.Duration, done func() (
 	}
 }
 
-// properties reads some properties of one object into dst. A server may answer who is not
-// logged in, and name "not authenticated" as what each property lacks: RoundTrip cannot see
-// that the session ended.
-func (s *connection) properties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
+// readProperties reads some properties of one object into dst. If the session has
+// ended, some servers return a response in which each property is missing because of
+// NotAuthenticated. RoundTrip does not detect that, so readProperties logs in and reads
+// again.
+func (s *connection) readProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths ...string) error {
 	seen := s.pass.get()
-	err := s.retrieve(ctx, ref, dst, paths)
-	if !lapsed(err) {
+	err := s.retrieveProperties(ctx, ref, dst, paths)
+	if !isSessionEnded(err) {
 		return err
 	}
-	if err := s.renew(ctx, seen); err != nil {
+	if err := s.renewSession(ctx, seen); err != nil {
 		return err
 	}
-	return s.retrieve(ctx, ref, dst, paths)
+	return s.retrieveProperties(ctx, ref, dst, paths)
 }
 
-func (s *connection) retrieve(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
+// retrieveProperties reads properties with one call and does not renew the session.
+func (s *connection) retrieveProperties(ctx context.Context, ref types.ManagedObjectReference, dst any, paths []string) error {
 	objects, err := mo.RetrievePropertiesEx(ctx, s, types.RetrievePropertiesEx{
 		This: s.vim.ServiceContent.PropertyCollector,
 		SpecSet: []types.PropertyFilterSpec{{

@@ -9,12 +9,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// apiSwitch is the API's own Switch.
+// apiSwitch is the Switch that uses the API.
 type apiSwitch struct{ s *vmController }
 
-// ShutDown is part of Switch. Where tools just went, or the VM did, the state tells.
+// ShutDown is part of Switch. It ignores the faults for a VM that is off and for a
+// guest without VMware Tools; the caller polls the state.
 func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
-	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: reference("VirtualMachine", vm)})
+	_, err := methods.ShutdownGuest(ctx, a.s, &types.ShutdownGuest{This: moRef("VirtualMachine", vm)})
 	switch vimFault(err).(type) {
 	case *types.ToolsUnavailable, *types.InvalidPowerState:
 		return nil
@@ -22,9 +23,9 @@ func (a apiSwitch) ShutDown(ctx context.Context, vm inventory.MoRef) error {
 	return err
 }
 
-// CutPower is part of Switch.
+// CutPower is part of Switch. A VM that is off already is no error.
 func (a apiSwitch) CutPower(ctx context.Context, vm inventory.MoRef) error {
-	res, err := methods.PowerOffVM_Task(ctx, a.s, &types.PowerOffVM_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.PowerOffVM_Task(ctx, a.s, &types.PowerOffVM_Task{This: moRef("VirtualMachine", vm)})
 	if err == nil {
 		err = a.s.waitTask(ctx, res.Returnval, taskWait)
 	}
@@ -34,9 +35,9 @@ func (a apiSwitch) CutPower(ctx context.Context, vm inventory.MoRef) error {
 	return err
 }
 
-// Start is part of Switch.
+// Start is part of Switch. It waits until the task ends.
 func (a apiSwitch) Start(ctx context.Context, vm inventory.MoRef) error {
-	res, err := methods.PowerOnVM_Task(ctx, a.s, &types.PowerOnVM_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.PowerOnVM_Task(ctx, a.s, &types.PowerOnVM_Task{This: moRef("VirtualMachine", vm)})
 	if err != nil {
 		return err
 	}

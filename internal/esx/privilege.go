@@ -13,11 +13,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// privilegePage is how many things are asked about at a time.
+// privilegePage is the number of objects per query for privileges.
 const privilegePage = 200
 
-// Lacking says which of some privileges the user has not, and on which of some things of a
-// kind, in their order. A privilege that is held on all of them is not in the answer.
+// Lacking returns, by privilege, the objects on which the user lacks it, in the order
+// of on. All objects must have the type kind. A privilege that the user has on all
+// objects is not in the map.
 func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error) {
 	lacking := map[string][]inventory.MoRef{}
 	if len(on) == 0 || len(privileges) == 0 {
@@ -35,10 +36,13 @@ func (s *hostController) Lacking(ctx context.Context, kind inventory.Kind, on []
 	return lacking, nil
 }
 
+// addLacking queries one page of objects and adds the missing privileges to lacking.
+// session is the key of this session.
 func (s *hostController) addLacking(ctx context.Context, session string, kind inventory.Kind, on []inventory.MoRef, privileges []string, lacking map[string][]inventory.MoRef) error {
+	// The session determines the user whose privileges are checked.
 	req := &types.HasPrivilegeOnEntities{This: *s.vim.ServiceContent.AuthorizationManager, SessionId: session, PrivId: privileges}
 	for _, ref := range on {
-		req.Entity = append(req.Entity, reference(string(kind), ref))
+		req.Entity = append(req.Entity, moRef(string(kind), ref))
 	}
 	res, err := methods.HasPrivilegeOnEntities(ctx, s, req)
 	if err != nil {
@@ -54,10 +58,10 @@ func (s *hostController) addLacking(ctx context.Context, session string, kind in
 	return nil
 }
 
-// sessionKey is what the server calls this session; its cookie is another word.
+// sessionKey returns the server's key of this session, which differs from its cookie.
 func (s *hostController) sessionKey(ctx context.Context) (string, error) {
 	var m mo.SessionManager
-	if err := s.properties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
+	if err := s.readProperties(ctx, *s.vim.ServiceContent.SessionManager, &m, "currentSession"); err != nil {
 		return "", err
 	}
 	if m.CurrentSession == nil {

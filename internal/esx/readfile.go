@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// ReadFile reads a small datastore file, such as a descriptor. A file of more than
-// limit bytes is refused with fault.Unsupported: it is not what it was taken for.
+// ReadFile returns the contents of a small datastore file, such as a descriptor. A file
+// larger than limit bytes is fault.Unsupported, because it is not a descriptor.
 func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error) {
-	at := place{datacenter, p.Datastore}
+	at := datastoreKey{datacenter, p.Datastore}
 	twice := s.encoded.get(at)
 	data, err := s.readFile(ctx, at, p.File, twice, limit)
 	if !twice && s.maybeTwice(at, err) {
@@ -28,19 +28,21 @@ func (s *fileReader) ReadFile(ctx context.Context, datacenter string, p inventor
 	return data, nil
 }
 
-// maybeTwice reports whether a refusal may come from a vCenter that decodes names twice.
-func (s *fileReader) maybeTwice(at place, err error) bool {
-	encodes := percent(at.datacenter) != at.datacenter || percent(at.datastore) != at.datastore
+// maybeTwice reports whether a request may have failed because a vCenter decodes names
+// twice. The answer is false if the names contain no characters to encode.
+func (s *fileReader) maybeTwice(at datastoreKey, err error) bool {
+	encodes := percentEncode(at.datacenter) != at.datacenter || percentEncode(at.datastore) != at.datastore
 	return s.about.VCenter && encodes &&
 		(isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) || isStatus(err, http.StatusInternalServerError))
 }
 
-func (s *fileReader) readFile(ctx context.Context, at place, file string, twice bool, limit int64) ([]byte, error) {
+// readFile reads a file with datacenter and datastore encoded once or twice.
+func (s *fileReader) readFile(ctx context.Context, at datastoreKey, file string, twice bool, limit int64) ([]byte, error) {
 	uri, err := folderURI(at, file, twice)
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.request(ctx, http.MethodGet, uri)
+	res, err := s.sendRequest(ctx, http.MethodGet, uri)
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +53,15 @@ func (s *fileReader) readFile(ctx context.Context, at place, file string, twice 
 	return readAtMost(res, limit)
 }
 
-// request asks for uri, a second time if the cookie was refused.
-func (s *fileReader) request(ctx context.Context, method, uri string) (*http.Response, error) {
+// sendRequest sends a request for uri with the session cookie. If the server refuses
+// the cookie, it renews the cookie and sends the request once more. A response with
+// another status is no error. The caller must close the body of the response.
+func (s *fileReader) sendRequest(ctx context.Context, method, uri string) (*http.Response, error) {
 	cookie, err := s.Cookie(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.requestWith(ctx, method, uri, cookie)
+	res, err := s.sendWithCookie(ctx, method, uri, cookie)
 	if err != nil || res.StatusCode != http.StatusUnauthorized {
 		return res, err
 	}
@@ -65,10 +69,11 @@ func (s *fileReader) request(ctx context.Context, method, uri string) (*http.Res
 	if cookie, err = s.Cookie(ctx, cookie); err != nil {
 		return nil, err
 	}
-	return s.requestWith(ctx, method, uri, cookie)
+	return s.sendWithCookie(ctx, method, uri, cookie)
 }
 
-func (s *fileReader) requestWith(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
+// sendWithCookie sends one request. A response with any status is no error.
+func (s *fileReader) sendWithCookie(ctx context.Context, method, uri, cookie string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.end.addr+uri, nil)
 	if err != nil {
 		return nil, err
@@ -77,6 +82,8 @@ func (s *fileReader) requestWith(ctx context.Context, method, uri, cookie string
 	return s.web.Do(req)
 }
 
+// readAtMost reads the body of a response, or returns fault.Unsupported if it is larger
+// than limit bytes.
 func readAtMost(res *http.Response, limit int64) ([]byte, error) {
 	if res.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -91,6 +98,7 @@ func readAtMost(res *http.Response, limit int64) ([]byte, error) {
 	return data, nil
 }
 
+// tooLarge returns the error for a file larger than limit bytes.
 func tooLarge(limit int64) error {
 	return fault.New(fault.Unsupported, "it is larger than %d bytes", limit).
 		WithHint("a descriptor is small; this is data, or a file in a format that is not known")

@@ -10,28 +10,33 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// redial repeats a request once on a new connection when the one it went out on was
-// dead: hosts close idle connections, and all of them when their agents restart.
-// net/http does so for some requests in some cases; API calls are POST and not among
-// them. Whatever passes here may reach the server twice: reading does no harm, and
-// neither does a second request to power off. Logins do not pass here.
-type redial struct{ base *http.Transport }
+// redialTransport sends a request again on a new connection if the first connection was
+// dead. Hosts close idle connections, and all connections when their agents restart.
+// net/http repeats some requests itself, but not POST, which API calls use. A request
+// may therefore reach the server twice. That is harmless for reads and for power-off.
+// Logins use another transport.
+type redialTransport struct{ base *http.Transport }
 
-func (d redial) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip is part of http.RoundTripper. It reads the whole body of req into memory.
+// API calls are small.
+func (d redialTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, err := takeBody(req)
 	if err != nil {
 		return nil, err
 	}
 	res, err := d.base.RoundTrip(withBody(req, body))
-	if err == nil || req.Context().Err() != nil || !died(err) {
+	if err == nil || req.Context().Err() != nil || !isLostConnection(err) {
 		return res, err
 	}
+	// Other idle connections are probably dead as well.
 	d.base.CloseIdleConnections()
 	return d.base.RoundTrip(withBody(req, body))
 }
 
-// died reports whether err is that of a connection that was made and then lost.
-func died(err error) bool {
+// isLostConnection reports whether err is the loss of an established connection.
+// Timeouts are not, because the server may still work on the request. A certificate
+// that does not match the pin is not, because a new connection has the same.
+func isLostConnection(err error) bool {
 	var known *fault.Error // a certificate that is not the pinned one
 	var op *net.OpError
 	var network net.Error
@@ -44,6 +49,7 @@ func died(err error) bool {
 	return true
 }
 
+// takeBody reads and closes the body of a request. It returns nil without a body.
 func takeBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
@@ -52,6 +58,7 @@ func takeBody(req *http.Request) ([]byte, error) {
 	return io.ReadAll(req.Body)
 }
 
+// withBody returns a copy of req with a body that has not been read.
 func withBody(req *http.Request, body []byte) *http.Request {
 	req = req.Clone(req.Context())
 	if body != nil {

@@ -13,12 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// rollProps are what VMs are found by, and put in line by. Each is a leaf, a word of the answer:
-// the structures that they are in (config, summary, runtime) take both ends ten times as long.
+// rollProps lists the properties by which VMs are found and sorted. Each is a leaf, one
+// value of the response. Reading the structures that contain them (config, summary,
+// runtime) takes server and client ten times as long.
 var rollProps = []string{"name", "parent", "parentVApp", "config.uuid", "config.instanceUuid", "config.template",
 	"runtime.host", "config.files.vmPathName", "summary.storage.committed", "summary.config.numVirtualDisks"}
 
-// factProps are asked for besides, by whoever wants to know.
+// factProps lists the additional properties that each fact needs.
 var factProps = map[inventory.Fact][]string{
 	inventory.FactPower:    {"runtime.powerState"},
 	inventory.FactGuest:    {"config.guestId", "config.guestFullName"},
@@ -28,36 +29,39 @@ var factProps = map[inventory.Fact][]string{
 	inventory.FactTracking: {"config.changeTrackingEnabled"},
 }
 
-// mostDisks is more than the number of disks that vSphere allows a VM.
+// mostDisks limits the number of disks that a server reports for one VM. vSphere allows
+// fewer.
 const mostDisks = 1024
 
-// rollPlaces are what the names of a VM's place, host and cluster are found in.
+// rollPlaces lists the properties that give the folder, host and cluster of a VM.
 var rollPlaces = map[string][]string{
 	"HostSystem": {"name", "parent"}, "ClusterComputeResource": {"name"},
 	"Datacenter": {"name", "parent"}, "Folder": {"name", "parent"}, "VirtualApp": {"name", "parent", "parentFolder"},
 }
 
-// Roll lists all VMs by what they are found by, and put in line by: reference, name, UUIDs, place,
-// host, the file of their configuration, and what all of their files take (Used). Their disks are
-// only counted; of the rest the facts are known. It tells them in pages, in the order of the
-// source, while the next page is on its way. Of thousands it takes a tenth of the time that VMs
-// does.
+// Roll lists all VMs with the properties by which they are found and sorted: reference,
+// name, UUIDs, folder, host, configuration file and the size of their files (Used).
+// Disks are only counted. facts selects further properties. Roll calls tell page by
+// page, in the order of the source, while it reads the next page. For thousands of VMs
+// it takes a tenth of the time of VMs.
 func (s *inventoryReader) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
-	if err := s.roll(ctx, facts, tell); err != nil {
+	if err := s.readRoll(ctx, facts, tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-func (s *inventoryReader) roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+// readRoll does the work of Roll without the context of errors.
+func (s *inventoryReader) readRoll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
 		return err
 	}
-	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.telling(tell))
+	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.convertLeaves(tell))
 }
 
-// RollOf is Roll of some VMs, in pages in the order of refs. Those that are gone are left out.
+// RollOf is Roll for some VMs, page by page in the order of refs. VMs that no longer
+// exist are omitted.
 func (s *inventoryReader) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.rollOf(ctx, refs, rollPropsWith(facts), tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
@@ -65,14 +69,15 @@ func (s *inventoryReader) RollOf(ctx context.Context, refs []inventory.MoRef, fa
 	return nil
 }
 
+// rollOf does the work of RollOf without the context of errors.
 func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, props []string, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
 		return err
 	}
-	return ahead(ctx, t.telling(tell), func(ctx context.Context, send func([]types.ObjectContent) error) error {
+	return readAhead(ctx, t.convertLeaves(tell), func(ctx context.Context, send func([]types.ObjectContent) error) error {
 		for page := range slices.Chunk(refs, rollPage) {
-			objects, err := s.leaves(ctx, page, props)
+			objects, err := s.readLeaves(ctx, page, props)
 			if err == nil {
 				err = send(objects)
 			}
@@ -84,9 +89,10 @@ func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, pr
 	})
 }
 
-// leaves reads properties of some VMs. One that is gone spoils the answer for all: they are asked
-// for in halves then.
-func (s *inventoryReader) leaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
+// readLeaves reads properties of VMs. If one of them no longer exists, the server fails
+// the whole call. The list is then split into halves, and each half is read, until only
+// the removed VM is left out.
+func (s *inventoryReader) readLeaves(ctx context.Context, refs []inventory.MoRef, props []string) ([]types.ObjectContent, error) {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: props}}}
 	for _, ref := range refs {
 		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: types.ManagedObjectReference{Type: "VirtualMachine", Value: string(ref)}})
@@ -100,24 +106,27 @@ func (s *inventoryReader) leaves(ctx context.Context, refs []inventory.MoRef, pr
 	if len(refs) == 1 {
 		return nil, nil
 	}
+	// The server does not report which VM is missing. Halving needs few calls if one of
+	// many is.
 	half := len(refs) / 2
-	first, err := s.leaves(ctx, refs[:half], props)
+	first, err := s.readLeaves(ctx, refs[:half], props)
 	if err != nil {
 		return nil, err
 	}
-	second, err := s.leaves(ctx, refs[half:], props)
+	second, err := s.readLeaves(ctx, refs[half:], props)
 	return append(first, second...), err
 }
 
-// rollTree is what the places, hosts and clusters of VMs on the roll are named by.
+// rollTree reads the names of all folders, hosts and clusters.
 func (s *inventoryReader) rollTree(ctx context.Context) (*tree, error) {
 	kinds := append([]string{"HostSystem"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "ClusterComputeResource")
 	}
-	return s.collectOnly(ctx, rollPlaces, kinds...)
+	return s.readAllProperties(ctx, rollPlaces, kinds...)
 }
 
+// rollPropsWith returns the properties that Roll reads for the facts.
 func rollPropsWith(facts []inventory.Fact) []string {
 	props := slices.Clone(rollProps)
 	for _, f := range facts {
@@ -126,9 +135,9 @@ func rollPropsWith(facts []inventory.Fact) []string {
 	return props
 }
 
-// rolled makes a VM of the leaves that were asked for. Those that are not there stay zero: a VM
-// whose host is away has no configuration.
-func (t *tree) rolled(o types.ObjectContent) inventory.VM {
+// toRollVM converts the properties of one VM. A missing property leaves a zero field: a
+// VM whose host is disconnected has no configuration.
+func (t *tree) toRollVM(o types.ObjectContent) inventory.VM {
 	vm := inventory.VM{Ref: inventory.MoRef(o.Obj.Value)}
 	var parent *types.ManagedObjectReference
 	for _, p := range o.PropSet {
@@ -146,20 +155,22 @@ func (t *tree) rolled(o types.ObjectContent) inventory.VM {
 	return vm
 }
 
+// rollHost sets the names of host and cluster. host may be nil.
 func (t *tree) rollHost(vm *inventory.VM, host *types.ManagedObjectReference) {
 	if host == nil {
 		return
 	}
 	h := t.hosts[*host]
-	vm.Host, vm.HostName, vm.Cluster = inventory.MoRef(host.Value), unescapeName(h.Name), t.cluster(h)
+	vm.Host, vm.HostName, vm.Cluster = inventory.MoRef(host.Value), unescapeName(h.Name), t.clusterOf(h)
 }
 
-// setFact puts the value of a property where it belongs, as a description of the VM does.
+// setFact sets the field of a property. Properties with an unexpected type are ignored.
 func setFact(vm *inventory.VM, property string, val any) {
 	switch v := val.(type) {
 	case string:
 		setText(vm, property, v)
 	case bool:
+		// A bool property sets its own field only.
 		vm.Template = vm.Template || v && property == "config.template"
 		vm.ChangeTracking = vm.ChangeTracking || v && property == "config.changeTrackingEnabled"
 	case int32:
@@ -167,10 +178,11 @@ func setFact(vm *inventory.VM, property string, val any) {
 	case int64:
 		setNumber(vm, property, v)
 	case types.VirtualMachinePowerState:
-		vm.Power = power(v)
+		vm.Power = toPower(v)
 	}
 }
 
+// setText sets the field of a property that is a string.
 func setText(vm *inventory.VM, property, v string) {
 	switch property {
 	case "name":
@@ -186,12 +198,14 @@ func setText(vm *inventory.VM, property, v string) {
 	case "config.guestFullName":
 		vm.GuestName = v
 	case "config.firmware":
-		vm.Firmware = firmware(v)
+		vm.Firmware = toFirmware(v)
 	case "guest.toolsRunningStatus":
 		vm.ToolsRunning = v == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	}
 }
 
+// setNumber sets the field of a property that is an integer. Of the disks only the
+// number is known, so the list has that many empty elements.
 func setNumber(vm *inventory.VM, property string, n int64) {
 	switch property {
 	case "summary.storage.committed":
@@ -205,6 +219,7 @@ func setNumber(vm *inventory.VM, property string, n int64) {
 	}
 }
 
+// refOf returns val as a reference, or nil if it is another type.
 func refOf(val any) *types.ManagedObjectReference {
 	ref, ok := val.(types.ManagedObjectReference)
 	if !ok {

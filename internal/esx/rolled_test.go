@@ -25,7 +25,7 @@ func TestRolled(t *testing.T) {
 		{[]types.DynamicProperty{{Name: "summary.config.numVirtualDisks", Val: int32(-1)}}, inventory.VM{Ref: "vm-1", Disks: []inventory.Disk{}}},
 		{[]types.DynamicProperty{{Name: "name", Val: int32(1)}, {Name: "runtime.host", Val: "host-9"}, {Name: "parent", Val: nil}, {Name: "else", Val: "x"}}, inventory.VM{Ref: "vm-1"}},
 	} {
-		if got := tree.rolled(types.ObjectContent{Obj: ref, PropSet: c.props}); !reflect.DeepEqual(got, c.want) {
+		if got := tree.toRollVM(types.ObjectContent{Obj: ref, PropSet: c.props}); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%+v\nis %+v\nwant %+v", c.props, got, c.want)
 		}
 	}

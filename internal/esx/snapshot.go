@@ -14,19 +14,21 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// SnapshotSpec says how a snapshot is taken. The VM's memory is never part of it.
+// SnapshotSpec describes a snapshot to create. It never includes the VM's memory.
 type SnapshotSpec struct {
-	Name        string // by which it is found again after a crash: choose one that nobody else uses
-	Description string // shown to the VM's owner
-	Quiesce     bool   // have VMware Tools flush the guest's file systems before; without, it is as after a power cut
+	Name        string // unique name, by which the snapshot is found after a crash
+	Description string // text for the VM's owner
+	// flush the guest's file systems with VMware Tools first; otherwise the disks are
+	// as after a power failure
+	Quiesce bool
 }
 
-// CreateSnapshot freezes the disks of a VM as they are now, and returns the snapshot. One of
-// that name that is there already is fault.Conflict: it is of another moment.
+// CreateSnapshot freezes the disks of a VM and returns the snapshot. An existing
+// snapshot with that name is fault.Conflict, because it has an earlier state.
 //
-// What a snapshot costs the VM is a moment of standstill now, a longer one when it is
-// removed, and the space of what is written in between. Whoever takes one puts it on record
-// first, and removes it.
+// A snapshot pauses the VM for a moment, pauses it for longer when it is removed, and
+// needs space for all writes in between. The caller must record a snapshot before it is
+// created, and must remove it.
 func (s *vmController) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := s.createSnapshot(ctx, vm, o)
 	if err != nil {
@@ -36,7 +38,9 @@ func (s *vmController) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o
 	return ref, nil
 }
 
+// createSnapshot does the work of CreateSnapshot without the context of errors.
 func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o SnapshotSpec) (inventory.MoRef, error) {
+	// Names need not be unique in vSphere, so the check must come before the creation.
 	switch _, found, err := s.findSnapshot(ctx, vm, o.Name); {
 	case err != nil:
 		return "", err
@@ -44,7 +48,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 		return "", fault.New(fault.Conflict, "the VM has a snapshot of that name").WithHint("remove it: it is of an earlier moment")
 	}
 	res, err := methods.CreateSnapshot_Task(ctx, s, &types.CreateSnapshot_Task{
-		This: reference("VirtualMachine", vm), Name: o.Name, Description: o.Description, Quiesce: o.Quiesce,
+		This: moRef("VirtualMachine", vm), Name: o.Name, Description: o.Description, Quiesce: o.Quiesce,
 	})
 	if err == nil {
 		err = s.followTask(ctx, res.Returnval, nil)
@@ -52,7 +56,8 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	if err != nil {
 		return "", snapshotError(err)
 	}
-	// The task's result names it too, but a task may be gone by the time one asks.
+	// The result of the task contains it as well, but the task may be removed before it
+	// is read.
 	ref, found, err := s.findSnapshot(ctx, vm, o.Name)
 	if err == nil && !found {
 		err = fault.New(fault.Conflict, "it was removed at once").WithHint("see the VM's recent tasks for who does so")
@@ -60,7 +65,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	return ref, err
 }
 
-// snapshotError says what can be done about a VM that cannot be frozen.
+// snapshotError adds remedies to the faults of a VM whose disks cannot be frozen.
 func snapshotError(err error) error {
 	switch vimFault(err).(type) {
 	case *types.ApplicationQuiesceFault, *types.FilesystemQuiesceFault, *types.ToolsUnavailable:
@@ -74,8 +79,8 @@ func snapshotError(err error) error {
 	return err
 }
 
-// FindSnapshot returns the snapshot of a VM that has the name, and whether there is one.
-// Two of the same name are fault.Conflict.
+// FindSnapshot returns the snapshot with that name and whether it exists. Two snapshots
+// with the name are fault.Conflict.
 func (s *vmController) FindSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
 	ref, found, err := s.findSnapshot(ctx, vm, name)
 	if err != nil {
@@ -84,27 +89,30 @@ func (s *vmController) FindSnapshot(ctx context.Context, vm inventory.MoRef, nam
 	return ref, found, nil
 }
 
+// findSnapshot does the work of FindSnapshot without the context of errors.
 func (s *vmController) findSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, bool, error) {
 	found, there, err := s.lookUpSnapshot(ctx, vm, name)
 	return found.Ref, there, err
 }
 
-// SnapshotEntry is a snapshot as its VM's tree has it.
+// SnapshotEntry is a snapshot in the tree of its VM.
 type SnapshotEntry struct {
-	Ref      inventory.MoRef
-	ID       int32 // its number among the VM's, by which vim-cmd knows it
-	Children int   // that were taken on top of it
+	Ref      inventory.MoRef // reference of the snapshot
+	ID       int32           // number of the snapshot within the VM, which vim-cmd uses
+	Children int             // number of snapshots directly on top of this one
 }
 
+// lookUpSnapshot returns the tree entry of the snapshot with that name, and whether it
+// exists.
 func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, name string) (SnapshotEntry, bool, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return SnapshotEntry{}, false, err
 	}
 	if v.Snapshot == nil {
 		return SnapshotEntry{}, false, nil
 	}
-	switch found := called(v.Snapshot.RootSnapshotList, name); len(found) {
+	switch found := snapshotsNamed(v.Snapshot.RootSnapshotList, name); len(found) {
 	case 0:
 		return SnapshotEntry{}, false, nil
 	case 1:
@@ -114,18 +122,19 @@ func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, n
 	}
 }
 
-// called lists the snapshots of a tree that have the name.
-func called(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
+// snapshotsNamed returns all snapshots of a tree that have the name.
+func snapshotsNamed(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
 	for _, node := range tree {
 		if unescapeName(node.Name) == name {
 			found = append(found, SnapshotEntry{inventory.MoRef(node.Snapshot.Value), node.Id, len(node.ChildSnapshotList)})
 		}
-		found = append(found, called(node.ChildSnapshotList, name)...)
+		found = append(found, snapshotsNamed(node.ChildSnapshotList, name)...)
 	}
 	return found
 }
 
-// DropSnapshot removes the snapshot of that name, if there is one, and merges what it left.
+// DropSnapshot removes the snapshot with that name and merges its delta disks. Without
+// such a snapshot it merges delta disks that an earlier removal left.
 func (s *vmController) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	ref, found, err := s.FindSnapshot(ctx, vm, name)
 	switch {
@@ -137,10 +146,10 @@ func (s *vmController) DropSnapshot(ctx context.Context, vm inventory.MoRef, nam
 	return s.RemoveSnapshot(ctx, vm, ref, nil)
 }
 
-// RemoveSnapshot merges a snapshot into what follows it, and waits: as long as it takes to
-// write again what was written since. If ctx ends first, the host goes on by itself. Those
-// below it stay. One that is not there is no error; deltas that are left over from a merge
-// that failed are consolidated.
+// RemoveSnapshot removes a snapshot and waits until its delta disks are merged, which
+// rewrites all data written since. If ctx ends first, the host continues. Older
+// snapshots are kept. A snapshot that does not exist is no error. Delta disks of an
+// earlier failed merge are consolidated.
 func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(percent int)) error {
 	if err := s.removeSnapshot(ctx, vm, snapshot, progress); err != nil {
 		return fmt.Errorf("remove snapshot %s of VM %s: %w", snapshot, vm, classify(err))
@@ -149,10 +158,13 @@ func (s *vmController) RemoveSnapshot(ctx context.Context, vm, snapshot inventor
 	return nil
 }
 
+// removeSnapshot does the work of RemoveSnapshot without the context of errors.
+// progress may be nil.
 func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventory.MoRef, progress func(int)) error {
+	// The flag makes the host merge the delta disks of the snapshot.
 	consolidate := true
 	res, err := methods.RemoveSnapshot_Task(ctx, s, &types.RemoveSnapshot_Task{
-		This: reference("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
+		This: moRef("VirtualMachineSnapshot", snapshot), RemoveChildren: false, Consolidate: &consolidate,
 	})
 	if err == nil {
 		// A merge must not be canceled half way: ctx ends the waiting, not the task.
@@ -161,28 +173,29 @@ func (s *vmController) removeSnapshot(ctx context.Context, vm, snapshot inventor
 	if _, gone := vimFault(err).(*types.ManagedObjectNotFound); err != nil && !gone {
 		return err
 	}
-	return s.consolidate(ctx, vm, progress)
+	return s.consolidateDisks(ctx, vm, progress)
 }
 
-// Consolidate merges deltas that no snapshot of a VM has any more, and waits. There may be
-// none.
+// Consolidate merges delta disks that belong to no snapshot, and waits. It returns nil
+// if there are none.
 func (s *vmController) Consolidate(ctx context.Context, vm inventory.MoRef) error {
-	if err := s.consolidate(ctx, vm, nil); err != nil {
+	if err := s.consolidateDisks(ctx, vm, nil); err != nil {
 		return fmt.Errorf("consolidate disks of VM %s: %w", vm, classify(err))
 	}
 	return nil
 }
 
-// consolidate merges deltas that no snapshot has any more.
-func (s *vmController) consolidate(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
+// consolidateDisks does the work of Consolidate. A failed merge is fault.Conflict:
+// another process has a delta disk open. progress may be nil.
+func (s *vmController) consolidateDisks(ctx context.Context, vm inventory.MoRef, progress func(int)) error {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "runtime.consolidationNeeded"); err != nil {
 		return err
 	}
 	if !v.Runtime.ConsolidationNeeded {
 		return nil
 	}
-	res, err := methods.ConsolidateVMDisks_Task(ctx, s, &types.ConsolidateVMDisks_Task{This: reference("VirtualMachine", vm)})
+	res, err := methods.ConsolidateVMDisks_Task(ctx, s, &types.ConsolidateVMDisks_Task{This: moRef("VirtualMachine", vm)})
 	if err == nil {
 		err = s.awaitTask(ctx, res.Returnval, progress)
 	}
@@ -193,10 +206,10 @@ func (s *vmController) consolidate(ctx context.Context, vm inventory.MoRef, prog
 	return nil
 }
 
-// SnapshotDisk returns the descriptor that holds a disk as it was at a snapshot: its base,
-// or the delta that was written to until then. ESXi clones it while the VM runs (vmkfstools
-// does; that CopyVirtualDisk_Task does too is inferred, and is seen when it is tried),
-// although /folder refuses it.
+// SnapshotDisk returns the descriptor of a disk in the state of a snapshot: its base,
+// or the delta disk that was active until then. /folder refuses to read it while the VM
+// runs. ESXi can clone it with vmkfstools. That CopyVirtualDisk_Task can also clone it
+// is inferred; a failure is reported when it is tried.
 func (s *vmController) SnapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
 	p, err := s.snapshotDisk(ctx, snapshot, key)
 	if err != nil {
@@ -205,23 +218,25 @@ func (s *vmController) SnapshotDisk(ctx context.Context, snapshot inventory.MoRe
 	return p, nil
 }
 
+// snapshotDisk does the work of SnapshotDisk without the context of errors.
 func (s *vmController) snapshotDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (inventory.Path, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
 		return inventory.Path{}, err
 	}
-	return inventory.ParsePath(layers(d.Backing)[0].file.FileName)
+	return inventory.ParsePath(layersOf(d.Backing)[0].file.FileName)
 }
 
-// FrozenDisk returns a disk as it was at a snapshot, its chain included; Path is what
-// SnapshotDisk returns. Its Backing is told without a look at the datastore: a vSAN object
-// is Flat.
+// FrozenDisk returns a disk in the state of a snapshot, with its chain. Path is the
+// result of SnapshotDisk. Backing does not consider the type of the datastore: a vSAN
+// object is Flat. Invalid values from the server are fault.Corrupt.
 func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))
 	}
-	frozen := (&tree{}).disk(d, nil)
+	// An empty tree has no datastores, so the backing has the type of the API.
+	frozen := (&tree{}).toDisk(d, nil)
 	at := inventory.VM{Disks: []inventory.Disk{frozen}}
 	if problems := at.RemoveInvalid(); len(problems) > 0 {
 		return nil, fault.New(fault.Corrupt, "disk %d at snapshot %s: %s", key, snapshot, strings.Join(problems, "; ")).
@@ -230,10 +245,11 @@ func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef,
 	return &frozen, nil
 }
 
-// diskAt finds a disk of a snapshot. It has a file.
+// diskAt returns a disk of a snapshot that has a file. A disk that the snapshot does
+// not contain is fault.NotFound.
 func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key int32) (*types.VirtualDisk, error) {
 	var at mo.VirtualMachineSnapshot
-	if err := s.properties(ctx, reference("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, err
 	}
 	for _, d := range at.Config.Hardware.Device {
@@ -241,9 +257,9 @@ func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key
 		if !ok || disk.Key != key {
 			continue
 		}
-		chain := layers(disk.Backing)
+		chain := layersOf(disk.Backing)
 		if len(chain) == 0 || isIndependent(chain[0].mode) {
-			break // it is in the configuration that was kept, and goes on being written to
+			break // it is in the configuration of the snapshot, but the VM still writes to it
 		}
 		return disk, nil
 	}
@@ -251,17 +267,18 @@ func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key
 		WithHint("independent disks and physical RDMs are left out of snapshots: power the VM off to move them")
 }
 
-// isIndependent reports whether a disk of that mode is left out of snapshots.
+// isIndependent reports whether snapshots omit a disk with that mode.
 func isIndependent(mode string) bool { return strings.HasPrefix(mode, "independent") }
 
-// mergeWait bounds the wait for a merge: those of large deltas take days.
+// mergeWait limits the wait for a merge. Merges of large delta disks take days.
 const mergeWait = 365 * 24 * time.Hour
 
-// awaitTask waits for the end of a task that goes on if ctx ends.
+// awaitTask waits until a task ends. If ctx ends first, the task continues on the host:
+// a merge must not be interrupted. progress is called with percentages and may be nil.
 func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectReference, progress func(int)) error {
-	_, err := s.poll(ctx, mergeWait, func() (bool, error) {
+	_, err := s.pollUntil(ctx, mergeWait, func() (bool, error) {
 		var task mo.Task
-		if err := s.properties(ctx, ref, &task, "info"); err != nil {
+		if err := s.readProperties(ctx, ref, &task, "info"); err != nil {
 			return false, err
 		}
 		if progress != nil && task.Info.State == types.TaskInfoStateRunning {
@@ -275,7 +292,7 @@ func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectRef
 // SnapshotNames returns the names of all snapshots of a VM.
 func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "snapshot"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return nil, fmt.Errorf("list snapshots of VM %s: %w", vm, classify(err))
 	}
 	if v.Snapshot == nil {
@@ -284,6 +301,7 @@ func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([
 	return namesIn(v.Snapshot.RootSnapshotList), nil
 }
 
+// namesIn returns the names of all snapshots of a tree, parents before children.
 func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
 	for _, node := range tree {
 		names = append(names, unescapeName(node.Name))
@@ -292,10 +310,10 @@ func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
 	return names
 }
 
-// AwaitSnapshot waits until a VM has a snapshot of that name, or with there false until it has
-// none: for that long, and for as long as the host works on the VM. It returns what there is in
-// the end; with a wait of 0 that is what there is now. Nothing of the session need be what
-// takes or removes it.
+// AwaitSnapshot waits until a snapshot with that name exists or, if there is false,
+// until none exists. It waits for the given time, and then for as long as a task of the
+// VM runs. It returns the final state. With a wait of 0 it returns the current state.
+// Another client may create or remove the snapshot.
 func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (SnapshotEntry, bool, error) {
 	entry, is, err := s.awaitSnapshot(ctx, vm, name, there, wait)
 	if err != nil {
@@ -304,34 +322,36 @@ func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, na
 	return entry, is, nil
 }
 
+// awaitSnapshot does the work of AwaitSnapshot without the context of errors.
 func (s *vmController) awaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (entry SnapshotEntry, is bool, err error) {
 	for {
-		done, err := s.poll(ctx, wait, func() (bool, error) {
+		// The state is read at least once, also with a wait of 0.
+		done, err := s.pollUntil(ctx, wait, func() (bool, error) {
 			entry, is, err = s.lookUpSnapshot(ctx, vm, name)
 			return is == there, err
 		})
 		if done || err != nil || wait == 0 {
 			return entry, is, err
 		}
-		works, err := s.works(ctx, vm)
+		works, err := s.hasRunningTask(ctx, vm)
 		if err != nil {
 			return entry, is, err
 		}
-		if !works { // it may have ended since that look
+		if !works { // the task may have ended after the last read
 			return s.lookUpSnapshot(ctx, vm, name)
 		}
 	}
 }
 
-// works reports whether the host has a task of the VM under way.
-func (s *vmController) works(ctx context.Context, vm inventory.MoRef) (bool, error) {
+// hasRunningTask reports whether the host runs or queues a task of the VM.
+func (s *vmController) hasRunningTask(ctx context.Context, vm inventory.MoRef) (bool, error) {
 	var v mo.VirtualMachine
-	if err := s.properties(ctx, reference("VirtualMachine", vm), &v, "recentTask"); err != nil {
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "recentTask"); err != nil {
 		return false, err
 	}
 	for _, ref := range v.RecentTask {
 		var task mo.Task
-		err := s.properties(ctx, ref, &task, "info")
+		err := s.readProperties(ctx, ref, &task, "info")
 		if _, gone := vimFault(err).(*types.ManagedObjectNotFound); gone {
 			continue
 		}

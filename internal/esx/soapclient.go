@@ -11,36 +11,42 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 )
 
-// pass is the session cookie as it stands in a Cookie header: name=value, the value
-// untouched, quotes included. Empty before the first login.
+// pass is the session cookie in the form of the Cookie header: name=value. The value is
+// unchanged, including quotes. It is empty before the first login. It is safe for
+// concurrent use.
 type pass struct {
-	mu    sync.Mutex
-	value string
+	mu    sync.Mutex // protects value
+	value string     // cookie as name=value
 }
 
+// get returns the cookie, or "" before the first login.
 func (p *pass) get() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.value
 }
 
+// set replaces the cookie.
 func (p *pass) set(value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.value = value
 }
 
-// door is the HTTP transport under SOAP: it shows the pass and turns statuses that are
-// not SOAP answers into errors that can be told apart. A cookie jar would do it, but it
-// parses and quotes values anew, and would take the cookie of an anonymous session that
-// a server hands out along with "not authenticated".
-type door struct {
-	base  http.RoundTripper
-	pass  *pass
-	learn bool // take the pass from the answer: for a login
+// soapTransport is the HTTP transport of SOAP calls. It adds the session cookie, and
+// converts statuses without a SOAP response to statusError. A cookie jar would parse
+// and quote values, and would accept the cookie of an anonymous session that a server
+// sends with NotAuthenticated.
+type soapTransport struct {
+	base  http.RoundTripper // transport with the pinned certificate
+	pass  *pass             // cookie to send
+	learn bool              // true to set pass from the response, for a login
 }
 
-func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip is part of http.RoundTripper. Status 500 passes, because SOAP faults have
+// it. The body of the response has no characters that XML forbids; see readXML.
+func (d *soapTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A RoundTripper must not change the request of its caller.
 	req = req.Clone(req.Context())
 	if value := d.pass.get(); value != "" {
 		req.Header.Set("Cookie", value)
@@ -60,15 +66,16 @@ func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// statusError is an HTTP status that stands for no answer.
+// statusError is an HTTP status other than 200, without a SOAP response.
 type statusError struct{ code int }
 
+// Error is part of error.
 func (e *statusError) Error() string {
 	return fmt.Sprintf("HTTP %d %s", e.code, http.StatusText(e.code))
 }
 
-// sessionCookie returns the session's cookie out of Set-Cookie: the part before the
-// first semicolon, untouched, as virt-v2v passes it on.
+// sessionCookie returns the session cookie from Set-Cookie, or "". The result is the
+// unchanged part before the first semicolon, as in virt-v2v.
 func sessionCookie(h http.Header) string {
 	for _, line := range h.Values("Set-Cookie") {
 		value, _, _ := strings.Cut(line, ";")
@@ -79,9 +86,10 @@ func sessionCookie(h http.Header) string {
 	return ""
 }
 
-// newSOAP returns an API client that goes through d.
-func (s *connection) newSOAP(d *door) *soap.Client {
-	c := soap.NewClient(s.end.sdk(), true)
+// newSOAP returns an API client that uses the transport d. The client has no cookie
+// jar.
+func (s *connection) newSOAP(d *soapTransport) *soap.Client {
+	c := soap.NewClient(s.end.sdkURL(), true)
 	c.Client.Transport = d // pinned; soap's own transport is not used
 	c.Client.Jar = nil
 	c.Namespace = "urn:" + vim25.Namespace
@@ -90,19 +98,20 @@ func (s *connection) newSOAP(d *door) *soap.Client {
 	return c
 }
 
-// Secret is a password. It prints as *** wherever it is formatted or logged.
+// Secret is a password. It prints as *** if it is formatted, logged or encoded.
 type Secret string
 
+// masked replaces a password in all output.
 const masked = "***"
 
-// String returns ***, so that %v and %s do not tell.
+// String returns ***, for %v and %s.
 func (Secret) String() string { return masked }
 
-// GoString returns ***, so that %#v does not tell.
+// GoString returns ***, for %#v.
 func (Secret) GoString() string { return masked }
 
-// LogValue returns ***.
+// LogValue returns ***, for package slog.
 func (Secret) LogValue() slog.Value { return slog.StringValue(masked) }
 
-// MarshalText returns ***, so that JSON does not tell.
+// MarshalText returns ***, for JSON.
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }

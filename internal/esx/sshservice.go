@@ -14,11 +14,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// sshService is the key of a host's SSH server among its services.
+// sshService is the key of the SSH server among a host's services.
 const sshService = "TSM-SSH"
 
-// Forbidden reports whether err is a call that the host's licence (free ESXi) or the user's
-// privileges do not allow: the host can do it all the same, asked another way.
+// Forbidden reports whether the call that failed with err is not allowed by the licence
+// of the host (free ESXi), or by the privileges of the user. The host may still do the
+// work if it is requested in another way, such as over SSH.
 func Forbidden(err error) bool {
 	switch vimFault(err).(type) {
 	case *types.RestrictedVersion, *types.NoPermission:
@@ -27,7 +28,7 @@ func Forbidden(err error) bool {
 	return false
 }
 
-// SSHRuns reports whether a host's SSH server runs.
+// SSHRuns reports whether the SSH server of a host runs.
 func (s *hostController) SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
 	runs, err := s.sshRuns(ctx, host)
 	if err != nil {
@@ -36,13 +37,14 @@ func (s *hostController) SSHRuns(ctx context.Context, host inventory.MoRef) (boo
 	return runs, nil
 }
 
+// sshRuns does the work of SSHRuns. A host without the service is fault.Unsupported.
 func (s *hostController) sshRuns(ctx context.Context, host inventory.MoRef) (bool, error) {
 	ref, err := s.serviceSystem(ctx, host)
 	if err != nil {
 		return false, err
 	}
 	var system mo.HostServiceSystem
-	if err := s.properties(ctx, ref, &system, "serviceInfo.service"); err != nil {
+	if err := s.readProperties(ctx, ref, &system, "serviceInfo.service"); err != nil {
 		return false, err
 	}
 	for _, service := range system.ServiceInfo.Service {
@@ -53,9 +55,10 @@ func (s *hostController) sshRuns(ctx context.Context, host inventory.MoRef) (boo
 	return false, fault.New(fault.Unsupported, "it has no service %s", sshService)
 }
 
+// serviceSystem returns the manager object for services of a host.
 func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef) (types.ManagedObjectReference, error) {
 	var h mo.HostSystem
-	if err := s.properties(ctx, reference("HostSystem", host), &h, "configManager.serviceSystem"); err != nil {
+	if err := s.readProperties(ctx, moRef("HostSystem", host), &h, "configManager.serviceSystem"); err != nil {
 		return types.ManagedObjectReference{}, err
 	}
 	if h.ConfigManager.ServiceSystem == nil {
@@ -64,13 +67,15 @@ func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef
 	return *h.ConfigManager.ServiceSystem, nil
 }
 
-// StartSSH starts a host's SSH server until StopSSH or the host's next start; whether it
-// starts with the host is left as it is. One that runs is no error.
+// StartSSH starts the SSH server of a host. It runs until StopSSH or until the host
+// restarts. The start policy of the service is unchanged. A server that runs already is
+// no error.
 func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) error {
 	ref, err := s.serviceSystem(ctx, host)
 	if err == nil {
 		_, err = methods.StartService(ctx, s, &types.StartService{This: ref, Id: sshService})
 	}
+	// The remedy differs from that of other calls: SSH can be started without the API.
 	if Forbidden(err) {
 		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).
 			WithHint("start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client with a user who may")
@@ -82,8 +87,8 @@ func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) err
 	return nil
 }
 
-// StopSSH stops a host's SSH server. Sessions that are open go on; one that does not run is
-// no error.
+// StopSSH stops the SSH server of a host. Open sessions continue. A server that is
+// stopped already is no error.
 func (s *hostController) StopSSH(ctx context.Context, host inventory.MoRef) error {
 	if err := s.stopSSH(ctx, host); err != nil {
 		return fmt.Errorf("stop SSH of host %s: %w", host, classify(err))
@@ -91,6 +96,7 @@ func (s *hostController) StopSSH(ctx context.Context, host inventory.MoRef) erro
 	return nil
 }
 
+// stopSSH does the work of StopSSH without the context of errors.
 func (s *hostController) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	runs, err := s.sshRuns(ctx, host)
 	if err != nil || !runs {
@@ -107,22 +113,22 @@ func (s *hostController) stopSSH(ctx context.Context, host inventory.MoRef) erro
 	return nil
 }
 
-// hostKeyPath is where a host keeps the public part of its RSA key for the API's users. It
-// is documented as a place to put keys (vSphere Security, "Upload an SSH Key Using HTTPS
-// PUT"); that it can be read there is what vifs does, and not promised.
+// hostKeyPath is the path of the public RSA key of a host's SSH server on its web
+// server. The documentation ("Upload an SSH Key Using HTTPS PUT" in vSphere Security)
+// describes writing only. vifs reads the same path; this is not guaranteed.
 const hostKeyPath = "/host/ssh_host_rsa_key_pub"
 
-// maxHostKey bounds a public key, in bytes.
+// maxHostKey limits the size of a public key, in bytes.
 const maxHostKey = 16 << 10
 
-// SSHHostKey returns the public key of the host's SSH server as the API tells it, which is
-// to be believed as much as the pinned certificate: authorized_keys format. A server that
-// does not tell, or a vCenter, is fault.Unsupported.
+// SSHHostKey returns the public key of the host's SSH server in the format of
+// authorized_keys. It is as trustworthy as the pinned certificate. The error is
+// fault.Unsupported for a vCenter, and for a host that does not return the key.
 func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	if s.about.VCenter {
 		return nil, fault.New(fault.Unsupported, "a vCenter does not tell its hosts' SSH keys")
 	}
-	res, err := s.request(ctx, http.MethodGet, hostKeyPath)
+	res, err := s.sendRequest(ctx, http.MethodGet, hostKeyPath)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the SSH host key: %w", classify(err))
 	}

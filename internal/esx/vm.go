@@ -13,19 +13,20 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// VMs lists all VMs with their disks, cards, tags and warnings, sorted by name. Templates,
-// VMs without disks and vSphere's own agents are in it, warned about.
+// VMs lists all VMs with disks, network cards, tags and warnings, sorted by name. The
+// list includes templates, VMs without disks and vSphere's own agents; they have
+// warnings.
 func (s *inventoryReader) VMs(ctx context.Context) ([]inventory.VM, error) {
-	t, err := s.collect(ctx, append([]string{"VirtualMachine"}, s.surroundings()...)...)
+	t, err := s.readAll(ctx, append([]string{"VirtualMachine"}, s.relatedKinds()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
-	vms := t.machines()
-	return vms, s.adorn(ctx, t, vms)
+	vms := t.describeSorted()
+	return vms, s.addTagsAndAttributes(ctx, t, vms)
 }
 
-// surroundings are the types that the description of a VM takes names from.
-func (s *inventoryReader) surroundings() []string {
+// relatedKinds returns the object types whose names a description of a VM contains.
+func (s *inventoryReader) relatedKinds() []string {
 	kinds := append([]string{"HostSystem", "Datastore"}, places...)
 	if s.about.VCenter {
 		kinds = append(kinds, "DistributedVirtualPortgroup", "ClusterComputeResource")
@@ -33,52 +34,58 @@ func (s *inventoryReader) surroundings() []string {
 	return kinds
 }
 
-// machines describes the VMs, each with its warnings.
-func (t *tree) machines() []inventory.VM {
+// describeSorted describes all VMs of the tree, sorted by name, with warnings about
+// duplicate names.
+func (t *tree) describeSorted() []inventory.VM {
 	names := map[string]int{}
 	for i := range t.vms {
+		// The names are escaped; equal names have equal escapes.
 		names[t.vms[i].Name]++
 	}
-	out := t.described(names)
+	out := t.describeVMs(names)
 	slices.SortFunc(out, func(a, b inventory.VM) int { return byName(a.Name, b.Name, a.Ref, b.Ref) })
 	return out
 }
 
-// described makes VMs of what the collector gave; names says how many have each, if that is
-// known.
-func (t *tree) described(names map[string]int) []inventory.VM {
+// describeVMs describes all VMs of the tree in the server's order. names is the number
+// of VMs by name. If it is nil, there are no warnings about duplicate names.
+func (t *tree) describeVMs(names map[string]int) []inventory.VM {
 	out := make([]inventory.VM, 0, len(t.vms))
 	for i := range t.vms {
-		m := t.machine(&t.vms[i])
-		m.twins = names[t.vms[i].Name] - 1
+		m := t.toMachine(&t.vms[i])
+		// With nil names this is -1, which has no warning.
+		m.sameName = names[t.vms[i].Name] - 1
 		m.invalid = append(m.RemoveInvalid(), m.invalid...)
-		m.Warnings = m.warnings()
+		m.Warnings = m.findWarnings()
 		out = append(out, m.VM)
 	}
 	return out
 }
 
-// machine is a VM with what only its warnings need.
+// machine is a VM with the facts that only its warnings need.
 type machine struct {
 	inventory.VM
-	unreadable  string   // why the VM has no configuration; empty: it has
-	invalid     []string // values that the source reports and that were removed; see inventory.VM.RemoveInvalid
-	agent       bool     // vSphere's own (vCLS)
-	twins       int      // other VMs of that name
+	unreadable  string   // reason why the VM's configuration cannot be read; empty if it can
+	invalid     []string // invalid values that were removed; see inventory.VM.RemoveInvalid
+	agent       bool     // true if the VM is an agent of vSphere (vCLS)
+	sameName    int      // number of other VMs with the same name; negative if unknown
 	media       []string // labels of CD-ROM drives with a medium
-	ports       []string // labels of floppy drives and ports that something is connected to
+	ports       []string // labels of connected floppy drives and ports
 	passthrough []string // labels of devices of the host
-	physicalRDM []int32  // keys of disks
+	physicalRDM []int32  // keys of raw device mappings in physical mode
 }
 
-func (t *tree) machine(v *mo.VirtualMachine) *machine {
+// toMachine converts a VM. Without a configuration, only the fields outside of it are
+// set, and unreadable has the reason.
+func (t *tree) toMachine(v *mo.VirtualMachine) *machine {
 	m := &machine{VM: inventory.VM{
 		Ref:                 inventory.MoRef(v.Self.Value),
 		Name:                unescapeName(v.Name),
-		Power:               power(v.Runtime.PowerState),
-		Snapshots:           snapshots(v.Snapshot),
+		Power:               toPower(v.Runtime.PowerState),
+		Snapshots:           countSnapshots(v.Snapshot),
 		ConsolidationNeeded: v.Runtime.ConsolidationNeeded,
 	}}
+	// A VM in a vApp has no parent folder. Its path continues with the vApp.
 	parent := v.Parent
 	if parent == nil {
 		parent = v.ParentVApp
@@ -86,22 +93,22 @@ func (t *tree) machine(v *mo.VirtualMachine) *machine {
 	m.Datacenter, m.Folder = t.locate(parent)
 	if h := v.Runtime.Host; h != nil {
 		m.Host, m.HostName = inventory.MoRef(h.Value), unescapeName(t.hosts[*h].Name)
-		m.Cluster = t.cluster(t.hosts[*h])
+		m.Cluster = t.clusterOf(t.hosts[*h])
 	}
 	if v.Guest != nil {
 		m.ToolsRunning = v.Guest.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
 	}
-	m.unreadable = unreadable(v)
+	m.unreadable = whyUnreadable(v)
 	if v.Config != nil {
-		m.configure(v.Config)
+		m.setConfig(v.Config)
 		m.NVRAM = nvramOf(v, m.Firmware)
 		t.addDevices(m, v)
 	}
 	return m
 }
 
-// unreadable says why a VM cannot be looked into, or moved, as it is; "" if it can.
-func unreadable(v *mo.VirtualMachine) string {
+// whyUnreadable returns why a VM cannot be inspected or migrated, or "" if it can.
+func whyUnreadable(v *mo.VirtualMachine) string {
 	switch {
 	case v.Runtime.ConnectionState != types.VirtualMachineConnectionStateConnected:
 		return string(v.Runtime.ConnectionState)
@@ -111,8 +118,9 @@ func unreadable(v *mo.VirtualMachine) string {
 	return ""
 }
 
-// configure fills in what the VM's configuration says, but for its devices.
-func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
+// setConfig sets all fields from the configuration except the devices. UUIDs are lower
+// case.
+func (m *machine) setConfig(c *types.VirtualMachineConfigInfo) {
 	m.UUID = strings.ToLower(c.Uuid)
 	m.InstanceUUID = strings.ToLower(c.InstanceUuid)
 	m.Template = c.Template
@@ -125,7 +133,7 @@ func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
 	if n := c.Hardware.NumCoresPerSocket; n != nil && *n > 0 {
 		m.CoresPerSocket = int(*n)
 	}
-	m.Firmware = firmware(c.Firmware)
+	m.Firmware = toFirmware(c.Firmware)
 	if b := c.BootOptions; b != nil {
 		m.SecureBoot = isTrue(b.EfiSecureBootEnabled)
 		m.BootOrder = bootOrder(b.BootOrder)
@@ -135,7 +143,7 @@ func (m *machine) configure(c *types.VirtualMachineConfigInfo) {
 	m.agent = isAgent(c)
 }
 
-// isAgent reports whether the VM is one of vSphere's cluster agents (vCLS).
+// isAgent reports whether a VM is one of vSphere's cluster agents (vCLS).
 func isAgent(c *types.VirtualMachineConfigInfo) bool {
 	for _, o := range c.ExtraConfig {
 		v := o.GetOptionValue()
@@ -146,8 +154,8 @@ func isAgent(c *types.VirtualMachineConfigInfo) bool {
 	return c.ManagedBy != nil && c.ManagedBy.ExtensionKey == "com.vmware.vim.eam"
 }
 
-// nvramOf finds the file in which the firmware of an EFI VM keeps its variables: its name is in the list of
-// the VM's files.
+// nvramOf returns the file with the EFI variables of a VM, or an empty path. The API
+// lists it among the VM's files only.
 func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	if f != inventory.EFI || v.LayoutEx == nil {
 		return at
@@ -160,21 +168,21 @@ func nvramOf(v *mo.VirtualMachine, f inventory.Firmware) (at inventory.Path) {
 	return at
 }
 
-// firmwareCSM is EFI firmware that boots like a BIOS.
+// firmwareCSM is the API's name of EFI firmware that boots in BIOS mode.
 const firmwareCSM = "csm"
 
-// firmware returns BIOS if the source reports none. An unknown value is returned unchanged, so that
-// RemoveInvalid reports it.
-func firmware(reported string) inventory.Firmware {
+// toFirmware converts the reported firmware. It returns BIOS for "". An unknown value
+// is returned unchanged, so that RemoveInvalid reports it.
+func toFirmware(reported string) inventory.Firmware {
 	if reported == "" || reported == firmwareCSM {
 		return inventory.BIOS
 	}
 	return inventory.Firmware(reported)
 }
 
-// pathOf parses a datastore path that the source reports. If s is not one, it returns a path that is not
-// valid, so that RemoveInvalid reports it. The configuration file of a VM without its datastore is
-// "[] /vmfs/volumes/…", which has no path on a datastore.
+// pathOf parses a datastore path from the source. An invalid path is returned in File,
+// so that RemoveInvalid reports it. The path is empty for "[] /vmfs/volumes/…", the
+// configuration file of a VM without its datastore.
 func pathOf(s string) inventory.Path {
 	if s == "" || strings.HasPrefix(s, "[] /") {
 		return inventory.Path{}
@@ -186,7 +194,8 @@ func pathOf(s string) inventory.Path {
 	return p
 }
 
-func power(p types.VirtualMachinePowerState) inventory.Power {
+// toPower converts a power state. Unknown states are PoweredOff.
+func toPower(p types.VirtualMachinePowerState) inventory.Power {
 	switch p {
 	case types.VirtualMachinePowerStatePoweredOn:
 		return inventory.PoweredOn
@@ -196,13 +205,16 @@ func power(p types.VirtualMachinePowerState) inventory.Power {
 	return inventory.PoweredOff
 }
 
-func snapshots(info *types.VirtualMachineSnapshotInfo) int {
+// countSnapshots returns the number of snapshots of a VM. info is nil if there are
+// none.
+func countSnapshots(info *types.VirtualMachineSnapshotInfo) int {
 	if info == nil {
 		return 0
 	}
 	return countTree(info.RootSnapshotList)
 }
 
+// countTree returns the number of snapshots of a tree.
 func countTree(list []types.VirtualMachineSnapshotTree) int {
 	n := len(list)
 	for _, s := range list {
@@ -211,6 +223,8 @@ func countTree(list []types.VirtualMachineSnapshotTree) int {
 	return n
 }
 
+// bootOrder converts the boot devices to strings such as disk:2000, net:4000, cdrom and
+// floppy. Numbers are device keys.
 func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []string {
 	var out []string
 	for _, d := range devices {
@@ -228,4 +242,5 @@ func bootOrder(devices []types.BaseVirtualMachineBootOptionsBootableDevice) []st
 	return out
 }
 
+// isTrue returns *b, or false for a property that the server did not set.
 func isTrue(b *bool) bool { return b != nil && *b }

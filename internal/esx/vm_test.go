@@ -119,7 +119,7 @@ func TestMachineIsDescribedInFull(t *testing.T) {
 		BootOrder: []string{"net:4000", "disk:2000", "cdrom"}, Snapshots: 3, ChangeTracking: true,
 		Used: 1<<30 + 1<<20 + 900, Provisioned: 10 << 30,
 	}
-	if got := smallTree().machine(v).VM; !reflect.DeepEqual(got, want) {
+	if got := smallTree().toMachine(v).VM; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -142,7 +142,7 @@ func TestVMWithoutConfigurationIsKept(t *testing.T) {
 	v.Self, v.Name = ref("VirtualMachine", "vm-1"), "gone"
 	tr := smallTree()
 	tr.vms = []mo.VirtualMachine{*v}
-	got := tr.machines()
+	got := tr.describeSorted()
 	if len(got) != 1 || got[0].Name != "gone" || len(got[0].Warnings) != 1 || got[0].Warnings[0].Code != "inaccessible" {
 		t.Fatalf("%+v", got)
 	}
@@ -171,7 +171,7 @@ func TestBackings(t *testing.T) {
 		{&types.VirtualDiskLocalPMemBackingInfo{}, inventory.UnknownBacking, 1},
 		{nil, inventory.UnknownBacking, 0},
 	} {
-		d := smallTree().disk(&types.VirtualDisk{VirtualDevice: types.VirtualDevice{Key: 2000, Backing: c.backing}, CapacityInKB: 2}, nil)
+		d := smallTree().toDisk(&types.VirtualDisk{VirtualDevice: types.VirtualDevice{Key: 2000, Backing: c.backing}, CapacityInKB: 2}, nil)
 		if d.Backing != c.want || d.Layers != c.layers || d.Used != -1 || d.Capacity != 2048 {
 			t.Errorf("%T: %+v, want %s with %d layers", c.backing, d, c.want, c.layers)
 		}
@@ -197,7 +197,7 @@ func TestControllers(t *testing.T) {
 		{&types.VirtualUSBXHCIController{}, inventory.Controller{}, false},
 		{&types.VirtualPS2Controller{}, inventory.Controller{}, false},
 	} {
-		if got, ok := controller(c.device); got != c.want || ok != c.ok {
+		if got, ok := toController(c.device); got != c.want || ok != c.ok {
 			t.Errorf("%T: %+v %v, want %+v %v", c.device, got, ok, c.want, c.ok)
 		}
 	}
@@ -249,7 +249,7 @@ func TestMissingBecauseTheSessionEnded(t *testing.T) {
 	ended := types.ObjectContent{Obj: ref("VirtualMachine", "vm-1"), MissingSet: []types.MissingProperty{
 		{Path: "config", Fault: types.LocalizedMethodFault{Fault: &types.NotAuthenticated{}}},
 	}}
-	if err := newTree(ref("Folder", "r")).addAll([]types.ObjectContent{ended}); !lapsed(err) {
+	if err := newTree(ref("Folder", "r")).addAll([]types.ObjectContent{ended}); !isSessionEnded(err) {
 		t.Errorf("error %v", err)
 	}
 	hidden := ended

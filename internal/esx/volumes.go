@@ -11,8 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Volumes returns the file systems of guests, as VMware Tools told of them: of VMs that run with
-// Tools, that is. They are no part of the inventory: few who list thousands of VMs want them.
+// Volumes returns the guest file systems that VMware Tools report, by VM. VMs that are
+// off or have no Tools have an empty list. Volumes are not part of the inventory,
+// because they make the response for thousands of VMs larger and are rarely needed.
 func (s *inventoryReader) Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error) {
 	all := map[inventory.MoRef][]inventory.Volume{}
 	for page := range slices.Chunk(vms, vmPage) {
@@ -23,22 +24,25 @@ func (s *inventoryReader) Volumes(ctx context.Context, vms []inventory.MoRef) (m
 	return all, nil
 }
 
+// addVolumes reads the file systems of one page of VMs and adds them to all.
 func (s *inventoryReader) addVolumes(ctx context.Context, vms []inventory.MoRef, all map[inventory.MoRef][]inventory.Volume) error {
 	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{"guest.disk"}}}}
 	for _, ref := range vms {
-		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: reference("VirtualMachine", ref)})
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: moRef("VirtualMachine", ref)})
 	}
-	t, err := s.read(ctx, spec)
+	// VMs that no longer exist make the call fail, like other reads by reference.
+	t, err := s.readTree(ctx, spec)
 	if err != nil {
 		return err
 	}
 	for _, vm := range t.vms {
-		all[inventory.MoRef(vm.Self.Value)] = volumes(vm)
+		all[inventory.MoRef(vm.Self.Value)] = volumesOf(vm)
 	}
 	return nil
 }
 
-func volumes(vm mo.VirtualMachine) (list []inventory.Volume) {
+// volumesOf converts the file systems of a VM; nil if it has none.
+func volumesOf(vm mo.VirtualMachine) (list []inventory.Volume) {
 	if vm.Guest == nil {
 		return nil
 	}

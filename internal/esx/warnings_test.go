@@ -51,19 +51,19 @@ func TestWarnings(t *testing.T) {
 		{"no-disks", stops, func(m *machine) { m.Disks = nil }},
 		{"system-vm", stops, func(m *machine) { m.agent = true }},
 		{"inaccessible", stops, func(m *machine) { m.unreadable = "disconnected"; m.Disks = nil }},
-		{"duplicate-name", goes, func(m *machine) { m.twins = 1 }},
+		{"duplicate-name", goes, func(m *machine) { m.sameName = 1 }},
 		{"cdrom", goes, func(m *machine) { m.media = []string{"CD/DVD drive 1"} }},
 		{"port", goes, func(m *machine) { m.ports = []string{"Serial port 1"} }},
 		{"passthrough", goes, func(m *machine) { m.passthrough = []string{"PCI device 0"} }},
 	} {
 		m := plain()
 		c.change(m)
-		got := m.warnings()
+		got := m.findWarnings()
 		if len(got) != 1 || got[0].Code != c.code || got[0].Blocks != c.blocks || got[0].Text == "" || got[0].Remedy == "" {
 			t.Errorf("%s: %+v, want that one alone, blocking: %v", c.code, got, c.blocks)
 		}
 	}
-	if got := plain().warnings(); len(got) != 0 {
+	if got := plain().findWarnings(); len(got) != 0 {
 		t.Errorf("a plain VM is warned about: %+v", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestWarningsNameEachDisk(t *testing.T) {
 	m.Disks[1].Key, m.Disks[1].Mode = 2001, "independent_nonpersistent"
 	m.Disks[0].Shared = true
 	var codes []string
-	for _, w := range m.warnings() {
+	for _, w := range m.findWarnings() {
 		codes = append(codes, w.Code)
 	}
 	if !slices.Equal(codes, []string{"shared-disk", "independent", "nonpersistent"}) {

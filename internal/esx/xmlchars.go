@@ -10,26 +10,30 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// xmlChars replaces what XML 1.0 does not allow with U+FFFD: control characters, invalid UTF-8, and references
-// to such characters. Without it one note that a guest or a user filled with a control character would make the
-// answer about all VMs unreadable. All else passes unchanged.
-type xmlChars struct{ transform.NopResetter }
+// xmlFilter replaces characters that XML 1.0 forbids with U+FFFD: control characters,
+// invalid UTF-8, and references to such characters. Otherwise one control character in
+// an annotation would make the response about all VMs unreadable. Everything else is
+// unchanged.
+type xmlFilter struct{ transform.NopResetter }
 
-// readXML returns body with the characters that XML does not allow replaced.
+// readXML returns a reader of body in which forbidden characters are replaced. Closing
+// it closes body.
 func readXML(body io.ReadCloser) io.ReadCloser {
 	return struct {
 		io.Reader
 		io.Closer
-	}{transform.NewReader(body, xmlChars{}), body}
+	}{transform.NewReader(body, xmlFilter{}), body}
 }
 
-// longestReference is the length of the longest reference to a character that is looked at: &#0000000;.
+// longestReference is the length of the longest character reference to examine:
+// &#0000000;.
 const longestReference = 16
 
+// replacement is U+FFFD in UTF-8.
 var replacement = []byte(string(utf8.RuneError))
 
 // Transform is part of transform.Transformer.
-func (xmlChars) Transform(dst, src []byte, atEOF bool) (written, read int, err error) {
+func (xmlFilter) Transform(dst, src []byte, atEOF bool) (written, read int, err error) {
 	for read < len(src) {
 		n := plainLength(src[read:])
 		if n = min(n, len(dst)-written); n > 0 {
@@ -50,7 +54,8 @@ func (xmlChars) Transform(dst, src []byte, atEOF bool) (written, read int, err e
 	return written, read, nil
 }
 
-// plainLength returns the length of the text at the front of src that needs no look.
+// plainLength returns the number of leading bytes of src that need no replacement:
+// printable ASCII except "&", tab and line ends.
 func plainLength(src []byte) int {
 	for i, c := range src {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' || c == '&' || c >= utf8.RuneSelf {
@@ -60,8 +65,8 @@ func plainLength(src []byte) int {
 	return len(src)
 }
 
-// nextXML returns what stands for the character at the front of src, and the length of that character. The
-// length is 0 if more has to be read first.
+// nextXML returns the output for the first character of src, and the length of that
+// character in src. The length is 0 if more bytes are needed.
 func nextXML(src []byte, atEOF bool) (out []byte, n int) {
 	if src[0] == '&' {
 		return nextReference(src, atEOF)
@@ -76,7 +81,8 @@ func nextXML(src []byte, atEOF bool) (out []byte, n int) {
 	return src[:n], n
 }
 
-// nextReference does so for "&": what is no reference to a character by its number passes.
+// nextReference does the same for a src that starts with "&". A reference by name, and
+// any other text, passes unchanged.
 func nextReference(src []byte, atEOF bool) (out []byte, n int) {
 	window := src[:min(len(src), longestReference)]
 	end := bytes.IndexByte(window, ';')
@@ -92,7 +98,7 @@ func nextReference(src []byte, atEOF bool) (out []byte, n int) {
 	}
 	code, err := strconv.ParseUint(digits, base, 31)
 	if errors.Is(err, strconv.ErrSyntax) || err == nil && isXMLChar(rune(code)) {
-		return src[:1], 1 // the parser of XML decides on what is no number
+		return src[:1], 1 // the XML parser handles references that are not numbers
 	}
 	return replacement, end + 1
 }

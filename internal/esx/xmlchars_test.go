@@ -67,7 +67,7 @@ func TestHostileTextsStayXML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := (&door{base: http.DefaultTransport, pass: &pass{}}).RoundTrip(req)
+	resp, err := (&soapTransport{base: http.DefaultTransport, pass: &pass{}}).RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
 	}

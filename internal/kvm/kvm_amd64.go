@@ -1,5 +1,5 @@
-// Package kvm tests whether this machine's KVM runs guests: the existence of its device is not
-// sufficient.
+// Package kvm tests whether this machine's KVM runs guests: the existence of its device
+// is not sufficient.
 package kvm
 
 import (
@@ -16,34 +16,34 @@ import (
 
 // Requests of <linux/kvm.h>, Documentation/virt/kvm/api.rst of the kernel.
 const (
-	kvmGetAPIVersion = 0xae00
-	kvmCreateVM      = 0xae01
-	kvmGetRunSize    = 0xae04
-	kvmCreateVCPU    = 0xae41
-	kvmSetTSS        = 0xae47
-	kvmSetMemory     = 0x4020ae46
-	kvmRun           = 0xae80
+	kvmGetAPIVersion = 0xae00     // KVM_GET_API_VERSION
+	kvmCreateVM      = 0xae01     // KVM_CREATE_VM
+	kvmGetRunSize    = 0xae04     // KVM_GET_VCPU_MMAP_SIZE
+	kvmCreateVCPU    = 0xae41     // KVM_CREATE_VCPU
+	kvmSetTSS        = 0xae47     // KVM_SET_TSS_ADDR
+	kvmSetMemory     = 0x4020ae46 // KVM_SET_USER_MEMORY_REGION
+	kvmRun           = 0xae80     // KVM_RUN
 
-	kvmAPIVersion = 12
+	kvmAPIVersion = 12 // only version of the API
 
-	exitIO       = 2
-	exitEntry    = 9
-	exitInternal = 17
+	exitIO       = 2  // KVM_EXIT_IO
+	exitEntry    = 9  // KVM_EXIT_FAIL_ENTRY
+	exitInternal = 17 // KVM_EXIT_INTERNAL_ERROR
 )
 
 // Where things are in struct kvm_run.
 const (
-	runExit = 8  // the reason, 32 bits
-	runPort = 34 // size of the exit data of exitIO, 16 bits
-	runWhy  = 32 // reason in exitEntry and exitInternal
-	runLeft = 40 // where in the struct the byte is that went out, 64 bits
+	runExit = 8  // exit reason, 32 bits
+	runPort = 34 // port of exitIO, 16 bits
+	runWhy  = 32 // reason of exitEntry and exitInternal, 64 bits
+	runLeft = 40 // offset within the struct of the byte that exitIO wrote, 64 bits
 )
 
-// A CPU starts at the last 16 bytes below 4 GiB. This guest counts down, writes a byte to a port, and
-// halts. The count distinguishes a CPU from KVM's instruction emulator, which needs a microsecond for
-// an instruction of less than one nanosecond: KVM without hardware support (PVM) starts a guest,
-// emulates all of its instructions until it runs a kernel made for it, and would take hours to boot
-// another.
+// A CPU starts at the last 16 bytes below 4 GiB. This guest counts down, writes a byte
+// to a port, and halts. The count distinguishes a CPU from KVM's instruction emulator,
+// which needs a microsecond for an instruction of less than one nanosecond: KVM without
+// hardware support (PVM) starts a guest, emulates all of its instructions until it runs
+// a kernel made for it, and would take hours to boot another.
 //
 //	      mov ecx, 40000000
 //	again: dec ecx
@@ -54,24 +54,26 @@ const (
 var guest = []byte{0x66, 0xb9, 0x00, 0x5a, 0x62, 0x02, 0x66, 0x49, 0x75, 0xfc, 0xb0, 0x64, 0xe6, 0x10, 0xf4}
 
 const (
-	guestPage  = 4096
-	guestAt    = 1<<32 - guestPage
-	guestStart = guestPage - 16
-	guestPort  = 0x10
-	guestWord  = 0x64
+	guestPage  = 4096              // size of the guest's memory in bytes
+	guestAt    = 1<<32 - guestPage // guest-physical address of the page
+	guestStart = guestPage - 16    // offset of the first instruction in the page
+	guestPort  = 0x10              // port that the guest writes to
+	guestWord  = 0x64              // byte that the guest writes
 
-	// tssAt is where QEMU puts what older Intel CPUs need for real mode: out of the way.
+	// tssAt is an unused guest-physical address for the TSS, which older Intel CPUs
+	// need for real mode. QEMU uses the same.
 	tssAt = 0xfffbd000
 )
 
 // memoryRegion is struct kvm_userspace_memory_region.
 type memoryRegion struct {
-	slot, flags       uint32
-	guest, size, ours uint64
+	slot, flags       uint32 // number and flags of the region
+	guest, size, ours uint64 // guest-physical address, size in bytes, and address in this process
 }
 
-// Run creates a VM with one page and one CPU on a device, /dev/kvm, runs it until ctx ends at most, and
-// reads its output. A hardware-assisted CPU takes 40 ms.
+// Run creates a VM with one page and one CPU on the given device, /dev/kvm, runs it
+// until ctx ends at most, and checks its output. With hardware virtualization it takes
+// 40 ms.
 func Run(ctx context.Context, device string) error {
 	kvm, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,16 +97,20 @@ func Run(ctx context.Context, device string) error {
 		return err
 	}
 	defer unix.Munmap(page)
+	// The reset vector is 16 bytes before the end of the page.
 	copy(page[guestStart:], guest)
 	_, _ = ioctl(vm, kvmSetTSS, tssAt, "KVM_SET_TSS_ADDR") // required by some machines only
 	region := memoryRegion{guest: guestAt, size: guestPage, ours: uint64(uintptr(unsafe.Pointer(&page[0])))}
 	if _, err := ioctl(vm, kvmSetMemory, uintptr(unsafe.Pointer(&region)), "KVM_SET_USER_MEMORY_REGION"); err != nil {
 		return err
 	}
+	// The kernel has read the structure during the call.
 	runtime.KeepAlive(&region)
 	return runVCPU(ctx, vm, size)
 }
 
+// runVCPU creates a virtual CPU, runs it and checks its exit. size is the size of
+// struct kvm_run.
 func runVCPU(ctx context.Context, vm, size int) error {
 	cpu, err := ioctl(vm, kvmCreateVCPU, 0, "KVM_CREATE_VCPU")
 	if err != nil {
@@ -119,11 +125,12 @@ func runVCPU(ctx context.Context, vm, size int) error {
 	if err := runUntil(ctx, cpu); err != nil {
 		return err
 	}
-	return said(run)
+	return checkExit(run)
 }
 
-// runUntil runs a vCPU until it leaves, or ctx ends: then a signal takes it out, one that Go
-// itself uses and else ignores.
+// runUntil runs a virtual CPU until it exits or ctx ends. To interrupt KVM_RUN, it
+// sends SIGURG to the thread; the Go runtime uses this signal itself and ignores
+// further ones.
 func runUntil(ctx context.Context, cpu int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -144,8 +151,9 @@ func runUntil(ctx context.Context, cpu int) error {
 	}
 }
 
-// said evaluates the exit of the vCPU.
-func said(run []byte) error {
+// checkExit returns nil if the guest wrote the expected byte, else an error with the
+// reason of the exit.
+func checkExit(run []byte) error {
 	why := binary.NativeEndian.Uint64(run[runWhy:])
 	switch exit := binary.NativeEndian.Uint32(run[runExit:]); exit {
 	case exitIO:
@@ -163,6 +171,7 @@ func said(run []byte) error {
 	}
 }
 
+// ioctl calls ioctl(2). name is the request in errors.
 func ioctl(fd int, request, arg uintptr, name string) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, arg)
 	if errno != 0 {
@@ -171,4 +180,5 @@ func ioctl(fd int, request, arg uintptr, name string) (int, error) {
 	return int(n), nil
 }
 
+// isInterrupted reports whether a signal interrupted a system call.
 func isInterrupted(err error) bool { return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) }

@@ -10,8 +10,8 @@ import (
 	"runtime"
 )
 
-// Run only opens the device: there is no test guest for this kind of CPU, which is
-// errors.ErrUnsupported.
+// Run only opens the device. There is no test guest for this architecture, so the error
+// is errors.ErrUnsupported.
 func Run(_ context.Context, device string) error {
 	f, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {

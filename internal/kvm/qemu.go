@@ -6,7 +6,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// QEMU returns the path of the emulator, which has another name on Debian than on Red Hat.
+// QEMU returns the path of the emulator, whose name differs between Debian and Red Hat.
+// The error is fault.NotFound if it is not installed.
 func QEMU() (string, error) {
 	for _, name := range []string{"qemu-system-x86_64", "qemu-kvm", "/usr/libexec/qemu-kvm"} {
 		if path, err := exec.LookPath(name); err == nil {

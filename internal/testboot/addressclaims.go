@@ -12,16 +12,17 @@ import (
 	"sync"
 )
 
-// Talker is a sender on one of the guest's network cards: its MAC, and the addresses that it claims. It
-// shows that a static address still exists without an answering network.
-type Talker struct {
-	MAC       string       `json:"mac"`
-	Addresses []netip.Addr `json:"addresses,omitempty"`
-	DHCP      bool         `json:"dhcp,omitempty"` // the sender requests an address
+// Sender is a source of frames on one of the guest's network cards: the guest, or a VM
+// or container in it. The addresses that it claims show that a static address is
+// configured, even if the network does not answer.
+type Sender struct {
+	MAC       string       `json:"mac"`                 // source address of the frames
+	Addresses []netip.Addr `json:"addresses,omitempty"` // addresses that the sender claims
+	DHCP      bool         `json:"dhcp,omitempty"`      // the sender requests an address
 }
 
-// String describes the packets of a card.
-func (t Talker) String() string {
+// String describes what the sender does, for messages.
+func (t Sender) String() string {
 	var words []string
 	for _, a := range t.Addresses {
 		words = append(words, "is "+a.String())
@@ -36,25 +37,26 @@ func (t Talker) String() string {
 }
 
 const (
-	frameLen   = 512 // bytes that are kept of a frame
-	maxTalkers = 64  // MACs that are remembered: a guest may bridge many
-	maxClaims  = 16  // addresses of each
-	etherARP   = 0x0806
-	etherIPv4  = 0x0800
-	etherIPv6  = 0x86dd
-	etherVLAN  = 0x8100
+	frameLen   = 512    // bytes to capture of a frame
+	maxSenders = 64     // limit of MACs; a guest may bridge many
+	maxClaims  = 16     // limit of addresses per MAC
+	etherARP   = 0x0806 // EtherType of ARP
+	etherIPv4  = 0x0800 // EtherType of IPv4
+	etherIPv6  = 0x86dd // EtherType of IPv6
+	etherVLAN  = 0x8100 // EtherType of a VLAN tag (IEEE 802.1Q)
 )
 
-// An ear hears what the cards of one guest send.
-type ear struct {
-	ipv4 bool // IPv6 does not count: EFI firmware speaks it by itself
-	mu   sync.Mutex
-	all  []Talker
+// A capture collects the senders on the cards of one guest. It is safe for concurrent
+// use.
+type capture struct {
+	ipv4 bool       // ignore IPv6, because EFI firmware sends it as well
+	mu   sync.Mutex // protects all
+	all  []Sender   // senders in the order of their first frame
 }
 
-// listen reads one card's frames, as pcap (the classic format, as QEMU's filter-dump writes it), to
-// their end. What is no pcap ends it, too.
-func (e *ear) listen(r io.Reader) {
+// readFrames reads the frames of one card until the end of r, in the classic pcap
+// format of QEMU's filter-dump. It stops at invalid data.
+func (e *capture) readFrames(r io.Reader) {
 	in := bufio.NewReader(r)
 	head := make([]byte, 24)
 	if _, err := io.ReadFull(in, head); err != nil || binary.NativeEndian.Uint32(head) != 0xa1b2c3d4 {
@@ -72,12 +74,12 @@ func (e *ear) listen(r io.Reader) {
 		if _, err := io.ReadFull(in, frame); err != nil {
 			return
 		}
-		e.hear(frame)
+		e.addFrame(frame)
 	}
 }
 
-// talkers are those heard so far.
-func (e *ear) talkers() []Talker {
+// snapshot returns a copy of the senders so far.
+func (e *capture) snapshot() []Sender {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := slices.Clone(e.all)
@@ -87,37 +89,40 @@ func (e *ear) talkers() []Talker {
 	return all
 }
 
-// hear takes note of who sends a frame, if it is an operating system's.
-func (e *ear) hear(frame []byte) {
+// addFrame records the sender of a frame, unless firmware sent it.
+func (e *capture) addFrame(frame []byte) {
 	if len(frame) < 14 {
 		return
 	}
 	mac, kind, body := net.HardwareAddr(frame[6:12]), binary.BigEndian.Uint16(frame[12:]), frame[14:]
+	// A tagged frame has the type of its contents after the tag.
 	if kind == etherVLAN && len(body) >= 4 {
 		kind, body = binary.BigEndian.Uint16(body[2:]), body[4:]
 	}
 	switch {
 	case kind == etherARP:
-		e.note(mac, claimByARP(body), false)
+		e.addClaim(mac, claimByARP(body), false)
 	case kind == etherIPv4:
 		if dhcp, firmware := asksDHCP(body); !firmware {
-			e.note(mac, sourceIPv4(body), dhcp)
+			e.addClaim(mac, sourceIPv4(body), dhcp)
 		}
 	case kind == etherIPv6 && !e.ipv4:
-		e.note(mac, claimByIPv6(body), false)
+		e.addClaim(mac, claimByIPv6(body), false)
 	}
 }
 
-func (e *ear) note(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
+// addClaim records a sender and an address, which may be invalid or unspecified.
+func (e *capture) addClaim(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.all, func(t Talker) bool { return t.MAC == mac.String() })
+	// A sender is identified by its MAC; a bridge in the guest has several.
+	i := slices.IndexFunc(e.all, func(t Sender) bool { return t.MAC == mac.String() })
 	if i < 0 {
-		if len(e.all) == maxTalkers {
+		if len(e.all) == maxSenders {
 			return
 		}
 		i = len(e.all)
-		e.all = append(e.all, Talker{MAC: mac.String()})
+		e.all = append(e.all, Sender{MAC: mac.String()})
 	}
 	t := &e.all[i]
 	t.DHCP = t.DHCP || dhcp
@@ -126,7 +131,8 @@ func (e *ear) note(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	}
 }
 
-// claimByARP returns the address that a host claims: the sender's, or the target of a probe (RFC 5227).
+// claimByARP returns the address that a host claims: the sender's, or the target of a
+// probe (RFC 5227).
 func claimByARP(p []byte) netip.Addr {
 	if len(p) < 28 || !bytes.Equal(p[:6], []byte{0, 1, 8, 0, 6, 4}) {
 		return netip.Addr{}
@@ -138,6 +144,7 @@ func claimByARP(p []byte) netip.Addr {
 	return sender
 }
 
+// sourceIPv4 returns the source of an IPv4 packet, or an invalid address.
 func sourceIPv4(p []byte) netip.Addr {
 	if len(p) < 20 || p[0]>>4 != 4 {
 		return netip.Addr{}
@@ -145,8 +152,9 @@ func sourceIPv4(p []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(p[12:16]))
 }
 
-// asksDHCP reports a client's DHCP message, and whether firmware sends it, for a network boot: its
-// class (option 60) shows that.
+// asksDHCP reports whether a packet is a client's DHCP message, and whether firmware
+// sends it for a network boot. The vendor class (option 60) of firmware is PXEClient or
+// HTTPClient.
 func asksDHCP(p []byte) (asks, firmware bool) {
 	if len(p) < 20 || p[0]>>4 != 4 || p[9] != 17 {
 		return false, false
@@ -158,8 +166,8 @@ func asksDHCP(p []byte) (asks, firmware bool) {
 	return true, bytes.Contains(udp[8:], []byte("PXEClient")) || bytes.Contains(udp[8:], []byte("HTTPClient"))
 }
 
-// claimByIPv6 returns the source, or the target of a neighbour solicitation without a source: the
-// address that will be claimed (RFC 4862).
+// claimByIPv6 returns the source, or the target of a neighbour solicitation without a
+// source: the address that will be claimed (RFC 4862).
 func claimByIPv6(p []byte) netip.Addr {
 	if len(p) < 40 || p[0]>>4 != 6 {
 		return netip.Addr{}

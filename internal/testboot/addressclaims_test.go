@@ -60,13 +60,13 @@ func TestWhoSpeaks(t *testing.T) {
 		"IPv6, maybe firmware's":     {frames: []string{solicit}, ipv4: true, nobody: true},
 		"cut off":                    {frames: []string{shortFrame}, nobody: true},
 	} {
-		e := &ear{ipv4: c.ipv4}
+		e := &capture{ipv4: c.ipv4}
 		var frames [][]byte
 		for _, f := range c.frames {
 			frames = append(frames, frame(t, f))
 		}
-		e.listen(bytes.NewReader(pcap(frames...)))
-		all := e.talkers()
+		e.readFrames(bytes.NewReader(pcap(frames...)))
+		all := e.snapshot()
 		if c.nobody {
 			if len(all) > 0 {
 				t.Errorf("%s: %+v", name, all)
@@ -89,9 +89,9 @@ func FuzzListen(f *testing.F) {
 		f.Add(pcap(b))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		e := &ear{}
-		e.listen(bytes.NewReader(text))
-		if len(e.talkers()) > maxTalkers {
+		e := &capture{}
+		e.readFrames(bytes.NewReader(text))
+		if len(e.snapshot()) > maxSenders {
 			t.Error("too many are remembered")
 		}
 	})

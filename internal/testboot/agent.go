@@ -8,23 +8,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Agent has the answers of QEMU's guest agent. The guest determines all of them.
+// Agent contains the answers of QEMU's guest agent. The guest controls all of them.
 type Agent struct {
-	OS       string      `json:"os,omitempty"` // "Debian GNU/Linux 12 (bookworm)"
-	Kernel   string      `json:"kernel,omitempty"`
-	HostName string      `json:"hostName,omitempty"`
-	Cards    []AgentCard `json:"cards,omitempty"` // network cards; nil if it does not report them
+	OS       string      `json:"os,omitempty"`       // name of the operating system, such as "Debian GNU/Linux 12 (bookworm)"
+	Kernel   string      `json:"kernel,omitempty"`   // version of the kernel; of Windows the build
+	HostName string      `json:"hostName,omitempty"` // host name of the guest
+	Cards    []AgentCard `json:"cards,omitempty"`    // network cards; nil if it does not report them
 }
 
-// AgentCard is a network interface of the guest: a card, or one that is built on a card and has its
-// MAC.
+// AgentCard is a network interface of the guest: a card, or an interface built on one,
+// which has its MAC.
 type AgentCard struct {
-	Name      string         `json:"name"`
-	MAC       string         `json:"mac,omitempty"` // lower case
-	Addresses []netip.Prefix `json:"addresses,omitempty"`
+	Name      string         `json:"name"`                // name in the guest
+	MAC       string         `json:"mac,omitempty"`       // lower case
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // addresses with prefix lengths
 }
 
-// String returns the most important answers.
+// String lists operating system, kernel, host name and addresses, without link-local
+// ones.
 func (a Agent) String() string {
 	var words []string
 	add := func(before, text string) {
@@ -48,8 +49,8 @@ func (a Agent) String() string {
 // agentAnswers is the start of the description of a guest whose agent answers.
 const agentAnswers = "its agent answers"
 
-// answers describes the answers.
-func (a Agent) answers() string {
+// describe returns the answers for messages.
+func (a Agent) describe() string {
 	if told := a.String(); told != "" {
 		return agentAnswers + ": " + told
 	}
@@ -58,11 +59,11 @@ func (a Agent) answers() string {
 
 // What is kept of an agent's word: a guest may have a thousand containers, or lie.
 const (
-	maxCards     = 64
-	maxAddresses = 16 // addresses of a card
+	maxCards     = 64 // limit of interfaces; a guest may have a thousand containers, or may lie
+	maxAddresses = 16 // limit of addresses per interface
 )
 
-// takeOS reads what guest-get-osinfo returns.
+// takeOS parses the result of guest-get-osinfo. Invalid JSON is ignored.
 func (a *Agent) takeOS(text json.RawMessage) {
 	var os struct {
 		Pretty  string `json:"pretty-name"`
@@ -79,7 +80,7 @@ func (a *Agent) takeOS(text json.RawMessage) {
 	a.OS, a.Kernel = fault.Line(os.Pretty), fault.Line(os.Kernel)
 }
 
-// takeName reads what guest-get-host-name returns.
+// takeName parses the result of guest-get-host-name. Invalid JSON is ignored.
 func (a *Agent) takeName(text json.RawMessage) {
 	var host struct {
 		Name string `json:"host-name"`
@@ -89,7 +90,8 @@ func (a *Agent) takeName(text json.RawMessage) {
 	}
 }
 
-// takeCards reads what guest-network-get-interfaces returns, but for the loopback.
+// takeCards parses the result of guest-network-get-interfaces, without the loopback
+// interface. Invalid JSON is ignored.
 func (a *Agent) takeCards(text json.RawMessage) {
 	var all []struct {
 		Name string `json:"name"`
@@ -105,6 +107,7 @@ func (a *Agent) takeCards(text json.RawMessage) {
 	a.Cards = []AgentCard{}
 	for _, one := range all {
 		c := AgentCard{Name: fault.Line(one.Name), MAC: strings.ToLower(fault.Line(one.MAC))}
+		// Windows has no interface "lo"; its loopback is detected by the address.
 		loop := c.Name == "lo"
 		for _, ip := range one.IPs {
 			addr, err := netip.ParseAddr(ip.IP)

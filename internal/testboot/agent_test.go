@@ -24,7 +24,7 @@ func TestAgentAnswers(t *testing.T) {
 	has, lost := netip.MustParseAddr(guest.AgentAddress), netip.MustParseAddr("192.0.2.77")
 	image := guest.Image(t, guest.Agent)
 	want := []testboot.Static{{MAC: mac, Addresses: []netip.Addr{has, lost}}}
-	r := try(t, withAgent(domain("bios", "virtio-scsi", "virtio", image)), testboot.Options{Static: want, Deadline: 10 * time.Minute})
+	r := bootWithFallback(t, withAgent(domain("bios", "virtio-scsi", "virtio", image)), testboot.Options{Static: want, Deadline: 10 * time.Minute})
 	if !r.Booted() || r.Agent == nil || r.Agent.OS != guest.OSName || r.Agent.HostName != "tiny" || r.Agent.Kernel == "" {
 		t.Fatalf("%+v, agent %+v", r, r.Agent)
 	}
@@ -54,7 +54,7 @@ func TestGuestsThatNoAgentAnswersFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.o.Deadline = 10 * time.Minute
-			if r := try(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Why, "agent") || r.Missing != nil {
+			if r := bootWithFallback(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Why, "agent") || r.Missing != nil {
 				t.Errorf("%+v, want %s", r, c.want)
 			}
 		})

@@ -37,7 +37,7 @@ func TestFirmwareOfTheDomain(t *testing.T) {
 		m := &machine{opts: Options{Root: "/"}, domain: &libvirtxml.Domain{OS: &libvirtxml.DomainOS{
 			Loader: &libvirtxml.DomainLoader{Path: tt.code, Type: "pflash"}, NVRam: &libvirtxml.DomainNVRam{Template: tt.vars},
 		}}}
-		got, err := m.ovmf()
+		got, err := m.findOVMF()
 		want := here
 		if tt.own {
 			want = efi.Firmware{Code: code, Vars: vars}

@@ -13,9 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// checkFormat refuses a disk whose domain and content have different formats: the guest would not boot,
-// and the verdict would blame the guest. A domain with the format raw is valid for any content; a
-// domain without a format means raw.
+// checkFormat returns an error if the formats of a disk in the domain and in its
+// content differ. Otherwise the guest would not boot, and the verdict would be wrong. A
+// domain with the format raw is valid for any content; a domain without a format means
+// raw.
 func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	format := ""
 	if d.Driver != nil {
@@ -23,12 +24,13 @@ func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	}
 	switch format {
 	case "":
-		found, err := identify(file)
+		found, err := identifyFormat(file)
 		if err != nil || found == "" {
 			return err
 		}
 		return fault.New(fault.Invalid, "the domain does not name the format of %s, which means raw, but its content is %s", file, found).
 			WithHint("name the format in the domain: <driver name='qemu' type='qcow2'/>, or type='raw' if the guest wrote that to its disk")
+	// The whole chain is checked, because QEMU opens all of its files.
 	case "qcow2":
 		// QEMU would guess the format of a backing file that has none on record.
 		src, err := qcow2.OpenSource(file, qcow2.SourceOptions{Backing: qcow2.OpenFile})
@@ -43,8 +45,9 @@ func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	return nil
 }
 
-// identify returns the format of a file by its signature.
-func identify(path string) (signature.Format, error) {
+// identifyFormat returns the format of a file by its signature, or "" for raw data. A
+// file that cannot be opened is no error here, because QEMU reports it.
+func identifyFormat(path string) (signature.Format, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", nil // QEMU reports it

@@ -72,7 +72,7 @@ func TestEndlessMonitor(t *testing.T) {
 		}
 	}()
 	<-m.done
-	if err := m.do(context.Background(), "stop", nil); err == nil {
+	if err := m.execute(context.Background(), "stop", nil); err == nil {
 		t.Error("a monitor that has hung up answers")
 	}
 	ours.Close()

@@ -13,65 +13,71 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A monitor is QEMU's machine protocol, docs/interop/qmp-spec: JSON objects, ours and its in turn, and
-// events in between.
+// A monitor is a client of QEMU's machine protocol, docs/interop/qmp-spec: JSON objects
+// with commands and results in turn, and events between them.
 type monitor struct {
-	conn    net.Conn
-	after   func(time.Duration) <-chan time.Time
-	answers chan answer
-	done    chan struct{} // closed when QEMU has hung up
+	conn    net.Conn                             // connection to QEMU
+	after   func(time.Duration) <-chan time.Time // timer
+	answers chan answer                          // result of the last command
+	done    chan struct{}                        // closed after QEMU closed the connection
 
-	mu   sync.Mutex // one command at a time
-	told eventLog
+	mu   sync.Mutex // held during a command, so that one runs at a time
+	told eventLog   // events so far
 }
 
 // An answer is any object that QEMU sends.
 type answer struct {
-	Return json.RawMessage `json:"return"`
-	Error  *struct {
+	Return json.RawMessage `json:"return"` // result of a command; nil for other objects
+	// error of a command; nil for other objects
+	Error *struct {
 		Class string `json:"class"`
 		Desc  string `json:"desc"`
 	} `json:"error"`
-	Event string `json:"event"`
-	Data  struct {
+	Event string `json:"event"` // name of an event; empty for other objects
+	// details of an event
+	Data struct {
 		Guest  bool   `json:"guest"`  // whether the guest caused it
 		Action string `json:"action"` // action of GUEST_PANICKED
 		ID     string `json:"id"`     // VSERPORT_CHANGE: the channel that the guest has opened or closed
-		Open   bool   `json:"open"`
+		Open   bool   `json:"open"`   // whether the guest has opened the channel
 	} `json:"data"`
 }
 
-// events are QEMU's reports about the guest.
+// events contains QEMU's reports about the guest.
 type events struct {
-	resets   int // resets by the guest
-	stopped  bool
-	panicked bool
-	agent    bool // the guest has opened its agent's channel
+	resets   int  // number of resets by the guest
+	stopped  bool // the guest powered itself off
+	panicked bool // the guest reported a panic
+	agent    bool // the guest has opened the agent's channel
 }
 
-// An eventLog records QEMU's events.
+// An eventLog collects events. Its mutex protects them.
 type eventLog struct {
 	sync.Mutex
 	events
 }
 
-// maxTold bounds what QEMU sends in one trial, in bytes. A QEMU that a guest has taken over may send forever.
+// maxTold limits the output of QEMU in one trial, in bytes. A guest that controls QEMU
+// may send without end.
 const maxTold = 64 << 20
 
+// errHungUp is the cause of errors after QEMU closed its monitor.
 var errHungUp = errors.New("QEMU has hung up")
 
-// answerLimit is the time that QEMU has to carry out one command. A trial takes at most this much longer
-// than its deadline.
+// answerLimit is the limit of one command. A trial exceeds its deadline by at most this
+// time.
 const answerLimit = time.Minute
 
+// newMonitor returns a client of QEMU's monitor and starts its reader, which ends when
+// QEMU or the caller closes conn. after is the timer for the limit of commands.
 func newMonitor(conn net.Conn, after func(time.Duration) <-chan time.Time) *monitor {
 	m := &monitor{conn: conn, after: after, answers: make(chan answer, 1), done: make(chan struct{})}
-	go m.read()
+	go m.readObjects()
 	return m
 }
 
-// read sorts answers from events until QEMU hangs up.
-func (m *monitor) read() {
+// readObjects separates results from events until QEMU closes the connection.
+func (m *monitor) readObjects() {
 	defer close(m.done)
 	defer m.conn.Close() // pending output is not needed any more
 	for in := json.NewDecoder(io.LimitReader(m.conn, maxTold)); ; {
@@ -81,17 +87,19 @@ func (m *monitor) read() {
 		}
 		switch {
 		case a.Event != "":
-			m.told.note(a)
+			m.told.addEvent(a)
 		case a.Return != nil || a.Error != nil:
 			select {
 			case m.answers <- a:
+			// The channel has space for one answer, and one command runs at a time.
 			default: // an answer after its time limit
 			}
 		}
 	}
 }
 
-func (l *eventLog) note(a answer) {
+// addEvent records an event that shows the state of the guest.
+func (l *eventLog) addEvent(a answer) {
 	l.Lock()
 	defer l.Unlock()
 	switch a.Event {
@@ -110,21 +118,23 @@ func (l *eventLog) note(a answer) {
 	}
 }
 
-func (l *eventLog) seen() events {
+// snapshot returns a copy of the events so far.
+func (l *eventLog) snapshot() events {
 	l.Lock()
 	defer l.Unlock()
 	return l.events
 }
 
-// do has QEMU carry out a command. The error is fault.Transient if QEMU does not answer in time; the
-// caller then kills it.
-func (m *monitor) do(ctx context.Context, command string, args any) error {
+// execute runs a command in QEMU and discards its result. If QEMU does not answer in
+// time, the error is fault.Transient, and the caller must kill QEMU.
+func (m *monitor) execute(ctx context.Context, command string, args any) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text, err := json.Marshal(map[string]any{"execute": command, "arguments": args})
 	if err != nil {
 		return err
 	}
+	// A command is one JSON object; QMP needs no separator.
 	if _, err := m.conn.Write(text); err != nil {
 		return fmt.Errorf("%s: %w", command, errHungUp)
 	}

@@ -22,27 +22,30 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// The descriptors that QEMU inherits, beside the standard three. Those of its folder and of images follow.
+// The descriptors that QEMU inherits, beside the standard three. Those of its folder
+// and of images follow.
 const (
-	monitorFD = 3
-	cardFD    = 4 // the first of: a pipe for each network card, a socket for each disk that is served, the agent's
+	monitorFD = 3 // descriptor of the monitor's socket
+	cardFD    = 4 // first of the descriptors for cards, served disks and the agent
 )
 
 // A qemu is a running emulator.
 type qemu struct {
-	cmd     *confine.Command
-	dir     string // the folder that QEMU writes to
-	theirs  string // the path of that folder for QEMU
-	monitor *monitor
-	serial  io.Reader
-	cards   []io.ReadCloser // packets of each network card, as pcap
-	said    console         // its standard error
-	disks   []net.Conn      // our ends of those that are served
-	serving sync.WaitGroup
-	agent   net.Conn // connection to the guest's agent; nil if the VM has no channel for it
+	cmd     *confine.Command // confined process
+	dir     string           // folder that QEMU writes to
+	theirs  string           // path of that folder for QEMU
+	monitor *monitor         // control connection
+	serial  io.Reader        // output of the serial port
+	cards   []io.ReadCloser  // packets of each network card, as pcap
+	said    console          // standard error of QEMU
+	disks   []net.Conn       // local ends of the served disks
+	serving sync.WaitGroup   // goroutines that serve disks
+	agent   net.Conn         // connection to the guest's agent; nil if the VM has no channel for it
 }
 
-func (o Options) program() (string, error) {
+// qemuProgram returns the path of QEMU. The error is fault.NotFound if it is not
+// installed.
+func (o Options) qemuProgram() (string, error) {
 	if o.QEMU != "" {
 		return o.QEMU, nil
 	}
@@ -53,9 +56,10 @@ func (o Options) program() (string, error) {
 	return program, nil
 }
 
-// start runs the machine. It is killed with us, and with ctx.
+// start runs the machine. QEMU is killed when ctx ends, and when this process dies. It
+// takes over the open files of m.
 func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
-	program, err := m.opts.program()
+	program, err := m.opts.qemuProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +71,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 		q.cmd.UseKVM()
 	}
 	q.cmd.Stderr = &q.said
+	// The pipe stays open, so that the serial port does not get an end of file.
 	stdin, err := q.cmd.StdinPipe() // open without input
 	if err != nil {
 		return nil, err
@@ -80,7 +85,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 			q.hangUp()
 		}
 	}()
-	if err := errors.Join(q.connect(m.cards, m.opts.After), q.serve(m.served), q.call(m.agent), q.makeFolder(m.dir)); err != nil {
+	if err := errors.Join(q.connectMonitor(m.cards, m.opts.After), q.serveDisks(m.served), q.connectAgent(m.agent), q.makeFolder(m.dir)); err != nil {
 		return nil, err
 	}
 	q.cmd.AddSets(m.sets)
@@ -91,9 +96,9 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 	return q, nil
 }
 
-// connect makes the monitor's socket and the cards' pipes.
-func (q *qemu) connect(cards int, after func(time.Duration) <-chan time.Time) error {
-	conn, err := q.pass("monitor")
+// connectMonitor creates the monitor's socket and the cards' pipes.
+func (q *qemu) connectMonitor(cards int, after func(time.Duration) <-chan time.Time) error {
+	conn, err := q.passSocket("monitor")
 	if err != nil {
 		return err
 	}
@@ -111,10 +116,10 @@ func (q *qemu) connect(cards int, after func(time.Duration) <-chan time.Time) er
 	return nil
 }
 
-// serve has disks answer at the other ends of sockets.
-func (q *qemu) serve(disks []func(io.ReadWriter)) error {
+// serveDisks creates a socket for each served disk and starts its function.
+func (q *qemu) serveDisks(disks []func(io.ReadWriter)) error {
 	for _, disk := range disks {
-		conn, err := q.pass("disk")
+		conn, err := q.passSocket("disk")
 		if err != nil {
 			return err
 		}
@@ -127,27 +132,29 @@ func (q *qemu) serve(disks []func(io.ReadWriter)) error {
 	return nil
 }
 
-// call makes the socket that leads to the guest's agent, of a VM that has a channel for it.
-func (q *qemu) call(agent bool) (err error) {
+// connectAgent creates the socket to the guest agent if the VM has a channel for it.
+func (q *qemu) connectAgent(agent bool) (err error) {
 	if agent {
-		q.agent, err = q.pass("agent")
+		q.agent, err = q.passSocket("agent")
 	}
 	return err
 }
 
-// pass creates a socket pair, passes one end to QEMU, and returns the other.
-func (q *qemu) pass(name string) (net.Conn, error) {
+// passSocket creates a socket pair, passes one end to QEMU, and returns the other.
+func (q *qemu) passSocket(name string) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
+	// net.FileConn duplicates the descriptor, so ours is closed here.
 	ours := os.NewFile(uintptr(pair[0]), name)
 	defer ours.Close()
 	q.cmd.Inherit(os.NewFile(uintptr(pair[1]), name))
 	return net.FileConn(ours)
 }
 
-// makeFolder makes the folder that QEMU writes to, in one that its user cannot enter: QEMU cannot replace it.
+// makeFolder creates the folder that QEMU writes to. Its parent is not accessible to
+// QEMU's user, so that QEMU cannot replace the folder.
 func (q *qemu) makeFolder(dir string) (err error) {
 	if q.dir, err = os.MkdirTemp(dir, "qemu-"); err != nil {
 		return err
@@ -156,7 +163,8 @@ func (q *qemu) makeFolder(dir string) (err error) {
 	return err
 }
 
-// hangUp closes what leads to QEMU, which is gone. Nobody reads a disk any more when it returns.
+// hangUp closes all connections to QEMU, which must have ended. It waits for the
+// functions that serve disks.
 func (q *qemu) hangUp() {
 	if q.monitor != nil {
 		_ = q.monitor.conn.Close() // the other end is closed already
@@ -173,14 +181,15 @@ func (q *qemu) hangUp() {
 	q.serving.Wait()
 }
 
-// kill ends the emulator. What its pipes have left can be read then.
+// kill ends QEMU. The remaining output of its pipes can still be read.
 func (q *qemu) kill() {
 	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		q.said.add([]byte(err.Error()))
+		q.said.append([]byte(err.Error()))
 	}
 }
 
-// wait returns why QEMU ended by itself, after all its pipes were read to their ends.
+// wait waits for the end of QEMU and returns the reason, or nil if it was killed by
+// kill. All pipes must have been read to their ends.
 func (q *qemu) wait() error {
 	err := q.cmd.Wait()
 	q.hangUp()
@@ -189,6 +198,7 @@ func (q *qemu) wait() error {
 		return nil
 	}
 	text := q.cmd.Explain(lastLines(q.said.text(), 3))
+	// QEMU locks images, and names the lock in its message.
 	if strings.Contains(text, "lock") {
 		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
 			WithHint("the VM runs, or another program writes its images: shut it down first")
@@ -204,7 +214,7 @@ func (q *qemu) wait() error {
 		WithHint("start it where it is defined: virsh start NAME")
 }
 
-// lastLines are those that say something, joined.
+// lastLines returns the last n lines that are not empty, joined.
 func lastLines(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -215,8 +225,8 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "; ")
 }
 
-// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have made a link of it, a
-// pipe, or a file without end.
+// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have
+// replaced it by a link, a pipe or an endless file: these are errors.
 func (q *qemu) readBack(name string, limit int64) (text []byte, err error) {
 	path := filepath.Join(q.dir, name)
 	defer func() {

@@ -13,23 +13,24 @@ import (
 	"strings"
 )
 
-// A screen is a picture of what the guest shows.
+// A screen is a picture of the guest's display.
 type screen struct{ *image.RGBA }
 
-// The text screen of a PC: 80 by 25 characters at a fixed place in memory, each with its colours.
+// The text screen of a PC: 80 by 25 characters at a fixed place in memory, each with
+// its colours.
 const (
-	textAt   = 0xb8000
-	textCols = 80
-	textRows = 25
+	textAt   = 0xb8000 // physical address of a PC's text screen
+	textCols = 80      // characters per line
+	textRows = 25      // number of lines
 )
 
 // errNoScreen is the error for an invalid picture.
 var errNoScreen = errors.New("the screen's picture is no PPM")
 
-// look takes a picture of the screen.
-func (q *qemu) look(ctx context.Context) (screen, error) {
+// takePicture returns a picture of the display.
+func (q *qemu) takePicture(ctx context.Context) (screen, error) {
 	const name = "screen.ppm"
-	if err := q.monitor.do(ctx, "screendump", map[string]any{"filename": q.theirs + "/" + name}); err != nil {
+	if err := q.monitor.execute(ctx, "screendump", map[string]any{"filename": q.theirs + "/" + name}); err != nil {
 		return screen{}, err
 	}
 	text, err := q.readBack(name, maxPicture)
@@ -39,19 +40,22 @@ func (q *qemu) look(ctx context.Context) (screen, error) {
 	return parsePPM(text)
 }
 
-// maxPixels bounds a picture: no display adapter of QEMU's has more by itself.
+// maxPixels limits the size of a picture. No display adapter of QEMU has more by
+// default.
 const maxPixels = 8192 * 8192
 
-// maxPicture is the size of the largest picture as a file, in bytes.
+// maxPicture is the size of the largest picture file, in bytes.
 const maxPicture = 3*maxPixels + 64
 
-// parsePPM reads a binary portable pixmap with 8 bits a colour.
+// parsePPM parses a binary portable pixmap with 8 bits per color.
 func parsePPM(text []byte) (screen, error) {
 	var w, h, most int
+	// The header is shorter than 64 bytes. The limits below bound the allocation.
 	n, err := fmt.Sscanf(string(text[:min(len(text), 64)]), "P6\n%d %d\n%d\n", &w, &h, &most)
 	if err != nil || n != 3 || w <= 0 || h <= 0 || w > maxPixels/h || most != 255 || len(text) < 3*w*h {
 		return screen{}, errNoScreen
 	}
+	// The size was checked against maxPixels and against the length of the text.
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	for i, p := 0, text[len(text)-3*w*h:]; i < w*h; i++ {
 		copy(img.Pix[4*i:], p[3*i:3*i+3])
@@ -60,23 +64,25 @@ func parsePPM(text []byte) (screen, error) {
 	return screen{img}, nil
 }
 
-// isText reports whether a PC shows characters: the sizes of its text mode are no graphics mode's.
+// isText reports whether the display is in text mode, by its size. No graphics mode has
+// the same size.
 func (s screen) isText() bool {
 	return s.Rect.Dy() == 400 && (s.Rect.Dx() == 720 || s.Rect.Dx() == 640)
 }
 
-// read returns the text of a text screen.
-func (q *qemu) read(ctx context.Context) (string, error) {
+// readText returns the characters of the text screen.
+func (q *qemu) readText(ctx context.Context) (string, error) {
 	const name = "text"
 	args := map[string]any{"val": textAt, "size": textRows * textCols * 2, "filename": q.theirs + "/" + name}
-	if err := q.monitor.do(ctx, "pmemsave", args); err != nil {
+	if err := q.monitor.execute(ctx, "pmemsave", args); err != nil {
 		return "", err
 	}
 	cells, err := q.readBack(name, textRows*textCols*2)
 	return parseText(cells), err
 }
 
-// parseText takes the characters of a text screen out of their colours.
+// parseText returns the characters of a text screen without their colors. Each cell has
+// two bytes: character and color.
 func parseText(cells []byte) string {
 	var b strings.Builder
 	for row := range slices.Chunk(cells, 2*textCols) {
@@ -94,15 +100,17 @@ func parseText(cells []byte) string {
 	return b.String()
 }
 
-// blues are the grounds of Windows' last screen: of 8 to 10, and of those before.
-var blues = []color.RGBA{{0, 120, 215, 255}, {16, 114, 186, 255}, {0, 0, 170, 255}, {0, 0, 128, 255}, {0, 0, 130, 255}}
+// blueScreens contains the background colors of Windows' stop screens: of Windows 8 to
+// 10, and of earlier versions.
+var blueScreens = []color.RGBA{{0, 120, 215, 255}, {16, 114, 186, 255}, {0, 0, 170, 255}, {0, 0, 128, 255}, {0, 0, 130, 255}}
 
-// isBlue reports whether most of the screen is of one of those, as no setup screen or desktop is that
-// Windows shows on its way up.
+// isBlue reports whether more than 70 % of the display have one of these colors. No
+// setup screen or desktop during the boot of Windows does.
 func (s screen) isBlue() bool {
+	// Display adapters round colors differently.
 	near := func(a, b uint8) bool { return max(a, b)-min(a, b) <= 4 }
 	size := s.Rect.Dx() * s.Rect.Dy()
-	for _, blue := range blues {
+	for _, blue := range blueScreens {
 		n := 0
 		for i := 0; i < len(s.Pix); i += 4 {
 			if near(s.Pix[i], blue.R) && near(s.Pix[i+1], blue.G) && near(s.Pix[i+2], blue.B) {
@@ -116,8 +124,8 @@ func (s screen) isBlue() bool {
 	return false
 }
 
-// save writes the picture as PNG.
-func (s screen) save(path string) error {
+// savePNG writes the picture as PNG.
+func (s screen) savePNG(path string) error {
 	var b bytes.Buffer
 	if err := png.Encode(&b, s); err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Static are addresses that a guest's configuration gives to one of its network cards.
+// Static contains addresses that the guest's configuration assigns to one network card.
 type Static struct {
-	MAC       string       `json:"mac,omitempty"` // lower case; "": it is not known which card's
-	Addresses []netip.Addr `json:"addresses"`
+	MAC       string       `json:"mac,omitempty"` // MAC in lower case; empty if the card is unknown
+	Addresses []netip.Addr `json:"addresses"`     // addresses without prefix lengths
 }
 
-// String describes the missing addresses of the card.
+// String describes the missing addresses of a card, for messages.
 func (s Static) String() string {
 	card := "no network card has"
 	if s.MAC != "" {
@@ -26,14 +26,15 @@ func (s Static) String() string {
 	return fmt.Sprintf("%s got %s, which the guest's configuration gives it", card, strings.Join(all, " and "))
 }
 
-// missing returns the addresses of want that the guest does not have on their cards. An interface built
-// on a card, a bridge or a bond, may have another MAC; an address on another card of the VM counts as
-// missing.
-func missing(want []Static, have []AgentCard, nics []string) (all []Static) {
+// missingAddresses returns the addresses of want that the guest does not have on the
+// right card. An interface built on a card, such as a bridge or a bond, may have
+// another MAC. An address on another card of the VM counts as missing.
+func missingAddresses(want []Static, have []AgentCard, nics []string) (all []Static) {
 	for _, w := range want {
 		lacks := Static{MAC: w.MAC}
 		for _, a := range w.Addresses {
 			got := slices.ContainsFunc(have, func(c AgentCard) bool {
+				// An interface with an unknown MAC may be built on the card.
 				others := w.MAC != "" && c.MAC != w.MAC && slices.Contains(nics, c.MAC)
 				return !others && slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 			})

@@ -30,7 +30,7 @@ func TestMissing(t *testing.T) {
 		"no card":                  {nil, "[network card " + one + " has not got 10.0.0.5 and fd00::5, which the guest's configuration gives it no network card has got 10.0.0.7, which the guest's configuration gives it]"},
 		"one that begins the same": {[]AgentCard{card(one, "10.0.0.50/24", "fd00::5/64"), card(two, "10.0.0.7/24")}, "[network card " + one + " has not got 10.0.0.5, which the guest's configuration gives it]"},
 	} {
-		if got := fmt.Sprint(missing(want, c.have, []string{one, two})); got != c.want {
+		if got := fmt.Sprint(missingAddresses(want, c.have, []string{one, two})); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

@@ -1,14 +1,15 @@
 // Package testboot boots a VM and reports how far it gets.
 //
-// It runs the VM of a libvirt domain in a separate QEMU: disks are temporary overlays, so no image changes;
-// each network card is in a hub without other members; memory and processors are limited. It observes the
-// VM from outside: the serial port, the screen (its text if it has one, and always a picture), the packets of
-// the cards, QEMU's events, and the answers of QEMU's guest agent if the VM has a channel for it. The guest
-// is unchanged and requires no software.
+// It runs the VM of a libvirt domain in a separate QEMU: disks are temporary overlays,
+// so no image changes; each network card is in a hub without other members; memory and
+// processors are limited. It observes the VM from outside: the serial port, the screen
+// (its text if it has one, and always a picture), the packets of the cards, QEMU's
+// events, and the answers of QEMU's guest agent if the VM has a channel for it. The
+// guest is unchanged and requires no software.
 //
-// Terms: a Sign is an observation that shows how far a guest has booted; a Verdict is the result of the
-// signs. A sign of failure counts only after it has lasted for a while: firmware reports that one disk is not
-// bootable, and boots the next.
+// Terms: a Sign is an observation that shows how far a guest has booted; a Verdict is
+// the result of the signs. A sign of failure counts only after it has lasted for a
+// while: firmware reports that one disk is not bootable, and boots the next.
 package testboot
 
 import (
@@ -28,56 +29,56 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// Options say how a trial is made. The zero value boots as it is best here, and keeps nothing.
+// Options configure a trial. The zero value uses KVM if possible and keeps no files.
 type Options struct {
-	Deadline time.Duration // after which a guest that showed no sign is unclear; default 5 minutes, emulated 15
-	Settle   time.Duration // how long a sign of failure has to stand, and a guest that is up to be asked by its agent; default 10 s
-	Expect   string        // text on the serial port or the screen that means the guest is up, beside the known ones
+	Deadline time.Duration // limit without any sign; default 5 minutes, emulated 15
+	Settle   time.Duration // time that a sign of failure must last, and time for the agent of a booted guest; default 10 s
+	Expect   string        // text on the serial port or the screen that means the guest is up, in addition to the known signs
 
-	Accel   Accel  // Any: KVM where a vCPU really runs, else emulated
-	Memory  int64  // bytes that the VM gets at most; default 4 GiB
+	Accel   Accel  // Any for KVM if a vCPU runs, else emulation
+	Memory  int64  // limit of the VM's memory in bytes; default 4 GiB
 	CPUs    int    // maximum number of processors; default 4
-	Keep    string // folder for serial.log and screen.png; "": they are not kept
-	Scratch string // folder for what the guest writes, for as long as it runs; default /var/tmp, which is no memory
+	Keep    string // folder for serial.log and screen.png; not kept if empty
+	Scratch string // folder for the guest's writes during the trial; default /var/tmp, which is on a disk
 
-	// Static are the addresses that the guest is to have. Those that its agent does not tell of are
-	// missing in the Report.
+	// Static contains the expected addresses of the guest. Those that its agent does
+	// not report are in Report.Missing.
 	Static []Static
 
-	// Served are disks that are no files, by what the domain calls them: each answers QEMU by NBD
-	// at the other end of a socket, until it is closed. It may be asked again after that. It is
-	// only read, as all disks are.
+	// Served contains the disks without a file, by their names in the domain. Each
+	// function serves NBD on a socket until it is closed, and may be called again
+	// later. Disks are only read.
 	Served map[string]func(conn io.ReadWriter)
 
-	QEMU string // program; default the qemu-system-x86_64 or qemu-kvm that is found
-	Root string // where firmware and fonts are looked for; default /
+	QEMU string // path of QEMU; default qemu-system-x86_64 or qemu-kvm
+	Root string // root for firmware and fonts; default /
 
-	KVM   func(ctx context.Context) error      // whether a vCPU runs; default kvm.Run on /dev/kvm
-	Now   func() time.Time                     // default time.Now
-	After func(time.Duration) <-chan time.Time // default time.After
+	KVM   func(ctx context.Context) error      // tests whether a vCPU runs; default kvm.Run on /dev/kvm
+	Now   func() time.Time                     // clock; default time.Now
+	After func(time.Duration) <-chan time.Time // timer; default time.After
 }
 
-// Accel is what runs the guest's instructions.
+// Accel is the way in which guest instructions are executed.
 type Accel string
 
 const (
-	Any Accel = ""
-	KVM Accel = "kvm"
-	TCG Accel = "tcg" // emulated: 10 to 100 times slower
+	Any Accel = ""    // KVM if it works, else TCG
+	KVM Accel = "kvm" // hardware virtualization
+	TCG Accel = "tcg" // emulation, 10 to 100 times slower
 )
 
-// Report is what a trial found out.
+// Report is the result of a trial.
 type Report struct {
-	Verdict Verdict       `json:"verdict"`
-	Why     string        `json:"why"`              // observed text of the guest
-	Remedy  string        `json:"remedy,omitempty"` // remedy for a guest that did not boot
-	Accel   Accel         `json:"accel"`
+	Verdict Verdict       `json:"verdict"`           // how far the guest booted
+	Why     string        `json:"why"`               // observation that decided the verdict
+	Remedy  string        `json:"remedy,omitempty"`  // remedy for a guest that did not boot
+	Accel   Accel         `json:"accel"`             // KVM or TCG
 	NoKVM   string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested
 	Elapsed time.Duration `json:"elapsed"`           // time from power-on to the verdict
-	Network []Talker      `json:"network,omitempty"` // senders on the cards
+	Network []Sender      `json:"network,omitempty"` // senders on the cards
 	Agent   *Agent        `json:"agent,omitempty"`   // answers of the guest's agent; nil without any
-	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not tell of
-	Less    []string      `json:"less,omitempty"`    // how the VM differed from its definition
+	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not report
+	Less    []string      `json:"less,omitempty"`    // differences between the VM and its definition
 	Serial  string        `json:"serial,omitempty"`  // file with the output of the serial port
 	Screen  string        `json:"screen,omitempty"`  // picture of the screen at the end
 }
@@ -93,9 +94,10 @@ func (r Report) Seen() string {
 	case strings.HasPrefix(r.Why, agentAnswers):
 		return r.Why
 	}
-	return r.Why + "; " + r.Agent.answers()
+	return r.Why + "; " + r.Agent.describe()
 }
 
+// withDefaults returns o with defaults for all optional fields.
 func (o Options) withDefaults() Options {
 	o.Settle = cmp.Or(o.Settle, 10*time.Second)
 	o.Memory, o.CPUs = cmp.Or(o.Memory, 4<<30), cmp.Or(o.CPUs, 4)
@@ -109,9 +111,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Boot starts the VM of a libvirt domain in XML, and observes it until there is a verdict. When it
-// returns, the VM and its writes are removed. A guest that does not boot is not an error; an
-// unsupported domain is fault.Unsupported, a machine without QEMU fault.NotFound.
+// Boot starts the VM of a libvirt domain in XML, and observes it until there is a
+// verdict. When it returns, QEMU has ended and the writes of the guest are removed. A
+// guest that does not boot is not an error. An unsupported domain is fault.Unsupported,
+// and a machine without QEMU is fault.NotFound.
 func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	o = o.withDefaults()
 	var d libvirtxml.Domain
@@ -122,26 +125,30 @@ func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, err := try(ctx, &d, dir, o)
+	r, err := bootWithFallback(ctx, &d, dir, o)
 	return r, errors.Join(err, os.RemoveAll(dir))
 }
 
-// try finds the accelerator. KVM that runs a vCPU may still refuse this VM: then it is emulated.
-func try(ctx context.Context, d *libvirtxml.Domain, dir string, o Options) (Report, error) {
+// bootWithFallback chooses the accelerator and boots the VM. KVM may run a vCPU and
+// still not this VM; the VM is then emulated unless KVM was requested.
+func bootWithFallback(ctx context.Context, d *libvirtxml.Domain, dir string, o Options) (Report, error) {
 	accel, why := o.Accel, ""
 	if accel == Any {
-		accel, why = o.accel(ctx)
+		accel, why = o.chooseAccel(ctx)
 	}
-	r, err := attempt(ctx, d, dir, accel, o)
+	r, err := bootOnce(ctx, d, dir, accel, o)
+	// The report of the second attempt contains the reason of the first failure.
 	if err != nil && accel == KVM && o.Accel == Any && ctx.Err() == nil {
 		why = err.Error()
-		r, err = attempt(ctx, d, dir, TCG, o)
+		r, err = bootOnce(ctx, d, dir, TCG, o)
 	}
 	r.NoKVM = why
 	return r, err
 }
 
-func (o Options) accel(ctx context.Context) (Accel, string) {
+// chooseAccel tests KVM for at most 2 seconds. It returns the reason if it chooses
+// emulation.
+func (o Options) chooseAccel(ctx context.Context) (Accel, string) {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -151,8 +158,8 @@ func (o Options) accel(ctx context.Context) (Accel, string) {
 	return KVM, ""
 }
 
-// attempt boots the VM once.
-func attempt(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel, o Options) (Report, error) {
+// bootOnce boots the VM with one accelerator.
+func bootOnce(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel, o Options) (Report, error) {
 	m, err := newMachine(d, dir, accel, o)
 	if err != nil {
 		return Report{}, err
@@ -162,13 +169,14 @@ func attempt(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel,
 	if err != nil {
 		return Report{}, err
 	}
-	report, err := newWatch(q, m, o).run(ctx)
+	report, err := newObserver(q, m, o).run(ctx)
 	report.Accel, report.Less = accel, m.less
 	return report, err
 }
 
-// keep is the path of a file that outlives the trial, or "".
-func (o Options) keep(name string) (string, error) {
+// keepPath returns the path of a file that is kept after the trial, or "" if files are
+// not kept. It creates the folder.
+func (o Options) keepPath(name string) (string, error) {
 	if o.Keep == "" {
 		return "", nil
 	}

@@ -43,8 +43,8 @@ func domain(firmware, controller, card, image string) string {
 </devices></domain>`
 }
 
-// try boots a domain, emulated.
-func try(t *testing.T, xml string, o testboot.Options) testboot.Report {
+// bootWithFallback boots a domain, emulated.
+func bootWithFallback(t *testing.T, xml string, o testboot.Options) testboot.Report {
 	t.Helper()
 	o.Accel = testboot.TCG
 	r, err := testboot.Boot(t.Context(), xml, o)
@@ -114,7 +114,7 @@ func TestBootEntryOfTheDomain(t *testing.T) {
 	}{"its own": {named, testboot.Booted}, "fresh": {fresh, testboot.UEFIShell}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r := try(t, c.xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); r.Verdict != c.want {
+			if r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); r.Verdict != c.want {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -160,7 +160,7 @@ func TestServedDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer image.Close()
-	r := try(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
+	r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
 		Expect: marker, Deadline: 3 * time.Minute, Keep: t.TempDir(),
 		Served: map[string]func(io.ReadWriter){"/no/such/file": func(conn io.ReadWriter) {
 			if err := nbd.Serve(conn, readOnly{image, t}); err != nil {
@@ -212,7 +212,7 @@ func TestGuestsThatDoNotBoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := try(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second, Deadline: 3 * time.Minute})
+			r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second, Deadline: 3 * time.Minute})
 			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Why, c.why) {
 				t.Errorf("%+v, want %s with %q", r, c.want, c.why)
 			}
@@ -307,7 +307,7 @@ func TestTrialOfAChain(t *testing.T) {
 		}
 	}
 	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
-	if r := try(t, xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Why != marker {
+	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Why != marker {
 		t.Errorf("%+v", r)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Verdict is how far a guest came. The names are stable.
+// Verdict is how far a guest booted. The values are stable.
 type Verdict string
 
 const (
@@ -25,21 +25,26 @@ const (
 
 // A sign is text that shows how far a guest has booted.
 type sign struct {
-	verdict Verdict
-	text    *regexp.Regexp
-	remedy  string
+	verdict Verdict        // verdict if the text occurs
+	text    *regexp.Regexp // pattern of the text
+	remedy  string         // remedy for the user; empty if the guest is up
 }
 
 const (
+	// remedy for a guest without access to its disks
 	driverRemedy = "it lacks the driver of its disk controller, or its disks have other names: boot it with the hardware it had, or convert it"
+	// remedy for a boot loader without its files
 	loaderRemedy = "its boot loader does not find its files: was a disk left out? Else repair it from rescue media: grub-install, update-grub"
+	// remedy for a VM without a bootable disk
 	deviceRemedy = "check that the VM's boot disk is among those that were moved, and its firmware (BIOS or EFI) is the one it had"
-	signRemedy   = "its loader has no signature that this firmware trusts: install a signed one at the source (shim-signed), or start the VM without Secure Boot; keys that the guest had enrolled stayed behind"
-	efiRemedy    = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
+	// remedy for a loader that Secure Boot rejects
+	signRemedy = "its loader has no signature that this firmware trusts: install a signed one at the source (shim-signed), or start the VM without Secure Boot; keys that the guest had enrolled stayed behind"
+	// remedy for an EFI guest without a boot entry
+	efiRemedy = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
 )
 
-// signs are searched in this order. Each one is the last text of a state, not one on the way to
-// another.
+// signs lists the signs in the order of the search. Each is the final text of a state,
+// not a text on the way to another one.
 var signs = []sign{
 	{Booted, regexp.MustCompile(`(?m)^.{0,80}\blogin: ?$`), ""},
 	{Booted, regexp.MustCompile(`(?m)^Reached target .{0,20}(Multi-User System|Graphical Interface)`), ""},
@@ -58,8 +63,9 @@ var signs = []sign{
 	{UEFIShell, regexp.MustCompile(`UEFI Interactive Shell|(?m)^Shell> ?$|BdsDxe: No bootable option or device was found`), efiRemedy},
 }
 
-// find returns the first sign in a text, and the first line with it.
-func find(text string) (sign, string) {
+// findSign returns the first sign in a text and its first line, or the zero sign.
+func findSign(text string) (sign, string) {
+	// The order of signs is significant: the first match counts.
 	for _, s := range signs {
 		if seen := strings.TrimSpace(s.text.FindString(text)); seen != "" {
 			seen, _, _ = strings.Cut(seen, "\n")
@@ -69,15 +75,16 @@ func find(text string) (sign, string) {
 	return sign{}, ""
 }
 
-// escapes are what terminals obey and do not show.
+// escapes matches control sequences of terminals.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78cDM]|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f]`)
 
-// plain returns a terminal's text without escape sequences. Firmware and boot loaders position their
-// lines by escapes: each move to another position begins a line.
-func plain(text string) string {
+// plainText returns a terminal's output without control sequences. Firmware and boot
+// loaders position their lines with them, so each move of the cursor starts a line.
+func plainText(text string) string {
 	text = moves.ReplaceAllString(text, "\n")
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 	return escapes.ReplaceAllString(text, "")
 }
 
+// moves matches control sequences that move the cursor or clear the screen.
 var moves = regexp.MustCompile(`\x1b\[[0-9;]*[HfJ]`)

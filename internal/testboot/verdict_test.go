@@ -29,7 +29,7 @@ func TestSigns(t *testing.T) {
 		"last login: yesterday, and the wiki says (initramfs) in the middle":                                                                               Unclear,
 		"": Unclear,
 	} {
-		s, seen := find(plain(text))
+		s, seen := findSign(plainText(text))
 		if s.verdict == "" {
 			s.verdict = Unclear
 		}
@@ -48,7 +48,7 @@ func TestInitramfsNamesTheDisk(t *testing.T) {
 		"Gave up waiting for root file system device.\nALERT!  /dev/sda1 does not exist.  Dropping to a shell!\n(initramfs) ":    "ALERT!  /dev/sda1 does not exist.",
 		"Warning: /dev/sda2 does not exist\n\nEntering emergency mode. Exit the shell to continue.\nPress Enter for maintenance": "Warning: /dev/sda2 does not exist",
 	} {
-		if s, seen := find(plain(text)); s.verdict != Initramfs || seen != want {
+		if s, seen := findSign(plainText(text)); s.verdict != Initramfs || seen != want {
 			t.Errorf("%q is %s by %q, want %q", text, s.verdict, seen, want)
 		}
 	}
@@ -56,8 +56,8 @@ func TestInitramfsNamesTheDisk(t *testing.T) {
 
 // A login after all makes up for what was said before.
 func TestLoginCountsMost(t *testing.T) {
-	text := plain("Gave up waiting for root file system device.\nmounted after all\n\nhost login: ")
-	if s, _ := find(text); s.verdict != Booted {
+	text := plainText("Gave up waiting for root file system device.\nmounted after all\n\nhost login: ")
+	if s, _ := findSign(text); s.verdict != Booted {
 		t.Errorf("%s", s.verdict)
 	}
 }
@@ -66,16 +66,16 @@ func TestLoginCountsMost(t *testing.T) {
 func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	after := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	w := &watch{}
+	w := &observer{}
 	speaks := Report{Verdict: Booted, Why: "it speaks on its network"}
-	w.note(speaks, "Job boot.mount start running (9s)", after(0))
-	w.note(speaks, "Job boot.mount start running (18s)", after(9))
-	if w.note(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
+	w.noteChange(speaks, "Job boot.mount start running (9s)", after(0))
+	w.noteChange(speaks, "Job boot.mount start running (18s)", after(9))
+	if w.noteChange(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
 		t.Errorf("it counts from %v on", w.since)
 	}
 	failed := Report{Verdict: Emergency, Why: "You are in emergency mode"}
-	w.note(failed, "You are in emergency mode", after(30))
-	if w.note(failed, "You are in emergency mode. After", after(39)); !w.since.Equal(after(30)) {
+	w.noteChange(failed, "You are in emergency mode", after(30))
+	if w.noteChange(failed, "You are in emergency mode. After", after(39)); !w.since.Equal(after(30)) {
 		t.Errorf("a failure counts from %v on", w.since)
 	}
 }
@@ -83,10 +83,10 @@ func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
 func FuzzPlain(f *testing.F) {
 	f.Add("\x1b[2J\x1b[1;1Hgrub> \x1b[0m\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		p := plain(text)
+		p := plainText(text)
 		if strings.ContainsAny(p, "\r\x00") {
 			t.Errorf("%q becomes %q", text, p)
 		}
-		find(p)
+		findSign(p)
 	})
 }

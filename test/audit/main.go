@@ -1,11 +1,13 @@
-// Audit compares the findings of gosec with those that were triaged. It reads gosec's report as JSON, and the
-// list of triaged findings, and fails if one is in one of the two only:
+// Audit compares the findings of gosec with those that were triaged. It reads gosec's
+// report as JSON, and the list of triaged findings, and fails if one is in one of the
+// two only:
 //
 //	audit [-add] LIST REPORT
 //
-// A line of the list has four fields with tabs between them: rule, file, code and reason. The code is the first
-// line that gosec shows, so that a finding stays triaged while its line moves, and no longer than that. With
-// -add, findings that are not triaged are added to the list. They have no reason, so the next run fails.
+// A line of the list has four fields with tabs between them: rule, file, code and
+// reason. The code is the first line that gosec shows, so that a finding stays triaged
+// while its line moves, and no longer than that. With -add, findings that are not
+// triaged are added to the list. They have no reason, so the next run fails.
 package main
 
 import (
@@ -22,23 +24,28 @@ import (
 	"strings"
 )
 
-// A finding is one of gosec's, by all that identifies it.
+// A finding is a finding of gosec with the fields that identify it.
 type finding struct {
-	rule, file, code string
+	rule, file, code string // fields of the list, without the reason
 }
 
+// String returns the fields separated by tabs, as in the list.
 func (f finding) String() string { return f.rule + "\t" + f.file + "\t" + f.code }
 
+// main parses the flags and compares the files.
 func main() {
 	add := flag.Bool("add", false, "add findings that are not triaged to the list")
 	flag.Parse()
-	if err := run(os.Stdout, *add, flag.Args()); err != nil {
+	if err := compareFiles(os.Stdout, *add, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "audit:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out io.Writer, add bool, args []string) error {
+// compareFiles compares the list with the report, whose paths are args. It returns an
+// error unless they match. If add is true, it appends the new findings to the list
+// instead.
+func compareFiles(out io.Writer, add bool, args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: audit [-add] LIST REPORT")
 	}
@@ -62,7 +69,7 @@ func run(out io.Writer, add bool, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", args[1], err)
 	}
-	untriaged, stale := compare(triaged, found)
+	untriaged, stale := compareFindings(triaged, found)
 	if add {
 		return appendTo(args[0], untriaged)
 	}
@@ -79,12 +86,14 @@ func run(out io.Writer, add bool, args []string) error {
 	return nil
 }
 
-// parseList reads the list. Each finding has a reason.
+// parseList parses the list. It fails for a finding without a reason, or with two
+// lines.
 func parseList(text string) (map[finding]string, error) {
 	triaged := map[finding]string{}
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
+		// Lines that start with # are comments of the list.
 		line = strings.TrimRight(line, "\n")
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
@@ -102,7 +111,8 @@ func parseList(text string) (map[finding]string, error) {
 	return triaged, nil
 }
 
-// parseReport reads gosec's report. A package that gosec could not load is an error.
+// parseReport parses gosec's report. here is the folder to which paths are relative. A
+// package that gosec could not load is an error.
 func parseReport(text []byte, here string) (map[finding]bool, error) {
 	var report struct {
 		Errors map[string]any `json:"Golang errors"`
@@ -117,6 +127,7 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, err
 	}
+	// A report without files would make all triaged findings stale.
 	if len(report.Errors) > 0 || report.Stats.Files == 0 {
 		return nil, fmt.Errorf("%d files were examined, with errors in %d", report.Stats.Files, len(report.Errors))
 	}
@@ -126,13 +137,16 @@ func parseReport(text []byte, here string) (map[finding]bool, error) {
 		if err != nil {
 			return nil, err
 		}
+		// A finding may span several lines, such as "12-15". The first one identifies
+		// it.
 		line, _, _ := strings.Cut(i.Line, "-")
 		found[finding{i.Rule, file, codeAt(i.Code, line)}] = true
 	}
 	return found, nil
 }
 
-// codeAt returns the code of a line from gosec's excerpt: lines that begin with "NUMBER: ".
+// codeAt returns the code of a line from gosec's excerpt, whose lines begin with
+// "NUMBER: ". White space is normalized. It returns "?" if the line is missing.
 func codeAt(excerpt, line string) string {
 	for lines := bufio.NewScanner(strings.NewReader(excerpt)); lines.Scan(); {
 		if code, ok := strings.CutPrefix(lines.Text(), line+": "); ok {
@@ -142,8 +156,9 @@ func codeAt(excerpt, line string) string {
 	return "?"
 }
 
-// compare returns the findings that are in one of the two only.
-func compare(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
+// compareFindings returns the findings that are only in the report, and those that are
+// only in the list, both sorted.
+func compareFindings(triaged map[finding]string, found map[finding]bool) (untriaged, stale []finding) {
 	for f := range found {
 		if triaged[f] == "" {
 			untriaged = append(untriaged, f)

@@ -44,7 +44,7 @@ func TestAudit(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			err := run(&out, false, []string{"list", "report"})
+			err := compareFiles(&out, false, []string{"list", "report"})
 			if err != nil {
 				out.WriteString(err.Error())
 			}

@@ -12,8 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/bench/advise"
 )
 
-// adviseFigures measures the advisor against the published rows: each asynchronous one is
-// predicted by a model that never saw it.
+// adviseFigures measures the error of the advisor on the published rows. Each row with
+// an async export is predicted by a model that was fitted without it. Rows with a sync
+// export stay in the fit unless their rate contradicts their duration: the model needs
+// them.
 func adviseFigures(_ context.Context, b *bench) error {
 	matrix := rows.Seed().Matrix
 	var async, sync []float64
@@ -30,6 +32,7 @@ func adviseFigures(_ context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
+		// The error is relative to the measured rate, in percent.
 		off := 100 * math.Abs(p.MiBs/r.Rate()-1)
 		if r.Export == rows.Async {
 			async = append(async, off)
@@ -45,7 +48,8 @@ func adviseFigures(_ context.Context, b *bench) error {
 	return nil
 }
 
-// manyHosts is a fleet of 100,000 VMs: all sizes on all hosts, and one link that they crowd.
+// manyHosts describes a fleet of 100,000 VMs of several sizes on 2,000 hosts. One link
+// limits them.
 const manyHosts = `version: 1
 hosts: {"*": 327M}
 link: 300G
@@ -57,9 +61,10 @@ vms:
   - {count: 1000, hosts: 500, allocated: 2T, disks: 4}
 `
 
-// simulateFigures measures the simulation of a fleet larger than any known one.
+// simulateFigures measures time and memory of plan simulate for a fleet larger than any
+// known one.
 func simulateFigures(ctx context.Context, b *bench) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	applianceBound = 30 // seconds, emulated
-	applianceRuns  = 3
-	applianceDisk  = 320 << 20 // the least that mkfs.xfs makes
+	applianceBound = 30        // limit in seconds, emulated
+	applianceRuns  = 3         // number of runs; odd, because the median counts
+	applianceDisk  = 320 << 20 // size in bytes, the smallest that mkfs.xfs accepts
 )
 
-// applianceFigures measures an appliance from nothing to unmounted: what a guest on XFS waits
-// longer than one on ext4.
+// applianceFigures measures an appliance from its start until a file system is
+// unmounted. That is the additional time of a conversion for a guest on XFS instead of
+// ext4.
 func applianceFigures(ctx context.Context, b *bench) error {
 	program, err := b.buildProgram(ctx)
 	if err != nil {
@@ -42,6 +43,8 @@ func applianceFigures(ctx context.Context, b *bench) error {
 	if out, err := exec.CommandContext(ctx, "/usr/sbin/mkfs.xfs", "-q", "-f", image).CombinedOutput(); err != nil {
 		return fmt.Errorf("mkfs.xfs: %w: %s", err, out)
 	}
+	// A KVM that is never available makes the appliance run emulated, which is the slow
+	// case.
 	emulated := appliance.Options{Kernel: kernels[0], Program: program, KVM: func(context.Context) error { return errors.ErrUnsupported }}
 	var took []float64
 	for range applianceRuns {
@@ -56,7 +59,8 @@ func applianceFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// changeXFS writes as much as an initramfs has, on a layer above the image.
+// changeXFS writes a file with the size of an initramfs to an overlay of the image. The
+// image does not change.
 func changeXFS(ctx context.Context, a *appliance.Appliance, image string) (err error) {
 	src, err := rawfile.OpenSource(image, rawfile.SourceOptions{})
 	if err != nil {

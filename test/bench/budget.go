@@ -29,20 +29,21 @@ import (
 )
 
 const (
-	budgetVMs   = 4
-	budgetSize  = 8 << 30         // size of each VM's disk: more than is copied in the time; 4 s of it run without a budget
-	budgetSpan  = 6 * time.Second // each rate is measured over
-	budgetStart = 2 * time.Second // wait from the first byte until all connections are open
-	budgetTurn  = time.Second     // wait from a change until it must be in effect
-	budgetFree  = 2 * time.Second // without a budget: what this machine moves at all
-	budgetName  = "link:bench"
+	budgetVMs   = 4               // number of VMs, with one disk each
+	budgetSize  = 8 << 30         // size of each disk in bytes: more than is copied in the time; 4 s of it run without a budget
+	budgetSpan  = 6 * time.Second // duration of each measurement
+	budgetStart = 2 * time.Second // time for opening all connections
+	budgetTurn  = time.Second     // time until a change must be in effect
+	budgetFree  = 2 * time.Second // duration of the measurement without a budget
+	budgetName  = "link:bench"    // name of the budget
 
-	narrowBudget = 50e6  // bytes/s
-	wideBudget   = 300e6 // bytes per second; the machine copies twice that without a budget
-	budgetStep   = 10e6  // smaller budgets are multiples of it, in bytes per second
+	narrowBudget = 50e6  // first and last budget in bytes per second
+	wideBudget   = 300e6 // second budget in bytes per second; this machine copies twice that without a budget
+	budgetStep   = 10e6  // unit of a reduced second budget in bytes per second
 )
 
-// budgetFigures moves four VMs under one budget, by each transport, and changes it meanwhile.
+// budgetFigures copies four VMs under one budget with each transport, and changes the
+// budget meanwhile.
 func budgetFigures(ctx context.Context, b *bench) error {
 	var errs []error
 	for _, by := range []string{"https", "nfc", "landing"} {
@@ -53,29 +54,32 @@ func budgetFigures(ctx context.Context, b *bench) error {
 
 // budgetJob is the input of childBudget.
 type budgetJob struct {
-	Lab     labFacts `json:"lab"`
-	By      string   `json:"by"`
-	VMs     []string `json:"vms"`
-	Dir     string   `json:"dir"`
-	Portmap string   `json:"portmap"`
+	Lab     labFacts `json:"lab"`     // emulated host
+	By      string   `json:"by"`      // name of the transport
+	VMs     []string `json:"vms"`     // names of the VMs
+	Dir     string   `json:"dir"`     // folder for the landing
+	Portmap string   `json:"portmap"` // address of the landing's port mapper
 }
 
-// budgetResult has the rate and the fairness under each budget.
+// budgetResult contains rate and fairness for each budget.
 type budgetResult struct {
-	taken
-	Free  float64   `json:"free"`  // bytes/s of all, without a budget
-	Set   []int64   `json:"set"`   // budgets, one after the other, in bytes/s
-	Rates []float64 `json:"rates"` // bytes/s of all
-	Fair  []float64 `json:"fair"`  // the least of a VM, of the most, while that was measured
-	Whole float64   `json:"whole"` // the same over all the time
+	measurement
+	Free  float64   `json:"free"`  // bytes per second of all VMs without a budget
+	Set   []int64   `json:"set"`   // budgets in their order, in bytes per second
+	Rates []float64 `json:"rates"` // bytes per second of all VMs, by budget
+	Fair  []float64 `json:"fair"`  // bytes of the slowest VM divided by those of the fastest, by budget
+	Whole float64   `json:"whole"` // the same ratio over the whole time
 }
 
+// budgetFigure starts an emulated host and measures one transport.
 func budgetFigure(ctx context.Context, b *bench, by string) error {
 	dir, err := os.MkdirTemp(b.dir, "budget")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	// The landing's port mapper must have the address that the emulated host is
+	// configured with.
 	portmap, err := freeAddr(ctx)
 	if err != nil {
 		return err
@@ -101,9 +105,11 @@ func budgetFigure(ctx context.Context, b *bench, by string) error {
 	return nil
 }
 
+// budgetRows adds the rows of one transport.
 func budgetRows(b *bench, by string, r budgetResult) {
 	worst, note := 0.0, ""
 	for i, want := range r.Set {
+		// A rate above the budget is as wrong as one below it.
 		worst = max(worst, 100*math.Abs(r.Rates[i]/float64(want)-1))
 		note += fmt.Sprintf("%.1f of %d MB/s, shared %.2f; ", r.Rates[i]/1e6, want/1e6, r.Fair[i])
 	}
@@ -112,7 +118,8 @@ func budgetRows(b *bench, by string, r budgetResult) {
 	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: slowest divided by fastest", Value: r.Whole, Unit: "x"})
 }
 
-// childBudget moves the first disk of each VM to nowhere, and changes their budget meanwhile.
+// childBudget copies the first disk of each VM, discards the data, and changes the
+// budget meanwhile.
 func childBudget(ctx context.Context, args []string) error {
 	var job budgetJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -123,7 +130,7 @@ func childBudget(ctx context.Context, args []string) error {
 		return err
 	}
 	defer host.Close()
-	p := &paced{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
+	p := &budgetRun{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
 	t := job.newTransport(host)
 	err = p.runAll(ctx, host, t, job.VMs)
 	if err := errors.Join(err, t.Close()); err != nil {
@@ -132,29 +139,33 @@ func childBudget(ctx context.Context, args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(p.done)
 }
 
+// newTransport returns the transport of the job.
 func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 	switch job.By {
 	case "nfc":
-		return nfc.New(host, nfcJob{Plain: true, Stored: true}.options())
+		return nfc.New(host, nfcJob{Plain: true, Stored: true}.toOptions())
 	case "landing":
 		return landing.New(host, landing.Options{Dir: filepath.Join(job.Dir, "names"), Ports: nfs.Ports{NFS: "127.0.0.1:0", Portmap: job.Portmap}})
 	}
 	return https.New(host, https.Options{})
 }
 
-// paced is transfers under one budget.
-type paced struct {
-	budgets *budget.Budgets
-	came    []atomic.Int64 // bytes, by VM
-	done    budgetResult
+// budgetRun is a set of transfers under one budget.
+type budgetRun struct {
+	budgets *budget.Budgets // budgets of the run
+	came    []atomic.Int64  // bytes written, by VM
+	done    budgetResult    // result so far
 }
 
-func (p *paced) setBudget(rate int64) error {
+// setBudget changes the rate of the budget, in bytes per second.
+func (p *budgetRun) setBudget(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
-// runAll runs until all rates were measured, and then stops the transfers.
-func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+// runAll starts the transfers, measures all rates, and stops the transfers. It fails if
+// a transfer ends before.
+func (p *budgetRun) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+	// The transfers would run for much longer than the measurements.
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var moving errgroup.Group
@@ -166,11 +177,13 @@ func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Trans
 		moving.Go(func() error { return p.copyDisk(ctx, t, i, vm) })
 	}
 	var err error
-	p.done.taken, err = timeWork(func() error { return p.measureBudgets(ctx) })
+	p.done.measurement, err = timeWork(func() error { return p.measureBudgets(ctx) })
 	stop()
 	stopped := moving.Wait()
 	switch {
 	case err != nil || errors.Is(stopped, context.Canceled):
+	// A transfer that ended early leaves the budget to the others, which spoils the
+	// rates.
 	case stopped == nil:
 		err = errors.New("the disks were moved before all budgets were measured: they are too small")
 	default:
@@ -179,31 +192,35 @@ func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Trans
 	return err
 }
 
-func (p *paced) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
+// copyDisk copies the first disk of VM i until ctx ends.
+func (p *budgetRun) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
+	// All VMs have the same weight.
 	flow := p.budgets.Join(vm.Name, 1, budgetName)
 	defer flow.Leave()
 	_, err := t.Transfer(ctx, transport.Job{
-		Disk: transport.Disk{VM: vm, Disk: d}, Target: nowhere{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
+		Disk: transport.Disk{VM: vm, Disk: d}, Target: countingNull{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
 		ReadBack: func(context.Context) (disk.Source, error) { return disk.NewPattern(d.Capacity), nil }, // the result is not used
 	})
 	return err
 }
 
-// nowhere discards data and counts its bytes.
-type nowhere struct {
+// countingNull discards data and counts its bytes.
+type countingNull struct {
 	disk.Null
-	came *atomic.Int64
+	came *atomic.Int64 // counter of the VM
 }
 
-func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
+// WriteAt is part of disk.Target.
+func (n countingNull) WriteAt(ctx context.Context, b []byte, off int64) error {
 	n.came.Add(int64(len(b)))
 	return n.Null.WriteAt(ctx, b, off)
 }
 
-// measureBudgets measures the rate without a budget, then under each budget in turn. A budget above the rate
-// of the machine is left out: the row would not show an effect of the budget.
-func (p *paced) measureBudgets(ctx context.Context) error {
+// measureBudgets measures the rate without a budget, then under each budget in turn. A
+// budget above the rate of the machine is left out: the row would not show an effect of
+// the budget.
+func (p *budgetRun) measureBudgets(ctx context.Context) error {
 	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
 	}
@@ -212,6 +229,7 @@ func (p *paced) measureBudgets(ctx context.Context) error {
 		return err
 	}
 	p.done.Free = free
+	// The wide budget must limit the transfers, so it is at most half of the free rate.
 	wide := min(wideBudget, int64(free/2/budgetStep)*budgetStep)
 	p.done.Set = []int64{narrowBudget, max(wide, 2*narrowBudget), narrowBudget}
 	first := p.countBytes()
@@ -219,6 +237,7 @@ func (p *paced) measureBudgets(ctx context.Context) error {
 		if err := p.setBudget(rate); err != nil {
 			return err
 		}
+		// The new rate must be in effect before the measurement starts.
 		if err := sleep.For(ctx, budgetTurn); err != nil {
 			return err
 		}
@@ -233,7 +252,8 @@ func (p *paced) measureBudgets(ctx context.Context) error {
 	return nil
 }
 
-// fairShare returns the smallest share of a VM divided by the largest, and the sum of all.
+// fairShare returns the smallest growth of a counter divided by the largest, and the
+// sum of all.
 func fairShare(before, after []int64) (fair float64, all int64) {
 	came := slices.Clone(after)
 	for i := range came {
@@ -243,8 +263,9 @@ func fairShare(before, after []int64) (fair float64, all int64) {
 	return float64(slices.Min(came)) / float64(slices.Max(came)), all
 }
 
-// measureFor returns how fairly and at what rate, in bytes/s, bytes come for so long.
-func (p *paced) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
+// measureFor measures for a time. It returns the fairness between VMs and the total
+// rate in bytes per second.
+func (p *budgetRun) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
 	before, began := p.countBytes(), time.Now()
 	if err := sleep.For(ctx, span); err != nil {
 		return 0, 0, err
@@ -255,7 +276,8 @@ func (p *paced) measureFor(ctx context.Context, span time.Duration) (fair, rate 
 	return fair, float64(all) / took, nil
 }
 
-func (p *paced) countBytes() []int64 {
+// countBytes returns the current counters of all VMs.
+func (p *budgetRun) countBytes() []int64 {
 	list := make([]int64, len(p.came))
 	for i := range p.came {
 		list[i] = p.came[i].Load()

@@ -13,25 +13,29 @@ import (
 	"github.com/decamp/decamp/internal/tuning"
 )
 
-// taken is what one role of this program did and cost, printed as JSON by child.
-type taken struct {
-	Bytes   int64   `json:"bytes"`   // bytes of data, as the figure counts them
+// measurement is the result of one role of this program, which prints it as JSON.
+type measurement struct {
+	Bytes   int64   `json:"bytes"`   // bytes of data, in the unit of the figure
 	Seconds float64 `json:"seconds"` // wall time without the start of the process
-	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
-	Peak    int64   `json:"peak"`    // bytes resident at most, of the whole process
-	Wire    int64   `json:"wire"`    // bytes of answers taken from the network
+	CPU     float64 `json:"cpu"`     // processor seconds in the same time
+	Peak    int64   `json:"peak"`    // largest resident memory of the process in bytes
+	Wire    int64   `json:"wire"`    // bytes received from the network
 	Server  float64 `json:"server"`  // processor seconds of the server that was written to
-	Note    string  `json:"note"`
+	Note    string  `json:"note"`    // remark for the row
 }
 
-func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
-func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
+// rate returns MB/s.
+func (t measurement) rate() float64 { return float64(t.Bytes) / 1e6 / t.Seconds }
 
-// runRole is the other side of runChild: one role, one measurement, JSON on stdout. The
-// collector and the scheduler are set as in decamp.
+// cpuPerGiB returns processor seconds per GiB.
+func (t measurement) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
+
+// runRole runs one role of this program, with one measurement, and prints the result as
+// JSON. runChild starts it. Garbage collector and scheduler are configured as in
+// decamp.
 func runRole(args []string) error {
 	tuning.Apply()
-	roles := map[string]func(context.Context, []string) (taken, error){
+	roles := map[string]func(context.Context, []string) (measurement, error){
 		"pull":    childPull,
 		"nfc":     childNFC,
 		"drain":   childDrain,
@@ -48,6 +52,7 @@ func runRole(args []string) error {
 		"pwrite":  childPwrite,
 	}
 	ctx := context.Background()
+	// These roles print results of other types, or serve until their input ends.
 	others := map[string]func(context.Context, []string) error{
 		"budget": childBudget,
 		"clones": childClones,
@@ -73,14 +78,15 @@ func runRole(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(t)
 }
 
-// timeWork runs f between two readings of the clocks.
-func timeWork(f func() error) (taken, error) {
+// timeWork measures wall and processor time of f. It collects garbage first.
+func timeWork(f func() error) (measurement, error) {
 	runtime.GC()
 	cpu, began := cpuSeconds(), time.Now()
 	err := f()
-	return taken{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}, err
+	return measurement{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}, err
 }
 
+// cpuSeconds returns the processor seconds of this process.
 func cpuSeconds() float64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -89,8 +95,8 @@ func cpuSeconds() float64 {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
 }
 
-// peakResident returns VmHWM in bytes. (ru_maxrss would do, but a child inherits its
-// parent's between fork and exec.)
+// peakResident returns VmHWM in bytes. ru_maxrss is not suitable: between fork and
+// exec, a child inherits that of its parent.
 func peakResident() int64 {
 	var kib int64
 	if _, err := fmt.Sscan(strings.Fields(readField("/proc/self/status", "VmHWM"))[0], &kib); err != nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// clonesJob is the input of childClones: a host clones a disk to an NFS export, as an administrator
-// does manually.
+// clonesJob is the input of childClones: a host clones a disk to an NFS export, as an
+// administrator does manually.
 type clonesJob struct {
-	Lab    labFacts `json:"lab"`
-	VM     string   `json:"vm"`     // its first disk
-	Server string   `json:"server"` // server of the export, as the host addresses it
-	Path   string   `json:"path"`
+	Lab    labFacts `json:"lab"`    // emulated host
+	VM     string   `json:"vm"`     // VM whose first disk is cloned
+	Server string   `json:"server"` // address of the NFS server for the host
+	Path   string   `json:"path"`   // exported path
 }
 
-// cloneLook is the interval of status requests during a clone. decamp itself uses a longer interval,
-// because its copies take hours.
+// cloneLook is the interval of status requests during a clone. decamp itself uses a
+// longer interval, because its copies take hours.
 const cloneLook = 10 * time.Millisecond
 
-// childClones times one clone, from the order to the end of the host's task.
+// childClones measures one clone, from the request to the end of the host's task.
 func childClones(ctx context.Context, args []string) (err error) {
 	var job clonesJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -35,7 +35,8 @@ func childClones(ctx context.Context, args []string) (err error) {
 		URL:         &url.URL{Scheme: "esxi", Host: job.Lab.Addr, User: url.User(job.Lab.User)},
 		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(job.Lab.Password), nil },
 		Fingerprint: job.Lab.Fingerprint,
-		After:       func(time.Duration) <-chan time.Time { return time.After(cloneLook) },
+		// The session polls the task with this timer.
+		After: func(time.Duration) <-chan time.Time { return time.After(cloneLook) },
 	})
 	if err != nil {
 		return err

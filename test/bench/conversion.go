@@ -17,9 +17,10 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// conversionFigures migrates a guest that knows VMware's hardware only onto virtio, with a trial
-// boot, by the real program: what looking into it takes, what changing it takes, and all of it from
-// the command to the VM that booted and is published. Without a KVM that runs the guest is emulated.
+// conversionFigures migrates a guest without virtio drivers to virtio hardware, with a
+// trial boot, using the real program. It measures the detection, the conversion, and
+// the time from the command until the VM has booted and is published. Without a usable
+// KVM the guest is emulated.
 func conversionFigures(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "convert")
 	if err != nil {
@@ -52,7 +53,7 @@ func conversionFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// runConversion runs the migration, and returns what each step took.
+// runConversion runs the migration. It returns the time of each step and of all.
 func (m *warmRun) runConversion(ctx context.Context) (took map[string]time.Duration, whole time.Duration, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {
@@ -65,6 +66,7 @@ func (m *warmRun) runConversion(ctx context.Context) (took map[string]time.Durat
 	if err != nil {
 		return nil, 0, fmt.Errorf("decamp migrate: %w", err)
 	}
+	// The events of the run contain the times at which steps began and ended.
 	took, since := map[string]time.Duration{}, map[string]time.Time{}
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	lines.Buffer(nil, 1<<20)

@@ -19,22 +19,22 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// emulated is an ESXi in a separate process, with one VM of one disk.
+// emulated is an emulated ESXi host in a separate process, with one VM by default.
 type emulated struct {
-	facts labFacts
-	cmd   *exec.Cmd
+	facts labFacts  // addresses and credentials
+	cmd   *exec.Cmd // process of the emulator
 	stdin io.Closer // closing it ends the process
 }
 
-// labFacts is the output of the lab's process once it listens.
+// labFacts is the output of the emulator's process after it listens.
 type labFacts struct {
-	Addr        string `json:"addr"`
-	User        string `json:"user"`
-	Password    string `json:"password"`
-	Fingerprint string `json:"fingerprint"`
-	Control     string `json:"control"`
-	Size        int64  `json:"size"`
-	Allocated   int64  `json:"allocated"`
+	Addr        string `json:"addr"`        // host:port of the API
+	User        string `json:"user"`        // user name
+	Password    string `json:"password"`    // password
+	Fingerprint string `json:"fingerprint"` // SHA-256 of the certificate
+	Control     string `json:"control"`     // URL of the control API
+	Size        int64  `json:"size"`        // size of the first disk in bytes
+	Allocated   int64  `json:"allocated"`   // allocated bytes of the first disk
 }
 
 // logIn logs in as decamp does. scheme is "esxi" or "vcenter".
@@ -46,14 +46,15 @@ func (f labFacts) logIn(ctx context.Context, scheme string) (*esx.Session, error
 	})
 }
 
+// benchVM is the name of the only or first VM.
 const benchVM = "bench"
 
-// startLab starts an emulated ESXi whose VM has one generated disk.
+// startLab starts an emulated ESXi host whose VM has one generated disk.
 func startLab(ctx context.Context, d lab.Disk, limits lab.Limits) (*emulated, error) {
 	return startLabOf(ctx, []lab.Disk{d}, limits)
 }
 
-// startLabOf starts an emulated ESXi whose VM has several.
+// startLabOf starts an emulated ESXi host whose VM has several disks.
 func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emulated, error) {
 	return startLabWith(ctx, lab.Config{
 		VMs:    []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: disks}},
@@ -61,10 +62,11 @@ func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emul
 	})
 }
 
-// labPatience is how long an emulated ESXi may take to end.
+// labPatience limits the time that the emulator has to end.
 const labPatience = 10 * time.Second
 
-// startLabWith starts a lab with the configuration, which must have a VM with a disk.
+// startLabWith starts an emulator with a configuration, which must have a VM with a
+// disk.
 func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -73,7 +75,8 @@ func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	return startLabBy(exec.CommandContext(ctx, self, "child", "lab"), config)
 }
 
-// startLabBy starts it by a command of the role lab, which may run in another network.
+// startLabBy starts an emulator with a command of the role lab, which may run in
+// another network namespace.
 func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 	e := &emulated{cmd: cmd}
 	e.cmd.Stderr = os.Stderr
@@ -90,6 +93,7 @@ func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 	if err := e.cmd.Start(); err != nil {
 		return nil, err
 	}
+	// The configuration is the first input. The process serves until its input ends.
 	if err := json.NewEncoder(stdin).Encode(config); err != nil {
 		e.stop()
 		return nil, fmt.Errorf("start lab: %w", err)
@@ -105,33 +109,35 @@ func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 	return e, nil
 }
 
+// stop ends the process and waits.
 func (e *emulated) stop() {
 	e.stdin.Close()
 	_ = e.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
-// url is the disk's flat file as any HTTP client would ask for it.
-func (e *emulated) url() string {
+// diskURL returns the URL of the disk's flat file, for any HTTP client.
+func (e *emulated) diskURL() string {
 	return fmt.Sprintf("https://%s/folder/%s/%s-flat.vmdk?dcPath=ha-datacenter&dsName=datastore1", e.facts.Addr, benchVM, benchVM)
 }
 
-// bytesSent returns the bytes of files the lab has sent since it started.
+// bytesSent returns the bytes of files that the emulator has sent since its start.
 func (e *emulated) bytesSent(ctx context.Context) (int64, error) {
 	s, err := e.facts.readStats(ctx)
 	return s.BodyBytes, err
 }
 
-// readStats returns what the lab has counted since it started.
+// readStats returns the emulator's counters since its start.
 func (f labFacts) readStats(ctx context.Context) (s lab.Stats, err error) {
 	return s, f.callControl(ctx, http.MethodGet, "/stats", nil, &s)
 }
 
-// writeGuest has a guest make its next writes.
+// writeGuest makes the guest of a VM perform its next writes.
 func (f labFacts) writeGuest(ctx context.Context, vm string, count int64) error {
 	return f.callControl(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
 }
 
-// callControl calls the lab's control API, and decodes the response into answer.
+// callControl calls the emulator's control API, and decodes the response into answer,
+// which may be nil.
 func (f labFacts) callControl(ctx context.Context, method, path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -158,8 +164,8 @@ func (f labFacts) callControl(ctx context.Context, method, path string, body, an
 	return json.Unmarshal(text, answer)
 }
 
-// childLab is the lab's process. It reads its Config from its input, because ten thousand VMs are too
-// long for an argument, and serves until the input ends.
+// childLab runs the emulator. It reads its configuration from standard input, because
+// ten thousand VMs are too long for an argument. It ends with its input.
 func childLab(ctx context.Context, _ []string) error {
 	var cfg lab.Config
 	if err := json.NewDecoder(os.Stdin).Decode(&cfg); err != nil {

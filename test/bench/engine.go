@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// engineFigures measures blockcopy between ends that cost next to nothing.
+// engineFigures measures blockcopy between a source and a target that need almost no
+// time.
 func engineFigures(ctx context.Context, b *bench) error {
 	for _, f := range []struct {
 		name string
@@ -21,8 +22,8 @@ func engineFigures(ctx context.Context, b *bench) error {
 		{"engine alone: Pattern to Null", nil},
 		{"engine with manifest: Pattern to Null", []string{"-manifest"}},
 	} {
-		var t taken
-		args := append([]string{"-size", itoa(8 << 30), "-null"}, f.args...)
+		var t measurement
+		args := append([]string{"-size", formatInt(8 << 30), "-null"}, f.args...)
 		if err := runChild(ctx, &t, "check", args...); err != nil {
 			return err
 		}
@@ -31,14 +32,14 @@ func engineFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// hugeFigures copies a 6 TiB disk that holds 3 TiB without storage: every byte is made
-// from its offset, hashed, and compared.
+// hugeFigures copies a disk of 6 TiB with 3 TiB of data without storage. Each byte is
+// computed from its offset, hashed, and compared.
 func hugeFigures(ctx context.Context, b *bench) error {
-	var small, huge taken
-	if err := runChild(ctx, &small, "check", "-size", itoa(16<<30), "-fill", "0.55", "-manifest"); err != nil {
+	var small, huge measurement
+	if err := runChild(ctx, &small, "check", "-size", formatInt(16<<30), "-fill", "0.55", "-manifest"); err != nil {
 		return err
 	}
-	if err := runChild(ctx, &huge, "check", "-size", itoa(6<<40), "-fill", "0.55", "-manifest"); err != nil {
+	if err := runChild(ctx, &huge, "check", "-size", formatInt(6<<40), "-fill", "0.55", "-manifest"); err != nil {
 		return err
 	}
 	const mib = 1 << 20
@@ -49,15 +50,15 @@ func hugeFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childCheck copies a Pattern into a Check or a Null.
-func childCheck(ctx context.Context, args []string) (taken, error) {
+// childCheck copies a Pattern to a Check or a Null.
+func childCheck(ctx context.Context, args []string) (measurement, error) {
 	fs := flag.NewFlagSet("check", flag.ContinueOnError)
 	size := fs.Int64("size", 1<<30, "bytes of disk")
 	fill := fs.Float64("fill", 1, "share that is data")
 	null := fs.Bool("null", false, "copy to Null")
 	hashed := fs.Bool("manifest", false, "hash into a manifest")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	src := disk.NewPattern(*size)
 	if *fill < 1 {
@@ -69,14 +70,14 @@ func childCheck(ctx context.Context, args []string) (taken, error) {
 	}
 	log, done, err := tempManifest(*hashed, *size)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer done()
 	return copyTimed(ctx, src, dst, ledgerOf(log))
 }
 
-// copyTimed copies and finishes; the figure counts the bytes that were data.
-func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (taken, error) {
+// copyTimed copies and finishes. Bytes of the result counts the data.
+func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (measurement, error) {
 	var res blockcopy.Result
 	t, err := timeWork(func() (err error) {
 		if res, err = blockcopy.Copy(ctx, src, dst, blockcopy.Options{Manifest: log}); err != nil {
@@ -88,7 +89,8 @@ func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manife
 	return t, err
 }
 
-// tempManifest creates a manifest in a temporary folder; done removes it.
+// tempManifest creates a manifest in a temporary folder, or returns nil if it is not
+// wanted. done removes the folder.
 func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err error) {
 	if !wanted {
 		return nil, func() {}, nil
@@ -101,7 +103,7 @@ func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err 
 	return log, func() { log.Close(); os.RemoveAll(dir) }, err
 }
 
-// ledgerOf keeps a nil Log from becoming a Ledger that is not nil.
+// ledgerOf converts a nil Log to a nil Ledger.
 func ledgerOf(log *manifest.Log) manifest.Ledger {
 	if log == nil {
 		return nil

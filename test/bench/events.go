@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	eventVMs       = 10_000
-	eventTransfers = 200
-	eventTime      = 20 * time.Second // time of each measurement
-	eventClients   = 1000
-	oldestEvent    = 1.0 // seconds, that a browser may be behind
-	mostEventCPU   = 2.0 // percent of a core, for a browser
+	eventVMs       = 10_000           // number of VMs in the plan
+	eventTransfers = 200              // number of running transfers
+	eventTime      = 20 * time.Second // duration of each measurement
+	eventClients   = 1000             // number of clients in the last measurement
+	oldestEvent    = 1.0              // limit of an event's age at a client, in seconds
+	mostEventCPU   = 2.0              // limit of the additional processor time for one client, in percent of a core
 )
 
-// eventFigures measures the event stream of a server whose plan has 10,000 VMs, of which 200 transfer:
-// the age of events at the client, and the processor time of sending them.
+// eventFigures measures the event stream of a server whose plan has 10,000 VMs, 200 of
+// which transfer: the age of events at clients, and the processor time for sending
+// them.
 func eventFigures(ctx context.Context, b *bench) error {
 	s, err := startEvents(ctx, filepath.Join(b.dir, "events"))
 	if err != nil {
@@ -61,22 +62,24 @@ func eventFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// eventFacts is the output of the server's process: first at its start, then for each input line.
+// eventFacts is the output of the server's process: once after its start, then for each
+// input line.
 type eventFacts struct {
-	URL      string  `json:"url,omitempty"`
-	Token    string  `json:"token,omitempty"`
-	CPU      float64 `json:"cpu"` // seconds until now
-	Resident int64   `json:"resident"`
+	URL      string  `json:"url,omitempty"`   // address of the API; only at the start
+	Token    string  `json:"token,omitempty"` // token with the role view; only at the start
+	CPU      float64 `json:"cpu"`             // seconds until now
+	Resident int64   `json:"resident"`        // resident memory in bytes
 }
 
-// eventServer is the server's process.
+// eventServer is the process of the server.
 type eventServer struct {
 	eventFacts
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	said  *bufio.Reader
+	cmd   *exec.Cmd      // running process
+	stdin io.WriteCloser // a line requests the usage; closing it ends the process
+	said  *bufio.Reader  // output of the process
 }
 
+// startEvents starts the server with an empty state in dir.
 func startEvents(ctx context.Context, dir string) (*eventServer, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -108,11 +111,13 @@ func startEvents(ctx context.Context, dir string) (*eventServer, error) {
 	return s, nil
 }
 
+// stop ends the server and waits.
 func (s *eventServer) stop() {
 	s.stdin.Close()
 	_ = s.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
+// readFacts reads the next line of the output.
 func (s *eventServer) readFacts(f *eventFacts) error {
 	line, err := s.said.ReadBytes('\n')
 	if err != nil {
@@ -121,7 +126,7 @@ func (s *eventServer) readFacts(f *eventFacts) error {
 	return json.Unmarshal(line, f)
 }
 
-// readUsage requests the processor time that the server has used so far.
+// readUsage returns the processor time and memory that the server has used so far.
 func (s *eventServer) readUsage() (f eventFacts, err error) {
 	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
 		return f, err
@@ -129,21 +134,23 @@ func (s *eventServer) readUsage() (f eventFacts, err error) {
 	return f, s.readFacts(&f)
 }
 
-// followed is what some clients saw.
-type followed struct {
+// eventStats is the result of a measurement with some clients.
+type eventStats struct {
 	cpu         float64 // percent of a core
-	resident    int64
-	events      int
-	oldest, p99 float64 // seconds
-	dropped     int
+	resident    int64   // resident memory of the server in bytes
+	events      int     // number of events at all clients
+	oldest, p99 float64 // ages in seconds: the largest, and the 99th percentile
+	dropped     int     // clients whose stream ended early
 }
 
-func (f followed) describeAges() string {
+// describeAges returns the ages for the note of a row.
+func (f eventStats) describeAges() string {
 	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
 }
 
-// measureEvents follows the events with some clients for a while, each on a separate connection.
-func (s *eventServer) measureEvents(ctx context.Context, clients int) (f followed, err error) {
+// measureEvents connects clients, each with a separate connection, and measures for
+// eventTime. clients may be 0.
+func (s *eventServer) measureEvents(ctx context.Context, clients int) (f eventStats, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
@@ -173,6 +180,7 @@ func (s *eventServer) measureEvents(ctx context.Context, clients int) (f followe
 	return f, err
 }
 
+// waitFor waits for a time, or until ctx ends.
 func waitFor(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -182,7 +190,8 @@ func waitFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-func addUp(seen []eventClient) (f followed) {
+// addUp combines the results of clients, which must have ended.
+func addUp(seen []eventClient) (f eventStats) {
 	var ages []float64
 	for i := range seen {
 		ages = append(ages, seen[i].ages...)
@@ -195,24 +204,27 @@ func addUp(seen []eventClient) (f followed) {
 		return f
 	}
 	slices.Sort(ages)
+	// The ages are sorted, so the last one is the largest.
 	f.oldest, f.p99 = ages[len(ages)-1], ages[len(ages)*99/100]
 	return f
 }
 
 // eventClient is one client with the ages of the events that it received.
 type eventClient struct {
-	mu    sync.Mutex
-	ages  []float64
-	count bool
-	broke bool
+	mu    sync.Mutex // protects the fields below
+	ages  []float64  // ages in seconds
+	count bool       // true while ages are recorded
+	broke bool       // true if the stream ended before the measurement
 }
 
+// startMeasuring makes the client record ages from now on.
 func (c *eventClient) startMeasuring() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count = true
 }
 
+// followEvents reads the stream until ctx ends, and records an early end.
 func (c *eventClient) followEvents(ctx context.Context, s *eventServer) {
 	err := c.readStream(ctx, s)
 	c.mu.Lock()
@@ -223,11 +235,13 @@ func (c *eventClient) followEvents(ctx context.Context, s *eventServer) {
 	}
 }
 
+// readStream reads events of the server until an error.
 func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/events", nil)
 	if err != nil {
 		return err
 	}
+	// Each client logs in with the token of the role view, like a browser.
 	req.Header.Set("Authorization", "Bearer "+s.Token)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -236,6 +250,7 @@ func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 		return err
 	}
 	defer resp.Body.Close()
+	// Only the start of an event is needed: longer lines are read in parts.
 	lines := bufio.NewReaderSize(resp.Body, 64<<10)
 	progress := false
 	for {
@@ -252,7 +267,8 @@ func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 	}
 }
 
-// recordAge records the age of the first transfer of an event: all of them are reported together.
+// recordAge records the age of an event's first transfer. All transfers of an event
+// have the same time.
 func (c *eventClient) recordAge(line []byte) {
 	_, rest, found := bytes.Cut(line, []byte(`"at":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -268,8 +284,8 @@ func (c *eventClient) recordAge(line []byte) {
 	}
 }
 
-// childEvents is the server, and a worker that reports 200 transfers each second. It prints its
-// processor time for each input line, and ends with its input.
+// childEvents runs the server, and a worker that reports 200 transfers each second. It
+// prints its usage for each input line, and ends with its input.
 func childEvents(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -303,7 +319,7 @@ func childEvents(ctx context.Context, args []string) error {
 	return nil // the process ends with its server
 }
 
-// residentBytes returns VmRSS in bytes.
+// residentBytes returns VmRSS of this process in bytes, or 0 if it cannot be read.
 func residentBytes() int64 {
 	var kib int64
 	if _, err := fmt.Sscan(readField("/proc/self/status", "VmRSS"), &kib); err != nil {

@@ -22,41 +22,42 @@ import (
 )
 
 const (
-	fanSize = 2 << 30
-	fanRuns = 3 // odd; the median counts
+	fanSize = 2 << 30 // size of the disk in bytes
+	fanRuns = 3       // number of runs; odd, because the median counts
 )
 
-// A place is one destination of a fan-out.
-type place struct {
-	Name   string
-	Path   string
-	Format string
-	Rate   int64 // bytes a second, of a disk that is slower than this machine's; 0: as it comes
+// A destination is one target of a fan-out.
+type destination struct {
+	Name   string // name in the table
+	Path   string // path of the image
+	Format string // format of the image
+	Rate   int64  // limit in bytes per second, for a disk that is slower than this machine's; 0 for none
 }
 
-// fanoutFigures lands a disk in three places at once, beside each of them alone: on disks
-// of three speeds, and on what this machine has.
+// fanoutFigures copies a disk to three destinations at once, and to each of them alone:
+// with disks of three speeds, and with the disks of this machine.
 func fanoutFigures(ctx context.Context, b *bench) error {
 	ram, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(ram)
-	if err := fanoutFigure(ctx, b, "disks of 300, 400 and 500 MB/s", []place{
+	if err := fanoutFigure(ctx, b, "disks of 300, 400 and 500 MB/s", []destination{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw", Rate: 300e6},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw", Rate: 400e6},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2", Rate: 500e6},
 	}); err != nil {
 		return err
 	}
-	return fanoutFigure(ctx, b, "this disk, tmpfs, tmpfs", []place{
+	return fanoutFigure(ctx, b, "this disk, tmpfs, tmpfs", []destination{
 		{Name: "raw on this disk", Path: filepath.Join(b.dir, "fan.raw"), Format: "raw"},
 		{Name: "raw in tmpfs", Path: filepath.Join(ram, "fan.raw"), Format: "raw"},
 		{Name: "qcow2 in tmpfs", Path: filepath.Join(ram, "fan.qcow2"), Format: "qcow2"},
 	})
 }
 
-func fanoutFigure(ctx context.Context, b *bench, name string, places []place) error {
+// fanoutFigure measures one set of destinations, together and alone in turn.
+func fanoutFigure(ctx context.Context, b *bench, name string, places []destination) error {
 	var all, cpu, wire []float64
 	alone := make([][]float64, len(places))
 	for range fanRuns {
@@ -81,6 +82,8 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []place) er
 	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
 	b.addRow(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
 		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
+	// The rate at which all processors would be busy limits the fan-out on a small
+	// machine.
 	busy := float64(b.machine.Cores) / median(cpu) * (1 << 30) / 1e6
 	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
 		Peers: []Peer{{Name: "with every processor busy all the time", Value: busy / slowest,
@@ -88,8 +91,8 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []place) er
 	return nil
 }
 
-// fanOut runs childFan, and removes its files.
-func fanOut(ctx context.Context, places []place) (t taken, err error) {
+// fanOut runs childFan and removes the images.
+func fanOut(ctx context.Context, places []destination) (t measurement, err error) {
 	job, err := json.Marshal(places)
 	if err != nil {
 		return t, err
@@ -102,10 +105,10 @@ func fanOut(ctx context.Context, places []place) (t taken, err error) {
 	return t, runChild(ctx, &t, "fan", string(job))
 }
 
-// childFan copies a Pattern into all places at once, with a manifest for each. Wire is the number of
-// bytes read from it.
-func childFan(ctx context.Context, args []string) (t taken, err error) {
-	var places []place
+// childFan copies a Pattern to all destinations at once, with a manifest for each. Wire
+// of the result is the number of bytes read.
+func childFan(ctx context.Context, args []string) (t measurement, err error) {
+	var places []destination
 	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {
 		return t, err
 	}
@@ -122,8 +125,8 @@ func childFan(ctx context.Context, args []string) (t taken, err error) {
 	return t, err
 }
 
-// copyDisk moves the disk into the place.
-func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
+// copyDisk copies the disk of a fan-out to the destination.
+func (p destination) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	dst, err := createImage(p.Format, p.Path, fanSize)
 	if err != nil {
 		return err
@@ -136,7 +139,7 @@ func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	defer done()
 	_, err = m.Transfer(ctx, transport.Job{
 		Disk:   transport.Disk{VM: &inventory.VM{}, Disk: &inventory.Disk{Key: 2000}},
-		Target: &slowed{Target: dst, rate: p.Rate}, Manifest: manifest.Ledger(log),
+		Target: &slowTarget{Target: dst, rate: p.Rate}, Manifest: manifest.Ledger(log),
 	})
 	if err != nil {
 		return err
@@ -144,51 +147,59 @@ func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	return dst.Finish(ctx)
 }
 
-// patternTransport reads a Pattern, and counts.
+// patternTransport is a transport that reads a Pattern and counts its bytes.
 type patternTransport struct {
-	src  disk.Source
-	read atomic.Int64
+	src  disk.Source  // source of all disks
+	read atomic.Int64 // number of bytes read
 }
 
+// Name is part of transport.Transport.
 func (*patternTransport) Name() string { return "pattern" }
+
+// Close is part of transport.Transport.
 func (*patternTransport) Close() error { return nil }
 
+// Probe is part of transport.Transport.
 func (*patternTransport) Probe(context.Context, transport.Disk) (transport.Offer, error) {
 	return transport.Offer{Usable: true}, nil
 }
 
+// Transfer is part of transport.Transport.
 func (t *patternTransport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(context.Context, transport.Disk) (disk.Source, error) { return countedPattern{t.src, t}, nil }, job)
 }
 
+// countedPattern is a source that counts the bytes of its transport.
 type countedPattern struct {
 	disk.Source
-	t *patternTransport
+	t *patternTransport // transport with the counter
 }
 
+// ReadAt is part of disk.Source.
 func (c countedPattern) ReadAt(ctx context.Context, p []byte, off int64) error {
 	c.t.read.Add(int64(len(p)))
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-// slowed is a target whose disk takes so many bytes a second, one write after the other.
-type slowed struct {
+// slowTarget is a target with a limited rate that performs one write after the other.
+type slowTarget struct {
 	disk.Target
-	rate int64
+	rate int64 // bytes per second; 0 for no limit
 
-	mu   sync.Mutex
-	free time.Time // time when the disk has completed its queue
+	mu   sync.Mutex // protects free
+	free time.Time  // time when the disk has completed its queue
 }
 
-func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {
+// WriteAt is part of disk.Target. It waits as long as the slow disk would need.
+func (s *slowTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if s.rate > 0 {
 		time.Sleep(time.Until(s.reserveTime(len(p))))
 	}
 	return s.Target.WriteAt(ctx, p, off)
 }
 
-// reserveTime returns when a disk would have n more bytes.
-func (s *slowed) reserveTime(n int) time.Time {
+// reserveTime returns the time at which the slow disk has completed n more bytes.
+func (s *slowTarget) reserveTime(n int) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.free.Before(now) {

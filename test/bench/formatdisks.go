@@ -16,12 +16,12 @@ import (
 
 // formatSize is the size of the disks, and of the data of most.
 const (
-	formatSize    = 4 << 30
-	formatSectors = formatSize / disk.SectorSize
-	streamSize    = 2 << 30
+	formatSize    = 4 << 30                      // size of most disks in bytes
+	formatSectors = formatSize / disk.SectorSize // size of most disks in sectors
+	streamSize    = 2 << 30                      // size of the streamOptimized disk in bytes
 )
 
-// writeChain makes the files of a chain and returns its top.
+// writeChain writes the files of a chain in dir and returns the path of the top layer.
 func writeChain(dir string, layers ...vmdktest.Layer) (string, error) {
 	d, err := vmdktest.Chain{Seed: 1, Layers: layers}.Write(dir)
 	if err != nil {
@@ -30,8 +30,8 @@ func writeChain(dir string, layers ...vmdktest.Layer) (string, error) {
 	return d.Path(), nil
 }
 
-// cowdChain is three deltas of 512-byte grains: the lowest holds the whole disk, each of
-// the others half of it, grain by grain.
+// cowdChain writes three COWD layers with grains of 512 bytes. The base contains the
+// whole disk, each other layer half of it in random grains.
 func cowdChain(_ context.Context, dir string) (string, error) {
 	l := vmdktest.Layer{Format: vmdktest.COWD, Sectors: formatSectors, Data: 0.5}
 	base := l
@@ -39,6 +39,7 @@ func cowdChain(_ context.Context, dir string) (string, error) {
 	return writeChain(dir, base, l, l)
 }
 
+// seSparseChain writes two seSparse layers. The upper one contains half of the disk.
 func seSparseChain(_ context.Context, dir string) (string, error) {
 	l := vmdktest.Layer{Format: vmdktest.SESparse, Sectors: formatSectors, Data: 0.5}
 	base := l
@@ -46,15 +47,17 @@ func seSparseChain(_ context.Context, dir string) (string, error) {
 	return writeChain(dir, base, l)
 }
 
+// sparseDisk writes a monolithicSparse disk with 60 % data in runs of 64 grains.
 func sparseDisk(_ context.Context, dir string) (string, error) {
 	return writeChain(dir, vmdktest.Layer{Format: vmdktest.Sparse, Sectors: formatSectors, Data: 0.6, Run: 64, InOrder: true})
 }
 
+// flatDisk writes a flat disk with 60 % data.
 func flatDisk(_ context.Context, dir string) (string, error) {
 	return writeChain(dir, vmdktest.Layer{Sectors: formatSectors, Data: 0.6, Run: 64})
 }
 
-// rawDisk has the bytes of flatDisk in a file with the suffix of a raw image.
+// rawDisk writes the contents of flatDisk to a file with the suffix of a raw image.
 func rawDisk(ctx context.Context, dir string) (string, error) {
 	if _, err := flatDisk(ctx, dir); err != nil {
 		return "", err
@@ -63,8 +66,8 @@ func rawDisk(ctx context.Context, dir string) (string, error) {
 	return raw, os.Rename(filepath.Join(dir, "disk-flat.vmdk"), raw)
 }
 
-// streamDisk is what an export of a system disk holds: half of it compresses as programs
-// do, half not at all. qemu-img packs it.
+// streamDisk writes a streamOptimized disk with qemu-img. Half of the data compresses
+// like programs, and half not at all, as in an export of a system disk.
 func streamDisk(ctx context.Context, dir string) (string, error) {
 	raw, path := filepath.Join(dir, "stream.raw"), filepath.Join(dir, "stream.vmdk")
 	defer os.Remove(raw)
@@ -75,7 +78,8 @@ func streamDisk(ctx context.Context, dir string) (string, error) {
 	return path, err
 }
 
-// writePrograms fills a file with MiBs of this program and MiBs of noise, in turn.
+// writePrograms fills a file alternately with 1 MiB of this program and 1 MiB of random
+// data.
 func writePrograms(path string, size int64) (err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -94,6 +98,7 @@ func writePrograms(path string, size int64) (err error) {
 	noise := rand.NewChaCha8([32]byte{1})
 	code := bytes.NewReader(program[:len(program)/mib*mib])
 	for off := int64(0); off < size; off += 2 * mib {
+		// The program is shorter than the disk, so it is repeated.
 		if code.Len() == 0 {
 			code.Reset(program[:len(program)/mib*mib])
 		}
@@ -108,13 +113,13 @@ func writePrograms(path string, size int64) (err error) {
 }
 
 const (
-	hugeDeltaSize = 62 << 40
-	hugeSpan      = 4096 * 4096 // bytes of disk a seSparse table maps
-	hugeEvery     = 100         // one of so many tables exists, and it is full
+	hugeDeltaSize = 62 << 40    // size of the largest disk of VMware in bytes
+	hugeSpan      = 4096 * 4096 // bytes of disk that one seSparse table maps
+	hugeEvery     = 100         // one of this many tables exists, and is full
 )
 
-// makeHugeDelta writes a seSparse file of the largest disk VMware has, one part in a
-// hundred allocated: only its header and tables, 1.3 GiB; the grains are a hole.
+// makeHugeDelta writes a seSparse file of the largest disk size with 1 % allocated. The
+// file contains only the header and the tables, 1.3 GiB; the grains are a hole.
 func makeHugeDelta(path string) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -130,6 +135,8 @@ func makeHugeDelta(path string) (err error) {
 		firstGrain = firstTable + tables*64
 	)
 	var head [2 * sector]byte
+	// Offsets and values of the header's fields, as in package vmdk: magic and version
+	// first, then sizes and positions in sectors.
 	for at, v := range map[int]uint64{
 		0: 0xCAFEBABE, 8: 0x200000001, 16: hugeDeltaSize / sector, 24: 8, 32: 64,
 		80: 1, 88: 1, 96: 2, 104: 2, 112: 2048, 120: 2048, 128: directory, 136: spans * 8 / sector,
@@ -143,9 +150,12 @@ func makeHugeDelta(path string) (err error) {
 	}
 	dir, table := make([]byte, spans*8), make([]byte, 4096*8)
 	for n := range uint64(tables) {
+		// An entry of the directory: bit 60 means that the table n exists.
 		binary.LittleEndian.PutUint64(dir[n*hugeEvery*8:], 1<<60|n)
 		for i := range uint64(4096) {
 			grain := n*4096 + i
+			// An entry of a table: type 3 is allocated; the grain's number is stored in
+			// two parts.
 			binary.LittleEndian.PutUint64(table[i*8:], 3<<60|grain&0xFFF<<48|grain>>12)
 		}
 		if _, err := f.WriteAt(table, (firstTable+int64(n)*64)*sector); err != nil {

@@ -15,18 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-const formatRuns = 3 // odd; the median counts
+// formatRuns is the number of runs; odd, because the median counts.
+const formatRuns = 3
 
 // A formatCase is a disk that decamp and qemu-img convert, both to a durable image.
 type formatCase struct {
-	figure string
-	input  func(ctx context.Context, dir string) (path string, err error)
-	to     string  // raw or qcow2
-	pipe   bool    // ours also reads it from a pipe
-	must   float64 // times qemu-img's rate
-	peers  int     // runs of qemu-img: one where it takes minutes
+	figure string // name of the row
+	// writes the disk in dir and returns its path
+	input func(ctx context.Context, dir string) (path string, err error)
+	to    string  // format of the image: raw or qcow2
+	pipe  bool    // decamp also reads the disk from a pipe
+	must  float64 // limit as a multiple of qemu-img's rate
+	peers int     // number of runs of qemu-img; one if a run takes minutes
 }
 
+// formatCases lists all cases in the order of the table.
 var formatCases = []formatCase{
 	{"three COWD layers, grains in random order, to raw", cowdChain, "raw", false, 40, 1},
 	{"two seSparse layers, shuffled tables, to raw", seSparseChain, "raw", false, 8, 1},
@@ -36,8 +39,8 @@ var formatCases = []formatCase{
 	{"raw to qcow2", rawDisk, "qcow2", false, 1, formatRuns},
 }
 
-// formatFigures measures what decamp convert does, hashing into a manifest as it does,
-// beside qemu-img converting the same files from the page cache.
+// formatFigures measures decamp convert with a manifest, and qemu-img with the same
+// files from the page cache.
 func formatFigures(ctx context.Context, b *bench) error {
 	if err := requirePrograms("qemu-img"); err != nil {
 		return err
@@ -49,7 +52,7 @@ func formatFigures(ctx context.Context, b *bench) error {
 	return errors.Join(append(failed, hugeDeltaFigure(ctx, b))...)
 }
 
-// formatFigure makes the disk, measures it and removes it.
+// formatFigure creates the disk of a case, measures it, and removes it.
 func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
@@ -73,15 +76,16 @@ func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	return nil
 }
 
-// formatRun is the figures of one case.
+// formatRun is the state of measuring one case.
 type formatRun struct {
 	formatCase
-	in, out           string
-	ours, bare, piped []taken   // runs with a manifest, without one, and from a pipe with one
-	peer              []float64 // MB/s
+	in, out           string        // paths of the disk and of the image
+	ours, bare, piped []measurement // runs with a manifest, without one, and from a pipe with one
+	peer              []float64     // MB/s
 }
 
-// takeTurns measures both in turn, so that a slow minute of the machine meets both.
+// takeTurns measures decamp and qemu-img in turn, so that a slow phase of the machine
+// affects both.
 func (f *formatRun) takeTurns(ctx context.Context) error {
 	for i := range formatRuns {
 		if err := f.runConvert(ctx, &f.ours, "-manifest"); err != nil {
@@ -95,6 +99,7 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 				return err
 			}
 		}
+		// A slow peer runs only in the first rounds.
 		if i >= f.peers {
 			continue
 		}
@@ -105,36 +110,40 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 	return nil
 }
 
-func (f *formatRun) runConvert(ctx context.Context, to *[]taken, args ...string) error {
+// runConvert runs childConvert, appends the result to the list, and removes the image.
+func (f *formatRun) runConvert(ctx context.Context, to *[]measurement, args ...string) error {
 	defer os.Remove(f.out)
-	var t taken
+	var t measurement
 	err := runChild(ctx, &t, "convert", append([]string{"-in", f.in, "-out", f.out, "-format", f.to}, args...)...)
 	*to = append(*to, t)
 	return err
 }
 
-// convertPeer runs qemu-img with its defaults, and syncs the result: decamp's result is durable too.
+// convertPeer runs qemu-img with its defaults and syncs the image, because decamp's is
+// durable too.
 func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	defer os.Remove(f.out)
 	from := "vmdk"
 	if filepath.Ext(f.in) == ".raw" {
 		from = "raw"
 	}
+	// The shell runs both commands within the measured time.
 	script := fmt.Sprintf("qemu-img convert -f %s -O %s %q %q && sync %q", from, f.to, f.in, f.out, f.out)
 	u, err := measureCommand(ctx, "sh", "-c", script)
 	f.peer = append(f.peer, u.rate(size))
 	return err
 }
 
-// compareRow compares the median of decamp with that of qemu-img.
-func (f *formatRun) compareRow(figure string, ours []taken) Row {
+// compareRow returns a row with the median of decamp divided by that of qemu-img.
+func (f *formatRun) compareRow(figure string, ours []measurement) Row {
 	peer := median(f.peer)
 	return Row{Figure: figure, Value: medianRate(ours) / peer, Unit: "x",
 		Note:  fmt.Sprintf("%.0f MB/s of data, synced, with manifest", medianRate(ours)),
 		Peers: []Peer{{Name: "qemu-img convert, sync", Value: 1, Note: fmt.Sprintf("%.0f MB/s; as shipped, then as durable as ours", peer)}}}
 }
 
-func medianRate(list []taken) float64 {
+// medianRate returns the median rate in MB/s.
+func medianRate(list []measurement) float64 {
 	var rates []float64
 	for _, t := range list {
 		rates = append(rates, t.rate())
@@ -142,7 +151,8 @@ func medianRate(list []taken) float64 {
 	return median(rates)
 }
 
-// hugeDeltaFigure copies a delta of the largest disk there is, to nothing: its figure is memory.
+// hugeDeltaFigure measures the memory for copying a delta of the largest disk to
+// nothing.
 func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "formats")
 	if err != nil {
@@ -153,7 +163,7 @@ func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	if err := makeHugeDelta(path); err != nil {
 		return err
 	}
-	var t taken
+	var t measurement
 	if err := runChild(ctx, &t, "convert", "-in", path, "-format", "null", "-manifest"); err != nil {
 		return err
 	}
@@ -163,8 +173,8 @@ func hugeDeltaFigure(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childConvert copies a disk into an image, as decamp convert does.
-func childConvert(ctx context.Context, args []string) (t taken, err error) {
+// childConvert copies a disk to an image in the way of decamp convert.
+func childConvert(ctx context.Context, args []string) (t measurement, err error) {
 	fs := flag.NewFlagSet("convert", flag.ContinueOnError)
 	in := fs.String("in", "", "disk")
 	pipe := fs.Bool("pipe", false, "read it from a pipe")
@@ -172,7 +182,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 	format := fs.String("format", "raw", "raw, qcow2 or null")
 	hashed := fs.Bool("manifest", false, "hash into a manifest")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	var res blockcopy.Result
 	t, err = timeWork(func() (err error) {
@@ -194,6 +204,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: ledgerOf(log)}); err != nil {
 			return err
 		}
+		// The image is complete. Sealing the manifest belongs to the measured work.
 		if err = dst.Finish(ctx); err != nil || log == nil {
 			return err
 		}
@@ -204,6 +215,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 	return t, err
 }
 
+// createFormat creates an image, or a Null for the format null.
 func createFormat(format, path string, size int64) (disk.Target, error) {
 	if format == "null" {
 		return disk.NewNull(size), nil
@@ -211,13 +223,15 @@ func createFormat(format, path string, size int64) (disk.Target, error) {
 	return createImage(format, path, size)
 }
 
-// formatSource is a disk in files, or one that passes by.
+// formatSource is a disk in files, or a stream from a pipe.
 type formatSource struct {
-	size  int64
+	size int64 // size of the disk in bytes
+	// copies the disk to a target
 	copy  func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
-	close func() error
+	close func() error // closes the files or the pipe
 }
 
+// openFormat opens a disk, from a pipe if pipe is true.
 func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, error) {
 	if pipe {
 		return openPipe(ctx, path)
@@ -231,8 +245,8 @@ func openFormat(ctx context.Context, path string, pipe bool) (*formatSource, err
 	}, f.Close}, nil
 }
 
-// openPipe reads the file from a real pipe, whose other end has processor time to take
-// as well.
+// openPipe reads the file from a real pipe, so that the process at its other end also
+// uses processor time.
 func openPipe(ctx context.Context, path string) (*formatSource, error) {
 	cat := exec.CommandContext(ctx, "cat", path)
 	out, err := cat.StdoutPipe()

@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	cappedHosts = 8
-	cappedVMs   = 10 // VMs of each host
-	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash. Rates and disks
-	// (1.2 GB) are divided by 75. The disks are small, so the fixed cost of a VM and a plan weighs more
-	// than with disks of 60 GB.
+	cappedHosts = 8  // number of hosts
+	cappedVMs   = 10 // number of VMs per host
+	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash.
+	// Rates and disks (1.2 GB) are divided by 75. The disks are small, so the fixed
+	// cost of a VM and a plan weighs more than with disks of 60 GB.
 	hostRate = 4e6      // bytes per second of each host
 	hostDisk = 16 << 20 // size of each VM's disk, all of it data
 
-	lookPause = 50 * time.Millisecond
+	lookPause = 50 * time.Millisecond // interval of queries for the sent bytes
 )
 
-// hostFigures has decamp serve carry out a plan of ten VMs for each of eight hosts, all at the
-// same time, and then of one host alone.
+// hostFigures migrates ten VMs of each of eight hosts at once with decamp serve, and
+// then the VMs of one host.
 func hostFigures(ctx context.Context, b *bench) error {
 	return errors.Join(hostsFigure(ctx, b, cappedHosts, 0.95), hostsFigure(ctx, b, 1, 0.97))
 }
 
+// hostsFigure measures n hosts. least is the required share of the sum of their rates.
 func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	hosts, err := cappedLabs(ctx, n)
 	if err != nil {
@@ -44,6 +45,7 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	if err != nil {
 		return err
 	}
+	// The sum of the hosts' limits is the best possible rate.
 	caps := float64(n) * hostRate
 	b.addRow(Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each: read alone, into nothing", n, hostRate/1e6, cappedVMs),
@@ -61,39 +63,41 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	return nil
 }
 
-// cappedLabs starts hosts whose datastores send no more than hostRate.
-func cappedLabs(ctx context.Context, n int) (fleet, error) {
+// cappedLabs starts n hosts whose datastores send at most hostRate.
+func cappedLabs(ctx context.Context, n int) (hostSet, error) {
 	cfg := lab.Config{
 		VMs:    vmsOf(cappedVMs, 0, lab.VM{Disks: []lab.Disk{{Capacity: hostDisk, Fill: 100, Thick: true}}}),
 		Limits: lab.Limits{DatastoreRate: hostRate},
 	}
-	var f fleet
+	var f hostSet
 	for i := range n {
+		// VMs need different names.
 		for k := range cfg.VMs { // all VMs go to one folder
 			cfg.VMs[k].Name = fmt.Sprintf("host%d-vm%02d", i, k)
 		}
 		e, err := startLabWith(ctx, cfg)
 		if err != nil {
 			f.stop()
-			return fleet{}, err
+			return hostSet{}, err
 		}
 		f.hosts = append(f.hosts, e)
 	}
 	return f, nil
 }
 
-// sent is what a fleet's hosts send while something goes on.
-type sent struct {
-	bytes       int64
-	first, last time.Time
-	cpu         float64 // processor seconds of the measured process
+// sendRecord contains what a set of hosts sent during an operation.
+type sendRecord struct {
+	bytes       int64     // bytes sent
+	first, last time.Time // times of the first and of the last byte
+	cpu         float64   // processor seconds of the measured process
 }
 
-func (s sent) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
+// rate returns bytes per second.
+func (s sendRecord) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
 
-// followSending looks at what the hosts send until done is closed. What they sent before does not
+// followSending records what the hosts send until done is closed. Earlier bytes do not
 // count.
-func (f fleet) followSending(ctx context.Context, done <-chan struct{}) (s sent, err error) {
+func (f hostSet) followSending(ctx context.Context, done <-chan struct{}) (s sendRecord, err error) {
 	before, err := f.bytesSent(ctx)
 	if err != nil {
 		return s, err
@@ -118,8 +122,9 @@ func (f fleet) followSending(ctx context.Context, done <-chan struct{}) (s sent,
 	}
 }
 
-// bytesSent returns the bytes of disks that the hosts have sent.
-func (f fleet) bytesSent(ctx context.Context) (n int64, err error) {
+// bytesSent returns the number of disk bytes that the hosts have sent since their
+// start.
+func (f hostSet) bytesSent(ctx context.Context) (n int64, err error) {
 	for _, e := range f.hosts {
 		sent, err := e.bytesSent(ctx)
 		if err != nil {
@@ -130,8 +135,8 @@ func (f fleet) bytesSent(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// followDuring follows what the hosts send while do does something.
-func (f fleet) followDuring(ctx context.Context, do func() error) (s sent, err error) {
+// followDuring records what the hosts send while do runs.
+func (f hostSet) followDuring(ctx context.Context, do func() error) (s sendRecord, err error) {
 	done := make(chan struct{})
 	var following sync.WaitGroup
 	var followErr error
@@ -142,22 +147,23 @@ func (f fleet) followDuring(ctx context.Context, do func() error) (s sent, err e
 	return s, errors.Join(err, followErr)
 }
 
-// intoNothing reads all disks of all hosts at the same time: what the source alone can do.
-func (f fleet) intoNothing(ctx context.Context) (sent, error) {
+// intoNothing reads all disks of all hosts at once and discards the data. This is the
+// limit of the source.
+func (f hostSet) intoNothing(ctx context.Context) (sendRecord, error) {
 	var job roundsJob
 	for _, e := range f.hosts {
 		job.Labs = append(job.Labs, e.facts)
 	}
-	var t taken
+	var t measurement
 	s, err := f.followDuring(ctx, func() error { return runJob(ctx, &t, "drain", job) })
 	s.cpu = t.CPU
 	return s, err
 }
 
-// moveByServe has decamp serve move all of them. It returns what the hosts sent meanwhile, and the
-// seconds from the last byte until all are published.
-func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64, err error) {
-	d, err := b.makeBed(ctx)
+// moveByServe migrates all VMs of the hosts with decamp serve. It returns what the
+// hosts sent, and the seconds from the last byte until all VMs are published.
+func moveByServe(ctx context.Context, b *bench, f hostSet) (s sendRecord, after float64, err error) {
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return s, 0, err
 	}
@@ -179,6 +185,7 @@ func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64,
 			return err
 		}
 		defer p.stop()
+		// The time and the usage are read before the program is stopped.
 		err = d.waitPlans(ctx, p, len(f.hosts))
 		published, cpu = time.Now(), p.cpuSeconds()
 		return err
@@ -187,11 +194,12 @@ func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64,
 	return s, published.Sub(s.last).Seconds(), err
 }
 
-// childDrain reads all disks of all hosts into nothing, ten of a host at a time.
-func childDrain(ctx context.Context, args []string) (taken, error) {
+// childDrain reads all disks of all hosts and discards the data, ten disks of a host at
+// once.
+func childDrain(ctx context.Context, args []string) (measurement, error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)
@@ -202,6 +210,7 @@ func childDrain(ctx context.Context, args []string) (taken, error) {
 	})
 }
 
+// drainHost reads all disks of one host concurrently.
 func drainHost(ctx context.Context, facts labFacts) error {
 	host, err := facts.logIn(ctx, "esxi")
 	if err != nil {

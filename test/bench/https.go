@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	connCap      = 55_000_000  // bytes/s of one connection, as measured on real hosts
-	datastoreCap = 300_000_000 // bytes/s of a datastore
+	connCap      = 55_000_000  // bytes per second of one connection, as measured on real hosts
+	datastoreCap = 300_000_000 // bytes per second of a datastore
 
-	httpsRuns = 3 // odd; the median counts
+	httpsRuns = 3 // number of runs; odd, because the median counts
 )
 
-// httpsFigures measures the https transport against an emulated ESXi: uncapped to Null
-// (the source's end alone), into an image (the target's end alone is part writers), then
-// under the caps of a real host beside the peers, then over a sparse disk.
+// httpsFigures measures the transport https with an emulated ESXi host: without limits
+// to Null, which is the source alone (part writers measures the target alone), with the
+// limits of a real host next to other programs, and with a sparse disk.
 func httpsFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		httpsUncapped(ctx, b),
@@ -34,26 +34,28 @@ func httpsFigures(ctx context.Context, b *bench) error {
 
 // pullJob is the input of childPull.
 type pullJob struct {
-	Lab      labFacts `json:"lab"`
-	Path     string   `json:"path"` // path of the image; empty discards the data
-	Format   string   `json:"format"`
-	Manifest bool     `json:"manifest"`
+	Lab      labFacts `json:"lab"`      // emulated host
+	Path     string   `json:"path"`     // path of the image; empty discards the data
+	Format   string   `json:"format"`   // format of the image
+	Manifest bool     `json:"manifest"` // write a manifest
 }
 
-func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (taken, error) {
+// pullHTTPS runs childPull and removes the image.
+func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (measurement, error) {
 	job.Lab = e.facts
 	spec, err := json.Marshal(job)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	if job.Path != "" {
 		defer os.Remove(job.Path)
 	}
-	var t taken
+	var t measurement
 	return t, runChild(ctx, &t, "pull", string(spec))
 }
 
-// pullHTTPSRepeatedly repeats a pull and returns the medians of rate and processor time.
+// pullHTTPSRepeatedly repeats a copy and returns the medians of rate and processor
+// time.
 func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
 	return repeatMedian(func() (rate, cpu float64, err error) {
 		t, err := pullHTTPS(ctx, e, job)
@@ -61,7 +63,8 @@ func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, c
 	})
 }
 
-// repeatMedian measures httpsRuns times, and returns the medians: MB/s and CPU seconds per GiB.
+// repeatMedian measures httpsRuns times. It returns the medians of MB/s and of
+// processor seconds per GiB.
 func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
 	var rates, cpus []float64
 	for range httpsRuns {
@@ -74,6 +77,7 @@ func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu floa
 	return median(rates), median(cpus), nil
 }
 
+// httpsUncapped measures the processor time of the client without limits.
 func httpsUncapped(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.Limits{})
 	if err != nil {
@@ -86,6 +90,7 @@ func httpsUncapped(ctx context.Context, b *bench) error {
 		return err
 	}
 	row := Row{Figure: "https uncapped, to Null: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)}
+	// The peers run once each, with emulated hosts of their own configuration.
 	row.Peers = uncappedPeers(ctx)
 	b.atMost(0.75, row)
 	image := filepath.Join(b.dir, "pull.raw")
@@ -101,6 +106,7 @@ func httpsUncapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// httpsCapped measures the rate and the memory with the limits of a real host.
 func httpsCapped(ctx context.Context, b *bench) error {
 	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 100, Thick: true}, limits)
@@ -121,6 +127,7 @@ func httpsCapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// httpsSparse measures the bytes on the network for a disk with 25 % data.
 func httpsSparse(ctx context.Context, b *bench) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: 8 << 30, Fill: 25, Seed: 1}, lab.Limits{})
 	if err != nil {
@@ -139,6 +146,7 @@ func httpsSparse(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// A transport without an allocation map would send the provisioned size.
 	share := float64(after-before) / float64(e.facts.Allocated)
 	b.atMost(1.01, Row{Figure: "https, sparse disk with a map: bytes on the wire", Value: share, Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %.0f GiB allocated; %.0f MB/s of virtual disk",
@@ -147,43 +155,43 @@ func httpsSparse(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childPull moves the lab's only disk with decamp's own code.
-func childPull(ctx context.Context, args []string) (taken, error) {
+// childPull copies the emulated host's disk with decamp's code.
+func childPull(ctx context.Context, args []string) (measurement, error) {
 	var job pullJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer host.Close()
 	vm, err := host.VM(ctx, benchVM)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	pull := https.New(host, https.Options{})
 	defer pull.Close()
 	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	return job.pullInto(ctx, src)
 }
 
 // pullInto copies src to the destination of the job.
-func (job pullJob) pullInto(ctx context.Context, src *https.Source) (t taken, err error) {
+func (job pullJob) pullInto(ctx context.Context, src *https.Source) (t measurement, err error) {
 	var dst disk.Target = disk.NewNull(src.Size())
 	if job.Path != "" {
 		if dst, err = createImage(job.Format, job.Path, src.Size()); err != nil {
-			return taken{}, err
+			return measurement{}, err
 		}
 	}
 	defer dst.Close()
 	log, done, err := tempManifest(job.Manifest, src.Size())
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer done()
 	t, err = copyTimed(ctx, src, dst, ledgerOf(log))

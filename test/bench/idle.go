@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	idleEach = 10_000 // number of completed VMs, and number of VMs that never started
-	idleSpan = 30 * time.Second
+	idleEach = 10_000           // number of completed VMs, and of VMs that never started
+	idleSpan = 30 * time.Second // duration of the measurement
 )
 
-// idleFigures measures a server that has much on record and nothing to do.
+// idleFigures measures an idle server with many records.
 func idleFigures(ctx context.Context, b *bench) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.remove()
-	stock := stockJob{State: d.stateDir(), URL: d.rosterURL(), Folder: d.vms}
+	stock := stockJob{State: d.stateDir(), URL: d.databaseURL(), Folder: d.vms}
 	for _, name := range []string{"done", "later"} {
 		path, err := d.writePlan(unusedHost, "esxi", moveSpec{name: name})
 		if err != nil {
@@ -45,7 +45,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 		}
 		stock.Plans = append(stock.Plans, string(text))
 	}
-	var filled taken
+	var filled measurement
 	if err := runJob(ctx, &filled, "stock", stock); err != nil {
 		return err
 	}
@@ -54,8 +54,9 @@ func idleFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer p.stop()
+	// The program serves now; it may still read the records.
 	up := time.Since(p.began)
-	if err := pause(ctx, 10*time.Second); err != nil { // until it has read everything
+	if err := pauseFor(ctx, 10*time.Second); err != nil { // until it has read everything
 		return err
 	}
 	share, err := p.coreShare(ctx, idleSpan)
@@ -69,26 +70,27 @@ func idleFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// unusedHost is a host that is not dialed.
+// unusedHost is a host that is never connected to.
 var unusedHost = labFacts{Addr: "192.0.2.1:443", User: "root", Fingerprint: strings.TrimSuffix(strings.Repeat("00:", 32), ":")}
 
 // stockJob is the input of childStock.
 type stockJob struct {
-	State  string   `json:"state"`
-	URL    string   `json:"url"`
-	Folder string   `json:"folder"`
-	Plans  []string `json:"plans"` // texts: of the VMs that are done, and of those that are not
+	State  string   `json:"state"`  // state directory to fill
+	URL    string   `json:"url"`    // URL of the fleet database
+	Folder string   `json:"folder"` // destination of the VMs
+	Plans  []string `json:"plans"`  // texts of the completed plan and of the paused plan
 }
 
-// childStock fills a state directory: rows by the calls of a scheduler and a worker, records by the
-// engine, with the steps of a cold run and their results.
-func childStock(ctx context.Context, args []string) (taken, error) {
+// childStock fills a state directory. The rows of the fleet database come from calls of
+// a scheduler and a worker, the records from the workflow engine, with the steps of a
+// cold run and their results.
+func childStock(ctx context.Context, args []string) (measurement, error) {
 	var job stockJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	if err := os.MkdirAll(job.State, 0o700); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)
@@ -98,7 +100,7 @@ func childStock(ctx context.Context, args []string) (taken, error) {
 	})
 }
 
-// planVMs are the rows of a plan.
+// planVMs returns the rows of a plan.
 func (job stockJob) planVMs(plan string) []fleetdb.VM {
 	vms := make([]fleetdb.VM, idleEach)
 	for i := range vms {
@@ -111,11 +113,13 @@ func (job stockJob) planVMs(plan string) []fleetdb.VM {
 	return vms
 }
 
+// stockRun returns the ID of the run of VM i.
 func stockRun(i int) string { return fmt.Sprintf("vm%05d-abcdef", i) }
 
+// stockTTL is the expiry of leases, longer than the setup takes.
 const stockTTL = time.Hour
 
-// addRows makes a plan that is done and one that is paused.
+// addRows adds one completed and one paused plan to the fleet database.
 func (job stockJob) addRows(ctx context.Context) error {
 	keys, err := fleetkey.Ensure(filepath.Join(job.State, fleetkey.FileName))
 	if err != nil {
@@ -137,6 +141,7 @@ func (job stockJob) addRows(ctx context.Context) error {
 			return err
 		}
 	}
+	// A paused plan keeps its VMs queued.
 	if err := r.Plans.Order(ctx, "later", fleetdb.Pause); err != nil {
 		return err
 	}
@@ -146,7 +151,8 @@ func (job stockJob) addRows(ctx context.Context) error {
 	return r.Plans.SetState(ctx, "done", fleetdb.PlanEnded, nil)
 }
 
-// grantAll gives all VMs of a plan to a worker of our own.
+// grantAll registers a worker and assigns all VMs of a plan to it. It returns both
+// leases.
 func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, scheduler fleetdb.Lease, granted []fleetdb.VM, err error) {
 	vms, err := r.VMs.List(ctx, fleetdb.Query{Plan: plan})
 	if err != nil {
@@ -158,6 +164,7 @@ func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, sche
 	if scheduler, err = r.Leases.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
+	// The scheduler's lease authorizes the assignments.
 	given := make([]fleetdb.Granted, len(vms))
 	for i, vm := range vms {
 		given[i] = fleetdb.Granted{Key: vm.Key, Worker: "bench"}
@@ -166,13 +173,14 @@ func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, sche
 	return worker, scheduler, granted, err
 }
 
-// publishPlan has the VMs of a plan driven to their end, on record.
+// publishPlan records that the VMs of a plan were migrated.
 func publishPlan(ctx context.Context, r *fleetdb.Roster, plan string) error {
 	worker, scheduler, granted, err := grantAll(ctx, r, plan)
 	if err != nil {
 		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
+	// Rows of different VMs can be written concurrently.
 	g.SetLimit(64)
 	for _, vm := range granted {
 		g.Go(func() error {
@@ -192,10 +200,10 @@ func publishPlan(ctx context.Context, r *fleetdb.Roster, plan string) error {
 	return r.Leases.Free(ctx, scheduler)
 }
 
-// stockSteps are those of a cold run.
+// stockSteps lists the steps of a cold run.
 var stockSteps = []string{"preflight", "copy", "detect", "convert", "verify", "commit"}
 
-// addRecords has the engine execute runs.
+// addRecords makes the workflow engine execute runs whose steps do nothing.
 func (job stockJob) addRecords(ctx context.Context) error {
 	e, err := workflow.Open(ctx, workflow.Config{Dir: job.State})
 	if err != nil {
@@ -231,7 +239,7 @@ func (job stockJob) addRecords(ctx context.Context) error {
 	return e.Close()
 }
 
-// stockFacts is about what a run of a small VM finds out.
+// stockFacts returns results of the size that the run of a small VM has.
 func stockFacts(i int) migrate.Facts {
 	vm := &inventory.VM{Ref: inventory.MoRef(fmt.Sprintf("vm-%d", i)), Name: fmt.Sprintf("vm%05d", i), UUID: fmt.Sprintf("42200b7e-5d1c-4c1f-9a55-%012d", i),
 		Disks: []inventory.Disk{{Key: 2000, Capacity: 8 << 30}}}

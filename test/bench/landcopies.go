@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	thinFill = 59 // percent: 19 of 32 GiB, the published benchmark's disk
-	thinSize = 8 << 30
-	fullThin = 32 << 30
+	thinFill = 59       // percent of data on the published benchmark's disk: 19 of 32 GiB
+	thinSize = 8 << 30  // size of the thin disk in bytes
+	fullThin = 32 << 30 // size of the published benchmark's disk in bytes
 
-	// fullEnv makes the thin disk as large as the published one.
+	// fullEnv is the environment variable that selects the published size.
 	fullEnv = "DECAMP_BENCH_FULL"
 
-	eightHosts = 4
-	eightDisks = 8
-	eightSize  = 512 << 20
+	eightHosts = 4         // number of hosts
+	eightDisks = 8         // number of disks
+	eightSize  = 512 << 20 // size of each disk in bytes
 
-	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the landing's memory,
-	// package nfs, and a quarter of both for the garbage collector.
+	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the
+	// landing's memory, package nfs, and a quarter of both for the garbage collector.
 	landCeiling = 1.25 * (1024 + 100)
 )
 
-// landThin clones a thin disk from an emulated host to the landing, and counts the bytes written.
+// landThin copies a thin disk from an emulated host to the landing, and counts the
+// bytes written.
 func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
@@ -39,16 +40,18 @@ func landThin(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// Zeros that occupy blocks count as written.
 	written := max(l.Written, l.Blocks)
 	b.atMost(1.01, Row{Figure: "thin clone by an emulated host: bytes written", Value: float64(written) / float64(e.Allocated), Unit: "x allocated",
 		Note: fmt.Sprintf("%.2f of %d GiB allocated (%s=1: 32 GiB); %.2f GiB written, %.2f occupied; %.0f MB/s of virtual disk with the lab on the same cores; %.2f CPU s/GiB written",
-			gib(e.Allocated), size>>30, fullEnv, gib(l.Written), gib(l.Blocks), l.rate(), l.CPU/gib(l.Written))})
+			toGiB(e.Allocated), size>>30, fullEnv, toGiB(l.Written), toGiB(l.Blocks), l.rate(), l.CPU/toGiB(l.Written))})
 	return nil
 }
 
-func gib(n int64) float64 { return float64(n) / (1 << 30) }
+// toGiB converts bytes to GiB.
+func toGiB(n int64) float64 { return float64(n) / (1 << 30) }
 
-// landEight has four emulated hosts clone two disks each at once.
+// landEight copies two disks from each of four emulated hosts at once.
 func landEight(ctx context.Context, b *bench) error {
 	cfg := lab.Config{VCenter: true, Datacenters: []lab.Datacenter{{Name: "dc"}}}
 	for i := range eightHosts {
@@ -75,7 +78,8 @@ func landEight(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// landVMs lands the first disk of each VM of a lab, all at once.
+// landVMs starts an emulator and copies the first disk of each VM to a landing, all at
+// once.
 func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, vms ...string) (l landedDisks, facts labFacts, err error) {
 	dir, err := os.MkdirTemp(parent, "landing")
 	if err != nil {
@@ -95,7 +99,8 @@ func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, 
 	return l, e.facts, runJob(ctx, &l, "land", landJob{Lab: e.facts, Scheme: scheme, VMs: vms, Dir: dir, Portmap: portmap})
 }
 
-// freeAddr returns an unused address: the lab needs the port mapper's address before it starts.
+// freeAddr returns an unused address. The emulator needs the address of the port mapper
+// before it starts.
 func freeAddr(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -106,20 +111,22 @@ func freeAddr(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// A sample is how many bytes of a copy had come, and when.
+// A sample is the progress of a copy at one time.
 type sample struct {
 	at  float64 // seconds
 	got float64 // bytes
 }
 
-// fairness compares how far copies came in the time when all of them ran: the least as a
-// share of the most, and how long that was.
-func fairness(copies [][]sample) (share, seconds float64) {
+// fairnessOf compares the progress of copies in the time in which all of them ran: the
+// smallest divided by the largest. seconds is the length of that time, or 0 if there
+// was none.
+func fairnessOf(copies [][]sample) (share, seconds float64) {
 	var from, to float64
 	for i, c := range copies {
 		if len(c) == 0 {
 			return 0, 0
 		}
+		// All copies run from the latest start to the earliest end.
 		from = max(from, c[0].at)
 		if last := c[len(c)-1].at; i == 0 || last < to {
 			to = last
@@ -135,7 +142,7 @@ func fairness(copies [][]sample) (share, seconds float64) {
 	return slices.Min(came) / slices.Max(came), to - from
 }
 
-// bytesAt returns how much had come at a moment, between two samples in proportion.
+// bytesAt returns the progress of a copy at a time, interpolated between two samples.
 func bytesAt(c []sample, t float64) float64 {
 	i := slices.IndexFunc(c, func(s sample) bool { return s.at >= t })
 	switch i {

@@ -22,7 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// landExport is what our own servers export.
+// landExport is the path that our servers export.
 const landExport = "/land"
 
 // serverJob is the input of childServe.
@@ -31,19 +31,19 @@ type serverJob struct {
 	Size     int64  `json:"size"`     // size of each image
 	Manifest bool   `json:"manifest"` // hash every chunk
 
-	// Commit makes it a server that flushes each WRITE on a disk that takes so long for it.
+	// Commit is the duration of a flush. If it is not 0, the server flushes each WRITE.
 	Commit time.Duration `json:"commit"`
 
-	// Rate makes it land on storage that takes so many bytes a second, and hold no more than Memory
-	// of what that has not taken yet. 0: as fast as it goes, and as much as decamp does.
+	// Rate limits the storage in bytes per second; 0 for no limit.
 	Rate   int64 `json:"rate"`
-	Memory int64 `json:"memory"`
+	Memory int64 `json:"memory"` // Memory limits the unwritten data in bytes; 0 for decamp's default.
 
-	// At is an address to listen on at the ports that belong to NFS. Empty: loopback, at others.
+	// At is the address to listen on, with the standard ports of NFS. If it is empty,
+	// the server listens on loopback with other ports.
 	At string `json:"at"`
 }
 
-// listenPorts are where it listens.
+// listenPorts returns the addresses to listen on.
 func (j serverJob) listenPorts() nfs.Ports {
 	if j.At == "" {
 		return nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"}
@@ -51,7 +51,8 @@ func (j serverJob) listenPorts() nfs.Ports {
 	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
 }
 
-// admitsClient accepts loopback clients, and all clients if the server runs in a separate network namespace.
+// admitsClient accepts loopback clients, and all clients if the server runs in a
+// separate network namespace.
 func (j serverJob) admitsClient(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
 // serverFacts is the output of a server's process once it listens.
@@ -60,13 +61,13 @@ type serverFacts struct {
 	Portmap string `json:"portmap"` // address of the port mapper
 }
 
-// childServe serves NFS until its input ends, with the contents that a landing has.
+// childServe runs an NFS server with the contents of a landing until its input ends.
 func childServe(ctx context.Context, args []string) (err error) {
 	var job serverJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	lander := &lander{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
+	lander := &imageOpener{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
 	s, err := nfs.New(nfs.Options{
 		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.openFile}},
 		Admit:   job.admitsClient, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -83,44 +84,48 @@ func childServe(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	go func() {
+		// The parent closes the input to stop the server.
 		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the sign, however it comes
 		_ = s.Close()                        // the contents are thrown away
 	}()
 	return s.Run(ctx, l)
 }
 
-// landMemory is what decamp holds as shipped, in bytes.
+// landMemory is decamp's default limit of unwritten data, in bytes.
 const landMemory = 1 << 30
 
-// lander opens an image for each file whose name is that of a disk.
-type lander struct {
-	job  serverJob
-	pool *writebehind.Pool
-	disk sync.Mutex // held for as long as a commit takes
+// imageOpener opens an image for each file with the name of a disk.
+type imageOpener struct {
+	job  serverJob         // options of the server
+	pool *writebehind.Pool // buffers shared by all images
+	disk sync.Mutex        // held during a commit
 }
 
-func (l *lander) openFile(name string) (nfs.Content, error) {
+// openFile returns the contents of a file, or nil for files that are not disks.
+func (l *imageOpener) openFile(name string) (nfs.Content, error) {
 	if !strings.HasSuffix(name, diskSuffix) {
 		return nil, nil
 	}
 	if l.job.Commit > 0 {
 		f, err := os.OpenFile(filepath.Join(l.job.Dir, name), os.O_RDWR, 0)
-		return &synced{File: f, lander: l}, err
+		return &syncFile{File: f, lander: l}, err
 	}
 	return l.createImage(filepath.Join(l.job.Dir, name+".image"))
 }
 
+// diskSuffix ends the names of files with disk data.
 const diskSuffix = "-flat.vmdk"
 
-// createImage creates an image.
-func (l *lander) createImage(path string) (nfs.Content, error) {
-	c := &landed{path: path}
+// createImage creates an image, with a manifest if the job requires it.
+func (l *imageOpener) createImage(path string) (nfs.Content, error) {
+	c := &landedImage{path: path}
 	var err error
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
 		return nil, err
 	}
+	// The limit applies below the write-behind buffers, as with a slow disk.
 	if l.job.Rate > 0 {
-		c.target = &slowed{Target: c.target, rate: l.job.Rate}
+		c.target = &slowTarget{Target: c.target, rate: l.job.Rate}
 	}
 	var log manifest.Ledger // no manifest if nil
 	if l.job.Manifest {
@@ -135,16 +140,16 @@ func (l *lander) createImage(path string) (nfs.Content, error) {
 	return c, nil
 }
 
-// landed is an image while it lands. It goes with its name.
-type landed struct {
+// landedImage is an image that receives a disk. Closing it removes its files.
+type landedImage struct {
 	*writebehind.File
-	target disk.Target
+	target disk.Target   // file of the image
 	log    *manifest.Log // manifest of the image; nil without hashes
-	path   string
+	path   string        // path of the image
 }
 
 // Close is part of nfs.Content.
-func (c *landed) Close() error {
+func (c *landedImage) Close() error {
 	var errs []error
 	if c.File != nil {
 		errs = append(errs, c.File.Close())
@@ -155,16 +160,16 @@ func (c *landed) Close() error {
 	return errors.Join(append(errs, c.target.Close(), os.Remove(c.path))...)
 }
 
-// synced is a file on a server that is exported with sync: each WRITE is answered when its
-// own commit is over, and the disk does one at a time. Its bytes are in the page cache, so
-// the commits are all that it costs.
-type synced struct {
+// syncFile is a file on a server whose export is sync. The reply to each WRITE waits
+// for a commit, and the disk performs one commit at a time. The data stays in the page
+// cache, so the commits are the only cost.
+type syncFile struct {
 	*os.File
-	lander *lander
+	lander *imageOpener // server with the lock of the disk
 }
 
 // Write is part of nfs.Content.
-func (s *synced) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
+func (s *syncFile) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
 	defer b.Release()
 	if _, err := s.WriteAt(b.Bytes(), off); err != nil {
 		return err
@@ -173,7 +178,7 @@ func (s *synced) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
 }
 
 // Commit is part of nfs.Content.
-func (s *synced) Commit(context.Context) error {
+func (s *syncFile) Commit(context.Context) error {
 	s.lander.disk.Lock()
 	defer s.lander.disk.Unlock()
 	time.Sleep(s.lander.job.Commit)
@@ -181,15 +186,15 @@ func (s *synced) Commit(context.Context) error {
 }
 
 // ReadAt is part of nfs.Content.
-func (s *synced) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
+func (s *syncFile) ReadAt(_ context.Context, p []byte, off int64) (int, error) {
 	return s.File.ReadAt(p, off)
 }
 
 // Truncate is part of nfs.Content.
-func (s *synced) Truncate(_ context.Context, size int64) error { return s.File.Truncate(size) }
+func (s *syncFile) Truncate(_ context.Context, size int64) error { return s.File.Truncate(size) }
 
 // Size is part of nfs.Content.
-func (s *synced) Size() int64 {
+func (s *syncFile) Size() int64 {
 	info, err := s.Stat()
 	if err != nil {
 		return 0
@@ -197,8 +202,8 @@ func (s *synced) Size() int64 {
 	return info.Size()
 }
 
-// childSink is the minimal server: it reads WRITEs from one connection after the other, acknowledges
-// them, and discards the data or writes it behind.
+// childSink is the minimal server: it reads WRITEs from one connection after the other,
+// acknowledges them, and discards the data or writes it behind.
 func childSink(_ context.Context, args []string) error {
 	var job sinkJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

@@ -23,25 +23,26 @@ import (
 
 // landJob is the input of childLand.
 type landJob struct {
-	Lab     labFacts `json:"lab"`
-	Scheme  string   `json:"scheme"`
-	VMs     []string `json:"vms"` // the first disk of each lands
-	Dir     string   `json:"dir"`
-	Portmap string   `json:"portmap"`
+	Lab     labFacts `json:"lab"`     // emulated host or vCenter
+	Scheme  string   `json:"scheme"`  // esxi or vcenter
+	VMs     []string `json:"vms"`     // VMs whose first disk is copied
+	Dir     string   `json:"dir"`     // folder for images
+	Portmap string   `json:"portmap"` // address of the port mapper
 }
 
-// landedDisks is what childLand did.
+// landedDisks is the result of childLand.
 type landedDisks struct {
-	taken
-	Written  int64   `json:"written"`  // bytes given to images
-	Blocks   int64   `json:"blocks"`   // bytes that the images occupy
-	Fair     float64 `json:"fair"`     // least share of the most, while all ran
-	Together float64 `json:"together"` // seconds of that
+	measurement
+	Written  int64   `json:"written"`  // bytes written to images
+	Blocks   int64   `json:"blocks"`   // bytes allocated by the images
+	Fair     float64 `json:"fair"`     // smallest progress divided by the largest, while all copies ran
+	Together float64 `json:"together"` // seconds in which all copies ran
 }
 
-// childLand lands disks with decamp's own code, as `decamp migrate --transport landing` does.
+// childLand copies disks to a landing with decamp's code, in the way of decamp migrate
+// --transport landing.
 func childLand(ctx context.Context, args []string) error {
-	l := &lands{began: time.Now()}
+	l := &landRun{began: time.Now()}
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {
 		return err
 	}
@@ -57,22 +58,24 @@ func childLand(ctx context.Context, args []string) error {
 		return err
 	}
 	l.done.Peak = peakResident()
-	l.done.Fair, l.done.Together = fairness(l.samples)
+	// All copies have ended, so the lock is not needed.
+	l.done.Fair, l.done.Together = fairnessOf(l.samples)
 	return json.NewEncoder(os.Stdout).Encode(l.done)
 }
 
-// lands is disks that land.
-type lands struct {
-	job       landJob
-	transport *landing.Transport
-	began     time.Time
+// landRun is a set of disks that are copied to a landing.
+type landRun struct {
+	job       landJob            // input of the role
+	transport *landing.Transport // landing for all disks
+	began     time.Time          // time of the start, for samples
 
-	mu      sync.Mutex
-	samples [][]sample // samples of each disk
-	done    landedDisks
+	mu      sync.Mutex  // protects the fields below
+	samples [][]sample  // samples of each disk
+	done    landedDisks // result so far
 }
 
-func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
+// copyAll copies the first disk of each VM concurrently.
+func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	var vms []*inventory.VM
 	for _, name := range l.job.VMs {
 		vm, err := host.VM(ctx, name)
@@ -82,7 +85,7 @@ func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
 		vms = append(vms, vm)
 	}
 	l.samples = make([][]sample, len(vms))
-	l.done.taken, err = timeWork(func() error {
+	l.done.measurement, err = timeWork(func() error {
 		group, ctx := errgroup.WithContext(ctx)
 		for i, vm := range vms {
 			group.Go(func() error { return l.copyOne(ctx, i, vm) })
@@ -92,13 +95,15 @@ func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	if err == nil {
 		err = l.transport.Close()
 	}
+	// The figure counts provisioned bytes, which the host reads.
 	for _, vm := range vms {
 		l.done.Bytes += vm.Disks[0].Capacity
 	}
 	return err
 }
 
-func (l *lands) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
+// copyOne copies the first disk of VM i to an image.
+func (l *landRun) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	f := image.File{Path: filepath.Join(l.job.Dir, vm.Name+".raw"), Format: image.Raw, Size: d.Capacity}
 	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: vm.Name, Size: d.Capacity}}
@@ -126,8 +131,8 @@ func (l *lands) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 
 const sectorSize = 512 // unit of st_blocks, in bytes
 
-// recordSample notes how far a copy is, once something of it has come.
-func (l *lands) recordSample(i int, got int64) {
+// recordSample records the progress of copy i, after its first bytes.
+func (l *landRun) recordSample(i int, got int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if got > 0 {

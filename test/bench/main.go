@@ -1,12 +1,13 @@
-// Bench measures decamp beside its peers and prints a table of figures, each with its limit. The rows
-// also go to a JSON file. A run of one part replaces only the rows of that part.
+// Bench measures decamp beside its peers and prints a table of figures, each with its
+// limit. The rows also go to a JSON file. A run of one part replaces only the rows of
+// that part.
 //
 //	go run ./test/bench [-only https,engine] [-out build/bench.json]
 //
-// Each part measures the two ends alone before the pair: the pair cannot beat the slower end. Every
-// measured side runs in a separate process, with its own processor time and peak memory: the emulated
-// ESXi in one, decamp's code or the peer in another. docs/benchmarking.md lists conditions that make
-// the numbers meaningless.
+// Each part measures the two ends alone before the pair: the pair cannot beat the
+// slower end. Every measured side runs in a separate process, with its own processor
+// time and peak memory: the emulated ESXi in one, decamp's code or the peer in another.
+// docs/benchmarking.md lists conditions that make the numbers meaningless.
 package main
 
 import (
@@ -20,12 +21,13 @@ import (
 	"syscall"
 )
 
-// A part is a group of figures that is measured together.
+// A part is a group of figures that are measured together.
 type part struct {
-	name string
-	run  func(context.Context, *bench) error
+	name string                              // name for -only and for the table
+	run  func(context.Context, *bench) error // measures the figures and adds their rows
 }
 
+// parts lists all parts in the order of the table.
 var parts = []part{
 	{"engine", engineFigures},
 	{"writers", writerFigures},
@@ -57,6 +59,7 @@ var parts = []part{
 	{"size", sizeFigures},
 }
 
+// main runs a role if the first argument is "child", else the selected parts.
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "child" {
 		exitOn(runRole(os.Args[2:]))
@@ -71,6 +74,8 @@ func main() {
 	exitOn(runParts(ctx, *only, *out, *dir))
 }
 
+// runParts runs the selected parts, prints the table and writes the rows. A part that
+// fails does not prevent the others.
 func runParts(ctx context.Context, only, out, dir string) error {
 	b, err := newBench(dir)
 	if err != nil {
@@ -92,7 +97,8 @@ func runParts(ctx context.Context, only, out, dir string) error {
 	return errors.Join(append(failed, b.report.writeJSON(out, chosen))...)
 }
 
-// chooseParts returns the parts named in only, in the table's order.
+// chooseParts returns the parts named in only, in the order of the table. An unknown
+// name is an error.
 func chooseParts(only string) ([]part, error) {
 	if only == "" {
 		return parts, nil
@@ -112,7 +118,7 @@ func chooseParts(only string) ([]part, error) {
 	return chosen, nil
 }
 
-// partNames lists the parts, in the table's order.
+// partNames returns the names of all parts for messages.
 func partNames() string {
 	var names []string
 	for _, p := range parts {
@@ -121,6 +127,7 @@ func partNames() string {
 	return strings.Join(names, ", ")
 }
 
+// exitOn prints an error and ends the program with status 1; it returns if err is nil.
 func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

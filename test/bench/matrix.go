@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// The published machines, eight times slower, so that two cores carry them beside other work: what
-// counts is which layer is how much faster than which.
+// The published machines, eight times slower, so that two cores carry them beside other
+// work: what counts is which layer is how much faster than which.
 const (
 	matrixDisk = 40 << 20 // bytes, all of it data
 	matrixSync = 2 << 20  // bytes of the disk that is written to a server with sync
@@ -25,25 +25,28 @@ const (
 )
 
 var (
-	sourceRate  = map[string]lab.Bytes{"hdd": 16 << 20, "ssd": 45 << 20}                                 // bytes/s
-	landRate    = map[string]int64{"hdd": 22 << 20, "nvme": 100 << 20}                                   // bytes/s
-	landCommit  = map[string]time.Duration{"hdd": 200 * time.Millisecond, "nvme": 32 * time.Millisecond} // commit time of one WRITE, on a server with sync
-	wireRate    = map[string]int64{"1g": 115e6, "25g": 2875e6}                                           // bits/s
+	sourceRate = map[string]lab.Bytes{"hdd": 16 << 20, "ssd": 45 << 20}                                 // bytes/s
+	landRate   = map[string]int64{"hdd": 22 << 20, "nvme": 100 << 20}                                   // bytes/s
+	landCommit = map[string]time.Duration{"hdd": 200 * time.Millisecond, "nvme": 32 * time.Millisecond} // commit time of one WRITE, on a server with sync
+	wireRate   = map[string]int64{"1g": 115e6, "25g": 2875e6}                                           // bits/s
+	// variables in the published order of their effects
 	matrixOrder = []rows.Variable{rows.ByExport, rows.ByNIC, rows.BySource, rows.ByDestination, rows.ByMTU}
 )
 
 const (
-	matrixVM     = "bench"
-	matrixSyncVM = "bench-sync"
+	matrixVM     = "bench"      // VM for setups with async
+	matrixSyncVM = "bench-sync" // VM for setups with sync
 
-	// matrixRounds is how often a row is measured, in turns with all others. The fastest counts:
-	// what else a machine has to do makes a throttled copy slower, and never faster.
+	// matrixRounds is the number of measurements of a row, in turn with all others. The
+	// fastest counts, because other work of the machine can only slow down a throttled
+	// copy.
 	matrixRounds = 3
 )
 
-// matrixFigures measures the setups of the published matrix between an emulated host and a server of
-// decamp, with a cable of the rate and MTU, throttled storage, and a server with sync. It checks the
-// shape of the published rates, not the rates: the relative effect of each variable.
+// matrixFigures measures the setups of the published matrix between an emulated host
+// and a server of decamp. It emulates the rate and MTU of the link, the rate of
+// storage, and a sync export. It compares the effect of each variable with the
+// published one, not the rates themselves.
 func matrixFigures(ctx context.Context, b *bench) error {
 	began := time.Now()
 	m, err := newMatrix(ctx, b)
@@ -64,7 +67,8 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measureAll measures the setups of rows. A server on sync is bound by the clock: once is enough.
+// measureAll measures the setups of rows. Rows with a sync export are measured once,
+// because a timer determines their rate.
 func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 	best := make([]rows.Row, len(like))
 	for round := range matrixRounds {
@@ -77,6 +81,7 @@ func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, e
 				return nil, fmt.Errorf("%s: %w", p.Name(), err)
 			}
 			fmt.Fprintf(os.Stderr, "  round %d, %2d of %d  %s: %.1f MiB/s, published %.1f\n", round+1, i+1, len(like), row.Name(), row.Rate(), p.Rate())
+			// The row with the shortest time counts.
 			if best[i].Seconds == 0 || row.Seconds < best[i].Seconds {
 				best[i] = row
 			}
@@ -85,13 +90,15 @@ func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, e
 	return best, nil
 }
 
-// addShape compares the rows with the published ones.
+// addShape adds the rows that compare the effects and the order of rates with the
+// published ones.
 func addShape(b *bench, measured, published []rows.Row) {
 	ours, theirs := variableEffects(measured), variableEffects(published)
 	var inOrder float64
 	for i, v := range matrixOrder {
 		b.addRow(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
 			Peers: []Peer{{Name: "published", Value: theirs[v]}}})
+		// Each variable must have a smaller effect than the one before.
 		if i > 0 && ours[matrixOrder[i-1]] > ours[v] {
 			inOrder++
 		}
@@ -103,7 +110,7 @@ func addShape(b *bench, measured, published []rows.Row) {
 	b.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: rankCorrelation(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
 }
 
-// variableEffects is what each variable does, as the geometric mean of its pairs' factors.
+// variableEffects returns, by variable, the geometric mean of the factors of all pairs.
 func variableEffects(list []rows.Row) map[rows.Variable]float64 {
 	all := map[rows.Variable]float64{}
 	for _, e := range rows.Effects(list) {
@@ -116,7 +123,8 @@ func variableEffects(list []rows.Row) map[rows.Variable]float64 {
 	return all
 }
 
-// rankCorrelation is Spearman's correlation of the rates of two lists of the same setups.
+// rankCorrelation returns Spearman's rank correlation of two lists of rows with the
+// same setups.
 func rankCorrelation(a, b []rows.Row) float64 {
 	x, y := rankRates(a), rankRates(b)
 	var sum float64
@@ -127,7 +135,7 @@ func rankCorrelation(a, b []rows.Row) float64 {
 	return 1 - 6*sum/(n*(n*n-1))
 }
 
-// rankRates are the places of the rates; those that are nearly alike share one.
+// rankRates returns the ranks of the rates. Rates within 2 % share a rank.
 func rankRates(list []rows.Row) []float64 {
 	const alike = 1.02
 	all := make([]float64, len(list))
@@ -145,7 +153,7 @@ func rankRates(list []rows.Row) []float64 {
 	return all
 }
 
-// saveRows writes the rows, and a page that shows them beside the published ones.
+// saveRows writes the rows, and a page that compares them with the published ones.
 func (m *matrix) saveRows(measured []rows.Row) error {
 	dir := filepath.Dir(m.b.dir)
 	log, err := os.Create(filepath.Join(dir, "matrix.jsonl"))

@@ -12,14 +12,16 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// matrix is the machines that rows are measured between.
+// matrix contains the machines between which rows are measured.
 type matrix struct {
-	b     *bench
-	cable *cable
-	dir   string // directory of the images
-	labs  map[string]*emulated
+	b     *bench               // run of the program
+	cable *netLink             // link between the host and this machine
+	dir   string               // directory of the images
+	labs  map[string]*emulated // emulated hosts by the medium of their datastore
 }
 
+// newMatrix creates the link and starts a host for each medium. The caller must close
+// the result.
 func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	m = &matrix{b: b, labs: map[string]*emulated{}}
 	defer func() {
@@ -27,7 +29,7 @@ func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 			m.close()
 		}
 	}()
-	if m.cable, err = newCable(ctx); err != nil {
+	if m.cable, err = newNetLink(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.cable.setRate(ctx, wireRate["25g"], 1500); err != nil { // labs listen on it
@@ -44,11 +46,13 @@ func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	return m, nil
 }
 
+// startLab starts an emulated host at the host's end, whose datastore has the rate.
 func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	// The disks contain no zeros, so that all bytes are transferred.
 	full := func(name string, size lab.Bytes) lab.VM {
 		return lab.VM{Name: name, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 1}}}
 	}
@@ -58,6 +62,7 @@ func (m *matrix) startLab(ctx context.Context, rate lab.Bytes) (*emulated, error
 	})
 }
 
+// close stops the hosts, and removes the link and the images.
 func (m *matrix) close() {
 	for _, l := range m.labs {
 		if l != nil {
@@ -70,11 +75,13 @@ func (m *matrix) close() {
 	_ = os.RemoveAll(m.dir) // "" removes nothing
 }
 
-// measureSetup has the host of a setup clone its disk onto the server of it.
+// measureSetup makes the host of a setup clone its disk to the setup's server, and
+// returns the row.
 func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
 	if err := m.cable.setRate(ctx, wireRate[s.NIC], s.MTU); err != nil {
 		return row, err
 	}
+	// A sync export is slow, so its VM has a smaller disk.
 	vm, size := matrixVM, int64(matrixDisk)
 	job := serverJob{Dir: m.dir, Rate: landRate[s.Destination], Memory: serverHas, At: hereAddr}
 	if s.Export == rows.Sync {
@@ -92,7 +99,7 @@ func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, 
 		return row, err
 	}
 	out, err := cmd.Output()
-	var t taken
+	var t measurement
 	if err = errors.Join(err, json.Unmarshal(out, &t), m.removeImages()); err != nil {
 		return row, err
 	}
@@ -101,7 +108,7 @@ func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, 
 	return row, nil
 }
 
-// startServer starts a server at the end of the cable that is here.
+// startServer starts a server at this machine's end of the link.
 func (m *matrix) startServer(ctx context.Context, job serverJob) (*nfsServer, error) {
 	cmd, err := m.cable.here.roleCommand(ctx, "serve", job)
 	if err != nil {

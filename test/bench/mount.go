@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	mountShare = 0.9 // share of the cap that each reader must reach
-	mountDisk  = 2 << 30
-	mountFiles = 4 // read at once
-	randomDisk = 8 << 30
-	randomSize = 4 << 10
-	randomRead = 3000
+	mountShare = 0.9     // share of the limit that each reader must reach
+	mountDisk  = 2 << 30 // size of each disk in bytes
+	mountFiles = 4       // number of files read at once
+	randomDisk = 8 << 30 // size of the disk for random reads
+	randomSize = 4 << 10 // bytes per random read
+	randomRead = 3000    // number of random reads
 )
 
-// mountFigures measures programs that read through decamp mount: under the caps of a real
-// host, uncapped, several files at once, and at random.
+// mountFigures measures programs that read through decamp mount: with the limits of a
+// real host, without limits, several files at once, and at random offsets.
 func mountFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		mountCapped(ctx, b),
@@ -43,7 +43,7 @@ func mountFigures(ctx context.Context, b *bench) error {
 	)
 }
 
-// mountReaders are the programs people read with.
+// mountReaders returns the commands of programs that read a file.
 func mountReaders(file string) []struct {
 	name string
 	argv []string
@@ -59,6 +59,7 @@ func mountReaders(file string) []struct {
 	}
 }
 
+// mountCapped measures the rate and the memory with the limits of a real host.
 func mountCapped(ctx context.Context, b *bench) error {
 	m, err := startMount(ctx, b.dir, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
@@ -84,6 +85,7 @@ func mountCapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// mountUncapped measures the processor time without limits.
 func mountUncapped(ctx context.Context, b *bench) error {
 	m, err := startMount(ctx, b.dir, lab.Limits{}, lab.Disk{Capacity: mountDisk, Fill: 100, Thick: true})
 	if err != nil {
@@ -107,8 +109,7 @@ func mountUncapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// mountFair reads four files at once, for as long as the first one takes, and compares how
-// far each came.
+// mountFair reads four files at once for 8 seconds, and compares their progress.
 func mountFair(ctx context.Context, b *bench) error {
 	disks := slices.Repeat([]lab.Disk{{Capacity: mountDisk, Fill: 100, Thick: true}}, mountFiles)
 	m, err := startMount(ctx, b.dir, lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}, disks...)
@@ -135,7 +136,7 @@ func mountFair(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// readUntil reads a file from its start until ctx ends, and returns how far it came.
+// readUntil reads a file from its start until ctx ends. It returns the number of bytes.
 func readUntil(ctx context.Context, name string) int64 {
 	f, err := os.Open(name)
 	if err != nil {
@@ -153,12 +154,14 @@ func readUntil(ctx context.Context, name string) int64 {
 	return sum
 }
 
+// mountRandom measures how many bytes are fetched for a random read of 4 KiB.
 func mountRandom(ctx context.Context, b *bench) error {
 	m, err := startMount(ctx, b.dir, lab.Limits{}, lab.Disk{Capacity: randomDisk, Fill: 100, Thick: true})
 	if err != nil {
 		return err
 	}
 	defer m.unmount()
+	// The emulated host counts the bytes that the mount has fetched.
 	before, err := m.lab.bytesSent(ctx)
 	if err != nil {
 		return err
@@ -178,6 +181,7 @@ func mountRandom(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// readRandomly reads blocks of a file at random offsets, always the same ones.
 func readRandomly(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -193,21 +197,23 @@ func readRandomly(name string) error {
 	return nil
 }
 
-// mountedLab is a lab, and decamp's mount of it in a separate process.
+// mountedLab is an emulated host, and decamp's mount of it in a separate process.
 type mountedLab struct {
-	lab   *emulated
-	dir   string
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	out   *json.Decoder
+	lab   *emulated      // emulated host
+	dir   string         // mount point
+	cmd   *exec.Cmd      // process of the mount
+	stdin io.WriteCloser // a line requests the usage; closing it ends the process
+	out   *json.Decoder  // answers of the process
 }
 
 // mountJob is the input of childMount.
 type mountJob struct {
-	Lab labFacts `json:"lab"`
-	Dir string   `json:"dir"`
+	Lab labFacts `json:"lab"` // emulated host
+	Dir string   `json:"dir"` // mount point
 }
 
+// startMount starts an emulated host and mounts it below dir. The caller must unmount
+// it.
 func startMount(ctx context.Context, dir string, limits lab.Limits, disks ...lab.Disk) (*mountedLab, error) {
 	e, err := startLabOf(ctx, disks, limits)
 	if err != nil {
@@ -221,6 +227,7 @@ func startMount(ctx context.Context, dir string, limits lab.Limits, disks ...lab
 	return m, nil
 }
 
+// startMount starts the process of the mount and waits for its first answer.
 func (m *mountedLab) startMount(ctx context.Context) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
@@ -250,18 +257,20 @@ func (m *mountedLab) startMount(ctx context.Context) error {
 	return err
 }
 
-// unmount unmounts, whatever became of the process.
+// unmount ends the process, unmounts the folder even if the process died, and stops the
+// host.
 func (m *mountedLab) unmount() {
 	if m.stdin != nil {
 		m.stdin.Close()
 		_ = m.cmd.Wait() // its errors are on stderr
 	}
+	// A mount of a dead process would make later reads of the folder fail.
 	_ = unix.Unmount(m.dir, unix.MNT_DETACH) // there is nothing left, unless the process died
 	_ = os.Remove(m.dir)
 	m.lab.stop()
 }
 
-// filePath is the flat file of the VM's nth disk.
+// filePath returns the path of the flat file of disk n, counted from 0.
 func (m *mountedLab) filePath(n int) string {
 	name := benchVM
 	if n > 0 {
@@ -270,15 +279,15 @@ func (m *mountedLab) filePath(n int) string {
 	return filepath.Join(m.dir, "ha-datacenter", "datastore1", benchVM, name+"-flat.vmdk")
 }
 
-// readUsage requests the resources that the mount's process has used so far.
-func (m *mountedLab) readUsage() (t taken, err error) {
+// readUsage returns the resources that the mount's process has used so far.
+func (m *mountedLab) readUsage() (t measurement, err error) {
 	if _, err := fmt.Fprintln(m.stdin); err != nil {
 		return t, err
 	}
 	return t, m.out.Decode(&t)
 }
 
-// runReader runs a reader, and counts the mount's processor time with the reader's.
+// runReader runs a reader. The processor time includes that of the mount.
 func (m *mountedLab) runReader(ctx context.Context, argv []string) (usage, error) {
 	before, err := m.readUsage()
 	if err != nil {
@@ -289,11 +298,13 @@ func (m *mountedLab) runReader(ctx context.Context, argv []string) (usage, error
 		return usage{}, err
 	}
 	after, err := m.readUsage()
+	// The mount decrypts and hands over the data, so its time belongs to the reader's.
 	u.CPU += time.Duration((after.CPU - before.CPU) * float64(time.Second))
 	return u, err
 }
 
-// repeatReader reads several times, and returns the medians: MB/s and CPU seconds per GiB.
+// repeatReader runs a reader several times. It returns the medians of MB/s and of
+// processor seconds per GiB.
 func (m *mountedLab) repeatReader(ctx context.Context, argv []string) (rate, cpu float64, err error) {
 	return repeatMedian(func() (rate, cpu float64, err error) {
 		u, err := m.runReader(ctx, argv)
@@ -301,8 +312,8 @@ func (m *mountedLab) repeatReader(ctx context.Context, argv []string) (rate, cpu
 	})
 }
 
-// childMount mounts the lab until its input ends. Each line of it is answered with what
-// the process has taken.
+// childMount mounts the emulated host until its input ends. It answers each input line
+// with its usage.
 func childMount(ctx context.Context, args []string) error {
 	var job mountJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -323,7 +334,7 @@ func childMount(ctx context.Context, args []string) error {
 	defer m.Close()
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := out.Encode(taken{CPU: cpuSeconds(), Peak: peakResident()}); err != nil {
+		if err := out.Encode(measurement{CPU: cpuSeconds(), Peak: peakResident()}); err != nil {
 			return err
 		}
 	}

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	handleCap = 142_000_000 // bytes/s of one NFC session, as VDDK gets them from real hosts
-	hostCap   = 505_000_000 // bytes/s of ten of them on one host of 7.0.3
+	handleCap = 142_000_000 // bytes per second of one NFC session; VDDK reaches this with real hosts
+	hostCap   = 505_000_000 // bytes per second of ten sessions with one host of 7.0.3
 
-	nfcRuns = 3 // odd; the median counts. What stands beside a figure is run once
+	nfcRuns = 3 // number of runs; odd, because the median counts
 )
 
-// nfcFigures measures the nfc transport against an emulated ESXi: under the caps of a real
-// host, then without any to Null (the source's end alone), in clear and over TLS, and over
-// a link of 1 Gbit/s with data that packs.
+// nfcFigures measures the transport nfc with an emulated ESXi host: with the limits of
+// a real host, without limits to Null in plain text and with TLS, and over a link of 1
+// Gbit/s with compressible data.
 func nfcFigures(ctx context.Context, b *bench) error {
 	return errors.Join(
 		nfcCapped(ctx, b),
@@ -33,24 +33,25 @@ func nfcFigures(ctx context.Context, b *bench) error {
 
 // nfcJob is the input of childNFC.
 type nfcJob struct {
-	Lab     labFacts `json:"lab"`
-	Plain   bool     `json:"plain"`
-	Handles int      `json:"handles"`
-	Stored  bool     `json:"stored"` // ask for no compression
+	Lab     labFacts `json:"lab"`     // emulated host
+	Plain   bool     `json:"plain"`   // no TLS for data
+	Handles int      `json:"handles"` // number of NFC sessions; 0 for the default
+	Stored  bool     `json:"stored"`  // request no compression
 }
 
-// pullNFC repeats a pull to Null and returns the run with the median rate.
-func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (taken, error) {
+// pullNFC copies to Null several times and returns the run with the median rate.
+func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (measurement, error) {
 	job.Lab = e.facts
-	var runs []taken
+	var runs []measurement
 	var rates []float64
 	for range count {
-		var t taken
+		var t measurement
 		if err := runJob(ctx, &t, "nfc", job); err != nil {
-			return taken{}, err
+			return measurement{}, err
 		}
 		runs, rates = append(runs, t), append(rates, t.rate())
 	}
+	// The whole run is returned, so that its note and its memory belong to the rate.
 	middle := median(rates)
 	for _, t := range runs {
 		if t.rate() == middle {
@@ -60,11 +61,12 @@ func pullNFC(ctx context.Context, e *emulated, count int, job nfcJob) (taken, er
 	return runs[0], nil
 }
 
-// nfcLab starts an emulated ESXi whose VM has one disk, read under such rules.
+// nfcLab starts an emulated host whose VM has one disk, with limits for NFC.
 func nfcLab(ctx context.Context, d lab.Disk, rules lab.NFC) (*emulated, error) {
 	return startLabWith(ctx, lab.Config{VMs: []lab.VM{{Name: benchVM, ChangeTracking: true, Disks: []lab.Disk{d}}}, NFC: rules})
 }
 
+// nfcCapped measures the rate with the limits of a real host.
 func nfcCapped(ctx context.Context, b *bench) error {
 	caps := lab.NFC{SessionRate: handleCap, HostRate: hostCap}
 	one, err := pullOneHandle(ctx, caps)
@@ -93,7 +95,7 @@ func nfcCapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// pullOneHandle returns the rate of a single handle.
+// pullOneHandle returns the rate of a single session in MB/s.
 func pullOneHandle(ctx context.Context, caps lab.NFC) (float64, error) {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 1 << 30, Fill: 100, Thick: true}, caps)
 	if err != nil {
@@ -104,6 +106,7 @@ func pullOneHandle(ctx context.Context, caps lab.NFC) (float64, error) {
 	return t.rate(), err
 }
 
+// nfcUncapped measures the processor time and the memory without limits.
 func nfcUncapped(ctx context.Context, b *bench) error {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 4 << 30, Fill: 100, Thick: true}, lab.NFC{})
 	if err != nil {
@@ -129,9 +132,10 @@ func nfcUncapped(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// linkRate is 1 Gbit/s less what TCP takes.
+// linkRate is 1 Gbit/s without the overhead of TCP, in bytes per second.
 const linkRate = 117_000_000
 
+// nfcLink measures the gain of compression over a link of 1 Gbit/s.
 func nfcLink(ctx context.Context, b *bench) error {
 	e, err := nfcLab(ctx, lab.Disk{Capacity: 2 << 30, Fill: 40, Thick: true, Seed: 1}, lab.NFC{LinkRate: linkRate})
 	if err != nil {
@@ -151,26 +155,26 @@ func nfcLink(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// childNFC moves the lab's only disk to Null with decamp's own code.
-func childNFC(ctx context.Context, args []string) (taken, error) {
+// childNFC copies the emulated host's disk to Null with decamp's code.
+func childNFC(ctx context.Context, args []string) (measurement, error) {
 	var job nfcJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer host.Close()
 	vm, err := host.VM(ctx, benchVM)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
-	pull := nfc.New(host, job.options())
+	pull := nfc.New(host, job.toOptions())
 	defer pull.Close()
 	src, err := pull.Open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[0]})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	t, err := copyTimed(ctx, src, disk.NewNull(src.Size()), nil)
@@ -180,7 +184,8 @@ func childNFC(ctx context.Context, args []string) (taken, error) {
 	return t, err
 }
 
-func (job nfcJob) options() nfc.Options {
+// toOptions returns the options of the transport.
+func (job nfcJob) toOptions() nfc.Options {
 	o := nfc.Options{Handles: job.Handles}
 	if job.Plain {
 		o.Wire = wire.Plain

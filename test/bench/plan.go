@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	planVMs   = 10_000
-	planHosts = 20
+	planVMs   = 10_000 // number of VMs in the plan
+	planHosts = 20     // number of their hosts
 
-	overheadVMs = 1000
+	overheadVMs = 1000 // number of VMs for the overhead per VM
 )
 
-// planFigures measures the time until a large plan copies. Its disks are slow, so that the preparation
-// dominates. The vCenter uses the same processors; the note has its share.
+// planFigures measures the time until a large plan copies. Its disks are slow, so that
+// the preparation dominates. The vCenter uses the same processors; the note contains
+// its share.
 func planFigures(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(planHosts, vmsOf(planVMs, planHosts, lab.VM{Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100}}}))
 	cfg.Limits.DatastoreRate = 1 << 20
@@ -37,7 +38,8 @@ func planFigures(ctx context.Context, b *bench) error {
 		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
-// listAlone measures the source alone: the time until a read-only client has all VMs.
+// listAlone measures the time until a minimal client has read all VMs, which is the
+// limit of the source.
 func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
@@ -56,7 +58,7 @@ func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	return nil
 }
 
-// namedVMs is the part of a plan that names them.
+// namedVMs returns the part of a plan file that lists the VMs by name.
 func namedVMs(vms []lab.VM) string {
 	text := "vms:\n"
 	for _, vm := range vms {
@@ -65,9 +67,10 @@ func namedVMs(vms []lab.VM) string {
 	return text
 }
 
-// beginningFigures measures how soon a plan of all VMs moves the first and has all in line.
+// beginningFigures measures the time until a plan of all VMs copies the first, and
+// until it has queued all.
 func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, spec moveSpec) error {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,14 +79,15 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	if err != nil {
 		return err
 	}
-	t := &beginning{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
+	// The vCenter has used processor time for earlier figures.
+	t := &planStart{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
 	p, err := d.startProgram(ctx, vmLines(t.addVM), "plan", "run", path, "--json")
 	if err != nil {
 		return err
 	}
 	defer p.stop()
 	t.readOutput(p)
-	if err := p.waitUntil(ctx, time.Minute, "all VMs are queued", t.complete); err != nil {
+	if err := p.waitUntil(ctx, time.Minute, "all VMs are queued", t.isComplete); err != nil {
 		return fmt.Errorf("%w (%d VMs)", err, t.countListed())
 	}
 	_, peak := p.memoryBytes()
@@ -94,70 +98,78 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	return nil
 }
 
-// beginning is the output of plan run until all VMs are listed.
-type beginning struct {
-	vcenter int     // process
-	before  float64 // processor seconds that the vCenter took by then
+// planStart collects the output of plan run until all VMs are listed.
+type planStart struct {
+	vcenter int     // process ID of the emulated vCenter
+	before  float64 // processor seconds that the vCenter had used at the start
 
-	mu          sync.Mutex
-	decamp      *program
-	seen        map[fleetdb.Key]bool
-	first, last spent
+	mu          sync.Mutex           // protects the fields below
+	decamp      *program             // process of decamp; nil before readOutput
+	seen        map[fleetdb.Key]bool // VMs in the output so far
+	first, last cpuSpent             // first VM that copies, and last VM that is queued
 }
 
-// spent is when something was reached, and what both sides took of the processors until then.
-type spent struct {
-	at              time.Time
-	decamp, vcenter float64
+// cpuSpent is a time with the processor seconds that both processes have used until
+// then.
+type cpuSpent struct {
+	at              time.Time // time of the event; zero if it did not occur yet
+	decamp, vcenter float64   // processor seconds of both processes
 }
 
-func (s spent) String() string {
+// String returns the processor times for the note of a row.
+func (s cpuSpent) String() string {
 	return fmt.Sprintf("until then %.1f CPU s of decamp, %.1f of the emulated vCenter", s.decamp, s.vcenter)
 }
 
-func (t *beginning) readOutput(p *program) {
+// readOutput sets the process whose processor time counts.
+func (t *planStart) readOutput(p *program) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.decamp = p
 }
 
-// spentNow is called with t.mu.
-func (t *beginning) spentNow() spent {
-	s := spent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
+// measureNow returns the current time and usage. mu must be held.
+func (t *planStart) measureNow() cpuSpent {
+	s := cpuSpent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
 	if t.decamp != nil {
 		s.decamp = t.decamp.cpuSeconds()
 	}
 	return s
 }
 
-func (t *beginning) addVM(vm fleetdb.VM) {
+// addVM processes a VM of the output.
+func (t *planStart) addVM(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// The first VM in the step copy is the first transfer.
 	if vm.Step == "copy" && t.first.at.IsZero() {
-		t.first = t.spentNow()
+		t.first = t.measureNow()
 	}
 	if t.seen[vm.Key] {
 		return
 	}
 	t.seen[vm.Key] = true
 	if len(t.seen) == planVMs {
-		t.last = t.spentNow()
+		t.last = t.measureNow()
 	}
 }
 
-func (t *beginning) complete() (bool, error) {
+// isComplete reports whether a VM copies and all VMs are queued.
+func (t *planStart) isComplete() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.first.at.IsZero() && !t.last.at.IsZero(), nil
 }
 
-func (t *beginning) countListed() int {
+// countListed returns the number of VMs in the output so far.
+func (t *planStart) countListed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.seen)
 }
 
-// overheadFigures measures what a VM costs beside its bytes: decamp has one core.
+// overheadFigures measures the time per VM in addition to its bytes. decamp runs on one
+// core.
 func overheadFigures(ctx context.Context, b *bench) error {
 	const hosts = 8
 	e, err := startLabWith(ctx, vcenterOf(hosts, vmsOf(overheadVMs, hosts, lab.VM{Disks: []lab.Disk{{Capacity: 1 << 20}}})))
@@ -165,11 +177,12 @@ func overheadFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer e.stop()
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.remove()
+	// decamp runs on the last core. The emulated vCenter may use all cores.
 	d.wrapped = []string{"taskset", "-c", fmt.Sprint(runtime.NumCPU() - 1)}
 	path, err := d.writePlan(e.facts, "vcenter", moveSpec{name: "small"})
 	if err != nil {

@@ -8,18 +8,20 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// database is a real PostgreSQL started for the benchmark. It returns an error if PostgreSQL is not
-// installed.
+// database is a real PostgreSQL for the benchmark. Starting it fails if PostgreSQL is
+// not installed.
 type database struct {
-	url      string
-	server   *postgres.Server
-	cleanups []func()
+	url      string           // URL for decamp
+	server   *postgres.Server // running server
+	cleanups []func()         // functions to call in reverse order
 }
 
-// startDatabase starts one until stop. The folder that it is in is the system's temporary one.
+// startDatabase starts a server in the system's temporary folder. The caller must stop
+// it.
 func startDatabase() (d *database, err error) {
 	d = &database{}
 	defer func() {
+		// Package postgres reports errors with Fatal, which panics here.
 		if r := recover(); r != nil {
 			d.stop()
 			err = fmt.Errorf("%v", r)
@@ -30,7 +32,7 @@ func startDatabase() (d *database, err error) {
 	return d, nil
 }
 
-// processorUse is the processor seconds that each of its processes has taken.
+// processorUse returns the processor seconds of each process of the server.
 func (d *database) processorUse() map[int]float64 {
 	taken := map[int]float64{}
 	for _, pid := range d.server.Processes() {
@@ -41,7 +43,8 @@ func (d *database) processorUse() map[int]float64 {
 	return taken
 }
 
-// usedSince adds up what its processes have taken since before.
+// usedSince returns the processor seconds that the server has used since the earlier
+// reading.
 func (d *database) usedSince(before map[int]float64) (sum float64) {
 	for pid, now := range d.processorUse() {
 		sum += now - before[pid]
@@ -49,19 +52,27 @@ func (d *database) usedSince(before map[int]float64) (sum float64) {
 	return sum
 }
 
+// stop ends the server and removes its files.
 func (d *database) stop() {
 	for _, f := range slices.Backward(d.cleanups) {
 		f()
 	}
 }
 
-// harness implements the parts of testing.TB that package postgres uses.
+// harness implements the methods of testing.TB that package postgres uses.
 type harness struct {
 	testing.TB
-	d *database
+	d *database // database that is started
 }
 
-func (h harness) Helper()                      {}
-func (h harness) Cleanup(f func())             { h.d.cleanups = append(h.d.cleanups, f) }
-func (h harness) Fatal(args ...any)            { panic(fmt.Sprint(args...)) }
+// Helper is part of testing.TB.
+func (h harness) Helper() {}
+
+// Cleanup is part of testing.TB. The functions run in database.stop.
+func (h harness) Cleanup(f func()) { h.d.cleanups = append(h.d.cleanups, f) }
+
+// Fatal is part of testing.TB. It panics; startDatabase recovers.
+func (h harness) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// Fatalf is part of testing.TB. It panics; startDatabase recovers.
 func (h harness) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }

@@ -20,18 +20,19 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A bed is what the real program works in: a binary, a state directory, a folder for VMs and
-// the file with the password of emulated hosts.
-type bed struct {
-	dir      string
-	decamp   string
-	vms      string   // folder that VMs go to
-	wrapped  []string // program and arguments that decamp is started by
-	database string   // URL; "": a file in the state directory
-	key      string   // file with the fleet's key, of a database with a URL
+// A workspace contains the files of the real program: the binary, a state directory, a
+// folder for VMs, and the passwords of emulated hosts.
+type workspace struct {
+	dir      string   // folder that contains everything except the binary
+	decamp   string   // path of the binary
+	vms      string   // destination of VMs
+	wrapped  []string // program and arguments to run decamp with, such as taskset; may be empty
+	database string   // URL of the fleet database; if empty, a file in the state directory
+	key      string   // file with the fleet key, for a database with a URL
 }
 
-func (b *bench) makeBed(ctx context.Context) (*bed, error) {
+// newWorkspace creates a workspace and builds decamp. The caller must remove it.
+func (b *bench) newWorkspace(ctx context.Context) (*workspace, error) {
 	dir, err := os.MkdirTemp(b.dir, "bed")
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	d := &bed{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
+	d := &workspace{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
 	if d.decamp, err = b.buildProgram(ctx); err != nil {
 		d.remove()
 		return nil, err
@@ -47,7 +48,7 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 	return d, os.Mkdir(d.vms, 0o755)
 }
 
-// buildProgram builds decamp as it is, once for each run of this program.
+// buildProgram builds decamp from the current sources, once per run of this program.
 func (b *bench) buildProgram(ctx context.Context) (string, error) {
 	path, err := filepath.Abs(filepath.Join(b.dir, "decamp"))
 	if err != nil || b.built {
@@ -61,36 +62,38 @@ func (b *bench) buildProgram(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-func (d *bed) remove() { os.RemoveAll(d.dir) }
+// remove removes all files of the workspace.
+func (d *workspace) remove() { os.RemoveAll(d.dir) }
 
-func (d *bed) stateDir() string { return filepath.Join(d.dir, "state") }
+// stateDir returns the state directory, which decamp creates.
+func (d *workspace) stateDir() string { return filepath.Join(d.dir, "state") }
 
-// rosterURL is where the fleet of the bed meets.
-func (d *bed) rosterURL() string {
+// databaseURL returns the URL of the fleet database.
+func (d *workspace) databaseURL() string {
 	if d.database != "" {
 		return d.database
 	}
 	return "sqlite:" + filepath.Join(d.stateDir(), "fleet.db")
 }
 
-// openFleetDB opens it beside decamp.
-func (d *bed) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
+// openFleetDB opens the fleet database while decamp uses it.
+func (d *workspace) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
 	if err := os.MkdirAll(d.stateDir(), 0o700); err != nil {
 		return nil, err
 	}
-	return fleetdb.Open(ctx, fleetdb.Config{URL: d.rosterURL()})
+	return fleetdb.Open(ctx, fleetdb.Config{URL: d.databaseURL()})
 }
 
-// moveSpec is a plan of one emulated source.
+// moveSpec describes a plan with one emulated source.
 type moveSpec struct {
-	name string
-	warm bool
+	name string // name of the plan
+	warm bool   // migrate running VMs
 	vms  string // YAML of the plan's selection; empty selects all VMs
 }
 
-// writePlan writes a plan file and returns its path. Nothing is read a second time: the disks are scaled down
-// to less than a sample. Part trust measures what that costs.
-func (d *bed) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
+// writePlan writes a plan file and returns its path. The second reading of the source
+// is off: the disks are smaller than a sample. Part trust measures its cost.
+func (d *workspace) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
 	password := filepath.Join(d.dir, s.name+".password")
 	mode := "cold, transport: https"
 	if s.warm {
@@ -113,18 +116,20 @@ defaults: {to: ["dir:%s"], mode: %s, spot: {off: true}}
 	return path, errors.Join(os.WriteFile(password, []byte(at.Password+"\n"), 0o600), os.WriteFile(path, []byte(text), 0o644))
 }
 
-// program is a decamp that works.
+// program is a running decamp.
 type program struct {
-	cmd    *exec.Cmd
-	log    string // file with its standard error
-	began  time.Time
-	waited func() error
-	addr   string // address of the API; empty if the program does not serve
+	cmd    *exec.Cmd    // process
+	log    string       // file with its standard error
+	began  time.Time    // time of the start
+	waited func() error // waits for the end of the process; may be called repeatedly
+	addr   string       // address of the API; empty if the program does not serve
 }
 
-// startProgram starts decamp on the bed's state. It passes each output line to told, which may be nil.
-func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
+// startProgram starts decamp with the state of the workspace. It calls told, which may
+// be nil, with each line of the output.
+func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.stateDir())
+	// A worker gets the URL of the database with --join.
 	if d.database != "" && args[0] != "worker" {
 		args = append(args, "--db", d.database)
 	}
@@ -134,9 +139,11 @@ func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...strin
 		}
 		args = append(args, "--fleet-key", d.key)
 	}
+	// The wrapper, if any, starts decamp with its arguments.
 	line := append(append(append([]string{}, d.wrapped...), d.decamp), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	p := &program{cmd: cmd, began: time.Now()}
+	// Standard error goes to a file, whose end is part of error messages.
 	log, err := os.CreateTemp(d.dir, "decamp-*.log")
 	if err != nil {
 		return nil, err
@@ -153,6 +160,7 @@ func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...strin
 	var reading sync.WaitGroup
 	reading.Go(func() { eachLine(out, told) })
 	p.waited = sync.OnceValue(func() error {
+		// The output must be read completely before Wait closes the pipe.
 		reading.Wait()
 		if err := cmd.Wait(); err != nil {
 			return fmt.Errorf("decamp %s: %w: %s", strings.Join(args[:min(2, len(args))], " "), err, p.lastWords())
@@ -162,6 +170,7 @@ func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...strin
 	return p, nil
 }
 
+// eachLine calls told with each line of r until its end. told may be nil.
 func eachLine(r io.Reader, told func([]byte)) {
 	lines := bufio.NewReader(r)
 	for {
@@ -175,6 +184,7 @@ func eachLine(r io.Reader, told func([]byte)) {
 	}
 }
 
+// lastWords returns the last line of the program's standard error, for messages.
 func (p *program) lastWords() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -183,25 +193,27 @@ func (p *program) lastWords() string {
 	return lastLine(string(text))
 }
 
-// wait returns when it has ended by itself.
+// wait waits until the program has ended by itself. A nonzero exit status is an error.
 func (p *program) wait() error { return p.waited() }
 
-// stop ends it as an operator does.
+// stop interrupts the program like a user, and waits.
 func (p *program) stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt) // fails if the process has ended
 	_ = p.waited()                         // stopped: that is an error
 }
 
-// kill ends it as a crash does.
+// kill ends the program with SIGKILL, like a crash, and waits.
 func (p *program) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.waited()
 }
 
-// cpuSeconds returns the processor seconds that it took so far; 0 if it has ended.
+// cpuSeconds returns the processor seconds that the program has used so far, or 0 if it
+// has ended.
 func (p *program) cpuSeconds() float64 { return processCPU(p.cmd.Process.Pid) }
 
-// processCPU returns the processor seconds that a process has used so far; 0 if it does not exist.
+// processCPU returns the processor seconds that a process has used so far; 0 if it does
+// not exist.
 func processCPU(pid int) float64 {
 	taken, err := cpuOf(pid)
 	if err != nil {
@@ -210,12 +222,14 @@ func processCPU(pid int) float64 {
 	return taken
 }
 
-// memoryBytes returns the bytes of memory that it has now, and had at most.
+// memoryBytes returns the current and the largest resident memory in bytes, or 0 if the
+// program has ended.
 func (p *program) memoryBytes() (now, peak int64) {
 	status := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
 	return parseKiB(readField(status, "VmRSS")), parseKiB(readField(status, "VmHWM"))
 }
 
+// parseKiB converts a field of /proc such as "1024 kB" to bytes, or returns 0.
 func parseKiB(s string) int64 {
 	var n int64
 	if _, err := fmt.Sscan(s, &n); err != nil {
@@ -224,14 +238,14 @@ func parseKiB(s string) int64 {
 	return n << 10
 }
 
-// coreShare measures the used share of one core in a span.
+// coreShare measures which share of one core the program uses during span.
 func (p *program) coreShare(ctx context.Context, span time.Duration) (float64, error) {
 	before, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err := pause(ctx, span); err != nil {
+	if err := pauseFor(ctx, span); err != nil {
 		return 0, err
 	}
 	if p.hasEnded() {
@@ -241,8 +255,8 @@ func (p *program) coreShare(ctx context.Context, span time.Duration) (float64, e
 	return (after - before) / time.Since(began).Seconds(), err
 }
 
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
+// pauseFor waits for a time. It returns the error of ctx if ctx ends first.
+func pauseFor(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -251,7 +265,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waitUntil waits until is returns true. It fails if the program ends first, or after patience.
+// waitUntil polls until is returns true. It fails if the program ends first, or after
+// patience. what describes the condition in errors.
 func (p *program) waitUntil(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
 	for end := time.Now().Add(patience); ; {
 		ok, err := is()
@@ -265,7 +280,7 @@ func (p *program) waitUntil(ctx context.Context, patience time.Duration, what st
 		case p.hasEnded():
 			return fmt.Errorf("%s: %w", what, p.wait())
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := pauseFor(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -277,12 +292,13 @@ func (p *program) hasEnded() bool {
 	return state == "" || state[0] == 'Z' || p.cmd.Process.Signal(syscall.Signal(0)) != nil
 }
 
-// vmTold is a VM in the output of plan run --json.
+// vmTold is a line of plan run --json that contains a VM.
 type vmTold struct {
-	VM *fleetdb.VM `json:"vm"`
+	VM *fleetdb.VM `json:"vm"` // VM of the line; nil for other lines
 }
 
-// vmLines decodes lines of plan run --json, and passes on VMs.
+// vmLines returns a function for lines of plan run --json, which calls each with the
+// VMs.
 func vmLines(each func(fleetdb.VM)) func([]byte) {
 	return func(line []byte) {
 		var t vmTold
@@ -292,7 +308,8 @@ func vmLines(each func(fleetdb.VM)) func([]byte) {
 	}
 }
 
-// vmsOf makes VMs that differ in name, host and contents.
+// vmsOf returns n VMs like the given one, which differ in name, host and contents. With
+// 0 hosts, they have none.
 func vmsOf(n, hosts int, like lab.VM) []lab.VM {
 	vms := make([]lab.VM, n)
 	for i := range vms {
@@ -311,9 +328,10 @@ func vmsOf(n, hosts int, like lab.VM) []lab.VM {
 	return vms
 }
 
+// hostOf returns the name of host i.
 func hostOf(i int) string { return fmt.Sprintf("esx%02d", i) }
 
-// vcenterOf is an emulated vCenter with so many hosts.
+// vcenterOf returns the configuration of an emulated vCenter with this number of hosts.
 func vcenterOf(hosts int, vms []lab.VM) lab.Config {
 	dc := lab.Datacenter{Name: "DC1"}
 	for i := range hosts {
@@ -322,8 +340,8 @@ func vcenterOf(hosts int, vms []lab.VM) lab.Config {
 	return lab.Config{VCenter: true, Datacenters: []lab.Datacenter{dc}, VMs: vms}
 }
 
-// runProgram has decamp do something that ends by itself.
-func (d *bed) runProgram(ctx context.Context, args ...string) error {
+// runProgram runs decamp until it ends.
+func (d *workspace) runProgram(ctx context.Context, args ...string) error {
 	p, err := d.startProgram(ctx, nil, args...)
 	if err != nil {
 		return err
@@ -331,8 +349,8 @@ func (d *bed) runProgram(ctx context.Context, args ...string) error {
 	return p.wait()
 }
 
-// startServe starts decamp serve and returns once it answers.
-func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) {
+// startServe starts decamp serve and waits until it serves.
+func (d *workspace) startServe(ctx context.Context, more ...string) (*program, error) {
 	serving := make(chan string, 1)
 	p, err := d.startProgram(ctx, func(line []byte) {
 		var t struct{ Serving string }
@@ -345,6 +363,7 @@ func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) 
 	}
 	err = p.waitUntil(ctx, time.Minute, "decamp serves", func() (bool, error) {
 		select {
+		// One line of the output contains the address.
 		case p.addr = <-serving:
 			return true, nil
 		default:
@@ -358,8 +377,9 @@ func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) 
 	return p, nil
 }
 
-// waitPlans waits until so many plans ended, with all of their VMs published.
-func (d *bed) waitPlans(ctx context.Context, p *program, plans int) error {
+// waitPlans waits until this number of plans has ended. It fails if a VM of them is not
+// published.
+func (d *workspace) waitPlans(ctx context.Context, p *program, plans int) error {
 	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err
@@ -372,6 +392,7 @@ func (d *bed) waitPlans(ctx context.Context, p *program, plans int) error {
 			if pl.State != fleetdb.PlanEnded {
 				continue
 			}
+			// A VM that failed would make the figure meaningless.
 			if over++; pl.Counts[fleetdb.Done] != sumCounts(pl.Counts) {
 				return false, fmt.Errorf("plan %s: %v", pl.Name, pl.Counts)
 			}
@@ -380,9 +401,10 @@ func (d *bed) waitPlans(ctx context.Context, p *program, plans int) error {
 	})
 }
 
-// endedBy is how long plans may take.
+// endedBy limits the duration of plans.
 const endedBy = 10 * time.Minute
 
+// sumCounts returns the number of VMs in all states.
 func sumCounts(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each

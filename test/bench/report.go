@@ -13,38 +13,40 @@ import (
 	"time"
 )
 
-// A Row is one figure.
+// A Row is one figure with its limit.
 type Row struct {
-	Part   string  `json:"part"`
-	Figure string  `json:"figure"`
-	Value  float64 `json:"value"`
-	Unit   string  `json:"unit"`
-	Must   string  `json:"must,omitempty"` // ">= 97" or "<= 0.75"; empty where nothing is asked
-	Holds  *bool   `json:"holds,omitempty"`
-	Peers  []Peer  `json:"peers,omitempty"`
-	Note   string  `json:"note,omitempty"`
+	Part   string  `json:"part"`            // part of the program
+	Figure string  `json:"figure"`          // description, unique within the part
+	Value  float64 `json:"value"`           // measured value
+	Unit   string  `json:"unit"`            // unit of the value
+	Must   string  `json:"must,omitempty"`  // limit, such as ">= 97" or "<= 0.75"; empty without one
+	Holds  *bool   `json:"holds,omitempty"` // whether the limit holds; nil without a limit
+	Peers  []Peer  `json:"peers,omitempty"` // other programs or limits for comparison
+	Note   string  `json:"note,omitempty"`  // conditions and further values
 
-	Commit  string    `json:"commit"`
-	Machine Machine   `json:"machine"`
-	Time    time.Time `json:"time"`
+	Commit  string    `json:"commit"`  // version of the sources
+	Machine Machine   `json:"machine"` // machine of the measurement
+	Time    time.Time `json:"time"`    // end of the measurement
 }
 
-// Peer is what another program reached in the same run, in the row's unit.
+// Peer is the value of another program in the same run, in the unit of the row.
 type Peer struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
+	Name  string  `json:"name"`           // name of the program
+	Value float64 `json:"value"`          // measured value; 0 if the program failed
 	Note  string  `json:"note,omitempty"` // its settings, or why it has no value
 }
 
-// Report is the rows of one run.
+// Report contains the rows of one run.
 type Report struct{ rows []Row }
 
-// writeJSON writes the rows, keeping those of parts that did not run from the file before.
+// writeJSON writes the rows. Rows of parts that did not run are kept from the existing
+// file.
 func (r *Report) writeJSON(path string, ran []part) error {
 	before, err := loadRows(path)
 	if err != nil {
 		return err
 	}
+	// Parts that ran replace all of their rows, also those that no longer exist.
 	kept := slices.DeleteFunc(before, func(row Row) bool {
 		return slices.ContainsFunc(ran, func(p part) bool { return p.name == row.Part })
 	})
@@ -58,6 +60,7 @@ func (r *Report) writeJSON(path string, ran []part) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
+// loadRows reads the rows of an earlier run. A missing file has none.
 func loadRows(path string) ([]Row, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +76,7 @@ func loadRows(path string) ([]Row, error) {
 	return rows, nil
 }
 
-// printTable writes the table that people read.
+// printTable writes the rows as a table for people.
 func (r *Report) printTable(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\nPART\tFIGURE\tVALUE\tUNIT\tMUST\tHOLDS\tNOTE")
@@ -86,6 +89,7 @@ func (r *Report) printTable(w io.Writer) {
 	tw.Flush()
 }
 
+// verdictText returns whether the limit holds: "yes", "NO", or "".
 func (r Row) verdictText() string {
 	switch {
 	case r.Holds == nil:
@@ -96,6 +100,8 @@ func (r Row) verdictText() string {
 	return "NO"
 }
 
+// formatNumber formats a value with three significant digits, and without decimals from
+// 100.
 func formatNumber(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f", v)

@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	fleetHosts = 8
-	fleetRuns  = 3    // rounds of each size, in turns; odd, because the median counts
-	fleetSlack = 1.05 // two runs of the same size differ by as much
-	atOnce     = 4    // disks of one host that are read at the same time: the rest wait, frozen
+	fleetHosts = 8    // number of hosts
+	fleetRuns  = 3    // rounds of each size, in turn; odd, because the median counts
+	fleetSlack = 1.05 // allowed ratio; two runs of the same size may differ by as much
+	atOnce     = 4    // disks of one host that are read concurrently; the others wait with their snapshot
 )
 
-// fleet is a set of emulated hosts in separate processes, whose guests write.
-type fleet struct {
-	hosts  []*emulated
-	writes int64 // bytes that each guest writes in a round
+// hostSet is a set of emulated hosts in separate processes, whose guests write.
+type hostSet struct {
+	hosts  []*emulated // emulated hosts
+	writes int64       // number of writes of each guest in a round
 }
 
-// fleetOf starts hosts with so many VMs each, of one disk.
-func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int64) (fleet, error) {
-	f := fleet{writes: writes}
+// fleetOf starts hosts with this number of VMs each. A VM has one disk of the given
+// capacity.
+func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int64) (hostSet, error) {
+	f := hostSet{writes: writes}
 	var cfg lab.Config
 	for i := range vms {
 		cfg.VMs = append(cfg.VMs, lab.VM{
@@ -47,21 +48,22 @@ func fleetOf(ctx context.Context, hosts, vms int, capacity lab.Bytes, writes int
 		e, err := startLabWith(ctx, cfg)
 		if err != nil {
 			f.stop()
-			return fleet{}, err
+			return hostSet{}, err
 		}
 		f.hosts = append(f.hosts, e)
 	}
 	return f, nil
 }
 
-func (f fleet) stop() {
+// stop ends all hosts.
+func (f hostSet) stop() {
 	for _, e := range f.hosts {
 		e.stop()
 	}
 }
 
-// runRound does a round of every VM at the same time, into nothing.
-func (f fleet) runRound(ctx context.Context) (t taken, err error) {
+// runRound performs a precopy round of all VMs at once and discards the data.
+func (f hostSet) runRound(ctx context.Context) (t measurement, err error) {
 	job := roundsJob{Writes: f.writes}
 	for _, e := range f.hosts {
 		job.Labs = append(job.Labs, e.facts)
@@ -70,7 +72,7 @@ func (f fleet) runRound(ctx context.Context) (t taken, err error) {
 	return t, err
 }
 
-// warmRound measures one round of a disk with 1 % changes.
+// warmRound measures one precopy round of a disk with 1 % changes.
 func warmRound(ctx context.Context, b *bench) error {
 	f, err := fleetOf(ctx, 1, 1, 100<<30, (1<<30)/guestWrite)
 	if err != nil {
@@ -86,7 +88,7 @@ func warmRound(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// fleetFigures does rounds of 200 and of 400 disks at once, in turns.
+// fleetFigures measures precopy rounds of 200 and of 400 disks at once, in turn.
 func fleetFigures(ctx context.Context, b *bench) error {
 	const vms, writes = 25, 8
 	few, err := fleetOf(ctx, fleetHosts, vms, 1<<30, writes)
@@ -100,7 +102,8 @@ func fleetFigures(ctx context.Context, b *bench) error {
 	}
 	defer many.stop()
 	var ratios []float64
-	var one, two taken
+	var one, two measurement
+	// Both sizes run in turn, so that a slow phase of the machine affects both.
 	for range fleetRuns {
 		if one, err = few.runRound(ctx); err != nil {
 			return err
@@ -108,6 +111,7 @@ func fleetFigures(ctx context.Context, b *bench) error {
 		if two, err = many.runRound(ctx); err != nil {
 			return err
 		}
+		// The time per disk: the second set has twice as many disks.
 		ratios = append(ratios, two.Seconds/one.Seconds/2)
 	}
 	b.atMost(fleetSlack, Row{Figure: "400 disks in parallel rounds on 8 hosts: time per disk", Value: median(ratios), Unit: "x that of 200 disks",
@@ -119,11 +123,11 @@ func fleetFigures(ctx context.Context, b *bench) error {
 // roundsJob is the input of childRounds.
 type roundsJob struct {
 	Labs   []labFacts `json:"labs"`   // labs whose VMs have one disk each
-	Writes int64      `json:"writes"` // bytes that each guest writes between the two snapshots
+	Writes int64      `json:"writes"` // number of writes of each guest between the two snapshots
 }
 
-// childRounds does one round of every VM at the same time, into nothing.
-func childRounds(ctx context.Context, args []string) (t taken, err error) {
+// childRounds performs one precopy round of all VMs at once and discards the data.
+func childRounds(ctx context.Context, args []string) (t measurement, err error) {
 	var job roundsJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
@@ -170,7 +174,7 @@ func childRounds(ctx context.Context, args []string) (t taken, err error) {
 	return t, errors.Join(err, readErr)
 }
 
-// readOver returns how many bytes of disks the hosts have sent over NFC.
+// readOver returns the number of disk bytes that the hosts have sent over NFC.
 func readOver(ctx context.Context, hosts []*roundsHost) (n int64, err error) {
 	for _, h := range hosts {
 		s, err := h.facts.readStats(ctx)
@@ -182,14 +186,15 @@ func readOver(ctx context.Context, hosts []*roundsHost) (n int64, err error) {
 	return n, nil
 }
 
-// roundsHost is our session at an emulated host.
+// roundsHost is a session with an emulated host.
 type roundsHost struct {
-	facts   labFacts
-	session *esx.Session
-	pull    *nfc.Transport
-	slots   chan struct{} // never closed
+	facts   labFacts       // address and credentials
+	session *esx.Session   // session with the API
+	pull    *nfc.Transport // transport for all disks
+	slots   chan struct{}  // semaphore of atOnce; never closed
 }
 
+// dialRounds logs in to an emulated host.
 func dialRounds(ctx context.Context, facts labFacts) (*roundsHost, error) {
 	s, err := facts.logIn(ctx, "esxi")
 	if err != nil {
@@ -198,21 +203,21 @@ func dialRounds(ctx context.Context, facts labFacts) (*roundsHost, error) {
 	return &roundsHost{facts: facts, session: s, pull: nfc.New(s, nfc.Options{}), slots: make(chan struct{}, atOnce)}, nil
 }
 
+// close closes the transport and the session.
 func (h *roundsHost) close() {
 	h.pull.Close()
 	h.session.Close()
 }
 
-// roundOf is one VM whose disk was copied at a moment, when it was empty, and was written to
-// since.
+// roundOf is one VM whose disk was copied when it was empty, and was written to since.
 type roundOf struct {
-	host    *roundsHost
-	vm      *inventory.VM
-	since   map[int32]inventory.ChangeID
-	changed int64 // bytes of grains that changed, by change tracking
+	host    *roundsHost                  // host of the VM
+	vm      *inventory.VM                // VM with one disk
+	since   map[int32]inventory.ChangeID // change IDs of the copied state
+	changed int64                        // bytes of grains that changed, by change tracking
 }
 
-// prepareRound notes a moment, and has the guest write.
+// prepareRound records the change IDs of the empty disk, and makes the guest write.
 func (r *roundOf) prepareRound(ctx context.Context, writes int64) error {
 	s := r.host.session
 	first, err := s.CreateSnapshot(ctx, r.vm.Ref, esx.SnapshotSpec{Name: "first"})
@@ -228,7 +233,8 @@ func (r *roundOf) prepareRound(ctx context.Context, writes int64) error {
 	return r.host.facts.writeGuest(ctx, r.vm.Name, writes)
 }
 
-// runRound is a round as package migrate does it: freeze, ask what changed, copy that, thaw.
+// runRound performs a round like package migrate: create a snapshot, query the changes,
+// copy them, and remove the snapshot.
 func (r *roundOf) runRound(ctx context.Context) error {
 	s, d := r.host.session, &r.vm.Disks[0]
 	snapshot, err := s.CreateSnapshot(ctx, r.vm.Ref, esx.SnapshotSpec{Name: "round"})
@@ -247,9 +253,11 @@ func (r *roundOf) runRound(ctx context.Context) error {
 		return err
 	}
 	defer done()
+	// The manifest of the first copy: the disk was empty.
 	if err := ledger.Append(ctx, []manifest.Run{{Zeros: ledger.Chunks()}}); err != nil {
 		return err
 	}
+	// Other disks of the host wait here, with their snapshot.
 	r.host.slots <- struct{}{}
 	_, err = r.host.pull.Transfer(ctx, transport.Job{
 		Disk:   transport.Disk{VM: r.vm, Disk: d, Snapshot: snapshot},
@@ -260,18 +268,25 @@ func (r *roundOf) runRound(ctx context.Context) error {
 	return errors.Join(err, s.RemoveSnapshot(ctx, r.vm.Ref, snapshot, nil))
 }
 
-// emptyDisk reads as zeros.
+// emptyDisk is a source of zeros; its value is the size in bytes.
 type emptyDisk int64
 
-func (d emptyDisk) Size() int64       { return int64(d) }
-func (d emptyDisk) Hints() disk.Hints { return disk.Hints{} }
-func (d emptyDisk) Close() error      { return nil }
+// Size is part of disk.Source.
+func (d emptyDisk) Size() int64 { return int64(d) }
 
+// Hints is part of disk.Source.
+func (d emptyDisk) Hints() disk.Hints { return disk.Hints{} }
+
+// Close is part of disk.Source.
+func (d emptyDisk) Close() error { return nil }
+
+// ReadAt is part of disk.Source.
 func (d emptyDisk) ReadAt(_ context.Context, p []byte, _ int64) error {
 	clear(p)
 	return nil
 }
 
+// Extents is part of disk.Source. It returns one zero extent.
 func (d emptyDisk) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r, Kind: disk.Zero}}, nil
 }

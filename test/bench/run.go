@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// usage is what a finished process took, with the children it waited for.
+// usage contains the resources that a process and its children used until its end.
 type usage struct {
-	Wall time.Duration
-	CPU  time.Duration
-	Peak int64 // bytes, of the largest single process
+	Wall time.Duration // elapsed time
+	CPU  time.Duration // processor time in user and kernel mode
+	Peak int64         // bytes of the largest single process
 }
 
-// rate returns bytes in MB/s over the wall.
+// rate returns MB/s for this number of bytes.
 func (u usage) rate(bytes int64) float64 { return float64(bytes) / 1e6 / u.Wall.Seconds() }
 
-// cpuPerGiB returns processor seconds per GiB.
+// cpuPerGiB returns processor seconds per GiB for this number of bytes.
 func (u usage) cpuPerGiB(bytes int64) float64 {
 	return u.CPU.Seconds() / (float64(bytes) / (1 << 30))
 }
 
-// measureCommand runs a command to its end. Its output is kept for the error only.
+// measureCommand runs a command until it ends. Its output is used for the error only.
 func measureCommand(ctx context.Context, name string, args ...string) (usage, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out bytes.Buffer
@@ -38,6 +38,7 @@ func measureCommand(ctx context.Context, name string, args ...string) (usage, er
 	u := usage{Wall: time.Since(began)}
 	if s := cmd.ProcessState; s != nil {
 		u.CPU = s.UserTime() + s.SystemTime()
+		// The kernel reports KiB.
 		u.Peak = s.SysUsage().(*syscall.Rusage).Maxrss << 10
 	}
 	if err != nil {
@@ -46,13 +47,14 @@ func measureCommand(ctx context.Context, name string, args ...string) (usage, er
 	return u, nil
 }
 
+// lastLine returns the last line of s that is not empty.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
-// runChild runs this program again as one of its own roles (see child) and decodes the
-// JSON it prints.
+// runChild runs this program as one of its roles and decodes its output into result;
+// see runRole.
 func runChild(ctx context.Context, result any, role string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -67,7 +69,7 @@ func runChild(ctx context.Context, result any, role string, args ...string) erro
 	return json.Unmarshal(out, result)
 }
 
-// runJob is runChild for a role that takes a job.
+// runJob is runChild for a role whose input is JSON.
 func runJob(ctx context.Context, result any, role string, job any) error {
 	spec, err := json.Marshal(job)
 	if err != nil {
@@ -76,8 +78,8 @@ func runJob(ctx context.Context, result any, role string, job any) error {
 	return runChild(ctx, result, role, string(spec))
 }
 
-// requirePrograms returns an error unless the programs are installed. A peer that is not installed gets a row
-// with the error.
+// requirePrograms returns an error unless the programs are installed. The row of a
+// missing peer contains the error.
 func requirePrograms(names ...string) error {
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
@@ -87,4 +89,5 @@ func requirePrograms(names ...string) error {
 	return nil
 }
 
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+// formatInt formats n in decimal.
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	sinkBuffer   = 1<<20 + 4<<10 // a WRITE of 1 MiB with its head
-	lastFragment = 1 << 31
-	fileSync     = 2
-	writeHead    = 512 // bytes of a WRITE that its count is among, at least
+	sinkBuffer   = 1<<20 + 4<<10 // bytes of a buffer: a WRITE of 1 MiB with its header
+	lastFragment = 1 << 31       // flag of a record mark (RFC 5531 section 11)
+	fileSync     = 2             // stability FILE_SYNC of a reply (RFC 1813 section 3.3.7)
+	writeHead    = 512           // bytes of a WRITE that contain at least its count
 )
 
 // sinkJob is the input of childSink.
 type sinkJob struct {
-	// File makes it write all that it receives to this file, behind its answers. Empty
-	// throws it away.
+	// File is the path to which the server writes all data behind its replies. If it is
+	// empty, the data is discarded.
 	File string `json:"file"`
 }
 
-// serveConn answers the WRITEs of one connection. It blocks in the system, as streams do.
+// serveConn replies to the WRITEs of one connection until it is closed. It uses
+// blocking system calls, like the client's streams.
 func (job sinkJob) serveConn(conn *net.TCPConn) error {
 	file, err := conn.File()
 	conn.Close()
@@ -54,13 +55,13 @@ func (job sinkJob) serveConn(conn *net.TCPConn) error {
 
 // sinkConn is one connection.
 type sinkConn struct {
-	fd     int
-	buf    []byte
+	fd     int       // descriptor of the connection
+	buf    []byte    // start of the next record
 	n      int       // bytes in buf
 	behind *sinkFile // file to write behind; nil discards the data
 }
 
-// serveRecord reads one record, and answers it.
+// serveRecord reads one record and replies to it.
 func (s *sinkConn) serveRecord() error {
 	var mark [4]byte
 	if err := s.fillBuffer(len(mark)); err != nil {
@@ -77,16 +78,20 @@ func (s *sinkConn) serveRecord() error {
 	if count > size {
 		return fmt.Errorf("WRITE of %d bytes in %d", count, size)
 	}
+	// Without a file, the connection keeps its buffer.
 	next := s.buf
 	if s.behind != nil {
 		next = s.behind.queueWrite(s.buf, size-count, size, off)
 	}
+	// Bytes of the next record may already be in the buffer.
 	s.n = copy(next, s.buf[size:s.n])
 	s.buf = next
 	_, err := unix.Write(s.fd, reply)
 	return err
 }
 
+// fillBuffer reads until the buffer contains n bytes. It returns io.EOF if the client
+// closed the connection.
 func (s *sinkConn) fillBuffer(n int) error {
 	for s.n < n {
 		got, err := unix.Read(s.fd, s.buf[s.n:])
@@ -103,7 +108,8 @@ func (s *sinkConn) fillBuffer(n int) error {
 	return nil
 }
 
-// sinkReply returns a reply that acknowledges a WRITE, and the WRITE's offset and length.
+// sinkReply returns the successful reply to a WRITE, with the WRITE's offset and
+// length.
 func sinkReply(head []byte) (reply []byte, off int64, count int) {
 	d := xdr.NewDecoder(head)
 	call := xdr.ReadCall(d)
@@ -123,23 +129,25 @@ func sinkReply(head []byte) (reply []byte, off int64, count int) {
 	return e.B, off, count
 }
 
-// sinkFile writes behind with the least that takes: some buffers, and one thread.
+// sinkFile writes behind with minimal means: some buffers and one goroutine.
 type sinkFile struct {
-	file *os.File
-	free chan []byte
-	full chan sinkWrite
-	done chan error
+	file *os.File       // file to write
+	free chan []byte    // buffers that are not in use
+	full chan sinkWrite // data to write; closed by close
+	done chan error     // result of the goroutine
 }
 
+// sinkWrite is data for the file.
 type sinkWrite struct {
-	buf        []byte
-	start, end int // offsets of the payload
-	off        int64
+	buf        []byte // buffer, returned to free after the write
+	start, end int    // offsets of the payload
+	off        int64  // offset in the file
 }
 
-// sinkBuffers is enough that more make no difference.
+// sinkBuffers is the number of buffers. More make no difference.
 const sinkBuffers = 32
 
+// newSinkFile creates the file and starts the goroutine.
 func newSinkFile(path string) (*sinkFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -153,12 +161,14 @@ func newSinkFile(path string) (*sinkFile, error) {
 	return s, nil
 }
 
-// queueWrite takes buf over, and returns another one.
+// queueWrite takes ownership of buf, queues a part of it for writing, and returns
+// another buffer.
 func (s *sinkFile) queueWrite(buf []byte, start, end int, off int64) []byte {
 	s.full <- sinkWrite{buf, start, end, off}
 	return <-s.free
 }
 
+// runWrites writes all queued data and returns the first error.
 func (s *sinkFile) runWrites() (err error) {
 	for w := range s.full {
 		if _, e := s.file.WriteAt(w.buf[w.start:w.end], w.off); e != nil && err == nil {
@@ -169,6 +179,7 @@ func (s *sinkFile) runWrites() (err error) {
 	return err
 }
 
+// close waits for all writes and removes the file.
 func (s *sinkFile) close() {
 	close(s.full)
 	_ = errors.Join(<-s.done, s.file.Close(), os.Remove(s.file.Name())) // the connection is over

@@ -21,19 +21,19 @@ import (
 
 // Bounds of the program's size.
 const (
-	maxBinaryMB     = 52
-	maxCommandLines = 9500
-	maxMethods      = 40
+	maxBinaryMB     = 52   // limit of the stripped binary in MB
+	maxCommandLines = 9500 // limit of the lines in cmd/decamp
+	maxMethods      = 40   // limit of the methods of one type
 )
 
 const (
-	ownModule  = "github.com/decamp/decamp"
-	minAreaMB  = 0.25 // smaller areas are one row
-	typesShown = 5
+	ownModule  = "github.com/decamp/decamp" // path of this module
+	minAreaMB  = 0.25                       // smaller areas are one row
+	typesShown = 5                          // number of types in the note
 )
 
-// sizeFigures reports the size of the release binary by area, the lines of cmd/decamp, and the
-// type with the most methods.
+// sizeFigures reports the size of the release binary by area, the lines of cmd/decamp,
+// and the type with the most methods.
 func sizeFigures(ctx context.Context, b *bench) error {
 	stripped, full := filepath.Join(b.dir, "decamp.stripped"), filepath.Join(b.dir, "decamp.symbols")
 	defer os.Remove(stripped)
@@ -88,8 +88,9 @@ func sortedBySize(sizes map[string]float64) []string {
 	})
 }
 
-// sizeByArea divides size, the bytes of the stripped binary, by the symbols of the binary at path.
-// The table of functions (.gopclntab) has no symbols by package; it counts in proportion to code.
+// sizeByArea divides size, the bytes of the stripped binary, by the symbols of the
+// binary at path. The table of functions (.gopclntab) has no symbols by package; it
+// counts in proportion to code.
 func sizeByArea(path string, size int64) (map[string]float64, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -109,6 +110,7 @@ func sizeByArea(path string, size int64) (map[string]float64, error) {
 	if err != nil || code == nil || table == nil {
 		return nil, fmt.Errorf("%s: no symbols, code or table of functions: %w", path, err)
 	}
+	// The table of functions is in proportion to the code that it describes.
 	scale := 1 + float64(table.Size)/float64(code.Size)
 	areas, rest := map[string]float64{}, float64(size)
 	for _, s := range symbols {
@@ -120,6 +122,7 @@ func sizeByArea(path string, size int64) (map[string]float64, error) {
 		switch {
 		case section.Type == elf.SHT_NOBITS: // not in the file
 			continue
+		// The share of the table of functions is added to code only.
 		case section == code:
 			bytes *= scale
 		}
@@ -130,7 +133,8 @@ func sizeByArea(path string, size int64) (map[string]float64, error) {
 	return areas, nil
 }
 
-// areaOfSymbol returns the module of a symbol, and for symbols of decamp the package below internal.
+// areaOfSymbol returns the module of a symbol, and for symbols of decamp the package
+// below internal.
 func areaOfSymbol(name string, modules []string) string {
 	name, _, _ = strings.Cut(name, "[") // type arguments
 	name = strings.ReplaceAll(name, "%2e", ".")
@@ -171,7 +175,8 @@ func linesOfFolder(dir string) (lines int, err error) {
 	return lines, nil
 }
 
-// methodsByType counts the methods that each type below the roots declares outside tests.
+// methodsByType counts the methods that each type below the roots declares outside
+// tests.
 func methodsByType(roots ...string) (map[string]float64, error) {
 	methods := map[string]float64{}
 	for _, root := range roots {
@@ -200,7 +205,8 @@ func methodsByType(roots ...string) (map[string]float64, error) {
 	return methods, nil
 }
 
-// receiverName returns the name of a receiver's type, without pointer and type parameters.
+// receiverName returns the name of a receiver's type, without pointer and type
+// parameters.
 func receiverName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

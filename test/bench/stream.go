@@ -14,25 +14,26 @@ import (
 
 // streamJob is the input of childStream.
 type streamJob struct {
-	Server   serverFacts `json:"server"`
-	Path     string      `json:"path"` // path of the export; empty writes to Server.Addr without mounting
-	PID      int         `json:"pid"`  // process ID of the server
-	Size     int64       `json:"size"`
+	Server   serverFacts `json:"server"`   // server to write to
+	Path     string      `json:"path"`     // path of the export; empty writes to Server.Addr without mounting
+	PID      int         `json:"pid"`      // process ID of the server
+	Size     int64       `json:"size"`     // bytes of the file
 	Block    int         `json:"block"`    // bytes of one WRITE
 	InFlight int         `json:"inFlight"` // WRITEs not answered at a time
 	Commit   bool        `json:"commit"`   // COMMIT at the end, within the time
 }
 
-// streamMount bounds mounting.
+// streamMount limits one attempt to mount.
 const streamMount = 20 * time.Second
 
-// childStream writes one file over NFS. The time is that of the WRITEs; the CPU is the
-// client's, which is why it is worth a look.
-func childStream(ctx context.Context, args []string) (t taken, err error) {
+// childStream writes one file over NFS. The time is that of the WRITEs, and the
+// processor time is the client's.
+func childStream(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
 	}
+	// Any byte except zero: blocks of zeros would not be written.
 	block := bytes.Repeat([]byte{0xdc}, job.Block)
 	if job.Path == "" {
 		s := nfsclient.Stream{Addr: job.Server.Addr, Handle: "none", Size: job.Size, Block: block, InFlight: job.InFlight}
@@ -46,19 +47,20 @@ func childStream(ctx context.Context, args []string) (t taken, err error) {
 	return job.writeBlocks(ctx, d, block)
 }
 
+// mountExport mounts the export of the job.
 func (job streamJob) mountExport(ctx context.Context) (*nfsclient.Datastore, error) {
 	return nfsclient.Mount(ctx, nfsclient.Config{
 		Host: "127.0.0.1", Path: job.Path, PortmapAddr: job.Server.Portmap, Times: nfsclient.Times{Mount: streamMount},
 	})
 }
 
-// childMounts waits until a server can be mounted.
-func childMounts(ctx context.Context, args []string) (t taken, err error) {
+// childMounts waits until an export can be mounted, for at most startPatience.
+func childMounts(ctx context.Context, args []string) (t measurement, err error) {
 	var job streamJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, arenaPatience)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for {
 		d, err := job.mountExport(ctx)
@@ -73,16 +75,19 @@ func childMounts(ctx context.Context, args []string) (t taken, err error) {
 	}
 }
 
-// mountPause is between two attempts to mount.
+// mountPause is the time between two attempts to mount.
 const mountPause = 100 * time.Millisecond
 
-func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t taken, err error) {
+// writeBlocks creates a file, writes it in blocks, and removes it. The time includes
+// COMMIT if the job requires it.
+func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t measurement, err error) {
 	const name = "bench" + diskSuffix
 	f, err := d.Create(ctx, name)
 	if err != nil {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, f.Close(ctx), d.Remove(ctx, name)) }()
+	// vmkfstools also sets the size of the file first.
 	if err := f.Truncate(ctx, job.Size); err != nil {
 		return t, err
 	}
@@ -94,11 +99,11 @@ func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, bl
 	})
 }
 
-// timeWrites counts what the server takes, too.
-func (job streamJob) timeWrites(write func() error) (taken, error) {
+// timeWrites measures write, including the processor time of the server.
+func (job streamJob) timeWrites(write func() error) (measurement, error) {
 	before, err := cpuOf(job.PID)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	t, err := timeWork(write)
 	if err != nil {
@@ -111,13 +116,14 @@ func (job streamJob) timeWrites(write func() error) (taken, error) {
 
 // pwriteJob is the input of childPwrite.
 type pwriteJob struct {
-	Path  string `json:"path"`
-	Size  int64  `json:"size"`
-	Block int    `json:"block"`
+	Path  string `json:"path"`  // path of the file
+	Size  int64  `json:"size"`  // bytes of the file
+	Block int    `json:"block"` // bytes of one write
 }
 
-// childPwrite is the file system's own limit: one thread that writes the same bytes.
-func childPwrite(_ context.Context, args []string) (t taken, err error) {
+// childPwrite measures the limit of the file system: one thread writes the same data
+// without a server.
+func childPwrite(_ context.Context, args []string) (t measurement, err error) {
 	var job pwriteJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return t, err

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	takeoverVMs   = 20
-	takeoverKills = 3               // how long it takes depends on when leases were renewed last
+	takeoverVMs   = 20              // number of VMs
+	takeoverKills = 3               // number of kills; the time depends on when leases were renewed last
 	takeoverRate  = 200e6           // bytes per second of all; with a slow source, restarted VMs wait long for their first byte
 	takeoverDisk  = 2 << 30         // size of each VM's disk, all of it zeros that are read: VMs do not end meanwhile, and fill no disk
-	takeoverLong  = 3 * time.Minute // until all go on
-	takeoverPlan  = "taken"
+	takeoverLong  = 3 * time.Minute // limit until all VMs copy
+	takeoverPlan  = "taken"         // name of the plan
 )
 
-// takeoverFigures kills one of two workers that offer the same folder, and again the one that
-// took over.
+// takeoverFigures kills one of two workers for the same folder, then the worker that
+// took over, and so on.
 func takeoverFigures(ctx context.Context, b *bench) error {
 	db, err := startDatabase()
 	if err != nil {
@@ -33,7 +33,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	defer db.stop()
 	cfg := vcenterOf(cappedHosts, vmsOf(takeoverVMs, cappedHosts, lab.VM{Disks: []lab.Disk{{Capacity: takeoverDisk, Thick: true}}}))
 	cfg.Limits.DatastoreRate = takeoverRate // all are on one datastore
-	s, err := b.openScene(ctx, cfg)
+	s, err := b.newSourceSetup(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer r.Close()
-	k := &killing{scene: s, roster: r, workers: map[string]*program{}}
+	k := &workerSet{sourceSetup: s, fleetDB: r, workers: map[string]*program{}}
 	defer k.stop()
 	for _, name := range []string{"first", "second"} { // the first one schedules
 		if err := k.startWorker(ctx, name); err != nil {
@@ -61,13 +61,16 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	return takeOverRepeatedly(ctx, b, k)
 }
 
-func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
+// takeOverRepeatedly kills the workers in turn and adds the row with the longest
+// takeover.
+func takeOverRepeatedly(ctx context.Context, b *bench, k *workerSet) error {
 	moving := time.Now()
 	if err := k.waitCopying(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
 		return err
 	}
 	took := time.Since(moving)
 	var all []takeover
+	// The workers swap their roles after each kill.
 	victim, heir := "first", "second"
 	for range takeoverKills {
 		t, err := k.killWorker(ctx, victim, heir)
@@ -86,33 +89,37 @@ func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
 	return nil
 }
 
-// takeover is one of them, from the kill.
+// takeover is the result of one kill. Times start with the kill.
 type takeover struct {
 	vms     int           // VMs of the killed worker
-	noticed time.Duration // until the first of them was not its any more
-	moved   time.Duration // until another had copied something of each
+	noticed time.Duration // until the first of the VMs was no longer assigned to it
+	moved   time.Duration // until another worker had copied data of each of them
 }
 
+// String describes the takeover for the note of a row.
 func (t takeover) String() string {
 	return fmt.Sprintf("%d VMs noticed after %.1f s, copied on after %.1f", t.vms, t.noticed.Seconds(), t.moved.Seconds())
 }
 
-// killing is a set of workers of one folder, some of which are killed.
-type killing struct {
-	*scene
-	roster  *fleetdb.Roster
-	workers map[string]*program
+// workerSet is a set of workers with one folder, some of which are killed.
+type workerSet struct {
+	*sourceSetup
+	fleetDB *fleetdb.Roster     // fleet database
+	workers map[string]*program // workers by name
 }
 
-func (k *killing) stop() {
+// stop ends all workers.
+func (k *workerSet) stop() {
 	for p := range maps.Values(k.workers) {
 		p.stop()
 	}
 }
 
-// startWorker starts a worker with a separate state directory, and returns once it is registered.
-func (k *killing) startWorker(ctx context.Context, name string) error {
-	own := *k.bed
+// startWorker starts a worker with a separate state directory, and waits until it is
+// registered.
+func (k *workerSet) startWorker(ctx context.Context, name string) error {
+	own := *k.workspace
+	// Workers of one machine need separate state directories.
 	own.dir = filepath.Join(own.dir, name)
 	if err := os.MkdirAll(own.dir, 0o700); err != nil {
 		return err
@@ -123,28 +130,29 @@ func (k *killing) startWorker(ctx context.Context, name string) error {
 	}
 	k.workers[name] = p
 	return p.waitUntil(ctx, time.Minute, name+" joins", func() (bool, error) {
-		all, err := k.roster.Workers.List(ctx)
+		all, err := k.fleetDB.Workers.List(ctx)
 		return slices.ContainsFunc(all, func(w fleetdb.Worker) bool { return w.Name == name && w.Alive }), err
 	})
 }
 
-// killWorker kills a worker, and waits until another copies the VMs that it had.
-func (k *killing) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
-	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+// killWorker kills a worker, and waits until another worker copies its VMs.
+func (k *workerSet) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
+	vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
 	}
 	if t.vms = ownedBy(vms, victim); t.vms == 0 {
 		return t, fmt.Errorf("%s has no VM; %s", victim, k.describeVMs(ctx))
 	}
-	since, err := k.roster.Now(ctx)
+	// Progress reports have the time of the database, not of this process.
+	since, err := k.fleetDB.Now(ctx)
 	if err != nil {
 		return t, err
 	}
 	killed := time.Now()
 	k.workers[victim].kill()
 	err = k.workers[heir].waitUntil(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+		vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		return ownedBy(vms, victim) < t.vms, err
 	})
 	t.noticed = time.Since(killed)
@@ -155,15 +163,15 @@ func (k *killing) killWorker(ctx context.Context, victim, heir string) (t takeov
 	return t, err
 }
 
-// waitCopying waits until data of each VM was copied after since, by one of the workers. A report on a VM
-// means that its worker copied data just before.
-func (k *killing) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
+// waitCopying waits until one of the workers has copied data of each VM after since. A
+// progress report of a VM means that its worker copied data just before.
+func (k *workerSet) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.waitUntil(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+		vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		if err != nil {
 			return false, err
 		}
-		told, err := k.roster.Progress.List(ctx, takeoverPlan)
+		told, err := k.fleetDB.Progress.List(ctx, takeoverPlan)
 		if err != nil {
 			return false, err
 		}
@@ -185,7 +193,7 @@ func (k *killing) waitCopying(ctx context.Context, p *program, since time.Time, 
 	return nil
 }
 
-// ownedBy counts the VMs that a worker drives.
+// ownedBy returns the number of VMs that are assigned to a worker.
 func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 	for _, vm := range vms {
 		if vm.Worker == worker && (vm.State == fleetdb.Running || vm.State == fleetdb.Assigned) {
@@ -195,9 +203,9 @@ func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 	return n
 }
 
-// describeVMs returns the states of the VMs, for an error.
-func (k *killing) describeVMs(ctx context.Context) string {
-	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
+// describeVMs returns the states of the VMs, for errors.
+func (k *workerSet) describeVMs(ctx context.Context) string {
+	vms, err := k.fleetDB.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()
 	}

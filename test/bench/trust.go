@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// trustChecks measure the cost and the completeness of decamp's safety checks.
+// trustChecks lists the measurements of the cost and the completeness of decamp's
+// safety checks.
 var trustChecks = []func(context.Context, *bench) error{
 	unclassifiedFields,
 	secretsFound,
@@ -15,7 +16,7 @@ var trustChecks = []func(context.Context, *bench) error{
 	memoryFigures,
 }
 
-// trustFigures runs all of them; one that fails does not prevent the others.
+// trustFigures runs all of them. One that fails does not prevent the others.
 func trustFigures(ctx context.Context, b *bench) error {
 	var failed []error
 	for _, check := range trustChecks {

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/bombs"
 )
 
-// bombFigures examines each disk of the corpus of hostile guests in a separate process.
+// bombFigures inspects each disk of the corpus of hostile guests in a separate process.
 func bombFigures(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "bombs")
 	if err != nil {
@@ -22,17 +22,18 @@ func bombFigures(ctx context.Context, b *bench) error {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "disk")
-	var peak, cpu taken
+	var peak, cpu measurement
 	all := bombs.All()
 	for _, bomb := range all {
 		if err := storeBomb(path, bomb.Disk()); err != nil {
 			return fmt.Errorf("%s: %w", bomb.Name, err)
 		}
-		var t taken
+		var t measurement
 		if err := runChild(ctx, &t, "bomb", path, bomb.Limit); err != nil {
 			return fmt.Errorf("%s: %w", bomb.Name, err)
 		}
 		t.Note = bomb.Name
+		// The largest values of the corpus count, with the names of their disks.
 		if t.Peak > peak.Peak {
 			peak = t
 		}
@@ -59,8 +60,9 @@ func storeBomb(path string, image *bombs.Image) (err error) {
 	return image.Store(f)
 }
 
-// childBomb examines a disk, and requires a limit to be named if the disk reaches one.
-func childBomb(ctx context.Context, args []string) (t taken, err error) {
+// childBomb inspects a disk. If the disk exceeds a limit, the report must name the
+// limit.
+func childBomb(ctx context.Context, args []string) (t measurement, err error) {
 	src, err := rawfile.OpenSource(args[0], rawfile.SourceOptions{})
 	if err != nil {
 		return t, err

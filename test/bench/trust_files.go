@@ -10,14 +10,14 @@ import (
 	"os/exec"
 )
 
-// fileSeeds is how many disks each writer writes for the figure.
+// fileSeeds is the number of disks that each writer writes.
 const fileSeeds = 25
 
-// fileTally is a tally of test/differential.
+// fileTally contains the results of test/differential for one reader.
 type fileTally struct{ Right, Explained, Wrong, Refused int }
 
-// foreignFiles has other programs write images, and decamp and other programs read them: the
-// differential test, with more seeds than a test run has.
+// foreignFiles runs the differential test with more seeds than a test run: other
+// programs write images, and decamp and other programs read them.
 func foreignFiles(ctx context.Context, b *bench) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-count", "1", "-timeout", "60m", "-v", "-run", "^TestEveryReaderSeesTheDiskThatWasWritten$", "./test/differential")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("DECAMP_DIFFERENTIAL=%d", fileSeeds))

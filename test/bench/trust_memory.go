@@ -15,20 +15,21 @@ import (
 
 // What docs/architecture.md states of the whole process, as ps shows it: MiB.
 const (
-	migrateMemory     = 160 // one disk at a time, over https
+	migrateMemory     = 160 // MiB for one disk at a time over https
 	migrateDiskMemory = 48  // MiB for each further disk that is copied at the same time
-	mountMemory       = 256
+	mountMemory       = 256 // MiB for decamp mount
 
-	memoryRuns = 3 // the largest of several runs counts, because garbage collection differs between runs
-	memoryDisk = 1 << 30
+	memoryRuns = 3       // number of runs; the largest value counts, because garbage collection differs between runs
+	memoryDisk = 1 << 30 // size of each disk in bytes
 )
 
-// memoryFigures measures the real program in a separate process, with its libraries, its state and all
-// of its steps.
+// memoryFigures measures the resident memory of the real program in a separate process,
+// with all of its steps.
 func memoryFigures(ctx context.Context, b *bench) error {
 	return errors.Join(migrateResident(ctx, b, 1), migrateResident(ctx, b, 4), mountResident(ctx, b))
 }
 
+// migrateResident measures a migration of one VM with this number of disks.
 func migrateResident(ctx context.Context, b *bench, disks int) error {
 	e, err := startLabOf(ctx, fullDisks(disks), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
 	if err != nil {
@@ -43,12 +44,14 @@ func migrateResident(ctx context.Context, b *bench, disks int) error {
 		}
 		peak = max(peak, one)
 	}
+	// The first disk is included in the base.
 	must := float64(migrateMemory + (disks-1)*migrateDiskMemory)
 	b.atMost(must, Row{Figure: fmt.Sprintf("decamp migrate, disks copied at once: %d, at 300 MB/s: peak resident memory of the process", disks),
 		Value: float64(peak) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("VmHWM, the largest of %d runs, mapped program included", memoryRuns)})
 	return nil
 }
 
+// fullDisks returns n thick disks without zeros.
 func fullDisks(n int) (disks []lab.Disk) {
 	for i := range n {
 		disks = append(disks, lab.Disk{Capacity: memoryDisk, Fill: 100, Thick: true, Seed: uint64(i + 1)})
@@ -56,9 +59,10 @@ func fullDisks(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// migrateOnce moves the lab's VM, and returns the most memory that was resident.
+// migrateOnce migrates the VM of an emulated host, and returns the largest resident
+// memory in bytes.
 func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -75,12 +79,13 @@ func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err er
 	return p.peakUntilEnd(ctx)
 }
 
-// peakUntilEnd waits for the end of the program, and returns the most memory that was resident shortly
-// before it.
+// peakUntilEnd waits until the program ends, and returns the largest resident memory
+// that it observed shortly before, in bytes.
 func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
 	for {
+		// VmHWM never decreases, and is 0 after the process has ended.
 		_, now := p.memoryBytes()
 		peak = max(peak, now)
 		select {
@@ -97,6 +102,7 @@ func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	}
 }
 
+// mountResident measures decamp mount while two files are read.
 func mountResident(ctx context.Context, b *bench) error {
 	e, err := startLabOf(ctx, fullDisks(2), lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap})
 	if err != nil {
@@ -116,10 +122,10 @@ func mountResident(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// mountOnce reads two disks side by side through decamp mount, and returns the most memory that was
-// resident.
+// mountOnce reads two disks concurrently through decamp mount, and returns the largest
+// resident memory in bytes.
 func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err error) {
-	d, err := b.makeBed(ctx)
+	d, err := b.newWorkspace(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/proxmox"
 )
 
-// unclassifiedFields counts the keys of the plan schema, and the parameters that the parsers of destinations
-// accept, which have no entry in the table of the roles that may set them.
+// unclassifiedFields counts the keys of the plan schema and the parameters of
+// destinations that have no entry in the table of the roles that may set them.
 func unclassifiedFields(_ context.Context, b *bench) error {
 	missing, parameters := planfile.Unclassified(), 0
 	for kind, names := range map[string][]string{
@@ -26,6 +26,7 @@ func unclassifiedFields(_ context.Context, b *bench) error {
 	return nil
 }
 
+// joinNames returns the names for the note of a row, or "".
 func joinNames(names []string) string {
 	if len(names) == 0 {
 		return ""

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	rereadDisk = 100 << 30 // size of the disk whose sample is read a second time
+	rereadDisk = 100 << 30 // size in bytes of the disk whose sample is read again
 	rereadPart = 4 << 30   // bytes that are copied to measure the rate of a copy
 )
 
-// rereadShare measures what the default second reading of the source adds to the copy of a disk of
-// 100 GiB, if each connection gives 55 MB/s and the datastore 300 MB/s. The second reading is measured
-// on the whole disk, with as many chunks of metadata as there may be. The copy is measured on 4 GiB,
-// and the time for 100 GiB is computed from its rate: copying all of it would take 6 minutes.
+// rereadShare measures the additional time of the default second reading for a disk of
+// 100 GiB, with the limits of a real host: 55 MB/s per connection and 300 MB/s per
+// datastore. The second reading uses the whole disk and as many metadata chunks as
+// possible. The copy uses 4 GiB, and its time for 100 GiB is computed from the rate,
+// because the whole copy would take 6 minutes.
 func rereadShare(ctx context.Context, b *bench) error {
 	limits := lab.Limits{ConnRate: connCap, DatastoreRate: datastoreCap}
 	part, err := startLab(ctx, lab.Disk{Capacity: rereadPart, Fill: 100, Thick: true}, limits)
@@ -39,6 +40,7 @@ func rereadShare(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	// Seconds that the copy of the whole disk would take.
 	whole := rereadDisk / 1e6 / copied.rate()
 	b.atMost(1, Row{Figure: "default re-read of a disk of 100 GiB: share of the copy's time", Value: 100 * took.Seconds() / whole, Unit: "%",
 		Note: fmt.Sprintf("%d MiB (%d of them metadata, the most there may be) in %.2f s over %d connections; the copy of 4 GiB at %.0f MB/s makes %.0f s for 100 GiB",
@@ -46,7 +48,8 @@ func rereadShare(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// rereadImages reads a sample of the disk again, and returns how long that took with the opening of the disk.
+// rereadImages reads a sample of the disk again. It returns the duration without
+// opening the disk.
 func rereadImages(ctx context.Context, dir string, limits lab.Limits) (took time.Duration, report manifest.Reread, err error) {
 	info := manifest.Info{Disk: "2000", Size: rereadDisk, Source: "bench"}
 	sample := manifest.Sample{Random: migrate.RandomChunks}
@@ -76,7 +79,7 @@ func rereadImages(ctx context.Context, dir string, limits lab.Limits) (took time
 	return took, report, err
 }
 
-// onDisk calls do with the disk of an emulated ESXi, opened as for a second reading.
+// onDisk calls do with the disk of an emulated host, opened like a second reading.
 func onDisk(ctx context.Context, limits lab.Limits, do func(*https.Source) error) error {
 	e, err := startLab(ctx, lab.Disk{Capacity: rereadDisk, Fill: 100, Thick: true}, limits)
 	if err != nil {
@@ -118,6 +121,8 @@ func writeSample(ctx context.Context, path string, info manifest.Info, sample ma
 		if err := src.ReadAt(ctx, buf, at.Off); err != nil {
 			return err
 		}
+		// Chunks between two chunks of the sample are recorded as zeros; the comparison
+		// does not read them.
 		if c > next {
 			runs = append(runs, manifest.Run{First: next, Zeros: c - next})
 		}

@@ -9,12 +9,13 @@ import (
 	"os/exec"
 )
 
-// secretTests search for passwords, tokens and keys in files of the state folder, logs, journals, output,
-// arguments and environments of processes, dumps of databases and answers of the API.
+// secretTests matches the tests that search for passwords, tokens and keys: in files of
+// the state folder, logs, journals, output, arguments and environments of processes,
+// dumps of databases, and responses of the API.
 const secretTests = "^(TestSecretsStayWhereTheyAre|TestSecretsOfAWorkerStayWhereTheyAre|TestPasswordStaysWhereItIs|" +
 	"TestNoSecretIsInTheFiles|TestTheTokenIsNotTold|TestClusterTellsNoSecrets|TestNothingTellsSecrets|TestPlanHoldsNoPassword)$"
 
-// secretsFound runs these tests and counts those that find a secret, or do not run.
+// secretsFound runs these tests and counts those that fail or are skipped.
 func secretsFound(ctx context.Context, b *bench) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-count", "1", "-json", "-run", secretTests, "./internal/journal", "./internal/server",
 		"./internal/targets/...", "./test/cli", "./test/fleet")
@@ -22,6 +23,7 @@ func secretsFound(ctx context.Context, b *bench) error {
 	passed, failed := 0, 0
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		var event struct{ Action, Test string }
+		// Subtests are part of their test.
 		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Test == "" || bytes.ContainsRune([]byte(event.Test), '/') {
 			continue
 		}

@@ -14,11 +14,12 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
+// verifySize is the size of the image in bytes.
 const verifySize = 4 << 30
 
-// verifyFigures measures reading an image back from the medium: BLAKE3 of each chunk
-// compared, SHA-256 and MD5 of the whole. The peers give one of the sums and compare
-// nothing.
+// verifyFigures measures reading an image from the medium, with BLAKE3 of each chunk
+// compared, and SHA-256 and MD5 of the whole. The peers compute one of the sums and
+// compare nothing.
 func verifyFigures(ctx context.Context, b *bench) error {
 	image := filepath.Join(b.dir, "verify.raw")
 	defer os.Remove(image)
@@ -26,13 +27,14 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	if err := makeProven(ctx, image); err != nil {
 		return err
 	}
-	var t taken
+	var t measurement
 	if err := runChild(ctx, &t, "verify", "-path", image); err != nil {
 		return err
 	}
 	row := Row{Figure: "verify: manifest, sha256 and md5, from the medium", Value: t.rate(), Unit: "MB/s",
 		Note: fmt.Sprintf("%.2f CPU s/GiB, %.0f MiB at most; MD5 is the slowest part and cannot be split", t.cpuPerGiB(), float64(t.Peak)/(1<<20))}
 	for _, sum := range []string{"sha256sum", "md5sum"} {
+		// dd drops the file from the page cache without reading it.
 		u, err := measureCommand(ctx, "sh", "-c", fmt.Sprintf("dd if=%q iflag=nocache count=0 status=none && %s %q", image, sum, image))
 		if err != nil {
 			return err
@@ -43,7 +45,7 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// makeProven writes a full image and its sealed manifest.
+// makeProven writes an image without zeros and its sealed manifest.
 func makeProven(ctx context.Context, path string) error {
 	dst, err := rawfile.Create(path, verifySize, rawfile.Options{})
 	if err != nil {
@@ -62,21 +64,21 @@ func makeProven(ctx context.Context, path string) error {
 	return errors.Join(err, dst.Finish(ctx))
 }
 
-// childVerify verifies an image.
-func childVerify(ctx context.Context, args []string) (_ taken, err error) {
+// childVerify verifies an image with its manifest.
+func childVerify(ctx context.Context, args []string) (_ measurement, err error) {
 	fs := flag.NewFlagSet("verify", flag.ContinueOnError)
 	path := fs.String("path", "", "image; its manifest lies beside it")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	sealed, err := manifest.Load(*path + ".manifest")
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer sealed.Close()
 	src, err := rawfile.OpenSource(*path, rawfile.SourceOptions{Direct: true})
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer src.Close()
 	t, err := timeWork(func() error {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	waitingVMs   = 1000
-	waitingHosts = 8
-	waitingSpan  = 30 * time.Second // time of the measurement
-	waitingLong  = 15 * time.Minute // until all are there: two on a machine without other work
+	waitingVMs   = 1000             // number of VMs
+	waitingHosts = 8                // number of hosts
+	waitingSpan  = 30 * time.Second // duration of the measurement
+	waitingLong  = 15 * time.Minute // limit until all VMs wait; it takes two minutes on an idle machine
 )
 
-// waitingFigures measures what a thousand warm runs cost that have nothing to do: plan run alone,
-// and a worker of a real PostgreSQL.
+// waitingFigures measures the cost of a thousand warm runs that only wait: with plan
+// run, and with a worker of a real PostgreSQL.
 func waitingFigures(ctx context.Context, b *bench) error {
 	err := waitingFigure(ctx, b, "SQLite", 10, nil)
 	db, dbErr := startDatabase()
@@ -29,9 +29,10 @@ func waitingFigures(ctx context.Context, b *bench) error {
 	return errors.Join(err, waitingFigure(ctx, b, "a worker of PostgreSQL", 5, db))
 }
 
-// waitingFigure is that with a database; nil: a file.
+// waitingFigure measures with one database; nil means SQLite. most is the limit in
+// percent of a core.
 func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *database) error {
-	s, err := b.openScene(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
+	s, err := b.newSourceSetup(ctx, vcenterOf(waitingHosts, vmsOf(waitingVMs, waitingHosts, lab.VM{
 		PoweredOn: true, ChangeTracking: true, Disks: []lab.Disk{{Capacity: 1 << 20}},
 	})))
 	if err != nil {
@@ -47,7 +48,7 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 		return err
 	}
 	took := time.Since(p.began)
-	if err := pause(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
+	if err := pauseFor(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
 		return err
 	}
 	note := ""
@@ -68,8 +69,8 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 	return nil
 }
 
-// beginWaiting has decamp carry a warm plan out.
-func (s *scene) beginWaiting(ctx context.Context, db *database) (*program, error) {
+// beginWaiting starts a warm plan.
+func (s *sourceSetup) beginWaiting(ctx context.Context, db *database) (*program, error) {
 	path, err := s.writePlan(moveSpec{name: "warm", warm: true})
 	if err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func (s *scene) beginWaiting(ctx context.Context, db *database) (*program, error
 	return s.startProgram(ctx, nil, "worker", "--join", db.url, "--offer", s.vms)
 }
 
-// allWait returns once so many VMs are in the step in which they wait.
-func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
+// allWait waits until this number of VMs is in the step "wait".
+func (d *workspace) allWait(ctx context.Context, p *program, vms int) error {
 	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err
@@ -95,6 +96,7 @@ func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
 	return p.waitUntil(ctx, waitingLong, "all wait", func() (bool, error) {
 		c, err := r.Feed.Changes(ctx, rev)
 		for _, vm := range c.VMs {
+			// The feed reports changes only, so the state of each VM is kept.
 			waiting[vm.Key] = vm.State == fleetdb.Running && vm.Step == "wait"
 		}
 		rev = max(rev, c.Rev)

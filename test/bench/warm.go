@@ -16,20 +16,21 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// guestWrite is how many bytes a write of the lab's guest has, on average.
+// guestWrite is the mean number of bytes of an emulated guest's write.
 const guestWrite = 33 * 4 << 10
 
-// warmFigures measures a round of a warm migration without storage, and the outage of a whole
-// one.
+// warmFigures measures a precopy round without storage, and the outage of whole warm
+// migrations.
 func warmFigures(ctx context.Context, b *bench) error {
 	return errors.Join(warmRound(ctx, b), warmOutage(ctx, b, image.Raw), warmOutage(ctx, b, image.QCOW2))
 }
 
-// lastDelta is what the guest wrote since the last round when it is cut over.
+// lastDelta is the number of bytes that the guest writes before the cutover.
 const lastDelta = 256 << 20
 
-// warmOutage migrates a VM warm with the real program, and measures from the moment at which
-// its power-off is asked for until it is published. Starting it is the user's.
+// warmOutage migrates a running VM with the real program. It measures the time from the
+// request to power the VM off until the VM is published. Starting it is left to the
+// user.
 func warmOutage(ctx context.Context, b *bench, format image.Format) error {
 	dir, err := os.MkdirTemp(b.dir, "warm")
 	if err != nil {
@@ -60,14 +61,15 @@ func warmOutage(ctx context.Context, b *bench, format image.Format) error {
 
 // warmRun is a migration by the real program.
 type warmRun struct {
-	lab    *lab.Lab
-	dir    string
-	format image.Format
-	decamp string
+	lab    *lab.Lab     // emulated host
+	dir    string       // folder for state and images
+	format image.Format // format of the image
+	decamp string       // path of the binary
 
-	off, ended time.Time
+	off, ended time.Time // start and end of the outage
 }
 
+// command returns a command of decamp with the state and the password of the migration.
 func (m *warmRun) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, m.decamp, append(args, "--state", filepath.Join(m.dir, "state"))...)
 	cmd.Env = append(os.Environ(), "DECAMP_PASSWORD_FILE="+filepath.Join(m.dir, "password"))
@@ -75,7 +77,8 @@ func (m *warmRun) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// measureOutage cuts the VM over, and returns the time of each stage while the VM was off.
+// measureOutage migrates the VM, and returns the time of each step while the VM was
+// off.
 func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {
@@ -107,7 +110,8 @@ func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) 
 	return stages, nil
 }
 
-// handleEvent has the guest write and the run cut over once it waits, and takes the times.
+// handleEvent makes the guest write and requests the cutover when the run waits. It
+// records the times of steps after the power-off.
 func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *string) error {
 	switch {
 	case e.Kind == journal.StepBegan && e.Step == "wait":
@@ -118,6 +122,7 @@ func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *stri
 	case e.Kind == journal.StepBegan && e.Step == "power off":
 		m.off, m.ended = e.Time, e.Time
 	case e.Kind == journal.StepDone && !m.off.IsZero():
+		// Each step starts when the previous one has ended.
 		*stages += fmt.Sprintf("%s %.1f s, ", e.Step, e.Time.Sub(m.ended).Seconds())
 		m.ended = e.Time
 	}

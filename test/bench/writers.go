@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	writerSize = 4 << 30
-	writerFill = 0.6
-	writerSeed = 1
-	writerRuns = 5 // odd; the median counts
+	writerSize = 4 << 30 // size of the disk in bytes
+	writerFill = 0.6     // share of data
+	writerSeed = 1       // seed of the data's position
+	writerRuns = 5       // number of runs; odd, because the median counts
 )
 
 // qemuImg are the ways the peer is run: as shipped, and tuned by hand. Alone it returns
@@ -36,7 +36,7 @@ var qemuImg = []struct {
 	{"qemu-img convert -t none -m 16 -W, sync", "-t none -m 16 -W", true, "tuned, O_DIRECT as ours"},
 }
 
-// qemuImgArgs is the shell command that runs way i.
+// qemuImgArgs returns the arguments of sh for entry i of qemuImg.
 func qemuImgArgs(i int, format, src, out string) []string {
 	q := qemuImg[i]
 	script := fmt.Sprintf("qemu-img convert -f raw -O %s %s %q %q", format, q.args, src, out)
@@ -46,8 +46,8 @@ func qemuImgArgs(i int, format, src, out string) []string {
 	return []string{"-c", script}
 }
 
-// writerFigures measures image formats alone: a Pattern into an image, synced, beside
-// qemu-img converting the same content from the page cache.
+// writerFigures measures image formats without a source: it writes a Pattern to an
+// image and syncs. qemu-img converts the same data from the page cache.
 func writerFigures(ctx context.Context, b *bench) error {
 	if err := requirePrograms("qemu-img"); err != nil {
 		return err
@@ -65,7 +65,8 @@ func writerFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// makeCached writes the pattern to a sparse file and reads it into the page cache.
+// makeCached writes the pattern to a sparse file, and reads the file into the page
+// cache.
 func makeCached(ctx context.Context, path string) error {
 	dst, err := rawfile.Create(path, writerSize, rawfile.Options{})
 	if err != nil {
@@ -84,19 +85,20 @@ func makeCached(ctx context.Context, path string) error {
 	return err
 }
 
-// writerFigure takes turns between ours and each peer, so that a slow minute of the
-// machine meets them all.
+// writerFigure measures one format. decamp and each variant of qemu-img run in turn, so
+// that a slow phase of the machine affects all.
 func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	out := filepath.Join(b.dir, "writers."+format+".out")
 	defer os.Remove(out)
 	var ours, cpu []float64
 	peers := make([][]float64, len(qemuImg))
 	for range writerRuns {
-		var t taken
+		var t measurement
 		if err := runChild(ctx, &t, "write", "-format", format, "-path", out); err != nil {
 			return err
 		}
 		ours, cpu = append(ours, t.rate()), append(cpu, t.cpuPerGiB())
+		// Each variant writes the same output file, which is removed before.
 		for i := range qemuImg {
 			if err := os.Remove(out); err != nil {
 				return err
@@ -122,22 +124,23 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	return nil
 }
 
-// childWrite copies a Pattern into a new image.
-func childWrite(ctx context.Context, args []string) (taken, error) {
+// childWrite copies a Pattern to a new image.
+func childWrite(ctx context.Context, args []string) (measurement, error) {
 	fs := flag.NewFlagSet("write", flag.ContinueOnError)
 	format := fs.String("format", "raw", "raw or qcow2")
 	path := fs.String("path", "", "image")
 	if err := fs.Parse(args); err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	dst, err := createImage(*format, *path, writerSize)
 	if err != nil {
-		return taken{}, err
+		return measurement{}, err
 	}
 	defer dst.Close()
 	return copyTimed(ctx, disk.NewSparsePattern(writerSize, writerFill, writerSeed), dst, nil)
 }
 
+// createImage creates a qcow2 or raw image.
 func createImage(format, path string, size int64) (disk.Target, error) {
 	if format == "qcow2" {
 		return qcow2.Create(path, size, qcow2.Options{})

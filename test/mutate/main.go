@@ -1,9 +1,9 @@
 // Mutate measures how many changes of a package its tests detect.
 //
-// It compiles a package once, with every mutant in it: each changes one operator. A variable of
-// the environment selects the mutant at run time. Mutate first runs each test alone and records
-// the mutants that it reaches. Then it runs, for each mutant, the tests that reach it, the fastest
-// first, until one fails.
+// It compiles a package once, with every mutant in it: each changes one operator. A
+// variable of the environment selects the mutant at run time. Mutate first runs each
+// test alone and records the mutants that it reaches. Then it runs, for each mutant,
+// the tests that reach it, the fastest first, until one fails.
 //
 //	go run ./test/mutate [-short] [-skip TESTS] [-workers N] PACKAGE [FILE]...
 //
@@ -20,6 +20,7 @@ import (
 	"syscall"
 )
 
+// main parses the flags and measures one package.
 func main() {
 	var o options
 	flag.BoolVar(&o.short, "short", false, "run tests with -test.short")
@@ -33,7 +34,7 @@ func main() {
 	o.pkg, o.files = flag.Arg(0), flag.Args()[1:]
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, o, os.Stdout); err != nil {
+	if err := measurePackage(ctx, o, os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "mutate: %v\n", err)
 		os.Exit(1)
 	}

@@ -10,7 +10,7 @@ import (
 // no test detects.
 func TestMutantsOfAPackage(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), options{pkg: "./testdata/toy", files: []string{"toy.go"}, short: true, workers: 2}, &out); err != nil {
+	if err := measurePackage(t.Context(), options{pkg: "./testdata/toy", files: []string{"toy.go"}, short: true, workers: 2}, &out); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -47,7 +47,7 @@ func TestUnusableArguments(t *testing.T) {
 		{pkg: "./testdata/toy", files: []string{"none.go"}},
 		{pkg: "./testdata/toy", skip: "("},
 	} {
-		if err := run(t.Context(), o, &strings.Builder{}); err == nil {
+		if err := measurePackage(t.Context(), o, &strings.Builder{}); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
 	}

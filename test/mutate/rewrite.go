@@ -11,29 +11,32 @@ import (
 
 // A Mutant is one changed operator.
 type Mutant struct {
-	ID   int
-	Pos  token.Position
-	Kind string // such as "< to <="
+	ID   int            // number of the mutant, from 1
+	Pos  token.Position // position of the operator
+	Kind string         // such as "< to <="
 }
 
-// A rewriter adds mutants to the files of a package.
+// A rewriter adds mutants to the files of a package. It collects all of them.
 type rewriter struct {
-	fset    *token.FileSet
-	info    *types.Info
-	mutants []Mutant
+	fset    *token.FileSet // positions of all files
+	info    *types.Info    // types of all expressions
+	mutants []Mutant       // mutants so far
 }
 
-// An insertion is text that is put at an offset of a file, in place of skip bytes there.
+// An insertion is a text to insert at an offset of a file; it replaces skip bytes.
 type insertion struct {
-	offset, skip int
-	text         string
-	order        int // insertions at the same offset are applied in this order
+	offset, skip int    // position, and number of bytes to replace
+	text         string // text to insert
+	order        int    // order of insertions at the same offset; large values close what small ones open
 }
 
+// negations maps comparisons to their opposites.
 var negations = map[token.Token]token.Token{
 	token.EQL: token.NEQ, token.NEQ: token.EQL, token.LSS: token.GEQ, token.GEQ: token.LSS, token.GTR: token.LEQ, token.LEQ: token.GTR,
 }
 
+// boundaries maps comparisons to those that differ for equal operands, with the
+// function of the runtime that selects one of them.
 var boundaries = map[token.Token]struct {
 	function string
 	to       token.Token
@@ -41,6 +44,7 @@ var boundaries = map[token.Token]struct {
 	token.LSS: {"Less", token.LEQ}, token.LEQ: {"LessEqual", token.LSS}, token.GTR: {"Greater", token.GEQ}, token.GEQ: {"GreaterEqual", token.GTR},
 }
 
+// arithmetic maps operators on numbers to their replacements.
 var arithmetic = map[token.Token]struct {
 	function string
 	to       token.Token
@@ -48,13 +52,14 @@ var arithmetic = map[token.Token]struct {
 	token.ADD: {"Add", token.SUB}, token.SUB: {"Sub", token.ADD}, token.MUL: {"Mul", token.QUO}, token.QUO: {"Quo", token.MUL}, token.REM: {"Rem", token.MUL},
 }
 
+// logic maps logical operators to their replacements.
 var logic = map[token.Token]struct {
 	function string
 	to       token.Token
 }{token.LAND: {"And", token.LOR}, token.LOR: {"Or", token.LAND}}
 
-// rewrite returns the text of a file with its mutants, on the same lines.
-func (r *rewriter) rewrite(file *ast.File, src []byte) string {
+// rewriteFile returns the text of a file with its mutants. Line numbers do not change.
+func (r *rewriter) rewriteFile(file *ast.File, src []byte) string {
 	var edits []insertion
 	offset := func(p token.Pos) int { return r.fset.Position(p).Offset }
 	insert := func(p token.Pos, skip, order int, text string) {
@@ -66,7 +71,8 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 	}
 	depth := 0
 	visit := func(n ast.Node) {
-		// What opens at the same place opens from the outside in, and closes from the inside out.
+		// What opens at the same place opens from the outside in, and closes from the
+		// inside out.
 		depth++
 		opens, closes := depth, 1_000_000-depth
 		call := func(x, y ast.Expr, op token.Pos, opLen int, function string, id int, lazy bool) {
@@ -81,26 +87,31 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 		}
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
-			if r.constant(n) {
+			// A changed constant would be another constant, evaluated by the compiler:
+			// it cannot be switched at run time.
+			if r.isConstant(n) {
 				break
 			}
 			width := len(n.Op.String())
 			if to, ok := negations[n.Op]; ok {
+				// A comparison is negated by comparing it with whether its mutant is
+				// on.
 				insert(n.Pos(), 0, opens, fmt.Sprintf("(mutant.On(%d) != (", add(n.OpPos, n.Op, to)))
-				if b, ok := boundaries[n.Op]; ok && r.inferable(n) {
+				// The mutant of the boundary is a call within the negation.
+				if b, ok := boundaries[n.Op]; ok && r.isInferable(n) {
 					depth++
 					opens, closes = depth, 1_000_000-depth
 					call(n.X, n.Y, n.OpPos, width, b.function, add(n.OpPos, n.Op, b.to), false)
 					depth--
 				}
 				insert(n.End(), 0, 1_000_000-depth, "))")
-			} else if a, ok := arithmetic[n.Op]; ok && r.number(n) && r.inferable(n) {
+			} else if a, ok := arithmetic[n.Op]; ok && r.isNumber(n) && r.isInferable(n) {
 				call(n.X, n.Y, n.OpPos, width, a.function, add(n.OpPos, n.Op, a.to), false)
 			} else if l, ok := logic[n.Op]; ok && types.Identical(r.info.TypeOf(n).Underlying(), r.info.TypeOf(n)) {
 				call(n.X, n.Y, n.OpPos, width, l.function, add(n.OpPos, n.Op, l.to), true)
 			}
 		case *ast.UnaryExpr:
-			if n.Op == token.SUB && !r.constant(n) && r.number(n) {
+			if n.Op == token.SUB && !r.isConstant(n) && r.isNumber(n) {
 				insert(n.Pos(), 1, opens, fmt.Sprintf("mutant.Neg(%d, ", add(n.OpPos, token.SUB, token.ADD)))
 				insert(n.End(), 0, closes, ")")
 			}
@@ -109,6 +120,7 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 			if strings.ContainsAny(text, "(\n") {
 				break // evaluating it twice might differ
 			}
+			// x++ becomes x = mutant.Add(id, x, 1), whose mutant subtracts.
 			function, to := "Add", token.DEC
 			if n.Tok == token.DEC {
 				function, to = "Sub", token.INC
@@ -123,6 +135,7 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 			return true
 		}
 		stack = append(stack, n)
+		// Each node of the syntax tree may insert at two depths.
 		depth = 2 * len(stack)
 		switch n := n.(type) {
 		case *ast.GenDecl:
@@ -134,6 +147,8 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 		visit(n)
 		return true
 	})
+	// The import is on the line of the package clause, so that line numbers do not
+	// change.
 	insert(file.Name.End(), 0, 0, "; import mutant \""+runtimePath+"\"")
 	sort.SliceStable(edits, func(i, j int) bool {
 		a, b := edits[i], edits[j]
@@ -158,17 +173,19 @@ func (r *rewriter) rewrite(file *ast.File, src []byte) string {
 	return out.String()
 }
 
-// constant reports whether the compiler evaluates e.
-func (r *rewriter) constant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
+// isConstant reports whether the compiler evaluates e.
+func (r *rewriter) isConstant(e ast.Expr) bool { return r.info.Types[e].Value != nil }
 
-func (r *rewriter) number(e ast.Expr) bool {
+// isNumber reports whether e is an integer or a floating-point number.
+func (r *rewriter) isNumber(e ast.Expr) bool {
 	b, ok := r.info.TypeOf(e).Underlying().(*types.Basic)
 	return ok && b.Info()&(types.IsInteger|types.IsFloat) != 0
 }
 
-// inferable reports whether a generic function gets its type from the operands of n: one of them
-// has a type, and neither is a shift, whose type depends on where it stands.
-func (r *rewriter) inferable(n *ast.BinaryExpr) bool {
+// isInferable reports whether a generic function infers its type argument from the
+// operands of n: both have a basic type, and neither is a shift of a constant, whose
+// type depends on its context.
+func (r *rewriter) isInferable(n *ast.BinaryExpr) bool {
 	for _, e := range []ast.Expr{n.X, n.Y} {
 		t := r.info.TypeOf(e)
 		if _, ok := t.(*types.TypeParam); ok {
@@ -180,7 +197,7 @@ func (r *rewriter) inferable(n *ast.BinaryExpr) bool {
 		shifts := false
 		ast.Inspect(e, func(n ast.Node) bool {
 			b, ok := n.(*ast.BinaryExpr)
-			shifts = shifts || ok && (b.Op == token.SHL || b.Op == token.SHR) && r.constant(b.X) && !r.constant(b)
+			shifts = shifts || ok && (b.Op == token.SHL || b.Op == token.SHR) && r.isConstant(b.X) && !r.isConstant(b)
 			return true
 		})
 		if shifts {

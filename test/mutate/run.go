@@ -25,43 +25,47 @@ import (
 	"time"
 )
 
-// runtimePath is the import path of the package that selects mutants. It exists while a package is
-// compiled only.
+// runtimePath is the import path of the package that selects mutants. It exists while a
+// package is compiled only.
 const runtimePath = "github.com/decamp/decamp/internal/mutant"
 
 //go:embed runtime.go.txt
 var runtimeText []byte
 
+// options contains the command line.
 type options struct {
 	pkg     string   // import path, as go list accepts it
 	files   []string // files of the package; empty means all
-	short   bool
-	skip    string // tests that are left out
-	workers int
+	short   bool     // run tests with -test.short
+	skip    string   // regular expression of tests to skip; empty for none
+	workers int      // number of mutants that run concurrently
 }
 
 // A program is a test binary with all mutants of its package.
 type program struct {
-	path    string
-	dir     string // folder of the package, in which tests run
-	short   bool
-	mutants []Mutant
-	tests   []test
+	path    string   // path of the binary
+	dir     string   // folder of the package, in which tests run
+	short   bool     // run tests with -test.short
+	mutants []Mutant // all mutants
+	tests   []test   // tests, the fastest first
 }
 
+// test is a test of the package with its measurements.
 type test struct {
-	name    string
-	took    time.Duration // without a mutant
-	reaches []byte        // 1 for each mutant that it reaches
+	name    string        // name of the test function
+	took    time.Duration // duration without a mutant
+	reaches []byte        // by mutant, 1 if the test reaches it
 }
 
-func run(ctx context.Context, o options, out io.Writer) error {
+// measurePackage builds the test binary, measures its tests, and runs all mutants. It
+// writes the results to out.
+func measurePackage(ctx context.Context, o options, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p, err := build(ctx, o, dir)
+	p, err := buildProgram(ctx, o, dir)
 	if err != nil {
 		return err
 	}
@@ -71,8 +75,10 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return p.runMutants(ctx, o, out)
 }
 
-// build compiles the package's tests with all mutants of its files.
-func build(ctx context.Context, o options, dir string) (*program, error) {
+// buildProgram compiles the tests of the package with all mutants of its files. The
+// files of the package do not change: the compiler reads the rewritten ones through an
+// overlay.
+func buildProgram(ctx context.Context, o options, dir string) (*program, error) {
 	var listed struct {
 		Dir, ImportPath string
 		GoFiles         []string
@@ -112,6 +118,7 @@ func build(ctx context.Context, o options, dir string) (*program, error) {
 	}
 	r := &rewriter{fset: fset, info: info}
 	for i, name := range listed.GoFiles {
+		// Other files of the package are compiled unchanged.
 		if len(o.files) > 0 && !slices.Contains(o.files, name) {
 			continue
 		}
@@ -120,7 +127,7 @@ func build(ctx context.Context, o options, dir string) (*program, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := replace(path, []byte(r.rewrite(files[i], src))); err != nil {
+		if err := replace(path, []byte(r.rewriteFile(files[i], src))); err != nil {
 			return nil, err
 		}
 	}
@@ -141,18 +148,21 @@ func build(ctx context.Context, o options, dir string) (*program, error) {
 	return p, err
 }
 
-// checkTypes finds the types of all expressions, with the compiler's export data of other packages.
+// checkTypes determines the types of all expressions. It reads the compiler's export
+// data of imported packages.
 func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*ast.File) (*types.Info, error) {
 	text, err := goCommand(ctx, "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", path)
 	if err != nil {
 		return nil, err
 	}
 	exports := map[string]string{}
+	// Each line contains an import path and the file with its export data.
 	for line := range strings.Lines(string(text)) {
 		name, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		exports[name] = file
 	}
 	lookup := func(path string) (io.ReadCloser, error) {
+		// The standard library has vendored packages.
 		for _, prefix := range []string{"", "vendor/"} {
 			if file := exports[prefix+path]; file != "" {
 				return os.Open(file)
@@ -166,9 +176,10 @@ func checkTypes(ctx context.Context, fset *token.FileSet, path string, files []*
 	return info, err
 }
 
-// measureTests runs each test alone, and records its time and the mutants that it reaches.
+// measureTests runs each test alone, and records its time and the mutants that it
+// reaches.
 func (p *program) measureTests(ctx context.Context, skip, dir string) error {
-	text, err := p.command(ctx, "-test.list", ".").Output()
+	text, err := p.newCommand(ctx, "-test.list", ".").Output()
 	if err != nil {
 		return fmt.Errorf("list the tests: %w", err)
 	}
@@ -181,11 +192,12 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 		if strings.HasPrefix(name, "Benchmark") || strings.HasPrefix(name, "Example") || skip != "" && skipped.MatchString(name) {
 			continue
 		}
+		// The runtime maps this file and sets one byte for each mutant that it reaches.
 		if err := os.WriteFile(record, make([]byte, len(p.mutants)+1), 0o600); err != nil {
 			return err
 		}
 		began := time.Now()
-		c := p.test(ctx, name, 10*time.Minute)
+		c := p.testCommand(ctx, name, 10*time.Minute)
 		c.Env = append(c.Env, "MUTANT_RECORD="+record)
 		if text, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s fails without a mutant: %w\n%s", name, err, text)
@@ -200,11 +212,13 @@ func (p *program) measureTests(ctx context.Context, skip, dir string) error {
 	return nil
 }
 
-// runMutants prints a line for each mutant that survives, and the kill rate.
+// runMutants runs all mutants concurrently, and prints a line for each of them and the
+// kill rate.
 func (p *program) runMutants(ctx context.Context, o options, out io.Writer) error {
 	results := make([]string, len(p.mutants))
 	next := make(chan int)
 	var workers sync.WaitGroup
+	// The mutants are independent of each other.
 	for range max(1, o.workers) {
 		workers.Go(func() {
 			for i := range next {
@@ -236,8 +250,9 @@ func (p *program) runMutants(ctx context.Context, o options, out io.Writer) erro
 	return err
 }
 
-// runMutant runs the tests that reach a mutant until one fails. A test fails too if it takes ten
-// times as long as without a mutant and 20 seconds more.
+// runMutant runs the tests that reach a mutant until one fails, and returns the result.
+// A test also fails if it takes longer than ten times its normal duration plus 20
+// seconds.
 func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	result := "not reached"
 	for _, t := range p.tests {
@@ -245,9 +260,10 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 			continue
 		}
 		limit := 10*t.took + 20*time.Second
-		c := p.test(ctx, t.name, limit)
+		c := p.testCommand(ctx, t.name, limit)
 		c.Env = append(c.Env, "MUTANT="+strconv.Itoa(m.ID))
 		text, err := c.CombinedOutput()
+		// An endless loop counts as detected.
 		if err != nil && bytes.Contains(text, []byte("panic: test timed out")) {
 			return "killed by " + t.name + ", which does not end"
 		}
@@ -259,20 +275,22 @@ func (p *program) runMutant(ctx context.Context, m Mutant) string {
 	return result
 }
 
-// test is a command that runs one test, and ends the processes that it leaves.
-func (p *program) test(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
+// testCommand returns a command that runs one test. When the command is canceled, it
+// kills all processes of the test.
+func (p *program) testCommand(ctx context.Context, name string, limit time.Duration) *exec.Cmd {
 	args := []string{"-test.run", "^" + name + "$", "-test.failfast", "-test.timeout", limit.String()}
 	if p.short {
 		args = append(args, "-test.short")
 	}
-	c := p.command(ctx, args...)
+	c := p.newCommand(ctx, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = 10 * time.Second
 	return c
 }
 
-func (p *program) command(ctx context.Context, args ...string) *exec.Cmd {
+// newCommand returns a command that runs the test binary in the folder of the package.
+func (p *program) newCommand(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, p.path, args...)
 	c.Dir, c.Env = p.dir, os.Environ()
 	return c

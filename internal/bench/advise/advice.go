@@ -9,10 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// An Advisor is a model with the rows it was fitted to.
+// An Advisor is a model with the rows to which it was fitted.
 type Advisor struct {
-	Model *Model
-	Rows  []bench.Row
+	Model *Model      // fitted parameters
+	Rows  []bench.Row // measured rows
 }
 
 // New fits a model to rows.
@@ -24,23 +24,24 @@ func New(rows []bench.Row) (*Advisor, error) {
 	return &Advisor{Model: m, Rows: rows}, nil
 }
 
-// Advice is what one change would give.
+// Advice is the predicted effect of one change.
 type Advice struct {
 	Change
-	Before float64  `json:"before"` // MiB/s
-	After  float64  `json:"after"`
-	Least  float64  `json:"least"` // After is between these two, as far off as the model was of measured pairs, twice
-	Most   float64  `json:"most"`
-	Rests  []Effect `json:"rests"`           // the measured pairs nearest to it
+	Before float64  `json:"before"`          // predicted MiB/s before the change
+	After  float64  `json:"after"`           // predicted MiB/s after the change
+	Least  float64  `json:"least"`           // lower bound: After divided by exp(2·Model.spreadOf)
+	Most   float64  `json:"most"`            // upper bound: After multiplied by exp(2·Model.spreadOf)
+	Rests  []Effect `json:"rests"`           // measured pairs of the change, the most similar first
 	Price  float64  `json:"price,omitempty"` // price in the currency of the caller
 }
 
-// Gain returns the relative increase.
+// Gain returns the relative increase of the rate.
 func (a Advice) Gain() float64 { return a.After/a.Before - 1 }
 
-// WhatIf predicts one change of a setup.
+// WhatIf predicts the effect of one change of a setup. An unknown medium or value is
+// fault.Invalid.
 func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
-	changed, err := c.apply(s)
+	changed, err := c.applyTo(s)
 	if err != nil {
 		return Advice{}, fault.Wrap(fault.Invalid, err)
 	}
@@ -52,60 +53,66 @@ func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
 	if err != nil {
 		return Advice{}, err
 	}
-	sure := math.Exp(2 * a.Model.spread(c.Variable, a.Rows))
-	return Advice{Change: c, Before: before.MiBs, After: after.MiBs, Least: after.MiBs / sure, Most: after.MiBs * sure, Rests: a.rests(s, c)}, nil
+	// Two standard deviations of the logarithm, as a factor.
+	sure := math.Exp(2 * a.Model.spreadOf(c.Variable, a.Rows))
+	return Advice{Change: c, Before: before.MiBs, After: after.MiBs, Least: after.MiBs / sure, Most: after.MiBs * sure, Rests: a.supportingPairs(s, c)}, nil
 }
 
-// mostRests is how many pairs are worth reading.
+// mostRests is the number of pairs to report.
 const mostRests = 4
 
-// rests returns the measured pairs of this change, those of setups most similar to s first. Pairs with
-// a sync export do not apply to an async one.
-func (a *Advisor) rests(s bench.Setup, c Change) []Effect {
+// supportingPairs returns the measured pairs of a change, those with setups most
+// similar to s first. Pairs with a sync export do not apply to an async one.
+func (a *Advisor) supportingPairs(s bench.Setup, c Change) []Effect {
 	var pairs []Effect
 	for _, r := range a.Rows {
-		if c.Variable.value(r.Setup) == c.Variable.value(s) && (c.Variable == NFS || r.Export == s.Export) {
+		if c.Variable.valueIn(r.Setup) == c.Variable.valueIn(s) && (c.Variable == NFS || r.Export == s.Export) {
 			pairs = append(pairs, effectsOf(c, r, a.Rows)...)
 		}
 	}
-	slices.SortStableFunc(pairs, func(x, y Effect) int { return cmp.Compare(unlike(x.Before.Setup, s), unlike(y.Before.Setup, s)) })
+	slices.SortStableFunc(pairs, func(x, y Effect) int {
+		return cmp.Compare(countDifferences(x.Before.Setup, s), countDifferences(y.Before.Setup, s))
+	})
 	return pairs[:min(len(pairs), mostRests)]
 }
 
-// unlike counts what two setups have not in common.
-func unlike(a, b bench.Setup) (n int) {
+// countDifferences returns the number of variables in which two setups differ.
+func countDifferences(a, b bench.Setup) (n int) {
 	for _, v := range Variables {
-		if v.value(a) != v.value(b) {
+		if v.valueIn(a) != v.valueIn(b) {
 			n++
 		}
 	}
 	return n
 }
 
-// little is a gain below the model's error.
-const little = 0.01
+// minGainToReport is the relative gain below which a change is within the model's
+// error.
+const minGainToReport = 0.01
 
-// Steps returns changes in order: each is the one with the largest gain after the earlier ones, so that
-// a faster NIC is not proposed before the disk that limits it. It ends when no change has a gain.
+// Steps returns changes in order: each is the one with the largest gain after the
+// earlier ones, so that a faster NIC is not proposed before the disk that limits it. It
+// ends when no change has a gain.
 func (a *Advisor) Steps(s bench.Setup, choices []Change) ([]Advice, error) {
 	var steps []Advice
 	for {
-		best, err := a.best(s, choices)
+		best, err := a.bestChange(s, choices)
 		if err != nil || best.Change == (Change{}) {
 			return steps, err
 		}
 		steps = append(steps, best)
-		if s, err = best.apply(s); err != nil {
+		if s, err = best.applyTo(s); err != nil {
 			return steps, err
 		}
 	}
 }
 
-// best is the change that gives most now; the zero one if none gives more than a little.
-func (a *Advisor) best(s bench.Setup, choices []Change) (best Advice, err error) {
-	most := little
+// bestChange returns the change with the largest gain, or the zero Advice if no gain is
+// large enough.
+func (a *Advisor) bestChange(s bench.Setup, choices []Change) (best Advice, err error) {
+	most := minGainToReport
 	for _, c := range choices {
-		if c.Variable.value(s) == c.Value {
+		if c.Variable.valueIn(s) == c.Value {
 			continue
 		}
 		advice, err := a.WhatIf(s, c)
@@ -119,8 +126,8 @@ func (a *Advisor) best(s bench.Setup, choices []Change) (best Advice, err error)
 	return best, nil
 }
 
-// Choices are the changes that the published rows know: an asynchronous export, better disks, a
-// faster NIC, larger frames.
+// Choices returns the changes that the published rows contain: an async export, faster
+// disks, a faster NIC, jumbo frames.
 func Choices() []Change {
 	var all []Change
 	for _, v := range Variables {

@@ -10,42 +10,45 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Variable is a changeable part of a setup.
+// A Variable is a part of a setup that the user can change.
 type Variable string
 
 // The variables, by the names that flags have.
 const (
-	NFS   Variable = "nfs"
-	From  Variable = "source"
-	To    Variable = "dest"
-	NIC   Variable = "nic"
-	Frame Variable = "mtu"
+	NFS   Variable = "nfs"    // export option: async or sync
+	From  Variable = "source" // medium of the source
+	To    Variable = "dest"   // medium of the destination
+	NIC   Variable = "nic"    // speed of the link
+	Frame Variable = "mtu"    // MTU in bytes
 )
 
-// Variables has all of them, in the order in which the published guide recommends changes.
+// Variables lists all variables in the order in which the published guide recommends
+// changes.
 var Variables = []Variable{NFS, From, NIC, To, Frame}
 
-// A Change sets one variable: "nic=25g".
+// A Change sets one variable, such as "nic=25g".
 type Change struct {
-	Variable Variable `json:"variable"`
-	Value    string   `json:"value"`
+	Variable Variable `json:"variable"` // variable to set
+	Value    string   `json:"value"`    // new value
 }
 
+// String returns VARIABLE=VALUE.
 func (c Change) String() string { return string(c.Variable) + "=" + c.Value }
 
-// ParseChange reads "nic=25g".
+// ParseChange parses VARIABLE=VALUE. An unknown variable or an invalid value is
+// fault.Invalid.
 func ParseChange(s string) (Change, error) {
 	name, value, ok := strings.Cut(s, "=")
 	c := Change{Variable(name), value}
-	if _, err := c.apply(bench.Setup{}); !ok || err != nil {
+	if _, err := c.applyTo(bench.Setup{}); !ok || err != nil {
 		return Change{}, fault.New(fault.Invalid, "change %q: want VARIABLE=VALUE", s).
 			WithHint("source=ssd, dest=nvme, nic=25g, mtu=9000, nfs=async")
 	}
 	return c, nil
 }
 
-// apply is the setup with the change made.
-func (c Change) apply(s bench.Setup) (bench.Setup, error) {
+// applyTo returns the setup with the change.
+func (c Change) applyTo(s bench.Setup) (bench.Setup, error) {
 	var err error
 	switch c.Variable {
 	case From:
@@ -68,8 +71,8 @@ func (c Change) apply(s bench.Setup) (bench.Setup, error) {
 	return s, err
 }
 
-// value is what a setup has there now.
-func (v Variable) value(s bench.Setup) string {
+// valueIn returns the value of the variable in a setup.
+func (v Variable) valueIn(s bench.Setup) string {
 	switch v {
 	case From:
 		return s.Source
@@ -84,31 +87,32 @@ func (v Variable) value(s bench.Setup) string {
 	}
 }
 
-// An Effect is two rows that differ in one variable alone: what that did.
+// An Effect is a pair of rows that differ in one variable only.
 type Effect struct {
-	Variable Variable  `json:"variable"`
-	Before   bench.Row `json:"before"`
-	After    bench.Row `json:"after"`
+	Variable Variable  `json:"variable"` // variable that differs
+	Before   bench.Row `json:"before"`   // row with the old value
+	After    bench.Row `json:"after"`    // row with the new value
 }
 
-// Factor is how many times faster it became.
+// Factor returns the ratio of the rates.
 func (e Effect) Factor() float64 { return e.After.Rate() / e.Before.Rate() }
 
+// String returns names and rates of both rows.
 func (e Effect) String() string {
 	return fmt.Sprintf("%s -> %s: %.1f -> %.1f MiB/s", e.Before.Name(), e.After.Name(), e.Before.Rate(), e.After.Rate())
 }
 
-// better is the value each variable is changed to by the published tables, from what.
+// better contains, by variable, the old and the new value of the published tables.
 var better = map[Variable][2]string{
 	NFS: {string(bench.Sync), string(bench.Async)}, From: {"hdd", "ssd"}, To: {"hdd", "nvme"}, NIC: {"1g", "25g"}, Frame: {"1500", "9000"},
 }
 
-// Effects finds the pairs of rows that prove what each variable does alone.
+// Effects returns all pairs of rows that show a change of the published tables.
 func Effects(rows []bench.Row) []Effect {
 	var effects []Effect
 	for _, v := range Variables {
 		for _, a := range rows {
-			if v.value(a.Setup) == better[v][0] {
+			if v.valueIn(a.Setup) == better[v][0] {
 				effects = append(effects, effectsOf(Change{v, better[v][1]}, a, rows)...)
 			}
 		}
@@ -116,9 +120,10 @@ func Effects(rows []bench.Row) []Effect {
 	return effects
 }
 
-// effectsOf finds what the change made of a row.
+// effectsOf returns the pairs of row a and a row with the change applied.
 func effectsOf(c Change, a bench.Row, rows []bench.Row) (effects []Effect) {
-	want, err := c.apply(a.Setup)
+	// A row that has the new value already shows nothing.
+	want, err := c.applyTo(a.Setup)
 	if err != nil || want == a.Setup {
 		return nil
 	}
@@ -130,13 +135,14 @@ func effectsOf(c Change, a bench.Row, rows []bench.Row) (effects []Effect) {
 	return effects
 }
 
-// spread is how far the model's factors are from those that the pairs of one variable show: the
-// root of the mean square of the logarithms. Without pairs it is that of all rows, twice over.
-func (m *Model) spread(v Variable, rows []bench.Row) float64 {
+// spreadOf returns the error of the model's factors for one variable: the root mean
+// square of the logarithms of their ratios to measured factors. Without pairs it is the
+// error of all rows, multiplied by √2.
+func (m *Model) spreadOf(v Variable, rows []bench.Row) float64 {
 	var sum, n float64
 	for _, e := range Effects(rows) {
 		if e.Variable == v {
-			off := m.off(e.After) - m.off(e.Before)
+			off := m.logError(e.After) - m.logError(e.Before)
 			sum, n = sum+off*off, n+1
 		}
 	}
@@ -144,7 +150,7 @@ func (m *Model) spread(v Variable, rows []bench.Row) float64 {
 		return math.Sqrt(sum / n)
 	}
 	for _, r := range rows {
-		if off := m.off(r); !math.IsInf(off, 0) {
+		if off := m.logError(r); !math.IsInf(off, 0) {
 			sum, n = sum+off*off, n+1
 		}
 	}

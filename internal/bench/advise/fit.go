@@ -8,43 +8,47 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// firstGuess is the start of the fit, and the value of parameters that no row determines: a medium of
-// about 150 MiB/s, a host of 400 MiB/s, half of the layers' time overlapping.
+// firstGuess is the start of the fit, and the value of parameters that no row
+// determines: a medium of about 150 MiB/s, a host of 400 MiB/s, half of the layers'
+// time overlapping.
 var firstGuess = struct{ medium, host, efficiency, jumbo, p, q float64 }{
 	medium: 1.0 / 150, host: 1.0 / 400, efficiency: 0.9, jumbo: 0.97, p: 2.5, q: 4,
 }
 
-// pull is the weight of the first guess: enough to determine parameters without rows, and a hundredth
-// of a percent of a row's weight.
-const pull = 1e-4
+// priorWeight is the weight of the first guess relative to a row: enough for parameters
+// that no row determines, and negligible for others.
+const priorWeight = 1e-4
 
-// Fit finds the model that comes closest to rows, by the squares of the logarithms: a rate that
-// is 5 % off counts alike at 6 and at 600 MiB/s. It needs an asynchronous row of each medium.
+// Fit returns the model with the least squares of logarithmic errors: an error of 5 %
+// counts the same at 6 and at 600 MiB/s. Each medium needs a row with an async export.
+// The commit times come from the sync rows afterwards.
 func Fit(rows []bench.Row) (*Model, error) {
 	f := newFitting(rows)
 	if len(f.rows) == 0 {
 		return nil, fault.New(fault.Invalid, "there is no row of an asynchronous export to begin from")
 	}
-	x, err := f.solve()
+	x, err := f.solveModel()
 	if err != nil {
 		return nil, err
 	}
-	m := f.model(x)
-	m.Commit = commits(m, rows)
+	m := f.toModel(x)
+	m.Commit = commitTimes(m, rows)
 	return m, nil
 }
 
-// A fitting is the parameters as a vector of logarithms, so that none can become negative:
-// sources, destinations, host, efficiency, jumbo, p-1, q-1.
+// A fitting represents the parameters as a vector of logarithms, so that none can
+// become negative: sources, destinations, host, efficiency, jumbo, p-1, q-1.
 type fitting struct {
-	rows                  []bench.Row
-	sources, destinations []string
-	guess                 []float64
+	rows                  []bench.Row // rows with an async export
+	sources, destinations []string    // names of media, sorted
+	guess                 []float64   // start of the fit
 }
 
+// newFitting collects the async rows and their media.
 func newFitting(rows []bench.Row) *fitting {
 	f := &fitting{}
 	for _, r := range rows {
+		// Rows with a sync export only determine the commit times.
 		if r.Export == bench.Sync {
 			continue
 		}
@@ -63,7 +67,8 @@ func newFitting(rows []bench.Row) *fitting {
 	return f
 }
 
-func (f *fitting) model(x []float64) *Model {
+// toModel converts a vector to a model.
+func (f *fitting) toModel(x []float64) *Model {
 	next := func() float64 {
 		v := math.Exp(x[0])
 		x = x[1:]
@@ -81,21 +86,24 @@ func (f *fitting) model(x []float64) *Model {
 	return m
 }
 
-// residuals returns the logarithmic error of each row, and the distance of each parameter from
-// the first guess.
+// residuals returns the logarithmic error of each row, and the distance of each
+// parameter from the first guess.
 func (f *fitting) residuals(x []float64) []float64 {
-	m := f.model(x)
+	m := f.toModel(x)
 	var all []float64
 	for _, r := range f.rows {
-		all = append(all, m.off(r))
+		all = append(all, m.logError(r))
 	}
 	for i := range x {
-		all = append(all, math.Sqrt(pull)*(x[i]-f.guess[i]))
+		// The square of this residual has the weight priorWeight.
+		all = append(all, math.Sqrt(priorWeight)*(x[i]-f.guess[i]))
 	}
 	return all
 }
 
-func (f *fitting) solve() ([]float64, error) {
+// solveModel returns the vector with the least squares. It fails if the result is not
+// finite.
+func (f *fitting) solveModel() ([]float64, error) {
 	x := leastSquares(f.residuals, f.guess)
 	if loss := sumOfSquares(f.residuals(x)); math.IsNaN(loss) || math.IsInf(loss, 0) {
 		return nil, fault.New(fault.Internal, "the rows have no finite fit")
@@ -103,8 +111,9 @@ func (f *fitting) solve() ([]float64, error) {
 	return x, nil
 }
 
-// off returns the logarithm of the predicted divided by the measured rate.
-func (m *Model) off(r bench.Row) float64 {
+// logError returns the logarithm of the predicted rate divided by the measured one, or
+// +Inf if the model cannot predict the row.
+func (m *Model) logError(r bench.Row) float64 {
 	p, err := m.Predict(r.Setup)
 	if err != nil {
 		return math.Inf(1)
@@ -112,9 +121,9 @@ func (m *Model) off(r bench.Row) float64 {
 	return math.Log(p.MiBs / r.Rate())
 }
 
-// commits returns the remaining time of synchronous rows, divided by their writes: the mean for each
-// medium.
-func commits(m *Model, rows []bench.Row) map[string]float64 {
+// commitTimes returns, by medium, the mean time per write that sync rows take longer
+// than predicted for an async export, in seconds.
+func commitTimes(m *Model, rows []bench.Row) map[string]float64 {
 	sum, n := map[string]float64{}, map[string]float64{}
 	for _, r := range rows {
 		if r.Export != bench.Sync {

@@ -3,15 +3,16 @@ package advise
 import "math"
 
 const (
-	maxIterations = 200
+	maxIterations = 200   // limit of steps
 	maxDamping    = 1e12  // no step improves the fit
 	minGain       = 1e-14 // relative improvement of the sum of squares at which the fit ends
 	derivative    = 1e-5  // half width of the central differences
 )
 
-// leastSquares returns the vector near start that minimizes the sum of squares of residuals(x).
-// It uses the method of Levenberg and Marquardt with numerical derivatives. residuals must
-// return the same number of values for each x; leastSquares does not keep the slice.
+// leastSquares returns the vector near start that minimizes the sum of squares of
+// residuals(x). It uses the method of Levenberg and Marquardt with numerical
+// derivatives. residuals must return the same number of values for each x; leastSquares
+// does not keep the slice.
 func leastSquares(residuals func(x []float64) []float64, start []float64) []float64 {
 	x := append([]float64(nil), start...)
 	r := residuals(x)
@@ -19,8 +20,9 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 	for range maxIterations {
 		a, b := normalEquations(residuals, x, r)
 		before := sumOfSquares(r)
+		// More damping makes the step shorter, until the sum of squares decreases.
 		for ; damping < maxDamping; damping *= 4 {
-			step, ok := solvePositive(damped(a, damping), b)
+			step, ok := solvePositive(withDamping(a, damping), b)
 			if !ok {
 				continue
 			}
@@ -33,6 +35,7 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 				break
 			}
 		}
+		// This also ends the iteration if a value is NaN.
 		if !(before-sumOfSquares(r) > minGain*before) {
 			return x
 		}
@@ -41,7 +44,8 @@ func leastSquares(residuals func(x []float64) []float64, start []float64) []floa
 	return x
 }
 
-// normalEquations returns JᵀJ and Jᵀr, where J is the Jacobian of residuals at x and r is residuals(x).
+// normalEquations returns JᵀJ and Jᵀr, where J is the Jacobian of residuals at x and r
+// is residuals(x).
 func normalEquations(residuals func([]float64) []float64, x, r []float64) (a [][]float64, b []float64) {
 	columns := make([][]float64, len(x))
 	for i := range x {
@@ -57,15 +61,15 @@ func normalEquations(residuals func([]float64) []float64, x, r []float64) (a [][
 	for i := range x {
 		a[i] = make([]float64, len(x))
 		for j := range x {
-			a[i][j] = dot(columns[i], columns[j])
+			a[i][j] = dotProduct(columns[i], columns[j])
 		}
-		b[i] = dot(columns[i], r)
+		b[i] = dotProduct(columns[i], r)
 	}
 	return a, b
 }
 
-// damped returns a copy of a whose diagonal is larger by the given part.
-func damped(a [][]float64, part float64) [][]float64 {
+// withDamping returns a copy of a whose diagonal is larger by the given part.
+func withDamping(a [][]float64, part float64) [][]float64 {
 	c := make([][]float64, len(a))
 	for i := range a {
 		c[i] = append([]float64(nil), a[i]...)
@@ -74,12 +78,12 @@ func damped(a [][]float64, part float64) [][]float64 {
 	return c
 }
 
-// solvePositive solves a·x = b by a Cholesky decomposition, which overwrites a. It reports false
-// if a is not positive definite.
+// solvePositive solves a·x = b by a Cholesky decomposition, which overwrites a. It
+// reports false if a is not positive definite.
 func solvePositive(a [][]float64, b []float64) (x []float64, ok bool) {
 	for i := range a {
 		for j := range i + 1 {
-			sum := a[i][j] - dot(a[i][:j], a[j][:j])
+			sum := a[i][j] - dotProduct(a[i][:j], a[j][:j])
 			if j < i {
 				a[i][j] = sum / a[j][j]
 				continue
@@ -92,7 +96,7 @@ func solvePositive(a [][]float64, b []float64) (x []float64, ok bool) {
 	}
 	x = append([]float64(nil), b...)
 	for i := range x {
-		x[i] = (x[i] - dot(a[i][:i], x[:i])) / a[i][i]
+		x[i] = (x[i] - dotProduct(a[i][:i], x[:i])) / a[i][i]
 	}
 	for i := len(x) - 1; i >= 0; i-- {
 		for k := i + 1; k < len(x); k++ {
@@ -103,9 +107,11 @@ func solvePositive(a [][]float64, b []float64) (x []float64, ok bool) {
 	return x, true
 }
 
-func sumOfSquares(v []float64) float64 { return dot(v, v) }
+// sumOfSquares returns the squared length of a vector.
+func sumOfSquares(v []float64) float64 { return dotProduct(v, v) }
 
-func dot(a, b []float64) float64 {
+// dotProduct returns the dot product of two vectors of equal length.
+func dotProduct(a, b []float64) float64 {
 	var sum float64
 	for i := range a {
 		sum += a[i] * b[i]

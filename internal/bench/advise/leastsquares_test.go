@@ -48,7 +48,7 @@ func TestPublishedRowsHaveTheFitOfGonum(t *testing.T) {
 		near(t, name, v[0], v[1], 1e-5)
 	}
 	f := newFitting(rows)
-	fitted, err := f.solve()
+	fitted, err := f.solveModel()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,28 +8,30 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// Report is what limits a setup, and what to change.
+// Report contains the limits of a setup, and the changes to make.
 type Report struct {
 	Prediction
-	Name      string      `json:"name"`
-	Measured  []bench.Row `json:"measured,omitempty"` // rows of this very setup
-	Allocated int64       `json:"allocated"`
-	Ordered   bool        `json:"ordered"` // each step follows on those before it
-	Steps     []Advice    `json:"steps"`
-	Notes     []string    `json:"notes,omitempty"`
-	Model     *Model      `json:"model"`
-	HTTPS     HTTPSModel  `json:"https"`
-	Rows      []bench.Row `json:"rows"`
+	Name      string      `json:"name"`               // name of the setup
+	Measured  []bench.Row `json:"measured,omitempty"` // rows of the same setup
+	Allocated int64       `json:"allocated"`          // bytes to migrate
+	Ordered   bool        `json:"ordered"`            // each step includes the earlier ones
+	Steps     []Advice    `json:"steps"`              // predicted changes
+	Notes     []string    `json:"notes,omitempty"`    // remarks about the rows
+	Model     *Model      `json:"model"`              // model of NFS and landing
+	HTTPS     HTTPSModel  `json:"https"`              // model of https
+	Rows      []bench.Row `json:"rows"`               // rows of the model
 }
 
-// Question is what a report answers.
+// Question selects the contents of a report.
 type Question struct {
-	Setup     bench.Setup
-	Changes   []string // changes to examine one by one, such as nic=25g; by default those of the published measurements, in their best order
-	Allocated int64    // bytes to move, for the times
+	Setup bench.Setup // current setup
+	// changes to examine independently, such as nic=25g; if empty, those of the
+	// published measurements in their best order
+	Changes   []string
+	Allocated int64 // bytes to migrate, for durations
 }
 
-// Report answers a question.
+// Report returns the prediction, the steps and the supporting rows for a question.
 func (a *Advisor) Report(q Question) (Report, error) {
 	p, err := a.Model.Predict(q.Setup)
 	if err != nil {
@@ -41,15 +43,17 @@ func (a *Advisor) Report(q Question) (Report, error) {
 			r.Measured = append(r.Measured, row)
 		}
 	}
-	if r.Steps, err = a.steps(q); err != nil {
+	if r.Steps, err = a.stepsFor(q); err != nil {
 		return r, err
 	}
-	r.Notes = notes(r.Steps)
+	r.Notes = collectNotes(r.Steps)
 	r.HTTPS, err = FitHTTPS(bench.Seed().HTTPS.Rows)
 	return r, err
 }
 
-func (a *Advisor) steps(q Question) ([]Advice, error) {
+// stepsFor returns the steps for the changes of the question, or the best order of all
+// changes if it has none.
+func (a *Advisor) stepsFor(q Question) ([]Advice, error) {
 	if len(q.Changes) == 0 {
 		return a.Steps(q.Setup, Choices())
 	}
@@ -68,8 +72,9 @@ func (a *Advisor) steps(q Question) ([]Advice, error) {
 	return steps, nil
 }
 
-// notes returns irregularities of the rows behind the steps, and steps that reduce the rate.
-func notes(steps []Advice) []string {
+// collectNotes returns remarks about contradictory rows, and about steps that reduce
+// the rate of another transport. Each is listed once.
+func collectNotes(steps []Advice) []string {
 	var notes []string
 	for _, s := range steps {
 		for _, e := range s.Rests {
@@ -79,6 +84,7 @@ func notes(steps []Advice) []string {
 				}
 			}
 		}
+		// Jumbo frames help NFS, but were slower for https.
 		if s.Variable == Frame {
 			notes = append(notes, jumboNote())
 		}
@@ -87,7 +93,7 @@ func notes(steps []Advice) []string {
 	return slices.Compact(notes)
 }
 
-// jumboNote returns what the published rows of /folder say of large frames.
+// jumboNote returns the published result for /folder with jumbo frames.
 func jumboNote() string {
 	seen := map[bool]bench.HTTPSRow{}
 	for _, r := range bench.Seed().HTTPS.Rows {

@@ -14,32 +14,33 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// counts are what the kernel has counted until a moment: this process's processor time, TCP
-// segments of the whole network namespace that were sent again, and writes of devices.
+// counts contains counters of the kernel: the processor time of this process, the
+// retransmitted TCP segments of the network namespace, and the writes of block devices.
 type counts struct {
-	at      time.Time
-	cpu     time.Duration
-	resent  int64
-	devices map[device]written
+	at      time.Time          // time of the reading
+	cpu     time.Duration      // user and system time of this process
+	resent  int64              // retransmitted TCP segments
+	devices map[device]written // writes by device
 }
 
 // device is a block device's number.
 type device struct{ major, minor uint32 }
 
-// written counts the writes to a device.
+// written contains the counters of one device.
 type written struct {
-	writes  int64
+	writes  int64         // completed write requests
 	sectors int64         // sectors of 512 bytes, regardless of the device's sector size
 	busy    time.Duration // time with a request in progress
 }
 
 const (
-	diskStats = "/proc/diskstats"
-	netSNMP   = "/proc/net/snmp"
+	diskStats = "/proc/diskstats" // counters of block devices
+	netSNMP   = "/proc/net/snmp"  // counters of TCP
 
-	sectorSize = 512
+	sectorSize = 512 // unit of diskStats in bytes
 )
 
+// countNow reads all counters.
 func countNow() (counts, error) {
 	c := counts{at: time.Now()}
 	var u unix.Rusage
@@ -54,14 +55,16 @@ func countNow() (counts, error) {
 	return c, err
 }
 
-// Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in Linux).
+// Fields of a line of /proc/diskstats, from 0 (Documentation/admin-guide/iostats.rst in
+// Linux).
 const (
-	fieldMajor, fieldMinor      = 0, 1
-	fieldWrites, fieldSectors   = 7, 9
-	fieldBusy, diskStatsAtLeast = 12, 14
+	fieldMajor, fieldMinor      = 0, 1   // number of the device
+	fieldWrites, fieldSectors   = 7, 9   // completed writes, and sectors written
+	fieldBusy, diskStatsAtLeast = 12, 14 // milliseconds with a request in progress, and number of fields
 )
 
-// parseDiskStats leaves out lines that it does not understand: their devices are not known then.
+// parseDiskStats parses /proc/diskstats. Lines that it does not understand are ignored;
+// their devices are unknown.
 func parseDiskStats(text []byte) map[device]written {
 	all := map[device]written{}
 	for line := range bytes.Lines(text) {
@@ -82,7 +85,8 @@ func parseDiskStats(text []byte) map[device]written {
 	return all
 }
 
-// parseResent finds RetransSegs in the two lines that begin with Tcp: names, then values.
+// parseResent returns RetransSegs from the two lines that begin with Tcp: the names,
+// then the values.
 func parseResent(text []byte) (int64, error) {
 	var names []string
 	for line := range bytes.Lines(text) {
@@ -102,8 +106,8 @@ func parseResent(text []byte) (int64, error) {
 	return 0, fmt.Errorf("%s has no RetransSegs", netSNMP)
 }
 
-// deviceOf returns the device of a folder. Its file system may have no separate device: tmpfs, Btrfs
-// and networks.
+// deviceOf returns the device of a folder's file system. tmpfs, Btrfs and network file
+// systems have a number that is not in /proc/diskstats.
 func deviceOf(folder string) (device, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(folder, &st); err != nil {
@@ -112,8 +116,9 @@ func deviceOf(folder string) (device, error) {
 	return device{unix.Major(st.Dev), unix.Minor(st.Dev)}, nil
 }
 
-// book writes the difference of two counts into a row.
-func book(row *bench.Row, before, after counts, folders []string) {
+// addCounts sets the counters of a row to the difference of two readings. Devices that
+// several folders share count once.
+func addCounts(row *bench.Row, before, after counts, folders []string) {
 	row.CPU = (after.cpu - before.cpu).Seconds()
 	resent := after.resent - before.resent
 	row.Retransmits = &resent
@@ -124,14 +129,16 @@ func book(row *bench.Row, before, after counts, folders []string) {
 	seen := map[device]bool{}
 	for _, f := range folders {
 		d, err := deviceOf(f)
+		// A device that appeared during the measurement has no difference.
 		was, known := before.devices[d]
 		if err != nil || !known {
-			absent(row, "written", "the file system of "+f+" has no device in "+diskStats)
+			noteAbsent(row, "written", "the file system of "+f+" has no device in "+diskStats)
 			return
 		}
 		if now := after.devices[d]; !seen[d] {
 			seen[d] = true
 			sum.writes, sum.sectors = sum.writes+now.writes-was.writes, sum.sectors+now.sectors-was.sectors
+			// Devices work in parallel, so the busiest one counts.
 			sum.busy = max(sum.busy, now.busy-was.busy)
 		}
 	}
@@ -139,8 +146,8 @@ func book(row *bench.Row, before, after counts, folders []string) {
 	row.Written = bench.Device{IOPS: float64(sum.writes) / took, MiBs: float64(sum.sectors) * sectorSize / bench.MiB / took, Busy: min(sum.busy.Seconds()/took, 1)}
 }
 
-// absent notes why something was not measured.
-func absent(row *bench.Row, key, why string) {
+// noteAbsent records why a value was not measured.
+func noteAbsent(row *bench.Row, key, why string) {
 	if row.Absent == nil {
 		row.Absent = map[string]string{}
 	}

@@ -43,12 +43,12 @@ func TestBook(t *testing.T) {
 	before := counts{at: began, cpu: time.Second, resent: 5, devices: map[device]written{d: {10, 1000, time.Second}}}
 	after := counts{at: began.Add(4 * time.Second), cpu: 3 * time.Second, resent: 7, devices: map[device]written{d: {110, 1000 + 16384, 3 * time.Second}}}
 	var row bench.Row
-	book(&row, before, after, []string{folder, folder})
+	addCounts(&row, before, after, []string{folder, folder})
 	if row.Written != (bench.Device{IOPS: 25, MiBs: 2, Busy: 0.5}) || row.CPU != 2 || *row.Retransmits != 2 || row.Absent != nil {
 		t.Errorf("%+v", row)
 	}
 	row = bench.Row{}
-	book(&row, counts{at: began}, after, []string{folder})
+	addCounts(&row, counts{at: began}, after, []string{folder})
 	if row.Written != (bench.Device{}) || row.Absent["written"] == "" {
 		t.Errorf("%+v", row)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// Describe writes down this machine, and what a cell's folders lie on.
+// Describe sets the kernel, the processor and the storage of the cell's folders.
 func Describe(on *bench.Conditions, c Cell) error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -27,7 +27,7 @@ func Describe(on *bench.Conditions, c Cell) error {
 	}
 	var storages []string
 	for _, f := range c.Folders {
-		s, err := storage(f)
+		s, err := storageOf(f)
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,8 @@ func Describe(on *bench.Conditions, c Cell) error {
 	return nil
 }
 
-// modelName is the first processor's.
+// modelName returns the model of the first processor, or "" if the kernel does not
+// report it.
 func modelName(cpuinfo []byte) string {
 	lines := bufio.NewScanner(bytes.NewReader(cpuinfo))
 	for lines.Scan() {
@@ -48,8 +49,9 @@ func modelName(cpuinfo []byte) string {
 	return ""
 }
 
-// storage is the type of a folder's file system, and the device it is on, as mountinfo has them.
-func storage(folder string) (string, error) {
+// storageOf returns the type and the device of a folder's file system, such as "ext4 on
+// /dev/sda1".
+func storageOf(folder string) (string, error) {
 	real, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return "", fmt.Errorf("look at %s: %w", folder, err)
@@ -61,8 +63,8 @@ func storage(folder string) (string, error) {
 	return mountOf(text, real), nil
 }
 
-// mountOf finds the mount that a path is below: the deepest, and of several there the last one
-// (proc_pid_mountinfo(5)).
+// mountOf returns the mount that contains a path: the deepest one, and the last of
+// several at one place (proc_pid_mountinfo(5)).
 func mountOf(mountinfo []byte, path string) (found string) {
 	deepest := -1
 	lines := bufio.NewScanner(bytes.NewReader(mountinfo))
@@ -74,17 +76,19 @@ func mountOf(mountinfo []byte, path string) (found string) {
 			continue
 		}
 		at := unescapeMount.Replace(before[mountPoint])
-		if len(at) >= deepest && below(path, at) {
+		// A later mount at the same place hides the earlier one.
+		if len(at) >= deepest && isBelow(path, at) {
 			found, deepest = after[fsType]+" on "+unescapeMount.Replace(after[device]), len(at)
 		}
 	}
 	return found
 }
 
-// unescapeMount undoes what the kernel does to blanks and the like in names.
+// unescapeMount replaces the kernel's octal escapes of white space and backslashes.
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-func below(path, folder string) bool {
+// isBelow reports whether path is folder or below it.
+func isBelow(path, folder string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }

@@ -16,27 +16,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Log is a file of rows, one JSON object a line. One process has it at a time.
+// A Log is a file of rows, one JSON object per line. A file lock excludes other
+// processes.
 type Log struct {
-	file *os.File
-	rows []bench.Row
+	file *os.File    // open and locked file
+	rows []bench.Row // rows in the order of the file
 }
 
-// OpenLog opens or makes the file at path. A last line that a crash cut off is taken away: its
-// row will be measured again.
+// OpenLog opens or creates the file at path. It removes an incomplete last line, which
+// a crash left; the row will be measured again. A file that another process uses is
+// fault.Conflict.
 func OpenLog(path string) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "open rows: %w", err).WithHint("name a file in a folder that is there and that you may write to with --rows FILE")
 	}
 	l := &Log{file: f}
-	if err := l.load(path); err != nil {
+	if err := l.loadRows(path); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return l, nil
 }
 
-func (l *Log) load(path string) error {
+// loadRows locks the file, reads its rows and positions it for writing.
+func (l *Log) loadRows(path string) error {
 	if err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fault.New(fault.Conflict, "rows %s: another process measures into it: %w", path, err).WithHint("wait until it ends, or name another file with --rows FILE")
 	}
@@ -44,6 +47,7 @@ func (l *Log) load(path string) error {
 	if err != nil {
 		return fmt.Errorf("read rows: %w", err)
 	}
+	// A row is complete if its line end was written.
 	whole := bytes.LastIndexByte(text, '\n') + 1
 	if l.rows, err = bench.ReadRows(bytes.NewReader(text[:whole])); err != nil {
 		return fault.New(fault.Invalid, "rows %s: %w", path, err).WithHint("name another file with --rows FILE")
@@ -57,17 +61,17 @@ func (l *Log) load(path string) error {
 	return errors.Join(l.file.Sync(), atomicfile.Sync(filepath.Dir(path)))
 }
 
-// Has returns the row of a cell; of several the last one.
+// Has returns the last row of a cell, and whether there is one.
 func (l *Log) Has(c Cell, origin string) (bench.Row, bool) {
 	for i := len(l.rows) - 1; i >= 0; i-- {
-		if c.is(l.rows[i], origin) {
+		if c.isCellOf(l.rows[i], origin) {
 			return l.rows[i], true
 		}
 	}
 	return bench.Row{}, false
 }
 
-// Append writes a row. When it returns without error, the row survives a power cut.
+// Append writes a row durably: it is synced when Append returns nil.
 func (l *Log) Append(r bench.Row) error {
 	if err := r.Check(); err != nil {
 		return fault.New(fault.Internal, "a row that could not be read again: %w", err)
@@ -88,5 +92,5 @@ func (l *Log) Append(r bench.Row) error {
 	return nil
 }
 
-// Close lets others have the file.
+// Close unlocks and closes the file.
 func (l *Log) Close() error { return l.file.Close() }

@@ -1,16 +1,17 @@
-// Package matrix measures each source into each destination, over each link, by each transport, one row after
-// the other.
+// Package matrix measures each source into each destination, over each link, by each
+// transport, one row after the other.
 //
 //	Cells    the rows of a spec, in the order of their measurement
 //	Run      measures the cells that a Log lacks
 //	Log      rows in a file, each durable before the next one begins
 //	Measure  one cell: images are written and removed, with the machine's counters
 //
-// The ends come first: each source without a destination, a computed disk into each destination. The pair
-// cannot be faster than the slower one; if it is much slower, the engine is the cause.
+// The ends come first: each source without a destination, a computed disk into each
+// destination. The pair cannot be faster than the slower one; if it is much slower, the
+// engine is the cause.
 //
-// A row is the time of one copy by decamp: with a manifest, until the image is synced and finished. Nothing
-// is repeated: run the matrix several times for a median.
+// A row is the time of one copy by decamp: with a manifest, until the image is synced
+// and finished. Nothing is repeated: run the matrix several times for a median.
 package matrix
 
 import (
@@ -27,47 +28,50 @@ import (
 // A Cell is one row to measure.
 type Cell struct {
 	bench.Setup
-	Link    int      // link of the spec
-	VMs     []string // VMs to read; none with bench.Pattern
-	Folders []string // folders to write; none with bench.Null
+	Link    int      // index of the link in the spec
+	VMs     []string // VMs to read; empty with bench.Pattern
+	Folders []string // folders to write; empty with bench.Null
 
-	// Datastore is the folder as the host has it mounted, with bench.OverNFS.
+	// Datastore is the name under which the host has mounted the folder, with
+	// bench.OverNFS.
 	Datastore string
 }
 
-// is reports whether a row is of this cell.
-func (c Cell) is(r bench.Row, origin string) bool {
+// isCellOf reports whether a row is a measurement of this cell.
+func (c Cell) isCellOf(r bench.Row, origin string) bool {
 	return r.Setup == c.Setup && r.Origin == origin && slices.Equal(r.On.VMs, c.VMs) && slices.Equal(r.On.Folders, c.Folders)
 }
 
-// Progress is one cell of all that are asked for.
+// Progress describes the state of one cell.
 type Progress struct {
-	Cell   Cell
-	Number int // number, from 1
-	Of     int
+	Cell   Cell       // cell to measure
+	Number int        // position of the cell, from 1
+	Of     int        // number of cells
 	Row    *bench.Row // measured row; nil before the measurement
-	Had    bool       // an earlier run measured it
-	Err    error      // why there is no row
+	Had    bool       // true if an earlier run measured it
+	Err    error      // error of the measurement; nil before and after success
 }
 
-// A Runner measures cells.
+// A Runner measures cells one after the other.
 type Runner struct {
-	Cells  []Cell
-	Origin string
-	Log    *Log
+	Cells  []Cell // cells in order; those of a link must be adjacent
+	Origin string // author of the rows
+	Log    *Log   // destination of the rows
 
-	// Enter prepares a link: the first of its cells that lacks a row is about to be measured.
+	// Enter prepares a link. Run calls it before the first cell of a link that lacks a
+	// row.
 	Enter func(ctx context.Context, link int) error
 
-	// Measure measures a cell of the link that was entered last.
+	// Measure measures a cell of the link that was prepared last.
 	Measure func(ctx context.Context, c Cell) (bench.Row, error)
 
 	// Told is called before and after each cell. It may be nil.
 	Told func(Progress)
 }
 
-// Run measures the cells that the log lacks. A failing cell is reported, and the others are measured;
-// then Run fails, and another run measures the missing cells. A cancellation ends it at once.
+// Run measures the cells that the log lacks. A failing cell is reported, and the others
+// are measured; then Run fails, and another run measures the missing cells. A
+// cancellation ends it at once.
 func (r *Runner) Run(ctx context.Context) error {
 	var failed []error
 	link := -1
@@ -75,37 +79,39 @@ func (r *Runner) Run(ctx context.Context) error {
 		p := Progress{Cell: c, Number: i + 1, Of: len(r.Cells)}
 		if row, ok := r.Log.Has(c, r.Origin); ok {
 			p.Row, p.Had = &row, true
-			r.tell(p)
+			r.report(p)
 			continue
 		}
+		// The cells of a link are adjacent, so each link is prepared at most once.
 		if c.Link != link {
 			if err := r.Enter(ctx, c.Link); err != nil {
-				return errors.Join(r.missing(failed), err)
+				return errors.Join(r.missingError(failed), err)
 			}
 			link = c.Link
 		}
-		r.tell(p)
-		if p.Row, p.Err = r.one(ctx, c); p.Err != nil {
+		r.report(p)
+		if p.Row, p.Err = r.measureCell(ctx, c); p.Err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", c.Name(), p.Err))
 		}
-		r.tell(p)
+		r.report(p)
 		if ctx.Err() != nil || fault.Is(p.Err, fault.Full) {
 			break
 		}
 	}
-	return r.missing(failed)
+	return r.missingError(failed)
 }
 
-// missing returns the first error, because the others were reported.
-func (r *Runner) missing(failed []error) error {
+// missingError returns the error of a run: nil, the only error, or the number of failed
+// cells with the first error.
+func (r *Runner) missingError(failed []error) error {
 	if len(failed) < 2 {
 		return errors.Join(failed...)
 	}
 	return fmt.Errorf("%d of %d rows could not be measured, the first was %w", len(failed), len(r.Cells), failed[0])
 }
 
-// one measures a cell, and has the log hold its row.
-func (r *Runner) one(ctx context.Context, c Cell) (*bench.Row, error) {
+// measureCell measures a cell and appends its row to the log.
+func (r *Runner) measureCell(ctx context.Context, c Cell) (*bench.Row, error) {
 	row, err := r.Measure(ctx, c)
 	if err != nil {
 		return nil, err
@@ -114,119 +120,126 @@ func (r *Runner) one(ctx context.Context, c Cell) (*bench.Row, error) {
 	return &row, r.Log.Append(row)
 }
 
-func (r *Runner) tell(p Progress) {
+// report calls Told, if set.
+func (r *Runner) report(p Progress) {
 	if r.Told != nil {
 		r.Told(p)
 	}
 }
 
-// Cells are those of a spec. Links are outermost: to change one may take a command.
+// Cells returns the cells of a spec. The outermost loop is over links, because a change
+// of the link may need a command of the user.
 func Cells(m *planfile.Matrix) []Cell {
 	var all []Cell
 	for i, l := range m.Links {
 		x := expansion{Matrix: m, link: i, nic: string(l.NIC), mtu: l.MTU}
 		if m.Ends {
-			x.sources()
+			x.addSources()
 		}
 		if m.Ends && i == 0 { // no link is in the way of a disk that is computed here
-			x.destinations()
+			x.addDestinations()
 		}
-		x.pairs()
+		x.addPairs()
 		all = append(all, x.cells...)
 	}
 	return all
 }
 
-// expansion is the cells of one link.
+// expansion collects the cells of one link.
 type expansion struct {
 	*planfile.Matrix
-	link  int
-	nic   string
-	mtu   int
-	cells []Cell
+	link  int    // index of the link
+	nic   string // speed of the link
+	mtu   int    // frame size in bytes
+	cells []Cell // cells so far
 }
 
-func (x *expansion) sources() {
+// addSources adds the cells that read each source and discard the data.
+func (x *expansion) addSources() {
 	for _, d := range x.Disks {
 		for _, t := range x.Transports {
 			if t == clone {
 				continue // it cannot discard its data
 			}
-			for _, n := range x.streams(t) {
-				x.add(d, planfile.Writable{Medium: bench.Null}, x.setup(t, "", n))
+			for _, n := range x.streamCounts(t) {
+				x.addCell(d, planfile.Writable{Medium: bench.Null}, x.newSetup(t, "", n))
 			}
 		}
 	}
 }
 
-func (x *expansion) destinations() {
+// addDestinations adds the cells that write a computed disk to each destination.
+func (x *expansion) addDestinations() {
 	for _, w := range x.To {
 		for _, e := range x.Exports {
 			s := bench.Setup{Export: exportOf(e)}
-			x.add(planfile.Readable{Medium: bench.Pattern}, w, s)
+			x.addCell(planfile.Readable{Medium: bench.Pattern}, w, s)
 			for _, n := range x.Copies {
 				if n > 1 && int(n) <= len(w.Folders) && s.Export == "" {
-					x.add(planfile.Readable{Medium: bench.Pattern}, w, bench.Setup{Copies: int(n)})
+					x.addCell(planfile.Readable{Medium: bench.Pattern}, w, bench.Setup{Copies: int(n)})
 				}
 			}
 		}
 	}
 }
 
-// pairs are crossed but for what goes together and copies: those are measured with the most
-// streams, one after the other.
-func (x *expansion) pairs() {
+// addPairs adds the cells of all sources and destinations. Concurrent VMs and several
+// copies are not combined with each other: they are measured with the largest number of
+// streams only.
+func (x *expansion) addPairs() {
 	for _, d := range x.Disks {
 		for _, w := range x.To {
 			for _, t := range x.Transports {
 				if t == clone {
-					x.clones(d, w)
+					x.addClones(d, w)
 					continue
 				}
-				streams := x.streams(t)
+				streams := x.streamCounts(t)
 				for _, e := range x.Exports {
 					for _, n := range streams {
-						x.add(d, w, x.setup(t, e, n))
+						x.addCell(d, w, x.newSetup(t, e, n))
 					}
 				}
-				x.several(d, w, x.setup(t, "", slices.Max(streams)))
+				x.addConcurrent(d, w, x.newSetup(t, "", slices.Max(streams)))
 			}
 		}
 	}
 }
 
-// clone is the transport by which a host writes onto an export that is not ours.
+// clone is the transport with which a host writes to an export of another server.
 const clone planfile.Way = "nfs"
 
-// clones have the sync option of the export, which cannot be changed here.
-func (x *expansion) clones(d planfile.Readable, w planfile.Writable) {
+// addClones adds the clones by the host. The export option is that of the server, which
+// cannot be changed here.
+func (x *expansion) addClones(d planfile.Readable, w planfile.Writable) {
 	for _, m := range w.NFS {
 		w.Folders = []planfile.Destination{m.Folder}
-		x.add(d, w, bench.Setup{NIC: x.nic, MTU: x.mtu, Export: bench.Export(m.Export)})
+		x.addCell(d, w, bench.Setup{NIC: x.nic, MTU: x.mtu, Export: bench.Export(m.Export)})
 		x.cells[len(x.cells)-1].Datastore = string(m.Datastore)
 	}
 }
 
-// several needs as many VMs and folders as it is of: media that have fewer are left out.
-func (x *expansion) several(d planfile.Readable, w planfile.Writable, s bench.Setup) {
+// addConcurrent adds cells with several VMs, and cells with several copies, for counts
+// that the source and the destination support.
+func (x *expansion) addConcurrent(d planfile.Readable, w planfile.Writable, s bench.Setup) {
 	for _, n := range x.Together {
 		if n > 1 && int(n) <= len(d.VMs) {
 			s := s
 			s.Together = int(n)
-			x.add(d, w, s)
+			x.addCell(d, w, s)
 		}
 	}
 	for _, n := range x.Copies {
 		if n > 1 && int(n) <= len(w.Folders) {
 			s := s
 			s.Copies = int(n)
-			x.add(d, w, s)
+			x.addCell(d, w, s)
 		}
 	}
 }
 
-// streams returns the supported stream counts; 0 uses the transport's preference.
-func (x *expansion) streams(t planfile.Way) []int {
+// streamCounts returns the stream counts of a transport; 0 means its default.
+func (x *expansion) streamCounts(t planfile.Way) []int {
 	if t == planfile.Way(bench.OverLanding) || len(x.Streams) == 0 {
 		return []int{0}
 	}
@@ -237,7 +250,9 @@ func (x *expansion) streams(t planfile.Way) []int {
 	return all
 }
 
-func (x *expansion) setup(t planfile.Way, e planfile.Export, streams int) bench.Setup {
+// newSetup returns a setup over this link. A landing is always async unless the spec
+// requires sync.
+func (x *expansion) newSetup(t planfile.Way, e planfile.Export, streams int) bench.Setup {
 	s := bench.Setup{Transport: bench.Transport(t), NIC: x.nic, MTU: x.mtu, Export: exportOf(e), Streams: streams}
 	if s.Transport == bench.OverLanding && s.Export == "" {
 		s.Export = bench.Async
@@ -245,7 +260,7 @@ func (x *expansion) setup(t planfile.Way, e planfile.Export, streams int) bench.
 	return s
 }
 
-// exportOf is the export of a row: a transport that has none answers as it likes.
+// exportOf returns the export of a row: sync if required, else the transport's default.
 func exportOf(e planfile.Export) bench.Export {
 	if e == planfile.Export(bench.Sync) {
 		return bench.Sync
@@ -253,7 +268,8 @@ func exportOf(e planfile.Export) bench.Export {
 	return ""
 }
 
-func (x *expansion) add(d planfile.Readable, w planfile.Writable, s bench.Setup) {
+// addCell adds a cell, with as many VMs and folders as the setup needs.
+func (x *expansion) addCell(d planfile.Readable, w planfile.Writable, s bench.Setup) {
 	s.Source, s.Destination = string(d.Medium), string(w.Medium)
 	c := Cell{Setup: s, Link: x.link}
 	for _, vm := range d.VMs[:min(len(d.VMs), max(s.Together, 1))] {

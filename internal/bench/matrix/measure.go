@@ -22,21 +22,23 @@ import (
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
-// A Rig is what one cell is measured with.
+// A Rig contains the resources for measuring one cell.
 type Rig struct {
-	VMs       []*inventory.VM     // VMs of the cell, in its order
+	VMs       []*inventory.VM     // VMs in the order of the cell
 	Transport transport.Transport // transport with the cell's streams; nil with bench.Pattern
-	Computed  disk.Source         // source of bench.Pattern
+	Computed  disk.Source         // source with bench.Pattern
 
-	// Clone has the host copy a disk to a file of the cell's datastore, with bench.OverNFS.
+	// Clone makes the host copy a disk to a file of the cell's datastore, with
+	// bench.OverNFS.
 	Clone func(ctx context.Context, d transport.Disk, file string) error
 
-	// Source returns the host's counters for the VMs' reads in that time. If it is nil or fails, the
-	// row contains the reason instead.
+	// Source returns the host's disk counters for a period. If it is nil or fails, the
+	// row contains the reason.
 	Source func(ctx context.Context, began, ended time.Time) (bench.Device, error)
 }
 
-// Measure measures one cell. Images are removed again, however it ends.
+// Measure measures one cell. It removes all files, also after an error. A cell without
+// data is fault.Invalid.
 func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
 	m := &measurement{Cell: c, rig: rig}
 	before, err := countNow()
@@ -44,65 +46,68 @@ func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
 		return bench.Row{}, err
 	}
 	if c.Source == bench.Pattern {
-		err = m.computed(ctx)
+		err = m.writePattern(ctx)
 	} else {
-		err = m.all(ctx)
+		err = m.copyAll(ctx)
 	}
 	after, err2 := countNow()
-	if err := errors.Join(err, err2, m.remove()); err != nil {
+	if err := errors.Join(err, err2, m.removeFiles()); err != nil {
 		return bench.Row{}, err
 	}
 	if m.allocated == 0 {
 		return bench.Row{}, fault.New(fault.Invalid, "the disks hold no data: there is no rate").WithHint("name VMs that were in use, or a fill above 0%%")
 	}
-	return m.row(ctx, before, after), nil
+	return m.toRow(ctx, before, after), nil
 }
 
-// measurement is one cell that is measured.
+// measurement is the state of measuring one cell.
 type measurement struct {
 	Cell
-	rig Rig
+	rig Rig // resources of the cell
 
-	mu        sync.Mutex
-	places    []place
-	cloned    []string
-	allocated int64 // allocated bytes of the disks, once each
-	read      int64 // bytes read from the source, once for all copies
-	size      int64
+	mu        sync.Mutex  // protects the fields below
+	images    []imageFile // images to remove
+	cloned    []string    // files of clones to remove
+	allocated int64       // allocated bytes of the disks, once each
+	read      int64       // bytes read from the source, once for all copies
+	size      int64       // provisioned bytes of the disks
 }
 
-func (m *measurement) row(ctx context.Context, before, after counts) bench.Row {
+// toRow returns the row for the time between two readings of the counters.
+func (m *measurement) toRow(ctx context.Context, before, after counts) bench.Row {
 	row := bench.Row{Setup: m.Setup, Seconds: after.at.Sub(before.at).Seconds(), Allocated: m.allocated, At: after.at.UTC()}
 	row.On.Fill = float64(m.allocated) / float64(m.size)
-	book(&row, before, after, m.Folders)
+	addCounts(&row, before, after, m.Folders)
+	// Nothing was read from a source, so there is no rate on the wire.
 	if m.Source == bench.Pattern {
 		return row
 	}
 	row.Wire = float64(m.allocated) / bench.MiB / row.Seconds
-	if much := float64(m.read) / float64(m.allocated); much > muchMore {
+	if much := float64(m.read) / float64(m.allocated); much > readExcess {
 		row.Note = fmt.Sprintf("%.0f MiB were read for %.0f MiB of data: the source does not say where that is", float64(m.read)/bench.MiB, float64(m.allocated)/bench.MiB)
 	}
 	if m.rig.Source == nil {
-		absent(&row, "read", "the host was not queried")
+		noteAbsent(&row, "read", "the host was not queried")
 		return row
 	}
 	var err error
 	if row.Read, err = m.rig.Source(ctx, before.at, after.at); err != nil {
-		absent(&row, "read", err.Error())
+		noteAbsent(&row, "read", err.Error())
 	}
 	return row
 }
 
-// muchMore is how many times its data has to be read of a disk until that is worth telling.
-const muchMore = 1.2
+// readExcess is the ratio of read to allocated bytes from which the row has a note: the
+// source then does not report its zeros.
+const readExcess = 1.2
 
-// all moves the VMs at the same time, and the disks of each one after the other.
-func (m *measurement) all(ctx context.Context) error {
+// copyAll copies all VMs concurrently, and the disks of a VM one after the other.
+func (m *measurement) copyAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, vm := range m.rig.VMs {
 		g.Go(func() error {
 			for i := range vm.Disks {
-				if err := m.one(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]}); err != nil {
+				if err := m.copyDisk(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]}); err != nil {
 					return fmt.Errorf("VM %s, disk %d: %w", vm.Name, vm.Disks[i].Key, err)
 				}
 			}
@@ -112,19 +117,19 @@ func (m *measurement) all(ctx context.Context) error {
 	return g.Wait()
 }
 
-// one moves a disk into nothing, or into an image in each folder.
-func (m *measurement) one(ctx context.Context, d transport.Disk) error {
+// copyDisk copies a disk to nothing, or to an image in each folder.
+func (m *measurement) copyDisk(ctx context.Context, d transport.Disk) error {
 	size := d.Disk.Capacity
 	if m.Destination == bench.Null {
 		res, err := m.rig.Transport.Transfer(ctx, transport.Job{Disk: d, Target: disk.NewNull(size)})
-		m.count(size, res)
+		m.addResult(size, res)
 		return err
 	}
 	name := fmt.Sprintf("%s-%d", d.VM.Ref, d.Disk.Key)
 	if m.Transport == bench.OverNFS {
-		return m.clone(ctx, d, name)
+		return m.cloneDisk(ctx, d, name)
 	}
-	places, err := m.makePlaces(name, size)
+	places, err := m.newImageFiles(name, size)
 	if err != nil {
 		return err
 	}
@@ -135,7 +140,7 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 		filling.Go(func() error {
 			member := group.Member(i)
 			defer member.Close() // cannot fail
-			_, _, err := p.job().Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+			_, _, err := p.toJob().Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 				results[i], err = member.Transfer(ctx, transport.Job{Disk: d, Target: c.Target, Manifest: c.Log, ReadBack: p.ReadUnfinished})
 				return err
 			})
@@ -143,12 +148,13 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 		})
 	}
 	err = filling.Wait()
-	m.count(size, results[0])
+	m.addResult(size, results[0])
 	return err
 }
 
-// clone has the host write a disk onto an export, as it would without decamp.
-func (m *measurement) clone(ctx context.Context, d transport.Disk, name string) error {
+// cloneDisk makes the host copy a disk to an export, as it would without decamp. Its
+// size is that of the file's allocated blocks.
+func (m *measurement) cloneDisk(ctx context.Context, d transport.Disk, name string) error {
 	descriptor, flat := prefix+name+".vmdk", filepath.Join(m.Folders[0], prefix+name+"-flat.vmdk")
 	files := []string{filepath.Join(m.Folders[0], descriptor), flat}
 	if err := removeAll(files); err != nil { // files of a killed run
@@ -164,10 +170,11 @@ func (m *measurement) clone(ctx context.Context, d transport.Disk, name string) 
 	if err := unix.Stat(flat, &st); err != nil {
 		return fault.New(fault.NotFound, "look for the clone: %w", err).WithHint("datastore %s has to be the folder %s", m.Datastore, m.Folders[0])
 	}
-	m.count(d.Disk.Capacity, blockcopy.Result{Progress: blockcopy.Progress{Written: st.Blocks * sectorSize}})
+	m.addResult(d.Disk.Capacity, blockcopy.Result{Progress: blockcopy.Progress{Written: st.Blocks * sectorSize}})
 	return nil
 }
 
+// removeAll removes files, and returns all errors.
 func removeAll(paths []string) error {
 	var errs []error
 	for _, p := range paths {
@@ -176,10 +183,10 @@ func removeAll(paths []string) error {
 	return errors.Join(errs...)
 }
 
-// computed writes a disk that is computed into each folder, all at the same time.
-func (m *measurement) computed(ctx context.Context) error {
+// writePattern writes a computed disk to all folders concurrently.
+func (m *measurement) writePattern(ctx context.Context) error {
 	src := m.rig.Computed
-	places, err := m.makePlaces(bench.Pattern, src.Size())
+	places, err := m.newImageFiles(bench.Pattern, src.Size())
 	if err != nil {
 		return err
 	}
@@ -187,7 +194,7 @@ func (m *measurement) computed(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, p := range places {
 		g.Go(func() error {
-			_, _, err := p.job().Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+			_, _, err := p.toJob().Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 				results[i], err = blockcopy.Copy(ctx, src, c.Target, blockcopy.Options{Manifest: c.Log})
 				return err
 			})
@@ -195,14 +202,15 @@ func (m *measurement) computed(ctx context.Context) error {
 		})
 	}
 	err = g.Wait()
-	m.count(src.Size(), results[0])
+	m.addResult(src.Size(), results[0])
 	return err
 }
 
-func (m *measurement) makePlaces(name string, size int64) ([]place, error) {
-	var made []place
+// newImageFiles prepares an image in each folder, and records it for removal.
+func (m *measurement) newImageFiles(name string, size int64) ([]imageFile, error) {
+	var made []imageFile
 	for _, folder := range m.Folders {
-		p, err := newPlace(folder, name, size, m.Export == bench.Sync)
+		p, err := newImageFile(folder, name, size, m.Export == bench.Sync)
 		if err != nil {
 			return nil, err
 		}
@@ -210,12 +218,12 @@ func (m *measurement) makePlaces(name string, size int64) ([]place, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.places = append(m.places, made...)
+	m.images = append(m.images, made...)
 	return made, nil
 }
 
-// count books a disk that was moved.
-func (m *measurement) count(size int64, res blockcopy.Result) {
+// addResult adds the sizes of a copied disk.
+func (m *measurement) addResult(size int64, res blockcopy.Result) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.size += size
@@ -223,10 +231,11 @@ func (m *measurement) count(size int64, res blockcopy.Result) {
 	m.read += res.Read
 }
 
-func (m *measurement) remove() error {
+// removeFiles removes all files that the cell wrote.
+func (m *measurement) removeFiles() error {
 	errs := []error{removeAll(m.cloned)}
-	for _, p := range m.places {
-		errs = append(errs, p.remove())
+	for _, p := range m.images {
+		errs = append(errs, p.removeFiles())
 	}
 	return errors.Join(errs...)
 }

@@ -106,11 +106,11 @@ func TestMeasure(t *testing.T) {
 // What a killed run left is in nobody's way, and a copy that fails leaves nothing.
 func TestMeasureCleansUp(t *testing.T) {
 	a := t.TempDir()
-	p, err := newPlace(a, "vm-1-2000", testSize, false)
+	p, err := newImageFile(a, "vm-1-2000", testSize, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{p.Path, p.manifest()} {
+	for _, path := range []string{p.Path, p.manifestPath()} {
 		if err := os.WriteFile(path, []byte("half an image"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func (n *noting) Sync(context.Context) error { n.did = append(n.did, 0); return 
 
 func TestSyncWaitsForEachBlock(t *testing.T) {
 	n := &noting{Null: disk.NewNull(testSize)}
-	if err := (&waiting{Target: n}).WriteAt(t.Context(), make([]byte, 130<<10), 4096); err != nil {
+	if err := (&syncTarget{Target: n}).WriteAt(t.Context(), make([]byte, 130<<10), 4096); err != nil {
 		t.Fatal(err)
 	}
 	if want := []int64{64 << 10, 0, 64 << 10, 0, 2 << 10, 0}; !slices.Equal(n.did, want) {

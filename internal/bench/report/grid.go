@@ -11,27 +11,29 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// grid is the matrix as a table: what the disks lie on down, the network across.
+// grid is a table of rates: media in rows, networks in columns.
 type grid struct {
-	Title   string
-	Columns []string
-	Rows    []gridRow
+	Title   string    // heading
+	Columns []string  // labels of the columns
+	Rows    []gridRow // rows in the order of their first measurement
 }
 
+// gridRow is one line of a grid.
 type gridRow struct {
-	Name  string
-	Cells []cell
+	Name  string // label
+	Cells []cell // one per column; zero if not measured
 }
 
-// cell is one rate, and how it stands among the others of the grid.
+// cell is one rate with its rank in the grid.
 type cell struct {
-	Rate, Name string
-	Heat       string // 0 to 100, by the logarithm: a sync row would make all others the same
-	Best       bool
+	Rate, Name string // formatted rate and name of the row
+	Heat       string // 0 to 100 on a logarithmic scale; a linear one would not distinguish rows if one is sync
+	Best       bool   // true for the largest rate
 }
 
-// grids are one for the pairs, and one for each end alone.
-func grids(rows []bench.Row) []grid {
+// newGrids returns a grid of pairs, one of sources alone, and one of destinations
+// alone. Grids without rows are omitted.
+func newGrids(rows []bench.Row) []grid {
 	var pairs, sources, destinations []bench.Row
 	for _, r := range rows {
 		switch {
@@ -55,12 +57,14 @@ func grids(rows []bench.Row) []grid {
 	return all
 }
 
+// newGrid lays out rows. There must be at least one row.
 func newGrid(title string, rows []bench.Row) grid {
 	g := grid{Title: title}
 	least, most := rows[0], rows[0]
 	setups := map[string]bench.Setup{}
 	for _, r := range rows {
-		setups[across(r.Setup)] = r.Setup
+		// Any setup of a column determines its position.
+		setups[columnLabel(r.Setup)] = r.Setup
 		if r.Rate() < least.Rate() {
 			least = r
 		}
@@ -73,26 +77,27 @@ func newGrid(title string, rows []bench.Row) grid {
 	}
 	slices.SortFunc(g.Columns, func(a, b string) int {
 		x, y := setups[a], setups[b]
-		return cmp.Or(strings.Compare(string(x.Export), string(y.Export)), cmp.Compare(speed(x), speed(y)), cmp.Compare(x.MTU, y.MTU))
+		return cmp.Or(strings.Compare(string(x.Export), string(y.Export)), cmp.Compare(linkSpeed(x), linkSpeed(y)), cmp.Compare(x.MTU, y.MTU))
 	})
 	for _, r := range rows {
-		g.put(r, least.Rate(), most.Rate())
+		g.addRow(r, least.Rate(), most.Rate())
 	}
 	return g
 }
 
-func (g *grid) put(r bench.Row, least, most float64) {
-	name := down(r.Setup)
+// addRow adds a rate. least and most are the extremes of the grid.
+func (g *grid) addRow(r bench.Row, least, most float64) {
+	name := rowLabel(r.Setup)
 	i := slices.IndexFunc(g.Rows, func(row gridRow) bool { return row.Name == name })
 	if i < 0 {
 		g.Rows, i = append(g.Rows, gridRow{name, make([]cell, len(g.Columns))}), len(g.Rows)
 	}
-	k := slices.Index(g.Columns, across(r.Setup))
-	g.Rows[i].Cells[k] = cell{Rate: rate(r.Rate()), Name: r.Name(), Heat: heat(r.Rate(), least, most), Best: r.Rate() == most}
+	k := slices.Index(g.Columns, columnLabel(r.Setup))
+	g.Rows[i].Cells[k] = cell{Rate: formatRate(r.Rate()), Name: r.Name(), Heat: heatOf(r.Rate(), least, most), Best: r.Rate() == most}
 }
 
-// down returns the row label of a setup in a grid.
-func down(s bench.Setup) string {
+// rowLabel returns the row label of a setup in a grid.
+func rowLabel(s bench.Setup) string {
 	name := s.Source + " → " + s.Destination
 	switch {
 	case s.Source == bench.Pattern:
@@ -108,22 +113,23 @@ func down(s bench.Setup) string {
 		count int
 	}{{"stream", s.Streams}, {"VM", s.Together}, {"destination", s.Copies}} {
 		if n.count > 0 {
-			name += ", " + many(n.count, n.what)
+			name += ", " + countOf(n.count, n.what)
 		}
 	}
 	return name
 }
 
-// many is a count with its noun.
-func many(n int, what string) string {
+// countOf returns a number with its noun in singular or plural.
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// across returns the column label: the network, and a sync export.
-func across(s bench.Setup) string {
+// columnLabel returns the column label of a setup: its network, and "sync" for a sync
+// export.
+func columnLabel(s bench.Setup) string {
 	var parts []string
 	if s.NIC != "" {
 		parts = append(parts, s.NIC, "MTU "+strconv.Itoa(s.MTU))
@@ -134,15 +140,17 @@ func across(s bench.Setup) string {
 	return cmp.Or(strings.Join(parts, ", "), "as it comes")
 }
 
-func speed(s bench.Setup) float64 {
+// linkSpeed returns the speed of the link in Gbit/s, or 0 without one.
+func linkSpeed(s bench.Setup) float64 {
 	v, _ := bench.Gigabits(s.NIC) // none has no NIC, and comes first
 	return v
 }
 
-// heat is where a rate stands between the least and the most, by their logarithms.
-func heat(v, least, most float64) string {
+// heatOf returns the position of a rate between the extremes on a logarithmic scale, in
+// percent.
+func heatOf(v, least, most float64) string {
 	if !(least > 0) || most <= least {
-		return width(1)
+		return formatWidth(1)
 	}
-	return width(math.Log(v/least) / math.Log(most/least))
+	return formatWidth(math.Log(v/least) / math.Log(most/least))
 }

@@ -7,26 +7,32 @@ import (
 	"io"
 )
 
+// page contains the template, style and script.
+//
 //go:embed page
 var page embed.FS
 
-// Style and script are embedded, so that the page is one file without external references.
+// pageTemplate is the page with style and script inline, so that the result is one file
+// without external references.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"style":  func() template.CSS { return template.CSS(asset("style.css")) },
-	"script": func() template.JS { return template.JS(asset("page.js")) },
+	"style":  func() template.CSS { return template.CSS(readAsset("style.css")) },
+	"script": func() template.JS { return template.JS(readAsset("page.js")) },
 }).ParseFS(page, "page/page.html"))
 
-func asset(name string) string {
+// readAsset returns an embedded file.
+func readAsset(name string) string {
 	text, err := page.ReadFile("page/" + name)
 	if err != nil {
-		panic(err) // it is part of the binary
+		panic(err) // the file is missing in the binary
 	}
 	return string(text)
 }
 
-// WriteHTML writes the report as one page that needs no network, and no script to be read.
+// WriteHTML writes the report as one page. It needs no network, and is readable without
+// scripts.
 func WriteHTML(w io.Writer, r Report) error {
 	var b bytes.Buffer
+	// The page is complete before the first byte is written.
 	if err := pageTemplate.Execute(&b, newView(r)); err != nil {
 		return err
 	}

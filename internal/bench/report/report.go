@@ -1,7 +1,8 @@
-// Package report formats rows: as one self-contained HTML file, as JSON, as CSV, and in the format of
-// Go benchmarks for benchstat.
+// Package report formats rows: as one self-contained HTML file, as JSON, as CSV, and in
+// the format of Go benchmarks for benchstat.
 //
-// All rates are in MiB/s, 2^20 bytes, of the bytes of disks with data; each format states that.
+// All rates are in MiB/s, 2^20 bytes, of the bytes of disks with data; each format
+// states that.
 package report
 
 import (
@@ -10,25 +11,25 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 )
 
-// Unit is what rates are in, in words for people.
+// Unit describes the unit of rates for people.
 const Unit = "MiB/s (2^20 bytes) of allocated bytes"
 
-// A Set is a set of rows: those of one file, or the published ones.
+// A Set is a list of rows from one file, or the published ones.
 type Set struct {
-	Name    string         `json:"name"`
-	Rows    []bench.Row    `json:"rows"`
-	Curves  []bench.Curve  `json:"curves,omitempty"`
-	Effects []bench.Effect `json:"effects,omitempty"`
+	Name    string         `json:"name"`              // name for the legend
+	Rows    []bench.Row    `json:"rows"`              // rows with different setups
+	Curves  []bench.Curve  `json:"curves,omitempty"`  // curves of the rows
+	Effects []bench.Effect `json:"effects,omitempty"` // effects of the rows
 }
 
-// A Report is sets side by side. Effects are looked for within a set: rows of two machines differ
-// in more than a variable.
+// A Report compares sets. Effects and curves are within a set, because rows of two
+// machines differ in more than one variable.
 type Report struct {
-	Unit string `json:"unit"`
-	Sets []Set  `json:"sets"`
+	Unit string `json:"unit"` // unit of all rates
+	Sets []Set  `json:"sets"` // sets in the order of the report
 }
 
-// Published is the set of what others measured, with its curves of other tools.
+// Published returns the set of published measurements, with curves of other tools.
 func Published() Set {
 	seed := bench.Seed()
 	s := NewSet("published", seed.Matrix)
@@ -36,7 +37,8 @@ func Published() Set {
 	return s
 }
 
-// NewSet finds out what rows prove. Of rows of the same setup the last one counts.
+// NewSet returns a set with the effects and curves of rows. The last of several rows
+// with one setup counts.
 func NewSet(name string, rows []bench.Row) Set {
 	var last []bench.Row
 	for i, r := range rows {
@@ -47,5 +49,5 @@ func NewSet(name string, rows []bench.Row) Set {
 	return Set{Name: name, Rows: last, Effects: bench.Effects(last), Curves: bench.Curves(last)}
 }
 
-// New makes a report of sets, the reader's own first.
+// New returns a report of sets. The user's own set should be first.
 func New(sets ...Set) Report { return Report{Unit: Unit, Sets: sets} }

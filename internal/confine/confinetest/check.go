@@ -22,9 +22,10 @@ func Children(t testing.TB, pid int) (all []int) {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
+		// prlimit is replaced by QEMU, so only the program of the process is compared.
 		program, _ := os.Readlink(p + "/exe") // the process may have ended
 		text, err := os.ReadFile(p + "/status")
-		if err != nil || field(string(text), "PPid") != strconv.Itoa(pid) || !strings.Contains(filepath.Base(program), "qemu") {
+		if err != nil || fieldOf(string(text), "PPid") != strconv.Itoa(pid) || !strings.Contains(filepath.Base(program), "qemu") {
 			continue
 		}
 		n, err := strconv.Atoi(filepath.Base(p))
@@ -36,8 +37,8 @@ func Children(t testing.TB, pid int) (all []int) {
 	return all
 }
 
-// field returns the value of a line "name: value".
-func field(text, name string) string {
+// fieldOf returns the value of a line "name: value".
+func fieldOf(text, name string) string {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.Join(strings.Fields(value), " ")
@@ -49,30 +50,31 @@ func field(text, name string) string {
 // check reads the files of one process in /proc.
 type check struct {
 	testing.TB
-	dir  string
-	user uint32
+	dir  string // folder of the process
+	user uint32 // user that started QEMU
 }
 
-// Check fails unless QEMU's process pid is confined, which the user parent has started. readable are the only
-// files with names that it may have open for reading, writable those for writing.
+// Check fails unless QEMU's process pid is confined. parent is the user that started
+// it. readable and writable are the only named files that it may have open.
 func Check(t testing.TB, pid int, parent uint32, readable, writable []string) {
 	t.Helper()
 	c := check{t, fmt.Sprintf("/proc/%d", pid), parent}
-	c.status(c.dir)
+	c.checkStatus(c.dir)
 	threads, err := filepath.Glob(c.dir + "/task/*")
 	if err != nil || len(threads) < 2 {
 		t.Errorf("threads %v, %v", threads, err)
 	}
 	for _, thread := range threads {
-		c.status(thread)
+		c.checkStatus(thread)
 	}
-	c.limits()
-	c.surroundings()
-	c.arguments()
-	c.files(readable, writable)
+	c.checkLimits()
+	c.checkSurroundings()
+	c.checkArguments()
+	c.checkFiles(readable, writable)
 }
 
-func (c check) read(name string) string {
+// readFile returns the contents of a file, and fails the test on an error.
+func (c check) readFile(name string) string {
 	c.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -81,21 +83,24 @@ func (c check) read(name string) string {
 	return string(text)
 }
 
-// status checks user, capabilities and seccomp filter of a process or thread.
-func (c check) status(dir string) {
+// checkStatus checks user, groups, capabilities and seccomp filter of a process or
+// thread.
+func (c check) checkStatus(dir string) {
 	c.Helper()
-	text := c.read(dir + "/status")
+	text := c.readFile(dir + "/status")
+	// Seccomp 2 is the mode with a filter (proc_pid_status(5)).
 	want := map[string]string{"NoNewPrivs": "1", "Seccomp": "2", "CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000"}
 	if c.user == 0 {
 		want["Groups"] = ""
 	}
 	for name, value := range want {
-		if got := field(text, name); got != value {
+		if got := fieldOf(text, name); got != value {
 			c.Errorf("%s: %s is %q, want %q", dir, name, got, value)
 		}
 	}
 	for _, name := range []string{"Uid", "Gid"} {
-		ids := slices.Compact(strings.Fields(field(text, name)))
+		// The real, effective, saved and file system IDs must be equal.
+		ids := slices.Compact(strings.Fields(fieldOf(text, name)))
 		if len(ids) != 1 {
 			c.Errorf("%s: %s is %v", dir, name, ids)
 			continue
@@ -107,10 +112,10 @@ func (c check) status(dir string) {
 	}
 }
 
-// limits checks the hard and the soft limits.
-func (c check) limits() {
+// checkLimits checks the soft and the hard limits.
+func (c check) checkLimits() {
 	c.Helper()
-	text := c.read(c.dir + "/limits")
+	text := c.readFile(c.dir + "/limits")
 	most := map[string]int{"Max core file size": 1, "Max open files": 1024, "Max file size": 64 << 30}
 	if c.user == 0 {
 		most["Max processes"] = 512
@@ -121,6 +126,7 @@ func (c check) limits() {
 			c.Errorf("no limit for %s:\n%s", name, text)
 			continue
 		}
+		// Both the soft and the hard limit must be low.
 		for _, value := range found[1:] {
 			if n, err := strconv.Atoi(value); n > want || err != nil {
 				c.Errorf("%s: %s, want %d at most", name, value, want)
@@ -129,10 +135,10 @@ func (c check) limits() {
 	}
 }
 
-// surroundings checks environment, working directory and namespaces.
-func (c check) surroundings() {
+// checkSurroundings checks environment, working directory and namespaces.
+func (c check) checkSurroundings() {
 	c.Helper()
-	if env := c.read(c.dir + "/environ"); !regexp.MustCompile(`^(TMPDIR=/proc/self/fd/\d+\x00)?$`).MatchString(env) {
+	if env := c.readFile(c.dir + "/environ"); !regexp.MustCompile(`^(TMPDIR=/proc/self/fd/\d+\x00)?$`).MatchString(env) {
 		c.Errorf("environment %q", env)
 	}
 	if cwd, err := os.Readlink(c.dir + "/cwd"); cwd != "/" || err != nil {
@@ -148,18 +154,21 @@ func (c check) surroundings() {
 			c.Errorf("namespace %s: %s, %v, %v", name, theirs, err, err2)
 		}
 	}
-	if cards := strings.Count(c.read(c.dir+"/net/dev"), ":"); cards != 1 {
+	// Each interface has one line with a colon.
+	if cards := strings.Count(c.readFile(c.dir+"/net/dev"), ":"); cards != 1 {
 		c.Errorf("%d network interfaces, want lo alone", cards)
 	}
 }
 
-// arguments checks that only the program has a path among the arguments, and inherited files.
-func (c check) arguments() {
+// checkArguments checks that the command line contains no paths except the program and
+// inherited files.
+func (c check) checkArguments() {
 	c.Helper()
-	args := strings.Split(c.read(c.dir+"/cmdline"), "\x00")
+	args := strings.Split(c.readFile(c.dir+"/cmdline"), "\x00")
 	if !slices.Contains(args, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny") {
 		c.Errorf("no sandbox: %q", args)
 	}
+	// Paths of inherited files are permitted.
 	inherited := regexp.MustCompile(`/(proc/self/fd|dev/fdset)/\d+`)
 	for _, a := range args[1:] {
 		if strings.Contains(inherited.ReplaceAllString(a, ""), "/") {
@@ -168,8 +177,8 @@ func (c check) arguments() {
 	}
 }
 
-// files checks the open files.
-func (c check) files(readable, writable []string) {
+// checkFiles checks that only the expected files are open, and that all of them are.
+func (c check) checkFiles(readable, writable []string) {
 	c.Helper()
 	links, err := os.ReadDir(c.dir + "/fd")
 	if err != nil {
@@ -181,7 +190,8 @@ func (c check) files(readable, writable []string) {
 		if err != nil {
 			continue // closed since
 		}
-		flags, err := strconv.ParseUint(field(c.read(c.dir+"/fdinfo/"+l.Name()), "flags"), 8, 32)
+		// fdinfo has the flags of open(2) in octal.
+		flags, err := strconv.ParseUint(fieldOf(c.readFile(c.dir+"/fdinfo/"+l.Name()), "flags"), 8, 32)
 		if err != nil {
 			c.Fatal(err)
 		}

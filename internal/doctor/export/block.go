@@ -6,59 +6,64 @@ import (
 	"strings"
 )
 
-// A block is one of nfs-ganesha's configuration: NAME { Key = value, value; BLOCK { } }. Names
-// and keys are in lower case, as they are compared.
+// A block is a block of nfs-ganesha's configuration: NAME { Key = value, value; BLOCK {
+// } }. Names and keys are converted to lower case, because nfs-ganesha compares them
+// without regard to case.
 type block struct {
-	name   string
-	at     Place
-	values map[string][]string
-	blocks []block
+	name   string              // name in lower case; empty for the whole file
+	at     Place               // position of the name
+	values map[string][]string // values by key
+	blocks []block             // nested blocks in order
 }
 
-// value returns a key's first value, "" if it is not there.
-func (b block) value(key string) string {
+// firstValue returns the first value of a key, or "" if it is absent.
+func (b block) firstValue(key string) string {
 	if v := b.values[key]; len(v) > 0 {
 		return v[0]
 	}
 	return ""
 }
 
-// maxDepth is of blocks in blocks, and of files that include files; real ones are 3 deep.
-// maxFiles bounds what files that include each other come to.
+// maxDepth is of blocks in blocks, and of files that include files; real ones are 3
+// deep. maxFiles bounds what files that include each other come to.
 const (
-	maxDepth = 16
-	maxFiles = 256
+	maxDepth = 16  // limit of nested blocks and of nested includes; real files have up to 3
+	maxFiles = 256 // limit of all included files, against files that include each other
 )
 
-// parseBlocks reads a configuration. include returns the text of the files that a directive
-// takes in; they are read as if they stood there.
+// parseBlocks parses a configuration. include returns the files that a directive such
+// as %include names. They are parsed in place of the directive. Invalid parts are
+// Problems, and parsing continues.
 func parseBlocks(text, file string, include func(directive, name string) []namedText) (block, []Problem) {
 	p := blockParser{include: include}
 	top := block{at: Place{File: file}, values: map[string][]string{}}
-	p.push(text, file)
-	p.body(&top, 0)
+	p.pushFile(text, file)
+	p.parseBody(&top, 0)
 	return top, p.problems
 }
 
+// namedText is the text of a file with its path.
 type namedText struct{ name, text string }
 
+// blockParser is a recursive-descent parser of blocks.
 type blockParser struct {
-	include  func(directive, name string) []namedText
-	files    []*lexer // the last one is being read
-	read     int      // files that were taken in
-	problems []Problem
+	include  func(directive, name string) []namedText // returns the files of a directive
+	files    []*lexer                                 // stack of open files; the last one is read
+	read     int                                      // number of included files so far
+	problems []Problem                                // invalid parts in the order of the files
 }
 
-// push has a text read next.
-func (p *blockParser) push(text, file string) {
+// pushFile makes text the next input.
+func (p *blockParser) pushFile(text, file string) {
 	p.files = append(p.files, &lexer{rest: text, at: Place{file, 1, 1}})
 }
 
-// next returns a token and where it is; "" at the end of all files.
-func (p *blockParser) next() (string, Place) {
+// nextToken returns the next token and its position, or "" at the end of all files. It
+// processes directives.
+func (p *blockParser) nextToken() (string, Place) {
 	for len(p.files) > 0 {
 		l := p.files[len(p.files)-1]
-		t := l.token()
+		t := l.nextToken()
 		switch {
 		case t == "":
 			if len(p.files) == 1 {
@@ -66,7 +71,7 @@ func (p *blockParser) next() (string, Place) {
 			}
 			p.files = p.files[:len(p.files)-1]
 		case strings.HasPrefix(t, "%"):
-			p.directive(t, l)
+			p.includeFiles(t, l)
 		default:
 			return t, l.at
 		}
@@ -74,73 +79,80 @@ func (p *blockParser) next() (string, Place) {
 	return "", Place{}
 }
 
-func (p *blockParser) directive(name string, l *lexer) {
-	at, arg := l.at, unquote(l.token())
+// includeFiles processes a directive: it pushes the files in reverse order, so that the
+// first is read first.
+func (p *blockParser) includeFiles(name string, l *lexer) {
+	at, arg := l.at, unquote(l.nextToken())
 	if len(p.files) >= maxDepth {
-		p.problem(at, "%s %s: files take in each other", name, arg)
+		p.addProblem(at, "%s %s: files take in each other", name, arg)
 		return
 	}
+	// The last pushed file is read first.
 	for _, f := range slices.Backward(p.include(name, arg)) {
 		if p.read++; p.read > maxFiles {
-			p.problem(at, "more than %d files", maxFiles)
+			p.addProblem(at, "more than %d files", maxFiles)
 			return
 		}
-		p.push(f.text, f.name)
+		p.pushFile(f.text, f.name)
 	}
 }
 
-func (p *blockParser) problem(at Place, format string, args ...any) {
+// addProblem records an invalid part of the configuration.
+func (p *blockParser) addProblem(at Place, format string, args ...any) {
 	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "see man 8 ganesha-config"})
 }
 
-// body parses the content of b, to its closing brace.
-func (p *blockParser) body(b *block, depth int) {
+// parseBody parses the contents of b up to its closing brace. The contents of the file
+// itself have depth 0 and no brace.
+func (p *blockParser) parseBody(b *block, depth int) {
 	for {
-		name, at := p.next()
+		name, at := p.nextToken()
 		switch name {
 		case "":
 			if depth > 0 {
-				p.problem(b.at, "the block %s is not closed", b.name)
+				p.addProblem(b.at, "the block %s is not closed", b.name)
 			}
 			return
 		case "}":
 			if depth > 0 {
 				return
 			}
-			p.problem(at, "a } closes nothing")
+			p.addProblem(at, "a } closes nothing")
 		case ";", ",", "=", "{":
 			// A stray one, which nfs-ganesha refuses with more words than we have.
-			p.problem(at, "%s stands where a name should", name)
+			p.addProblem(at, "%s stands where a name should", name)
 		default:
-			p.item(b, name, at, depth)
+			p.parseItem(b, name, at, depth)
 		}
 	}
 }
 
-// item reads what follows a name: a block or a value.
-func (p *blockParser) item(b *block, name string, at Place, depth int) {
+// parseItem parses the block or values after a name.
+func (p *blockParser) parseItem(b *block, name string, at Place, depth int) {
 	name = strings.ToLower(name)
-	switch sign, _ := p.next(); {
+	switch sign, _ := p.nextToken(); {
 	case sign == "{" && depth < maxDepth:
 		inner := block{name: name, at: at, values: map[string][]string{}}
-		p.body(&inner, depth+1)
+		p.parseBody(&inner, depth+1)
 		b.blocks = append(b.blocks, inner)
 	case sign == "=":
-		b.values[name] = append(b.values[name], p.list()...)
+		b.values[name] = append(b.values[name], p.parseValues()...)
 	default:
-		p.problem(at, "after %s there is %q, and no = or {", name, sign)
+		p.addProblem(at, "after %s there is %q, and no = or {", name, sign)
 	}
 }
 
-// list reads values to the semicolon.
-func (p *blockParser) list() (values []string) {
+// parseValues returns the values up to the semicolon. If it is missing, a closing brace
+// is kept for the block.
+func (p *blockParser) parseValues() (values []string) {
 	for {
-		switch t, at := p.next(); t {
+		switch t, at := p.nextToken(); t {
 		case ";":
 			return values
 		case ",":
 		case "", "}", "{", "=":
-			p.problem(at, "a value does not end in ;")
+			p.addProblem(at, "a value does not end in ;")
+			// The brace belongs to the enclosing block, so it is read again.
 			if f := len(p.files) - 1; t == "}" && f >= 0 {
 				p.files[f].rest = "}" + p.files[f].rest
 			}
@@ -151,14 +163,16 @@ func (p *blockParser) list() (values []string) {
 	}
 }
 
-// A lexer divides a text into signs, words, and strings with their quotes.
+// A lexer splits a text into signs, words, and strings with their quotes.
 type lexer struct {
-	rest string
-	at   Place
+	rest string // text that was not read yet
+	at   Place  // position of rest
 }
 
-func (l *lexer) token() string {
-	l.skip()
+// nextToken returns the next token, or "" at the end. An unclosed string extends to the
+// end of the text.
+func (l *lexer) nextToken() string {
+	l.skipSpace()
 	if l.rest == "" {
 		return ""
 	}
@@ -175,11 +189,11 @@ func (l *lexer) token() string {
 			n = len(l.rest)
 		}
 	}
-	return l.take(n)
+	return l.consume(n)
 }
 
-// skip passes white space and comments.
-func (l *lexer) skip() {
+// skipSpace skips white space and comments.
+func (l *lexer) skipSpace() {
 	for l.rest != "" {
 		switch c := l.rest[0]; {
 		case c == '#':
@@ -189,14 +203,15 @@ func (l *lexer) skip() {
 				l.rest = ""
 			}
 		case c == ' ' || c == '\t' || c == '\r' || c == '\n':
-			l.take(1)
+			l.consume(1)
 		default:
 			return
 		}
 	}
 }
 
-func (l *lexer) take(n int) string {
+// consume removes and returns n bytes, and updates the line number.
+func (l *lexer) consume(n int) string {
 	t := l.rest[:n]
 	l.rest = l.rest[n:]
 	l.at.First += strings.Count(t, "\n")
@@ -204,6 +219,7 @@ func (l *lexer) take(n int) string {
 	return t
 }
 
+// unquote removes one pair of equal quotes around t.
 func unquote(t string) string {
 	if len(t) >= 2 && (t[0] == '"' || t[0] == '\'') && t[0] == t[len(t)-1] {
 		return t[1 : len(t)-1]

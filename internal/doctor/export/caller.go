@@ -16,42 +16,48 @@ import (
 
 // Programs, and the procedures that are called, of RFC 1833, RFC 1813 section 5 and 3.
 const (
-	portmapProgram, portmapVersion = 100000, 2
-	mountProgram, mountVersion     = 100005, 3
-	nfsProgram, nfsVersion         = 100003, 3
+	portmapProgram, portmapVersion = 100000, 2 // port mapper version 2 (RFC 1833 section 3)
+	mountProgram, mountVersion     = 100005, 3 // MOUNT version 3 (RFC 1813 section 5)
+	nfsProgram, nfsVersion         = 100003, 3 // NFS version 3 (RFC 1813 section 3)
 
-	portmapGetPort = 3
+	portmapGetPort = 3 // returns the port of a program
 
-	mountMnt    = 1
-	mountUmnt   = 3
-	mountExport = 5
+	mountMnt    = 1 // returns the handle of an exported folder
+	mountUmnt   = 3 // removes the client's entry from the server's list
+	mountExport = 5 // lists the exports
 )
 
-// A caller is a connection on which one call is made after the other.
+// A caller is a TCP connection for RPC calls, one after the other. It is not safe for
+// concurrent use.
 type caller struct {
-	conn          net.Conn
-	program, vers uint32
-	xid           uint32
-	patience      time.Duration // limit of one answer
+	conn          net.Conn      // connection to the program
+	program, vers uint32        // called program and its version
+	xid           uint32        // transaction ID of the last call
+	patience      time.Duration // limit of one call
 }
 
 const (
-	// callPatience is for servers that have to look up our name first.
+	// callPatience is the default limit of one call. A server may resolve the client's
+	// name first.
 	callPatience = 10 * time.Second
 
-	// maxReply is above what the called procedures answer, lists of exports included.
+	// maxReply limits a reply in bytes. It is above the size of all replies used here,
+	// including lists of exports.
 	maxReply = 1 << 20
 
-	lastFragment = 1 << 31
+	lastFragment = 1 << 31 // flag of a record mark (RFC 5531 section 11)
 )
 
-// dial connects to a program. Where from is an address, it comes from there, and where this is
-// root's process from a port below 1024, as ESXi does: exports that are "secure" want that.
-func dial(ctx context.Context, at string, from netip.Addr, program, vers uint32) (*caller, error) {
+// dialRPC connects to a program at host:port. If from is valid, it is the local
+// address. A process of root then tries a local port below 1024, like ESXi: exports
+// with the option "secure" require one.
+func dialRPC(ctx context.Context, at string, from netip.Addr, program, vers uint32) (*caller, error) {
 	d := net.Dialer{Timeout: callPatience}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}
+	// A server may accept only privileged ports. Without one, it refuses the call, and
+	// the error describes why.
 	c, err := dialReserved(ctx, d, at, from)
 	if err != nil {
 		c, err = d.DialContext(ctx, "tcp", at)
@@ -62,7 +68,8 @@ func dial(ctx context.Context, at string, from netip.Addr, program, vers uint32)
 	return &caller{conn: c, program: program, vers: vers, patience: callPatience}, nil
 }
 
-// dialReserved tries privileged ports that are rarely used.
+// dialReserved connects from a privileged port. It tries ports that are rarely used,
+// from 1023 down. It fails for processes that are not root.
 func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr) (net.Conn, error) {
 	const first, last = 960, 1023
 	if !from.IsValid() || os.Geteuid() != 0 {
@@ -79,9 +86,11 @@ func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr)
 	return nil, err
 }
 
+// close closes the connection. It ignores errors: all replies were read.
 func (c *caller) close() { _ = c.conn.Close() } // nothing is owed
 
-// call makes a call as root, with AUTH_SYS as ESXi does, and returns its results.
+// call sends a call as root with AUTH_SYS, like ESXi, and returns a decoder for its
+// results. It fails after c.patience, or when ctx's deadline passes.
 func (c *caller) call(ctx context.Context, procedure uint32, args func(*xdr.Encoder)) (*xdr.Decoder, error) {
 	deadline := time.Now().Add(c.patience)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -103,19 +112,20 @@ func (c *caller) call(ctx context.Context, procedure uint32, args func(*xdr.Enco
 	e.Uint32(0)
 	e.Uint32(0)
 	args(&e)
+	// The record mark is the length of the call without the mark.
 	e.PutUint32(0, uint32(e.Len()-4)|lastFragment)
 	if _, err := c.conn.Write(e.Bytes()); err != nil {
 		return nil, fault.New(fault.Unreachable, "%w", err)
 	}
-	reply, err := c.record()
+	reply, err := c.readRecord()
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "no answer: %w", err)
 	}
-	return accepted(reply, c.xid)
+	return decodeReply(reply, c.xid)
 }
 
-// record reads a reply, in as many fragments as it has.
-func (c *caller) record() ([]byte, error) {
+// readRecord reads one reply, which may have several fragments.
+func (c *caller) readRecord() ([]byte, error) {
 	var reply []byte
 	for {
 		var mark [4]byte
@@ -124,6 +134,7 @@ func (c *caller) record() ([]byte, error) {
 		}
 		v := binary.BigEndian.Uint32(mark[:])
 		n := int(v &^ lastFragment)
+		// The server determines n, so it is checked before memory is allocated.
 		if len(reply)+n > maxReply {
 			return nil, fault.New(fault.Corrupt, "an answer of %d bytes, at most %d are expected", len(reply)+n, maxReply)
 		}
@@ -138,8 +149,9 @@ func (c *caller) record() ([]byte, error) {
 	}
 }
 
-// accepted takes the header off a reply. One that is denied or refused is an error.
-func accepted(reply []byte, xid uint32) (*xdr.Decoder, error) {
+// decodeReply decodes the header of a reply, and returns a decoder for the results. A
+// rejected call is an error.
+func decodeReply(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	d := xdr.NewDecoder(bytes.NewReader(reply))
 	got, kind, denied := d.Uint32(), d.Uint32(), d.Uint32()
 	if d.Err() == nil && (got != xid || kind != 1) {
@@ -156,9 +168,10 @@ func accepted(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	return d, d.Err()
 }
 
-// port queries a port mapper for a program's TCP port; 0 if it is not registered.
-func port(ctx context.Context, portmap string, program, vers uint32) (uint16, error) {
-	c, err := dial(ctx, portmap, netip.Addr{}, portmapProgram, portmapVersion)
+// portOf queries a port mapper for the TCP port of a program. It returns 0 if the
+// program is not registered.
+func portOf(ctx context.Context, portmap string, program, vers uint32) (uint16, error) {
+	c, err := dialRPC(ctx, portmap, netip.Addr{}, portmapProgram, portmapVersion)
 	if err != nil {
 		return 0, err
 	}
@@ -175,9 +188,10 @@ func port(ctx context.Context, portmap string, program, vers uint32) (uint16, er
 	return uint16(d.Uint32()), d.Err()
 }
 
-// connect finds a program by the port mapper, on the machine of the port mapper, and connects.
-func connect(ctx context.Context, portmap string, from netip.Addr, program, vers uint32) (*caller, error) {
-	p, err := port(ctx, portmap, program, vers)
+// connectTo connects to a program on the machine of the port mapper, or at from if that
+// is valid.
+func connectTo(ctx context.Context, portmap string, from netip.Addr, program, vers uint32) (*caller, error) {
+	p, err := portOf(ctx, portmap, program, vers)
 	if err != nil {
 		return nil, err
 	}
@@ -192,13 +206,13 @@ func connect(ctx context.Context, portmap string, from netip.Addr, program, vers
 	if from.IsValid() {
 		host = from.String()
 	}
-	return dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(host), p).String(), from, program, vers)
+	return dialRPC(ctx, netip.AddrPortFrom(netip.MustParseAddr(host), p).String(), from, program, vers)
 }
 
-// listed requests the MOUNT service's list of exports, as showmount -e does: folders and clients,
-// without rules.
-func (o Options) listed(ctx context.Context) ([]Export, error) {
-	c, err := connect(ctx, o.Portmap, netip.Addr{}, mountProgram, mountVersion)
+// listExports requests the list of exports from the MOUNT service, like showmount -e.
+// The list has folders and clients, but no rules.
+func (o Options) listExports(ctx context.Context) ([]Export, error) {
+	c, err := connectTo(ctx, o.Portmap, netip.Addr{}, mountProgram, mountVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +224,13 @@ func (o Options) listed(ctx context.Context) ([]Export, error) {
 	return decodeExports(d)
 }
 
-// decodeExports reads RFC 1813's exports, section 5.2.5. The reply's size bounds it.
+// decodeExports decodes the result of EXPORT (RFC 1813 section 5.2.5). maxReply limits
+// its size.
 func decodeExports(d *xdr.Decoder) (list []Export, err error) {
 	const maxPath, maxName = 1024, 255
 	for d.Bool() && d.Err() == nil {
 		e := Export{Path: d.String(maxPath), Client: Everybody}
+		// An export without clients is open to all hosts.
 		none := true
 		for d.Bool() && d.Err() == nil {
 			e.Client, none = Client(d.String(maxName)).canonical(), false

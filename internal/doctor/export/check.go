@@ -16,47 +16,51 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// Options say what to look at and what matters of it.
+// Options select the exports to examine. The zero value examines all exports of this
+// machine.
 type Options struct {
-	// Folder is where disks are to go: exports that neither hold it nor lie in it are not
-	// looked at. "" is all.
+	// Folder is the destination of disks. Exports that neither contain it nor are below
+	// it are ignored. Empty means all exports.
 	Folder string
 
-	Hosts  []Host  // hosts that will write here
-	Mounts []Mount // mounts of those hosts
+	Hosts  []Host  // ESXi hosts that will write to the exports
+	Mounts []Mount // NFS datastores of those hosts
 
-	Root     fs.FS         // this machine's files; default those of /
-	Here     []netip.Addr  // this machine's addresses; default those of its interfaces
-	Portmap  string        // the port mapper's host:port; default 127.0.0.1:111
-	Resolver Resolver      // default the system's
-	Probe    time.Duration // how long the write probe takes; default 10 s
+	Root     fs.FS         // file system of this machine; default /
+	Here     []netip.Addr  // addresses of this machine; default those of its interfaces
+	Portmap  string        // host:port of the port mapper; default 127.0.0.1:111
+	Resolver Resolver      // name service; default the system's
+	Probe    time.Duration // duration of the write probe; default 10 s
 
-	// Listens reports whether a TCP port of this machine accepts connections.
+	// Listens reports whether a TCP port of this machine accepts connections. The
+	// default connects to it.
 	Listens func(ctx context.Context, port int) bool
 
-	// Exportfs returns what exportfs -v prints.
+	// Exportfs returns the output of exportfs -v. The default runs the command.
 	Exportfs func(ctx context.Context) (string, error)
 }
 
-// Host is an ESXi host, by the address that its NFS traffic comes from.
+// Host is an ESXi host with the address from which it sends NFS requests.
 type Host struct {
-	Name string
-	Addr netip.Addr
+	Name string     // name in messages
+	Addr netip.Addr // address of its VMkernel interface
 }
 
 // Mount is an NFS datastore of a host.
 type Mount struct {
-	Host      string // Host.Name
-	Datastore string
+	Host      string // Name of the Host
+	Datastore string // name of the datastore
 	Server    string // name or address
-	Path      string
+	Path      string // exported path
 }
 
 const (
-	nfsPort     = 2049
-	portmapPort = 111
+	nfsPort     = 2049 // TCP port of NFS
+	portmapPort = 111  // TCP port of the port mapper
 )
 
+// withDefaults returns o with defaults for all optional fields, and with a resolver
+// that has a time limit.
 func (o Options) withDefaults() Options {
 	if o.Folder != "" {
 		o.Folder = path.Clean(o.Folder)
@@ -65,12 +69,12 @@ func (o Options) withDefaults() Options {
 		o.Root = os.DirFS("/")
 	}
 	if o.Here == nil {
-		o.Here = addresses()
+		o.Here = localAddresses()
 	}
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
-	o.Resolver = bounded{o.Resolver}
+	o.Resolver = boundedResolver{o.Resolver}
 	if o.Exportfs == nil {
 		o.Exportfs = runExportfs
 	}
@@ -79,8 +83,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// addresses are those of this machine's interfaces, without loopback.
-func addresses() (here []netip.Addr) {
+// localAddresses returns the addresses of this machine's interfaces, without loopback
+// and link-local ones. It returns nil if they cannot be read.
+func localAddresses() (here []netip.Addr) {
 	all, _ := net.InterfaceAddrs() // without them, mounts are judged by the exports only
 	for _, a := range all {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
@@ -90,6 +95,7 @@ func addresses() (here []netip.Addr) {
 	return here
 }
 
+// runExportfs runs exportfs -v and returns its output.
 func runExportfs(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "exportfs", "-v")
 	cmd.Env = childenv.Of(os.Environ())
@@ -97,8 +103,8 @@ func runExportfs(ctx context.Context) (string, error) {
 	return string(out), err
 }
 
-// listens calls Listens, or connects.
-func (o Options) listens(ctx context.Context, port int) bool {
+// isListening reports whether a TCP port of this machine accepts connections.
+func (o Options) isListening(ctx context.Context, port int) bool {
 	if o.Listens != nil {
 		return o.Listens(ctx, port)
 	}
@@ -111,50 +117,54 @@ func (o Options) listens(ctx context.Context, port int) bool {
 	return true
 }
 
-// Checks returns the checks of exports, whose codes begin with nfs-. Without exports on this machine
-// they have no findings.
+// Checks returns the checks of exports, whose codes begin with nfs-. Without exports on
+// this machine they have no findings.
 func Checks(o Options) []doctor.Check {
 	o = o.withDefaults()
 	e := &examiner{Options: o}
 	check := func(code, title string, run func(context.Context, *Server) []doctor.Finding, needs ...string) doctor.Check {
 		return doctor.Check{Code: code, Title: title, Needs: needs, Run: func(ctx context.Context) (found []doctor.Finding) {
-			for _, s := range e.servers(ctx) {
+			for _, s := range e.findServers(ctx) {
 				found = append(found, run(ctx, s)...)
 			}
 			return found
 		}}
 	}
 	const running, reloaded, mapped, admitted = "nfs-server", "nfs-reload", "nfs-portmap", "nfs-client"
-	write := check("nfs-write", "stable writes are not much slower than others", e.write, running, mapped, "nfs-root", "nfs-access")
+	write := check("nfs-write", "stable writes are not much slower than others", e.checkRate, running, mapped, "nfs-root", "nfs-access")
+	// The probe writes for several seconds.
 	write.Slow = true
 	return []doctor.Check{
-		check(reloaded, "the server exports what the files say", e.reloaded, running),
-		check("nfs-sync", "exports are async, so that ESXi does not wait for the medium at each write", e.sync),
-		check("nfs-syntax", "the files have no misleading lines", e.syntax),
-		check(running, "the NFS server runs", e.running),
-		check(mapped, "the port mapper has the ports of NFS and MOUNT", e.mapped, running),
-		check("nfs-version", "NFS version 3 is offered", e.version, running),
-		check(admitted, "the hosts may mount", e.admitted),
-		check("nfs-root", "root of a host is root here", e.root),
-		check("nfs-access", "the hosts may write", e.access),
-		check("nfs-subtree", "no subtree checks", e.subtree),
-		check("nfs-mount", "the hosts have mounted the exports of this machine", e.mounted, admitted),
+		check(reloaded, "the server exports what the files say", e.checkReloaded, running),
+		check("nfs-sync", "exports are async, so that ESXi does not wait for the medium at each write", e.checkSync),
+		check("nfs-syntax", "the files have no misleading lines", e.checkSyntax),
+		check(running, "the NFS server runs", e.checkRunning),
+		check(mapped, "the port mapper has the ports of NFS and MOUNT", e.checkPortmap, running),
+		check("nfs-version", "NFS version 3 is offered", e.checkVersion, running),
+		check(admitted, "the hosts may mount", e.checkAdmitted),
+		check("nfs-root", "root of a host is root here", e.checkRoot),
+		check("nfs-access", "the hosts may write", e.checkAccess),
+		check("nfs-subtree", "no subtree checks", e.checkSubtree),
+		check("nfs-mount", "the hosts have mounted the exports of this machine", e.checkMounts, admitted),
 		write,
 	}
 }
 
-// An examiner looks at this machine once, and answers all checks from that.
+// An examiner reads the configuration of this machine once, for all checks. Its methods
+// are safe for concurrent use.
 type examiner struct {
 	Options
-	once  sync.Once
-	found []*Server
+	once  sync.Once // runs the detection of servers
+	found []*Server // relevant servers; set by once
 }
 
-func (e *examiner) servers(ctx context.Context) []*Server {
+// findServers returns the NFS servers with relevant exports. It detects them on the
+// first call.
+func (e *examiner) findServers(ctx context.Context) []*Server {
 	e.once.Do(func() {
-		for _, s := range e.Options.servers(ctx) {
-			if e.concerned(s) {
-				s.concern = e.concern(ctx, s)
+		for _, s := range e.Options.findServers(ctx) {
+			if e.keepRelevant(s) {
+				s.relevant = e.relevantExports(ctx, s)
 				e.found = append(e.found, s)
 			}
 		}
@@ -162,14 +172,15 @@ func (e *examiner) servers(ctx context.Context) []*Server {
 	return e.found
 }
 
-// concerned reports whether a server has exports that matter here, and leaves out all others.
-func (e *examiner) concerned(s *Server) bool {
+// keepRelevant removes exports that are not related to Options.Folder, and reports
+// whether any remain.
+func (e *examiner) keepRelevant(s *Server) bool {
 	if e.Folder == "" {
 		return true
 	}
 	keep := func(from []Export) (kept []Export) {
 		for _, x := range from {
-			if holds(x.Path, e.Folder) {
+			if isRelated(x.Path, e.Folder) {
 				kept = append(kept, x)
 			}
 		}

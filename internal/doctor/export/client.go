@@ -8,25 +8,26 @@ import (
 	"strings"
 )
 
-// Client is who an export is for, as exports(5) writes it: *, a host's name or address, a
-// network, a name with * or ?, or a netgroup.
+// Client is the client of an export in the format of exports(5): *, a name or address
+// of a host, a network, a name with * or ?, or a netgroup.
 type Client string
 
-// Everybody is any host.
+// Everybody matches all hosts.
 const Everybody Client = "*"
 
-// rank orders the kinds of clients: if several match a host, the rules of the lowest one apply, as in
-// nfs-utils' support/export.
+// rank is the kind of a client. If several clients match a host, the rules of the
+// lowest rank apply, as in support/export of nfs-utils.
 type rank uint8
 
 const (
-	isHost rank = iota
-	isNetwork
-	isPattern
-	isNetgroup
-	isEverybody
+	isHost      rank = iota // name or address of one host
+	isNetwork               // network with a prefix length or a mask
+	isPattern               // name with wildcards
+	isNetgroup              // NIS netgroup
+	isEverybody             // all hosts
 )
 
+// rank returns the kind of a client.
 func (c Client) rank() rank {
 	switch {
 	case c == Everybody:
@@ -41,8 +42,9 @@ func (c Client) rank() rank {
 	return isHost
 }
 
-// network returns the addresses that c stands for, if it is a network or an address.
-func (c Client) network() (netip.Prefix, bool) {
+// toPrefix returns the addresses of a network or of a single address, and false for
+// other clients.
+func (c Client) toPrefix() (netip.Prefix, bool) {
 	addr, mask, slash := strings.Cut(string(c), "/")
 	a, err := netip.ParseAddr(addr)
 	if err != nil {
@@ -51,15 +53,16 @@ func (c Client) network() (netip.Prefix, bool) {
 	if !slash {
 		return netip.PrefixFrom(a, a.BitLen()), true
 	}
+	// A mask may be an address, such as 255.255.255.0, or a number of bits.
 	if m, err := netip.ParseAddr(mask); err == nil {
-		return masked(a, m)
+		return prefixOf(a, m)
 	}
 	p, err := netip.ParsePrefix(string(c))
 	return p.Masked(), err == nil
 }
 
-// masked is the network of a mask that is written as an address.
-func masked(a, mask netip.Addr) (netip.Prefix, bool) {
+// prefixOf returns the network of an address with a mask such as 255.255.255.0.
+func prefixOf(a, mask netip.Addr) (netip.Prefix, bool) {
 	bits := 0
 	for _, b := range mask.AsSlice() {
 		for ; b&0x80 != 0; b <<= 1 {
@@ -70,12 +73,13 @@ func masked(a, mask netip.Addr) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// canonical is c as it is compared: networks in the form address/bits, names in lower case.
+// canonical returns c in the form used for comparisons: networks as address/bits, names
+// in lower case.
 func (c Client) canonical() Client {
 	if c == "<world>" { // exportfs -v
 		return Everybody
 	}
-	if p, ok := c.network(); ok {
+	if p, ok := c.toPrefix(); ok {
 		if p.IsSingleIP() {
 			return Client(p.Addr().String())
 		}
@@ -84,8 +88,9 @@ func (c Client) canonical() Client {
 	return Client(strings.ToLower(string(c)))
 }
 
-// same reports whether two say the same: exportfs completes names of hosts.
-func (c Client) same(o Client) bool {
+// isSame reports whether two clients are the same. exportfs appends the domain to names
+// of hosts.
+func (c Client) isSame(o Client) bool {
 	a, b := c.canonical(), o.canonical()
 	if a == b {
 		return true
@@ -94,42 +99,45 @@ func (c Client) same(o Client) bool {
 		(strings.HasPrefix(string(a), string(b)+".") || strings.HasPrefix(string(b), string(a)+"."))
 }
 
-// Answer is yes, no, or that it cannot be known.
+// Answer is yes, no or unknown. The zero value is Unknown.
 type Answer uint8
 
 // The zero value is the honest one.
 const (
-	Unknown Answer = iota
+	Unknown Answer = iota // it cannot be determined
 	No
 	Yes
 )
 
-func answer(yes bool) Answer {
+// answerOf converts a bool.
+func answerOf(yes bool) Answer {
 	if yes {
 		return Yes
 	}
 	return No
 }
 
-// admits reports whether a host at addr is one of c. A name that we cannot look up the server of
-// this machine cannot either.
-func (c Client) admits(ctx context.Context, addr netip.Addr, r Resolver) Answer {
+// admitsAddr reports whether a host with the address matches c. A name that cannot be
+// resolved does not match, because the server on this machine cannot resolve it either.
+// A netgroup is Unknown.
+func (c Client) admitsAddr(ctx context.Context, addr netip.Addr, r Resolver) Answer {
 	switch c = c.canonical(); c.rank() {
 	case isEverybody:
 		return Yes
 	case isNetgroup:
 		return Unknown
 	case isPattern:
-		return c.matches(ctx, addr, r)
+		return c.matchesPattern(ctx, addr, r)
 	}
-	if p, ok := c.network(); ok {
-		return answer(p.Contains(addr.Unmap()))
+	if p, ok := c.toPrefix(); ok {
+		return answerOf(p.Contains(addr.Unmap()))
 	}
-	return answer(slices.Contains(c.addrs(ctx, r), addr.Unmap()))
+	return answerOf(slices.Contains(c.lookupAddrs(ctx, r), addr.Unmap()))
 }
 
-// addrs are the addresses of a host; none where its name is not known.
-func (c Client) addrs(ctx context.Context, r Resolver) []netip.Addr {
+// lookupAddrs returns the addresses of a host. It returns nil if the name cannot be
+// resolved.
+func (c Client) lookupAddrs(ctx context.Context, r Resolver) []netip.Addr {
 	if a, err := netip.ParseAddr(string(c)); err == nil {
 		return []netip.Addr{a.Unmap()}
 	}
@@ -140,11 +148,11 @@ func (c Client) addrs(ctx context.Context, r Resolver) []netip.Addr {
 	return addrs
 }
 
-// matches compares a pattern with the names that the address has. Without a name, there is
-// nothing to compare.
-func (c Client) matches(ctx context.Context, addr netip.Addr, r Resolver) Answer {
+// matchesPattern compares a pattern with the names of an address. An address without a
+// name does not match.
+func (c Client) matchesPattern(ctx context.Context, addr netip.Addr, r Resolver) Answer {
 	names, err := r.LookupAddr(ctx, addr.String())
-	return answer(err == nil && slices.ContainsFunc(names, func(name string) bool {
+	return answerOf(err == nil && slices.ContainsFunc(names, func(name string) bool {
 		ok, err := path.Match(string(c), strings.ToLower(strings.TrimSuffix(name, ".")))
 		return ok && err == nil
 	}))

@@ -5,33 +5,33 @@ import (
 	"strings"
 )
 
-// An Export is one folder that is open to one client.
+// An Export is one folder that is exported to one client.
 type Export struct {
-	Path   string
-	Client Client
-	Rules  Rules
-	Others string // options that are not rules, as they are written
-	At     Place
+	Path   string // exported folder
+	Client Client // clients that may mount it
+	Rules  Rules  // options that affect ESXi
+	Others string // other options, unchanged
+	At     Place  // position in the configuration
 }
 
-// String is as exportfs takes it.
+// String returns client:path, the form of exportfs.
 func (e Export) String() string { return string(e.Client) + ":" + e.Path }
 
-// options are those of exports(5) for e with other rules.
-func (e Export) options(r Rules) string {
+// optionsWith returns the options of e in the format of exports(5), with other rules.
+func (e Export) optionsWith(r Rules) string {
 	if e.Others == "" {
-		return r.options()
+		return r.toOptions()
 	}
-	return r.options() + "," + e.Others
+	return r.toOptions() + "," + e.Others
 }
 
-// Place is where something is written.
+// Place is a position in a file.
 type Place struct {
 	File        string // path on this machine
-	First, Last int    // lines, from 1; 0 where a file has none
+	First, Last int    // first and last line, from 1; 0 if the source has no lines
 }
 
-// String is file:line.
+// String returns file:line.
 func (p Place) String() string {
 	if p.First == 0 {
 		return p.File
@@ -39,87 +39,93 @@ func (p Place) String() string {
 	return fmt.Sprintf("%s:%d", p.File, p.First)
 }
 
-// A Problem is a line of a file with a misleading meaning, or without any.
+// A Problem is a line that has no effect, or another effect than it seems to have.
 type Problem struct {
-	At     Place
-	Seen   string
-	Remedy string
+	At     Place  // position of the line
+	Seen   string // description of the problem
+	Remedy string // action for the user
 }
 
-// A dialect is one of the texts with a folder and its clients on each line.
+// A dialect is a text format with a folder and its clients on each line.
 type dialect struct {
-	defaults Rules
-	strict   bool // users write the file: unusual lines are Problems
+	defaults Rules // rules without options
+	strict   bool  // report unusual lines as Problems, because users write the file
 }
 
 var (
-	written = dialect{defaults, true}        // exports(5)
-	etab    = dialect{defaults, false}       // /var/lib/nfs/etab, and exportfs -v
-	held    = dialect{kernelDefaults, false} // /proc/fs/nfsd/exports
+	written     = dialect{defaults, true}        // format of exports(5)
+	etab        = dialect{defaults, false}       // format of /var/lib/nfs/etab and of exportfs -v
+	kernelTable = dialect{kernelDefaults, false} // format of /proc/fs/nfsd/exports
 )
 
-// ParseExports reads a file in the format of exports(5). What cannot be made sense of is a
-// Problem, and the rest is read.
-func ParseExports(text, file string) ([]Export, []Problem) { return parse(text, file, written) }
+// ParseExports parses a file in the format of exports(5). Lines that cannot be parsed
+// are Problems; the rest is returned.
+func ParseExports(text, file string) ([]Export, []Problem) { return parseText(text, file, written) }
 
-// ParseTable parses /var/lib/nfs/etab or the output of exportfs -v, in which long paths have a separate
-// line.
+// ParseTable parses /var/lib/nfs/etab or the output of exportfs -v, in which long paths
+// have a separate line.
 func ParseTable(text, file string) []Export {
-	exports, _ := parse(strings.ReplaceAll(text, "\n\t", "\\\n\t"), file, etab)
+	exports, _ := parseText(strings.ReplaceAll(text, "\n\t", "\\\n\t"), file, etab)
 	return exports
 }
 
-// ParseKernel reads /proc/fs/nfsd/exports: what the kernel was asked for lately.
+// ParseKernel parses /proc/fs/nfsd/exports. The kernel lists only exports that were
+// used recently.
 func ParseKernel(text, file string) []Export {
-	exports, _ := parse(text, file, held)
+	exports, _ := parseText(text, file, kernelTable)
 	return exports
 }
 
-func parse(text, file string, d dialect) ([]Export, []Problem) {
+// parseText parses a text in one of the dialects.
+func parseText(text, file string, d dialect) ([]Export, []Problem) {
 	p := parser{dialect: d}
 	for _, l := range logicalLines(text, file) {
-		p.line(l)
+		p.parseLine(l)
 	}
 	return p.exports, p.problems
 }
 
+// parser collects the exports and problems of one file.
 type parser struct {
 	dialect
-	exports  []Export
-	problems []Problem
+	exports  []Export  // exports in the order of the file
+	problems []Problem // lines to correct; empty unless strict
 }
 
-func (p *parser) problem(at Place, remedy, format string, args ...any) {
+// addProblem records a problem if the dialect is strict.
+func (p *parser) addProblem(at Place, remedy, format string, args ...any) {
 	if p.strict {
 		p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), remedy})
 	}
 }
 
-// line reads a folder and its clients.
-func (p *parser) line(l line) {
-	words, whole := l.words()
+// parseLine parses a folder and its clients. Options after "-" are defaults for the
+// following clients. A line without clients exports to all hosts.
+func (p *parser) parseLine(l line) {
+	words, whole := l.splitWords()
 	if !whole {
-		p.problem(l.at, "close the quotes of the path", "a quote is not closed")
+		p.addProblem(l.at, "close the quotes of the path", "a quote is not closed")
 	}
 	if len(words) == 0 {
 		return
 	}
 	folder := words[0]
 	if !strings.HasPrefix(folder, "/") {
-		p.problem(l.at, "begin the line with the folder, from / on", "%q is not a folder's whole path: the line exports nothing", folder)
+		p.addProblem(l.at, "begin the line with the folder, from / on", "%q is not a folder's whole path: the line exports nothing", folder)
 		return
 	}
+	// Options after a dash change the defaults of the line.
 	d, before := Export{Path: folder, Rules: p.defaults, At: l.at}, len(p.exports)
 	for i, w := range words[1:] {
 		if options, ok := strings.CutPrefix(w, "-"); ok {
-			d = p.options(d, options)
+			d = p.parseOptions(d, options)
 			continue
 		}
 		if strings.HasPrefix(w, "(") && i > 0 && !strings.ContainsAny(words[i], "(") {
-			p.problem(l.at, fmt.Sprintf("take out the space: %s%s", words[i], w),
+			p.addProblem(l.at, fmt.Sprintf("take out the space: %s%s", words[i], w),
 				"a space before %s: it opens %s to every host, and %s gets the defaults, read-only and sync", w, folder, words[i])
 		}
-		p.client(d, w)
+		p.parseClient(d, w)
 	}
 	if len(p.exports) == before { // without a client: all hosts
 		d.Client = Everybody
@@ -127,15 +133,16 @@ func (p *parser) line(l line) {
 	}
 }
 
-// client reads client(options). e has the folder and the line's defaults.
-func (p *parser) client(e Export, word string) {
+// parseClient parses client(options). e contains the folder and the defaults of the
+// line.
+func (p *parser) parseClient(e Export, word string) {
 	name, options, has := strings.Cut(word, "(")
 	options, closed := strings.CutSuffix(options, ")")
 	if has && !closed {
-		p.problem(e.At, "write the options without spaces between: (rw,async,no_root_squash)", "%q has no closing parenthesis", word)
+		p.addProblem(e.At, "write the options without spaces between: (rw,async,no_root_squash)", "%q has no closing parenthesis", word)
 	}
 	if has {
-		e = p.options(e, options)
+		e = p.parseOptions(e, options)
 	}
 	for c := range strings.SplitSeq(name, ",") { // the kernel joins clients that an address belongs to
 		if c == "" {
@@ -146,13 +153,14 @@ func (p *parser) client(e Export, word string) {
 	}
 }
 
-func (p *parser) options(e Export, text string) Export {
+// parseOptions returns e with the options in text. Unknown options are problems.
+func (p *parser) parseOptions(e Export, text string) Export {
 	for o := range strings.SplitSeq(text, ",") {
-		if o = strings.TrimSpace(o); o == "" || e.Rules.set(o) {
+		if o = strings.TrimSpace(o); o == "" || e.Rules.setOption(o) {
 			continue
 		}
 		if !isOther(o) {
-			p.problem(e.At, "see man 5 exports for how it is spelt", "exports(5) has no option %q: exportfs refuses it", o)
+			p.addProblem(e.At, "see man 5 exports for how it is spelt", "exports(5) has no option %q: exportfs refuses it", o)
 			continue
 		}
 		e.Others = strings.TrimPrefix(e.Others+","+o, ",")

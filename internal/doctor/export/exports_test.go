@@ -17,7 +17,7 @@ import (
 func flat(exports []Export) string {
 	var lines []string
 	for _, e := range exports {
-		lines = append(lines, fmt.Sprintf("%s(%s)", e, e.options(e.Rules)))
+		lines = append(lines, fmt.Sprintf("%s(%s)", e, e.optionsWith(e.Rules)))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -98,7 +98,7 @@ func TestClientsAdmit(t *testing.T) {
 		{"*.other.example", "10.0.0.21", No},
 		{"*.other.example", "10.0.0.22", No}, // has no name
 	} {
-		if got := v.client.admits(t.Context(), netip.MustParseAddr(v.addr), names{}); got != v.want {
+		if got := v.client.admitsAddr(t.Context(), netip.MustParseAddr(v.addr), names{}); got != v.want {
 			t.Errorf("%s admits %s: %d, want %d", v.client, v.addr, got, v.want)
 		}
 	}
@@ -109,11 +109,11 @@ func TestMostExactClientDecides(t *testing.T) {
 	exports, _ := ParseExports("/a *(ro) 10.0.0.0/24(rw,async) esx1.lab.example(rw,sync)", "x")
 	h := Host{"esx1", netip.MustParseAddr("10.0.0.21")}
 	s := &Server{Written: exports}
-	if x, may := s.pick(t.Context(), "/a", h, names{}); may != Yes || x.Client != "esx1.lab.example" {
+	if x, may := s.exportFor(t.Context(), "/a", h, names{}); may != Yes || x.Client != "esx1.lab.example" {
 		t.Errorf("picked %v, %d", x, may)
 	}
 	s.Ordered = true
-	if x, _ := s.pick(t.Context(), "/a", h, names{}); x.Client != Everybody {
+	if x, _ := s.exportFor(t.Context(), "/a", h, names{}); x.Client != Everybody {
 		t.Errorf("picked %v in order", x)
 	}
 }
@@ -220,7 +220,7 @@ func FuzzParseExports(f *testing.F) {
 			if !strings.HasPrefix(e.Path, "/") || e.Client == "" || e.At.First < 1 || e.At.Last < e.At.First {
 				t.Fatalf("%+v", e)
 			}
-			e.Client.admits(context.Background(), netip.MustParseAddr("10.0.0.21"), names{})
+			e.Client.admitsAddr(context.Background(), netip.MustParseAddr("10.0.0.21"), names{})
 		}
 		ParseTable(text, "/x")
 		ParseKernel(text, "/x")
@@ -247,7 +247,7 @@ func FuzzParseGanesha(f *testing.F) {
 func FuzzReply(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x00\x01" + strings.Repeat("\x00", 16) + "\x00\x00\x00\x01\x00\x00\x00\x02/a\x00\x00" + strings.Repeat("\x00", 8)))
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		d, err := accepted(reply, 1)
+		d, err := decodeReply(reply, 1)
 		if err != nil {
 			return
 		}

@@ -79,7 +79,7 @@ func startGanesha(t *testing.T, conf string) {
 	})
 	o := Options{}.withDefaults()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := o.listed(t.Context()); err == nil && o.listens(t.Context(), nfsPort) {
+		if _, err := o.listExports(t.Context()); err == nil && o.isListening(t.Context(), nfsPort) {
 			return
 		}
 		select {
@@ -143,16 +143,16 @@ func TestGaneshaThatWasEditedSince(t *testing.T) {
 	started := time.Unix(boot+3600, 0)
 	for edited, want := range map[time.Time]doctor.Status{started.Add(-time.Minute): doctor.OK, started.Add(time.Minute): doctor.Advice} {
 		e := &examiner{}
-		see := eyes{fstest.MapFS{
+		see := fileReader{fstest.MapFS{
 			"etc/ganesha/ganesha.conf": {Data: []byte("%include more"), ModTime: started.Add(-time.Hour)},
 			"etc/ganesha/more":         {Data: []byte("EXPORT { Path = /a; Access_Type = RW; }"), ModTime: edited},
 			"proc/9/comm":              {Data: []byte("ganesha.nfsd\n")},
 			"proc/9/stat":              {Data: fmt.Appendf(nil, "9 (ganesha.nfsd) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 0 0", ticks)},
 			"proc/stat":                {Data: fmt.Appendf(nil, "cpu 1 2\nbtime %d\nprocesses 3\n", boot)},
 		}}
-		s := Options{Portmap: mapper(t)}.ganesha(t.Context(), see)
+		s := Options{Portmap: mapper(t)}.readGanesha(t.Context(), see)
 		s.Live, s.LiveFrom = []Export{{Path: "/a"}}, "its list"
-		if found := e.reloaded(t.Context(), s); len(found) != 1 || found[0].Status != want {
+		if found := e.checkReloaded(t.Context(), s); len(found) != 1 || found[0].Status != want {
 			t.Errorf("started %v, edited %v: %+v", s.started, edited, found)
 		}
 	}

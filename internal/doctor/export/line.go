@@ -2,13 +2,14 @@ package export
 
 import "strings"
 
-// A line is one as the format means it: a \ at its end takes the next one in.
+// A line is a logical line: a backslash at the end of a line joins it with the next
+// one.
 type line struct {
-	text string
-	at   Place
+	text string // joined text
+	at   Place  // first and last line in the file
 }
 
-// logicalLines splits a text. Those that are empty or comments are left out.
+// logicalLines splits a text into logical lines, without empty lines and comments.
 func logicalLines(text, file string) []line {
 	var all []line
 	cur := line{at: Place{file, 1, 1}}
@@ -16,6 +17,7 @@ func logicalLines(text, file string) []line {
 	for raw := range strings.SplitSeq(text, "\n") {
 		n++
 		cur.at.Last = n
+		// A file edited on Windows has carriage returns.
 		part, more := strings.CutSuffix(strings.TrimSuffix(raw, "\r"), `\`)
 		cur.text += part
 		if more {
@@ -33,9 +35,9 @@ func logicalLines(text, file string) []line {
 	return all
 }
 
-// words are what white space divides, without quotes, escapes and a comment at the end. It
-// reports whether each quote is closed.
-func (l line) words() (words []string, whole bool) {
+// splitWords splits a line at white space, and processes quotes, escapes and a comment
+// at the end. whole is false if a quote is not closed.
+func (l line) splitWords() (words []string, whole bool) {
 	var word strings.Builder
 	quoted, begun := false, false
 	end := func() {
@@ -50,7 +52,7 @@ func (l line) words() (words []string, whole bool) {
 		case c == '"':
 			quoted, begun = !quoted, true
 		case c == '\\':
-			b, n := octal(s)
+			b, n := parseOctal(s)
 			word.WriteByte(b)
 			begun, s = true, s[n:]
 			continue
@@ -69,8 +71,9 @@ func (l line) words() (words []string, whole bool) {
 	return words, !quoted
 }
 
-// octal reads \040, a byte in three octal digits, and how long that is; any other \ is itself.
-func octal(s string) (b byte, n int) {
+// parseOctal parses an escape such as \040, a byte in three octal digits, and returns
+// its length. Any other backslash is returned unchanged, with length 1.
+func parseOctal(s string) (b byte, n int) {
 	const digits = 3
 	if len(s) <= digits {
 		return s[0], 1

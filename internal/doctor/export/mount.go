@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mounted compares the hosts' datastores with the exports.
-func (e *examiner) mounted(ctx context.Context, s *Server) (found []doctor.Finding) {
+// checkMounts compares the datastores of the hosts with the exports.
+func (e *examiner) checkMounts(ctx context.Context, s *Server) (found []doctor.Finding) {
 	for _, h := range e.Hosts {
 		var mounts []Mount
 		for _, m := range e.Mounts {
@@ -25,8 +25,11 @@ func (e *examiner) mounted(ctx context.Context, s *Server) (found []doctor.Findi
 	return found
 }
 
+// mountsOf returns the findings for one host: OK if a datastore is one of the exports,
+// else one per datastore of this machine that is not exported, or a warning if there is
+// none.
 func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mount) (found []doctor.Finding) {
-	folders := s.folders()
+	folders := s.exportedPaths()
 	if len(e.Here) == 0 || len(folders) == 0 {
 		return nil
 	}
@@ -34,11 +37,13 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		return slices.ContainsFunc(folders, func(f string) bool { return path == f || strings.HasPrefix(path, strings.TrimSuffix(f, "/")+"/") })
 	}
 	add := func(m string) string {
-		return fmt.Sprintf("esxcli storage nfs add -H %s -s %s -v %s", e.facing(h.Addr), fault.Quote(folders[0]), fault.Quote(m))
+		return fmt.Sprintf("esxcli storage nfs add -H %s -s %s -v %s", e.addressFacing(h.Addr), fault.Quote(folders[0]), fault.Quote(m))
 	}
 	var elsewhere []string
 	for _, m := range mounts {
 		at := fmt.Sprintf("%s:%s", m.Server, m.Path)
+		// A mount from another server does not count, unless the host has no mount of
+		// this machine.
 		switch {
 		case !e.isHere(ctx, m.Server):
 			elsewhere = append(elsewhere, fmt.Sprintf("%s is %s", m.Datastore, at))
@@ -61,13 +66,15 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a mount of " + strings.Join(folders, " or "), Remedy: add("decamp")}}
 }
 
-// facing is our address that shares most leading bits with a host's.
-func (e *examiner) facing(host netip.Addr) netip.Addr {
-	return slices.MaxFunc(e.Here, func(a, b netip.Addr) int { return common(a, host) - common(b, host) })
+// addressFacing returns the address of this machine that has most leading bits in
+// common with a host's.
+func (e *examiner) addressFacing(host netip.Addr) netip.Addr {
+	return slices.MaxFunc(e.Here, func(a, b netip.Addr) int { return commonBits(a, host) - commonBits(b, host) })
 }
 
-// common is the number of leading bits that are the same.
-func common(a, b netip.Addr) (bits int) {
+// commonBits returns the number of equal leading bits of two addresses, or -1 for
+// addresses of different families.
+func commonBits(a, b netip.Addr) (bits int) {
 	a, b = a.Unmap(), b.Unmap()
 	if a.BitLen() != b.BitLen() {
 		return -1
@@ -82,7 +89,7 @@ func common(a, b netip.Addr) (bits int) {
 	return bits
 }
 
-// isHere reports whether a host's word for a server means this machine.
+// isHere reports whether the name or address of a server is one of this machine.
 func (e *examiner) isHere(ctx context.Context, server string) bool {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(server); err == nil {

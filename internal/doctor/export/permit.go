@@ -9,18 +9,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// admitted looks for an export that lets each host in.
-func (e *examiner) admitted(ctx context.Context, s *Server) (found []doctor.Finding) {
+// checkAdmitted checks that each host may mount one of the exports. If a folder was
+// selected, it reports each export that excludes a host.
+func (e *examiner) checkAdmitted(ctx context.Context, s *Server) (found []doctor.Finding) {
 	for _, h := range e.Hosts {
 		var in, out []doctor.Finding
-		for _, folder := range s.folders() {
-			if f := e.admits(ctx, s, folder, h); f.Status == doctor.OK {
+		for _, folder := range s.exportedPaths() {
+			if f := e.admitsHost(ctx, s, folder, h); f.Status == doctor.OK {
 				in = append(in, f)
 			} else {
 				out = append(out, f)
 			}
 		}
 		found = append(found, in...)
+		// Exports for other hosts are usual, so one that admits the host is enough.
 		if e.Folder != "" || len(in) == 0 { // else it may be meant so
 			found = append(found, out...)
 		}
@@ -28,36 +30,39 @@ func (e *examiner) admitted(ctx context.Context, s *Server) (found []doctor.Find
 	return found
 }
 
-func (e *examiner) admits(ctx context.Context, s *Server, folder string, h Host) doctor.Finding {
-	x, may := s.pick(ctx, folder, h, e.Resolver)
+// admitsHost returns the finding for one host and one exported folder.
+func (e *examiner) admitsHost(ctx context.Context, s *Server, folder string, h Host) doctor.Finding {
+	x, may := s.exportFor(ctx, folder, h, e.Resolver)
 	f := doctor.Finding{On: fmt.Sprintf("host %s, %s", h.Name, folder), Want: "an export to " + h.Addr.String()}
 	switch addr := Client(h.Addr.String()); may {
 	case Yes:
 		f.Seen = fmt.Sprintf("%s is one of %s", addr, x.Client)
 	case No:
-		f.Status, f.Remedy = doctor.Failure, s.editing(s.first(folder), addr)
-		f.Seen = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clients(folder))
+		f.Status, f.Remedy = doctor.Failure, s.remedyFor(s.firstExport(folder), addr)
+		f.Seen = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clientsOf(folder))
 	default:
-		f.Status, f.Remedy = doctor.Unknown, s.editing(x, addr)
+		f.Status, f.Remedy = doctor.Unknown, s.remedyFor(x, addr)
 		f.Seen = fmt.Sprintf("it is unknown here whether %s is one of %s", addr, x.Client)
 	}
 	return f
 }
 
-func (s *Server) first(folder string) Export {
-	all := s.all()
+// firstExport returns the first export of a folder, which must have one.
+func (s *Server) firstExport(folder string) Export {
+	all := s.effectiveExports()
 	return all[slices.IndexFunc(all, func(e Export) bool { return e.Path == folder })]
 }
 
-// concern returns the exports whose rules apply to the hosts; without hosts, all. Without a folder,
-// read-only exports count as intended.
-func (e *examiner) concern(ctx context.Context, s *Server) (concern []Export) {
+// relevantExports returns the exports whose rules apply to the hosts, or all exports if
+// there are no hosts. Read-only exports are omitted if no folder was selected, because
+// they may be intended.
+func (e *examiner) relevantExports(ctx context.Context, s *Server) (concern []Export) {
 	if len(e.Hosts) == 0 {
-		concern = s.all()
+		concern = s.effectiveExports()
 	}
-	for _, folder := range s.folders() {
+	for _, folder := range s.exportedPaths() {
 		for _, h := range e.Hosts {
-			if x, may := s.pick(ctx, folder, h, e.Resolver); may != No && !slices.Contains(concern, x) {
+			if x, may := s.exportFor(ctx, folder, h, e.Resolver); may != No && !slices.Contains(concern, x) {
 				concern = append(concern, x)
 			}
 		}
@@ -65,21 +70,23 @@ func (e *examiner) concern(ctx context.Context, s *Server) (concern []Export) {
 	return slices.DeleteFunc(concern, func(x Export) bool { return e.Folder == "" && x.Rules.Access == ReadOnly })
 }
 
-// each judges the rules of exports, one by one.
-func (s *Server) each(judge func(Export) doctor.Finding) (found []doctor.Finding) {
-	for _, x := range s.concern {
+// checkEach calls judge for each relevant export and completes its findings. A finding
+// without a remedy gets the remedy that sets all required rules.
+func (s *Server) checkEach(judge func(Export) doctor.Finding) (found []doctor.Finding) {
+	for _, x := range s.relevant {
 		f := judge(x)
 		f.On = "export " + x.String()
 		if f.Status != doctor.OK && f.Remedy == "" {
-			f.Remedy = s.editing(x)
+			f.Remedy = s.remedyFor(x)
 		}
 		found = append(found, f)
 	}
 	return found
 }
 
-func (e *examiner) sync(_ context.Context, s *Server) []doctor.Finding {
-	return s.each(func(x Export) doctor.Finding {
+// checkSync reports exports that flush the medium at each write.
+func (e *examiner) checkSync(_ context.Context, s *Server) []doctor.Finding {
+	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
 		case !x.Rules.Sync:
 			return doctor.Finding{Seen: "async"}
@@ -97,10 +104,11 @@ func (e *examiner) sync(_ context.Context, s *Server) []doctor.Finding {
 	})
 }
 
-func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
-	return s.each(func(x Export) doctor.Finding {
+// checkRoot reports exports that map root, the user of ESXi, to another user.
+func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
+	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
-		case !x.Rules.squashed():
+		case !x.Rules.isSquashed():
 			return doctor.Finding{Seen: "no_root_squash"}
 		case x.Rules.Anon != "":
 			return doctor.Finding{
@@ -119,8 +127,9 @@ func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
 	})
 }
 
-func (e *examiner) access(_ context.Context, s *Server) []doctor.Finding {
-	return s.each(func(x Export) doctor.Finding {
+// checkAccess reports exports that are not writable.
+func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
+	return s.checkEach(func(x Export) doctor.Finding {
 		switch x.Rules.Access {
 		case ReadWrite:
 			return doctor.Finding{Seen: "rw"}
@@ -131,8 +140,9 @@ func (e *examiner) access(_ context.Context, s *Server) []doctor.Finding {
 	})
 }
 
-func (e *examiner) subtree(_ context.Context, s *Server) []doctor.Finding {
-	return s.each(func(x Export) doctor.Finding {
+// checkSubtree reports exports with subtree checks, which break renames of open files.
+func (e *examiner) checkSubtree(_ context.Context, s *Server) []doctor.Finding {
+	return s.checkEach(func(x Export) doctor.Finding {
 		if !x.Rules.Subtree {
 			return doctor.Finding{Seen: "no_subtree_check"}
 		}

@@ -14,73 +14,76 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// Rates are what a server takes, in bytes a second.
+// Rates contains the write rates of a server, in bytes per second.
 type Rates struct {
-	Stable   float64 // each write on the medium before its answer, as ESXi requests
-	Unstable float64 // written, and committed once in the end
+	Stable   float64 // rate if each write is on the medium before the reply, as ESXi requests
+	Unstable float64 // rate with one COMMIT at the end
 }
 
-// Penalty is how many times slower stable writes are.
+// Penalty returns the factor by which stable writes are slower.
 func (r Rates) Penalty() float64 { return r.Unstable / r.Stable }
 
 // Procedures of NFSv3, and the stability of writes (RFC 1813 section 3.3.7).
 const (
-	nfsWrite  = 7
-	nfsCreate = 8
-	nfsRemove = 12
-	nfsCommit = 21
+	nfsWrite  = 7  // procedure WRITE
+	nfsCreate = 8  // procedure CREATE
+	nfsRemove = 12 // procedure REMOVE
+	nfsCommit = 21 // procedure COMMIT
 
-	unstable = 0
-	fileSync = 2
+	unstable = 0 // stability UNSTABLE of WRITE
+	fileSync = 2 // stability FILE_SYNC of WRITE
 )
 
 const (
-	writeSize = 64 << 10 // write size of ESXi's vmkfstools, in bytes
-	flights   = 8        // writes under way; ESXi was seen with 11 to 30
+	writeSize        = 64 << 10 // write size of ESXi's vmkfstools, in bytes
+	concurrentWrites = 8        // number of concurrent writes; ESXi sends 11 to 30
 
-	// probeBytes is how much each half writes at most: as much as is free for sure where a
-	// disk is to go.
+	// probeBytes limits the amount of data of each half, in bytes. A folder for disks
+	// has that much free space.
 	probeBytes = 256 << 20
 )
 
-// probe writes to a folder as a host would, half the time each way, and takes its file away.
-func probe(ctx context.Context, portmap string, from netip.Addr, folder string, long time.Duration) (rates Rates, err error) {
+// measureRates writes a file to a folder in the way of an ESXi host, and removes it. It
+// spends half of the time on stable and half on unstable writes. from is the local
+// address.
+func measureRates(ctx context.Context, portmap string, from netip.Addr, folder string, long time.Duration) (rates Rates, err error) {
 	p := &prober{portmap: portmap, from: from, name: fmt.Sprintf(".decamp-probe-%d", os.Getpid())}
 	defer p.close()
-	if err := p.open(ctx, folder); err != nil {
+	if err := p.createFile(ctx, folder); err != nil {
 		return Rates{}, err
 	}
-	defer p.leave(context.WithoutCancel(ctx))
-	if rates.Unstable, err = p.half(ctx, unstable, long/2); err != nil {
+	defer p.removeFile(context.WithoutCancel(ctx))
+	if rates.Unstable, err = p.measureRate(ctx, unstable, long/2); err != nil {
 		return Rates{}, err
 	}
-	rates.Stable, err = p.half(ctx, fileSync, long/2)
+	rates.Stable, err = p.measureRate(ctx, fileSync, long/2)
 	return rates, err
 }
 
-// A prober is a client with one file.
+// A prober is an NFS client with one file.
 type prober struct {
-	portmap string
-	from    netip.Addr
-	name    string
+	portmap string     // host:port of the port mapper
+	from    netip.Addr // local address
+	name    string     // name of the file
 
-	callers    []*caller // NFS connections
-	root, file []byte    // handles
+	callers    []*caller // NFS connections, one per concurrent write
+	root, file []byte    // handles of the folder and of the file
 }
 
+// close closes all connections.
 func (p *prober) close() {
 	for _, c := range p.callers {
 		c.close()
 	}
 }
 
-// open mounts the folder and creates the file.
-func (p *prober) open(ctx context.Context, folder string) error {
-	if err := p.mount(ctx, folder); err != nil {
+// createFile mounts the folder, opens the connections and creates the file.
+func (p *prober) createFile(ctx context.Context, folder string) error {
+	if err := p.mountFolder(ctx, folder); err != nil {
 		return fmt.Errorf("mount %s: %w", folder, err)
 	}
-	for range flights {
-		c, err := connect(ctx, p.portmap, p.from, nfsProgram, nfsVersion)
+	for range concurrentWrites {
+		c, err := connectTo(ctx, p.portmap, p.from, nfsProgram, nfsVersion)
 		if err != nil {
 			return err
 		}
@@ -97,7 +100,7 @@ func (p *prober) open(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := status(d); err != nil {
+	if err := statusError(d); err != nil {
 		return fmt.Errorf("create a file in %s: %w", folder, err)
 	}
 	if !d.Bool() {
@@ -109,8 +112,10 @@ func (p *prober) open(ctx context.Context, folder string) error {
 
 const maxHandle = 64 // bytes of a handle (RFC 1813 section 2.4)
 
-func (p *prober) mount(ctx context.Context, folder string) error {
-	c, err := connect(ctx, p.portmap, p.from, mountProgram, mountVersion)
+// mountFolder requests the handle of the folder. The handle remains valid after the
+// UMNT call.
+func (p *prober) mountFolder(ctx context.Context, folder string) error {
+	c, err := connectTo(ctx, p.portmap, p.from, mountProgram, mountVersion)
 	if err != nil {
 		return err
 	}
@@ -119,7 +124,7 @@ func (p *prober) mount(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := status(d); err != nil {
+	if err := statusError(d); err != nil {
 		return err
 	}
 	p.root = d.Opaque(maxHandle)
@@ -130,8 +135,9 @@ func (p *prober) mount(ctx context.Context, folder string) error {
 	return err
 }
 
-// leave removes the file. What it cannot remove the server's own errors tell of.
-func (p *prober) leave(ctx context.Context) {
+// removeFile removes the file from the folder. It ignores errors, and waits for at most
+// callPatience.
+func (p *prober) removeFile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	_, _ = p.callers[0].call(ctx, nfsRemove, func(e *xdr.Encoder) {
@@ -140,8 +146,10 @@ func (p *prober) leave(ctx context.Context) {
 	})
 }
 
-// half writes for a time and commits, and returns the rate of both together.
-func (p *prober) half(ctx context.Context, stable uint32, long time.Duration) (float64, error) {
+// measureRate writes for a time, commits, and returns the rate in bytes per second,
+// including the commit. The blocks are not zeros and differ from each other, so that
+// the server cannot deduplicate them.
+func (p *prober) measureRate(ctx context.Context, stable uint32, long time.Duration) (float64, error) {
 	begin := time.Now()
 	var next, done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -149,12 +157,13 @@ func (p *prober) half(ctx context.Context, stable uint32, long time.Duration) (f
 		g.Go(func() error {
 			data := make([]byte, writeSize)
 			for time.Since(begin) < long {
+				// Each connection reserves the next block of the file.
 				off := next.Add(writeSize) - writeSize
 				if off >= probeBytes {
 					return nil
 				}
 				data[0], data[1] = byte(off>>16), byte(off>>24)|1 // no two are alike, nor zeros
-				n, err := c.write(ctx, p.file, off, data, stable)
+				n, err := c.writeAt(ctx, p.file, off, data, stable)
 				if err != nil {
 					return err
 				}
@@ -166,14 +175,14 @@ func (p *prober) half(ctx context.Context, stable uint32, long time.Duration) (f
 	if err := g.Wait(); err != nil {
 		return 0, err
 	}
-	if err := p.commit(context.WithoutCancel(ctx)); err != nil {
+	if err := p.commitFile(context.WithoutCancel(ctx)); err != nil {
 		return 0, err
 	}
 	return float64(done.Load()) / time.Since(begin).Seconds(), nil
 }
 
-// write writes at off, and returns how much of it was taken.
-func (c *caller) write(ctx context.Context, file []byte, off int64, data []byte, stable uint32) (int, error) {
+// writeAt writes data at off, and returns how many bytes the server accepted.
+func (c *caller) writeAt(ctx context.Context, file []byte, off int64, data []byte, stable uint32) (int, error) {
 	d, err := c.call(ctx, nfsWrite, func(e *xdr.Encoder) {
 		e.Opaque(file)
 		e.Uint64(uint64(off))
@@ -184,7 +193,7 @@ func (c *caller) write(ctx context.Context, file []byte, off int64, data []byte,
 	if err != nil {
 		return 0, err
 	}
-	if err := status(d); err != nil {
+	if err := statusError(d); err != nil {
 		return 0, fmt.Errorf("write: %w", err)
 	}
 	skipWcc(d)
@@ -192,7 +201,8 @@ func (c *caller) write(ctx context.Context, file []byte, off int64, data []byte,
 	return min(int(n), len(data)), d.Err()
 }
 
-func (p *prober) commit(ctx context.Context) error {
+// commitFile makes all data durable with COMMIT. It may take up to a minute.
+func (p *prober) commitFile(ctx context.Context) error {
 	c := p.callers[0]
 	c.patience = time.Minute // a large amount may be unsynced
 	defer func() { c.patience = callPatience }()
@@ -204,10 +214,11 @@ func (p *prober) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return status(d)
+	return statusError(d)
 }
 
-// skipWcc passes attributes before and after (RFC 1813 section 2.6).
+// skipWcc skips the attributes before and after an operation (wcc_data, RFC 1813
+// section 2.6).
 func skipWcc(d *xdr.Decoder) {
 	const before, after = 24, 84 // bytes of wcc_attr and fattr3
 	for _, n := range [...]int{before, after} {
@@ -217,8 +228,8 @@ func skipWcc(d *xdr.Decoder) {
 	}
 }
 
-// status is the error that a result begins with, in the names of RFC 1813; nil for none.
-func status(d *xdr.Decoder) error {
+// statusError decodes the status of a result and returns its error, or nil for NFS3_OK.
+func statusError(d *xdr.Decoder) error {
 	s := d.Uint32()
 	if err := d.Err(); err != nil || s == 0 {
 		return err

@@ -154,7 +154,7 @@ func TestProbeSeesThePenalty(t *testing.T) {
 		t.Errorf("calls %s, wrong: %v", got, s.wrong)
 	}
 	s.mu.Unlock()
-	if rate, err := probe(t.Context(), o.Portmap, netip.MustParseAddr("127.0.0.1"), "/srv/vm", o.Probe); err != nil || rate.Stable > 64<<10/s.commit.Seconds() {
+	if rate, err := measureRates(t.Context(), o.Portmap, netip.MustParseAddr("127.0.0.1"), "/srv/vm", o.Probe); err != nil || rate.Stable > 64<<10/s.commit.Seconds() {
 		t.Errorf("%v, %v: a write each %v cannot give more than %.0f", rate, err, s.commit, 64<<10/s.commit.Seconds())
 	}
 }
@@ -162,11 +162,11 @@ func TestProbeSeesThePenalty(t *testing.T) {
 // Whoever is not let in is told so, in the words of the server.
 func TestProbeThatIsRefused(t *testing.T) {
 	at := mapper(t) // with no program
-	_, err := probe(t.Context(), at, netip.Addr{}, "/srv/vm", time.Second)
+	_, err := measureRates(t.Context(), at, netip.Addr{}, "/srv/vm", time.Second)
 	if err == nil || !strings.Contains(err.Error(), "mount /srv/vm: program 100005 version 3 is not registered") {
 		t.Errorf("%v", err)
 	}
-	if _, err := probe(t.Context(), "127.0.0.1:1", netip.Addr{}, "/srv/vm", time.Second); err == nil || os.IsTimeout(err) {
+	if _, err := measureRates(t.Context(), "127.0.0.1:1", netip.Addr{}, "/srv/vm", time.Second); err == nil || os.IsTimeout(err) {
 		t.Errorf("%v", err)
 	}
 }

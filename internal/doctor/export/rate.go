@@ -10,17 +10,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// slow is the factor from which writes are reported as slow. Measurements vary by half.
+// slow is the factor from which stable writes are reported as slow. Measurements vary
+// by 50 %.
 const slow = 3
 
-// write probes the first folder that this machine may mount from itself.
-func (e *examiner) write(ctx context.Context, s *Server) []doctor.Finding {
-	for _, folder := range s.folders() {
-		from, ok := e.own(ctx, s, folder)
+// checkRate measures the write rate of the first folder that this machine may mount
+// from itself.
+func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
+	for _, folder := range s.exportedPaths() {
+		from, ok := e.addressWithAccess(ctx, s, folder)
 		if !ok {
 			continue
 		}
-		r, err := probe(ctx, e.Portmap, from, folder, e.Probe)
+		r, err := measureRates(ctx, e.Portmap, from, folder, e.Probe)
 		return []doctor.Finding{e.judgeRates(s, folder, r, err)}
 	}
 	return []doctor.Finding{{
@@ -29,16 +31,18 @@ func (e *examiner) write(ctx context.Context, s *Server) []doctor.Finding {
 	}}
 }
 
-// own returns a local address to which a folder is exported.
-func (e *examiner) own(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
+// addressWithAccess returns a local address to which a folder is exported read-write.
+func (e *examiner) addressWithAccess(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
+	// Loopback needs no network, so it is tried first.
 	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.Here...) {
-		if x, may := s.pick(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {
+		if x, may := s.exportFor(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {
 			return a, true
 		}
 	}
 	return netip.Addr{}, false
 }
 
+// judgeRates converts the result of a measurement to a finding. An error is Unknown.
 func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doctor.Finding {
 	f := doctor.Finding{On: folder, Want: "stable writes as fast as others"}
 	const mb = 1e6
@@ -48,12 +52,12 @@ func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doct
 	case err != nil:
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
-			f.Remedy = s.editing(s.first(folder))
+			f.Remedy = s.remedyFor(s.firstExport(folder))
 		}
 	default:
 		f.Seen = fmt.Sprintf("%.0f MB/s where each 64 KiB is stable, as ESXi writes, and %.0f MB/s without: a factor of %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
 		if r.Penalty() >= slow {
-			f.Status, f.Remedy = doctor.Warning, s.editing(s.first(folder))
+			f.Status, f.Remedy = doctor.Warning, s.remedyFor(s.firstExport(folder))
 			if s.Name == ganeshaName {
 				f.Remedy = "decamp migrate --transport landing   # decamp's own NFS server, which flushes once in the end"
 			}

@@ -12,7 +12,7 @@ import (
 func TestPenaltyIsJudged(t *testing.T) {
 	exports, _ := ParseExports("/a *(rw,no_root_squash)", "/etc/exports")
 	e := &examiner{}
-	s := &Server{Name: kernelName, Written: exports, concern: exports, reload: "exportfs -ra"}
+	s := &Server{Name: kernelName, Written: exports, relevant: exports, reload: "exportfs -ra"}
 	for _, v := range []struct {
 		rates  Rates
 		err    error

@@ -9,20 +9,22 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// editing is how a server's files are put right: with all that ESXi needs at once, so that one
-// remedy does not undo another.
-func (s *Server) editing(e Export, more ...Client) string {
+// remedyFor returns the commands that correct the configuration of an export. They set
+// all rules that ESXi needs, so that the remedies of several checks do not conflict.
+// more lists clients to add.
+func (s *Server) remedyFor(e Export, more ...Client) string {
 	switch {
 	case s.Name == ganeshaName:
 		return s.editBlock(e, more)
 	case path.Base(e.At.File) == "zfs.exports":
-		return sharing(e, more)
+		return zfsCommand(e, more)
 	case !s.isWritten(e):
-		return s.exporting(e, more)
+		return s.exportfsCommand(e, more)
 	}
 	return s.editLine(e, more)
 }
 
+// isWritten reports whether an export comes from a configuration file.
 func (s *Server) isWritten(e Export) bool {
 	for _, w := range s.Written {
 		if w.At == e.At {
@@ -32,7 +34,8 @@ func (s *Server) isWritten(e Export) bool {
 	return false
 }
 
-// editBlock names the values: blocks are too free in form for sed.
+// editBlock returns the values to set in ganesha.conf, as text: its format is too
+// flexible for sed.
 func (s *Server) editBlock(e Export, more []Client) string {
 	add := ""
 	for _, c := range more {
@@ -44,23 +47,25 @@ func (s *Server) editBlock(e Export, more []Client) string {
 	return fmt.Sprintf("at %s, for %s, say:%s\n%s", e.At, e.Path, add, s.reload)
 }
 
-// exporting returns the command that changes the exports without a file.
-func (s *Server) exporting(e Export, more []Client) string {
+// exportfsCommand returns the commands for an export that is in no file. They are lost
+// at the next reload.
+func (s *Server) exportfsCommand(e Export, more []Client) string {
 	if len(more) == 0 {
 		more = []Client{e.Client}
 	}
 	var lines []string
 	for _, c := range more {
-		lines = append(lines, fmt.Sprintf("exportfs -o %s %s", e.options(e.Rules.fit()), fault.Quote(string(c)+":"+e.Path)))
+		lines = append(lines, fmt.Sprintf("exportfs -o %s %s", e.optionsWith(e.Rules.corrected()), fault.Quote(string(c)+":"+e.Path)))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// sharing returns the command for exports that ZFS writes from its property sharenfs, and would
-// overwrite.
-func sharing(e Export, more []Client) string {
-	rules := e.Rules.fit()
-	words := strings.TrimPrefix(rules.options(), "rw,")
+// zfsCommand returns the command for exports that ZFS generates from its property
+// sharenfs. An edit of the file would be overwritten.
+func zfsCommand(e Export, more []Client) string {
+	rules := e.Rules.corrected()
+	// sharenfs lists the clients as values of rw.
+	words := strings.TrimPrefix(rules.toOptions(), "rw,")
 	for _, c := range append([]Client{e.Client}, more...) {
 		if c == Everybody {
 			words += ",rw"
@@ -71,41 +76,43 @@ func sharing(e Export, more []Client) string {
 	return fmt.Sprintf(`zfs set sharenfs='%s' "$(zfs list -Ho name %s)"`, words, fault.Quote(e.Path))
 }
 
-// editLine returns the new text of the line of e.
+// editLine returns a sed command that replaces the line of e, or the new text if sed
+// cannot express it.
 func (s *Server) editLine(e Export, more []Client) string {
-	line := s.line(e, more)
+	line := s.newLine(e, more)
 	lines := fmt.Sprint(e.At.First)
 	if e.At.Last > e.At.First {
 		lines = fmt.Sprintf("%d,%d", e.At.First, e.At.Last)
 	}
+	// The line would need quoting for both the shell and sed.
 	if strings.ContainsAny(line, `'\`) {
 		return fmt.Sprintf("write in place of line %s of %s: %s\n%s", lines, e.At.File, line, s.reload)
 	}
 	return fmt.Sprintf("sed -i '%sc\\%s' %s && %s", lines, line, e.At.File, s.reload)
 }
 
-// line is e's line as it should be.
-func (s *Server) line(e Export, more []Client) string {
+// newLine returns the corrected line of e, with all of its clients.
+func (s *Server) newLine(e Export, more []Client) string {
 	var b strings.Builder
-	b.WriteString(escaped(e.Path))
+	b.WriteString(quotePath(e.Path))
 	for _, w := range s.Written {
 		if w.At != e.At {
 			continue
 		}
 		rules := w.Rules
-		if slices.Contains(s.concern, w) { // others are not opened any further
-			rules = rules.fit()
+		if slices.Contains(s.relevant, w) { // others are not opened any further
+			rules = rules.corrected()
 		}
-		fmt.Fprintf(&b, " %s(%s)", w.Client, w.options(rules))
+		fmt.Fprintf(&b, " %s(%s)", w.Client, w.optionsWith(rules))
 	}
 	for _, c := range more {
-		fmt.Fprintf(&b, " %s(%s)", c, e.options(e.Rules.fit()))
+		fmt.Fprintf(&b, " %s(%s)", c, e.optionsWith(e.Rules.corrected()))
 	}
 	return b.String()
 }
 
-// escaped is a path as exports(5) takes it.
-func escaped(path string) string {
+// quotePath returns a path in the format of exports(5).
+func quotePath(path string) string {
 	if strings.ContainsAny(path, " \t#") {
 		return `"` + path + `"`
 	}

@@ -5,39 +5,43 @@ import (
 	"strings"
 )
 
-// Access is what a client may do.
+// Access is the access that a client has. The zero value is ReadOnly, the default of
+// exports(5).
 type Access uint8
 
 // The kernel's default is the zero value.
 const (
-	ReadOnly Access = iota
-	ReadWrite
-	NoAccess
+	ReadOnly  Access = iota // clients may read; the kernel's default
+	ReadWrite               // clients may read and write
+	NoAccess                // clients may not mount; nfs-ganesha only
 )
 
-// Rules are those options of an export that decide whether and how fast ESXi writes to it.
+// Rules contains the options of an export that determine whether and how fast ESXi can
+// write to it.
 type Rules struct {
-	Access     Access
-	Sync       bool
-	RootSquash bool
-	AllSquash  bool
-	Subtree    bool   // each access proves that the file is below the folder
-	Secure     bool   // only ports below 1024 are answered; ESXi's are
-	Anon       string // user of squashed requests; empty is the server's default
+	Access     Access // read-write, read-only or none
+	Sync       bool   // each write is on the medium before the reply
+	RootSquash bool   // root is mapped to another user
+	AllSquash  bool   // all users are mapped to another user
+	Subtree    bool   // each request verifies that the file is below the folder
+	Secure     bool   // only ports below 1024 are accepted; ESXi uses such ports
+	Anon       string // user for mapped requests; empty for the server's default
 }
 
-// defaults are the defaults of exports(5). Subtree checks were the default until nfs-utils 1.1.0, in
-// 2007.
+// defaults contains the defaults of exports(5). Before nfs-utils 1.1.0 (2007), subtree
+// checks were the default.
 var defaults = Rules{Sync: true, RootSquash: true, Secure: true}
 
-// kernelDefaults are the values of flags that /proc/fs/nfsd/exports does not list.
+// kernelDefaults contains the values of the flags that /proc/fs/nfsd/exports does not
+// list.
 var kernelDefaults = Rules{Sync: true, RootSquash: true, Secure: true, Subtree: true}
 
 // nobody lists the numbers of the user "nobody": 16 bits, 32 bits, and negative.
 var nobody = []string{"65534", "4294967294", "-2"}
 
-// set applies one option as it is written, and reports whether it is one of the rules.
-func (r *Rules) set(option string) bool {
+// setOption applies one option in the format of exports(5), and reports whether it is
+// one of the rules.
+func (r *Rules) setOption(option string) bool {
 	name, value, _ := strings.Cut(option, "=")
 	switch name {
 	case "ro":
@@ -65,24 +69,26 @@ func (r *Rules) set(option string) bool {
 	return true
 }
 
-// isOther reports whether exports(5) knows an option that is not one of the rules.
+// isOther reports whether exports(5) has an option that is not one of the rules.
 func isOther(option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	return slices.Contains(others, name)
 }
 
-// others are options that decide nothing for ESXi. uuid is the kernel's own.
+// others lists the options that do not affect ESXi. uuid occurs only in the kernel's
+// table.
 var others = []string{
 	"wdelay", "no_wdelay", "hide", "nohide", "crossmnt", "nocrossmnt", "secure_locks", "insecure_locks",
 	"auth_nlm", "no_auth_nlm", "acl", "no_acl", "mp", "mountpoint", "fsid", "refer", "replicas", "pnfs",
 	"no_pnfs", "security_label", "sec", "anongid", "nordirplus", "xprtsec", "reexport", "uuid", "fg", "bg",
 }
 
-// squashed reports whether the server maps ESXi, which writes as root, to another user.
-func (r Rules) squashed() bool { return r.RootSquash || r.AllSquash }
+// isSquashed reports whether the server maps root, the user of ESXi, to another user.
+func (r Rules) isSquashed() bool { return r.RootSquash || r.AllSquash }
 
-// fit are the rules ESXi needs, and is fast with, in place of r.
-func (r Rules) fit() Rules {
+// corrected returns r with the rules that ESXi needs, and with fast writes. Squashing
+// remains if r maps to a specific user.
+func (r Rules) corrected() Rules {
 	r.Access, r.Sync, r.Subtree = ReadWrite, false, false
 	if r.Anon == "" {
 		r.RootSquash, r.AllSquash = false, false
@@ -90,8 +96,8 @@ func (r Rules) fit() Rules {
 	return r
 }
 
-// options returns the options of exports(5) for r, all of them explicit.
-func (r Rules) options() string {
+// toOptions returns all rules as explicit options of exports(5).
+func (r Rules) toOptions() string {
 	pick := func(is bool, yes, no string) string {
 		if is {
 			return yes
@@ -116,9 +122,9 @@ func (r Rules) options() string {
 	return strings.Join(words, ",")
 }
 
-// differ are the words of r and o that are not the same, as options in place of others.
-func (r Rules) differ(o Rules) (here, there string) {
-	a, b := strings.Split(r.options(), ","), strings.Split(o.options(), ",")
+// diffOptions returns the options of r and of o that differ.
+func (r Rules) diffOptions(o Rules) (here, there string) {
+	a, b := strings.Split(r.toOptions(), ","), strings.Split(o.toOptions(), ",")
 	only := func(of, without []string) string {
 		return strings.Join(slices.DeleteFunc(slices.Clone(of), func(w string) bool { return slices.Contains(without, w) }), ",")
 	}

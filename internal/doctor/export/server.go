@@ -8,42 +8,43 @@ import (
 	"time"
 )
 
-// A Server is one NFS server of this machine, as it is written and as it runs.
+// A Server is one NFS server of this machine, with its configuration and its current
+// state.
 type Server struct {
-	Name    string
-	Running Answer
-	V3      Answer // whether it speaks version 3
+	Name    string // kernelName or ganeshaName
+	Running Answer // whether it runs
+	V3      Answer // whether it offers NFS version 3
 
-	Written  []Export
-	Live     []Export // exports of the running server
-	LiveFrom string   // origin of Live; empty if it cannot be read
-	NoV3     []Export // written, and not for version 3
-	Problems []Problem
+	Written  []Export  // exports of the configuration files
+	Live     []Export  // exports of the running server
+	LiveFrom string    // source of Live; empty if it cannot be read
+	NoV3     []Export  // exports of the files without version 3
+	Problems []Problem // misleading lines of the files
 
 	// Paths reports that Live has folders without rules.
 	Paths bool
 
-	// Ordered reports that the rules of the first matching client apply, not those of the most specific
-	// one.
+	// Ordered reports that the rules of the first matching client apply, not those of
+	// the most specific one.
 	Ordered bool
 
-	// Where Paths: when the server was started, and when its files were last edited. Zero is
-	// that it is not known.
+	// For servers with Paths: the start of the server and the last edit of its files.
+	// Zero if unknown.
 	started, edited time.Time
 
-	concern []Export // relevant exports
+	relevant []Export // exports whose rules are checked
 
-	reload, start string // commands
+	reload, start string // commands for the user
 }
 
 const (
-	kernelName  = "the kernel's NFS server"
-	ganeshaName = "nfs-ganesha"
+	kernelName  = "the kernel's NFS server" // name of the kernel's server in messages
+	ganeshaName = "nfs-ganesha"             // name of nfs-ganesha in messages
 )
 
-// all returns the exports after a reload of the files: those of the files, and live ones without a
-// file.
-func (s *Server) all() []Export {
+// effectiveExports returns the exports that a reload would leave: those of the files,
+// and those of the running server that are in no file.
+func (s *Server) effectiveExports() []Export {
 	all := slices.Clone(s.Written)
 	for _, e := range s.Live {
 		if !s.Paths && !slices.ContainsFunc(s.Written, e.isFor) {
@@ -53,37 +54,39 @@ func (s *Server) all() []Export {
 	return all
 }
 
-// isFor reports whether two open the same folder to the same client.
-func (e Export) isFor(o Export) bool { return e.Path == o.Path && e.Client.same(o.Client) }
+// isFor reports whether two exports have the same folder and client.
+func (e Export) isFor(o Export) bool { return e.Path == o.Path && e.Client.isSame(o.Client) }
 
-// callAsWritten gives hosts among the live clients the names that the files have for them:
-// exportfs enters some by the name or address that the name service has.
+// callAsWritten replaces names of hosts in the live exports by those of the files.
+// exportfs replaces some by the name or address from the name service.
 func (s *Server) callAsWritten(ctx context.Context, r Resolver) {
 	for i, l := range s.Live {
 		if l.Client.rank() != isHost || slices.ContainsFunc(s.Written, l.isFor) {
 			continue
 		}
 		for _, w := range s.Written {
-			if w.Path == l.Path && w.Client.rank() == isHost && share(w.Client.addrs(ctx, r), l.Client.addrs(ctx, r)) {
+			if w.Path == l.Path && w.Client.rank() == isHost && haveCommon(w.Client.lookupAddrs(ctx, r), l.Client.lookupAddrs(ctx, r)) {
 				s.Live[i].Client = w.Client
 			}
 		}
 	}
 }
 
-func share(a, b []netip.Addr) bool {
+// haveCommon reports whether two lists have an address in common.
+func haveCommon(a, b []netip.Addr) bool {
 	return slices.ContainsFunc(a, func(x netip.Addr) bool { return slices.Contains(b, x) })
 }
 
-// pick returns the export of a folder whose rules apply to a host. unknown reports that an export may
-// apply, which cannot be determined.
-func (s *Server) pick(ctx context.Context, folder string, h Host, r Resolver) (Export, Answer) {
-	of := slices.DeleteFunc(s.all(), func(e Export) bool { return e.Path != folder })
+// exportFor returns the export of a folder whose rules apply to a host. Unknown means
+// that the returned export may apply, which cannot be determined here.
+func (s *Server) exportFor(ctx context.Context, folder string, h Host, r Resolver) (Export, Answer) {
+	of := slices.DeleteFunc(s.effectiveExports(), func(e Export) bool { return e.Path != folder })
+	// The kernel applies the rules of the most specific client.
 	if !s.Ordered {
 		slices.SortStableFunc(of, func(a, b Export) int { return int(a.Client.rank()) - int(b.Client.rank()) })
 	}
 	for _, e := range of {
-		switch a := e.Client.admits(ctx, h.Addr, r); {
+		switch a := e.Client.admitsAddr(ctx, h.Addr, r); {
 		case a == Yes && e.Rules.Access == NoAccess:
 			return e, No
 		case a != No:
@@ -93,21 +96,21 @@ func (s *Server) pick(ctx context.Context, folder string, h Host, r Resolver) (E
 	return Export{}, No
 }
 
-// folders are the exported paths.
-func (s *Server) folders() []string { return paths(s.all()) }
+// exportedPaths returns the exported folders, each once.
+func (s *Server) exportedPaths() []string { return pathsOf(s.effectiveExports()) }
 
-// holds reports whether folder is below the exported path, or contains it.
-func holds(path, folder string) bool {
+// isRelated reports whether folder is the exported path, is below it, or contains it.
+func isRelated(path, folder string) bool {
 	below := func(a, b string) bool {
 		return a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/")
 	}
 	return below(folder, path) || below(path, folder)
 }
 
-// clients are those of a folder, as words.
-func (s *Server) clients(folder string) string {
+// clientsOf returns the clients of a folder for messages.
+func (s *Server) clientsOf(folder string) string {
 	var names []string
-	for _, e := range s.all() {
+	for _, e := range s.effectiveExports() {
 		if e.Path == folder && e.Rules.Access != NoAccess {
 			names = append(names, string(e.Client))
 		}

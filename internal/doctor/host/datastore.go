@@ -8,10 +8,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
+// onStore returns the object of a finding about a datastore.
 func onStore(d inventory.Datastore) string { return "datastore " + d.Name }
 
-// stores examines the accessible datastores; others have a finding already.
-func (g *group) stores(look func(inventory.Datastore) doctor.Finding) (found []doctor.Finding) {
+// forEachStore calls look for each accessible datastore. Inaccessible ones already have
+// a finding of another check. A finding without Seen is omitted.
+func (g *group) forEachStore(look func(inventory.Datastore) doctor.Finding) (found []doctor.Finding) {
 	for _, d := range g.Datastores {
 		if d.Inaccessible {
 			continue
@@ -24,9 +26,10 @@ func (g *group) stores(look func(inventory.Datastore) doctor.Finding) (found []d
 	return found
 }
 
-func (g *group) reached(context.Context) (found []doctor.Finding) {
+// checkReached reports datastores that no host can access.
+func (g *group) checkReached(context.Context) (found []doctor.Finding) {
 	for _, d := range g.Datastores {
-		f := fine("it is reached")
+		f := okFinding("it is reached")
 		if d.Inaccessible {
 			f = doctor.Finding{
 				Status: doctor.Failure, Seen: "no host reaches it: nothing on it can be read", Want: "it is reached",
@@ -39,10 +42,11 @@ func (g *group) reached(context.Context) (found []doctor.Finding) {
 	return found
 }
 
-func (g *group) resting(context.Context) []doctor.Finding {
-	return g.stores(func(d inventory.Datastore) doctor.Finding {
+// checkStoreMaintenance reports datastores in maintenance mode.
+func (g *group) checkStoreMaintenance(context.Context) []doctor.Finding {
+	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
 		if !d.Maintenance {
-			return fine("it is not in maintenance mode")
+			return okFinding("it is not in maintenance mode")
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: "it is in maintenance mode: vSphere moves its VMs away, and switches none on", Want: "it is at work until its VMs are moved",
@@ -51,12 +55,13 @@ func (g *group) resting(context.Context) []doctor.Finding {
 	})
 }
 
-// allocationMap: hosts know what a thin disk uses on VMFS only (VDDK programming guide); elsewhere
-// the question fails, or the answer is the whole disk. A landing does not ask.
-func (g *group) allocationMap(context.Context) []doctor.Finding {
-	return g.stores(func(d inventory.Datastore) doctor.Finding {
+// checkAllocationMap reports datastores without allocation maps. Only VMFS has them
+// (VDDK programming guide); on other datastores the query fails or returns the whole
+// disk. A landing does not need them.
+func (g *group) checkAllocationMap(context.Context) []doctor.Finding {
+	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
 		if d.Type == "VMFS" || g.Use.Transport == "landing" {
-			return fine(d.Type)
+			return okFinding(d.Type)
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Seen: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
@@ -67,20 +72,22 @@ func (g *group) allocationMap(context.Context) []doctor.Finding {
 
 // Room that a datastore should have while VMs on it run on a snapshot.
 const (
-	leastRoom  = 10 << 30 // bytes
-	deltaShare = 10       // percent of what those VMs are provisioned with
+	leastRoom  = 10 << 30 // required free bytes of a datastore with snapshots
+	deltaShare = 10       // required free space in percent of the VMs' provisioned size
 )
 
-// space: a datastore that fills up stops all VMs that grow on it, not only those being moved.
-func (g *group) space(context.Context) []doctor.Finding {
+// checkSpace reports datastores without space for snapshots. A full datastore stops all
+// VMs whose disks grow there.
+func (g *group) checkSpace(context.Context) []doctor.Finding {
 	if !g.Use.Warm {
 		return nil // nothing is written at the source
 	}
-	return g.stores(func(d inventory.Datastore) doctor.Finding {
+	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
+		// Delta disks grow with the writes during a round.
 		want := max(leastRoom, g.provisionedOn(d)/100*deltaShare)
 		seen := fmt.Sprintf("%d GiB are free", d.Free>>30)
 		if d.Free >= want {
-			return fine(seen)
+			return okFinding(seen)
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: seen + ": when it is full, every VM that grows there stands still", Want: fmt.Sprintf("%d GiB for the snapshots of rounds", want>>30),
@@ -89,7 +96,8 @@ func (g *group) space(context.Context) []doctor.Finding {
 	})
 }
 
-// provisionedOn sums the disks of VMs to be moved on a datastore, in bytes.
+// provisionedOn returns the size of the disks on a datastore that VMs to migrate have,
+// in bytes.
 func (g *group) provisionedOn(store inventory.Datastore) (sum int64) {
 	for i := range g.VMs {
 		vm := &g.VMs[i]

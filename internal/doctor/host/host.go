@@ -1,5 +1,5 @@
-// Package host has the checks of the source of a migration: ESXi hosts, the account of decamp's login,
-// and datastores. Package vm has the checks of VMs.
+// Package host has the checks of the source of a migration: ESXi hosts, the account of
+// decamp's login, and datastores. Package vm has the checks of VMs.
 //
 // A disconnected host is reported once, and left out by all other checks.
 package host
@@ -18,108 +18,111 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Source is the ESXi or vCenter, logged in to.
+// Source is a session with an ESXi host or a vCenter.
 type Source interface {
-	// FreeLicence reports whether the host's licence is known to let its API change nothing.
+	// FreeLicence reports whether the host has a free licence, which makes its API
+	// read-only.
 	FreeLicence(ctx context.Context) bool
 
-	// EvaluationEnds is when the host's evaluation licence ends; zero if it has none that is known.
+	// EvaluationEnds returns the end of the host's evaluation licence, or the zero time
+	// if it is unknown or there is none.
 	EvaluationEnds(ctx context.Context) time.Time
 
-	// SSHRuns reports whether a host takes logins by SSH.
+	// SSHRuns reports whether the SSH server of a host runs.
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 
 	// Condition returns the settings and state of a host.
 	Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error)
 
-	// Settings returns those of a host's advanced settings that it has and that are numbers.
+	// Settings returns the numeric advanced settings that the host has.
 	Settings(ctx context.Context, host inventory.MoRef, names ...string) (map[string]int64, error)
 
-	// HostTime is what a host's clock shows.
+	// HostTime returns the time of a host's clock.
 	HostTime(ctx context.Context, host inventory.MoRef) (time.Time, error)
 
-	// Sessions returns how many sessions the server has.
+	// Sessions returns the number of sessions of the server.
 	Sessions(ctx context.Context) (int, error)
 
 	// Lacking returns the privileges that the user lacks, with the objects.
 	Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error)
 }
 
-// Use is what a move takes of its source.
+// Use describes how a migration uses its source.
 type Use struct {
-	Transport string // https, nfc or landing
-	Warm      bool   // warm: in rounds from snapshots, while VMs run
-	PowerOff  bool   // VMs that run are shut down
-	SSH       bool   // a login by SSH is needed, whatever the licence
-	StartSSH  bool   // decamp may start SSH where it is off
-	NFCMemory int64  // bytes of a host's NFC memory that each disk is wanted to have
+	Transport string // name of the transport: https, nfc or landing
+	Warm      bool   // VMs run during the copy, in rounds with snapshots
+	PowerOff  bool   // decamp shuts down running VMs
+	SSH       bool   // SSH is required, regardless of the licence
+	StartSSH  bool   // decamp may start SSH on hosts
+	NFCMemory int64  // bytes of the host's NFC memory per disk
 }
 
-// changes reports whether the API of hosts is asked to change something.
-func (u Use) changes() bool { return u.Warm || u.PowerOff || u.Transport == "landing" }
+// needsChanges reports whether the migration changes the source.
+func (u Use) needsChanges() bool { return u.Warm || u.PowerOff || u.Transport == "landing" }
 
-// byNFC reports whether disks, or what changed of them, are read from port 902.
-func (u Use) byNFC() bool { return u.Transport == "nfc" || u.Transport == "landing" && u.Warm }
+// usesNFC reports whether disks, or their changes, are read from port 902.
+func (u Use) usesNFC() bool { return u.Transport == "nfc" || u.Transport == "landing" && u.Warm }
 
 // Options select the objects of the checks, and their purpose.
 type Options struct {
-	Source     Source
-	User       string // user of the login
-	VCenter    bool
-	Hosts      []inventory.Host
-	Datastores []inventory.Datastore
-	VMs        []inventory.VM // VMs to migrate
-	Use        Use
-	Now        func() time.Time // current time; time.Now if nil
+	Source     Source                // session with the source
+	User       string                // user of the login
+	VCenter    bool                  // the source is a vCenter
+	Hosts      []inventory.Host      // hosts of the VMs
+	Datastores []inventory.Datastore // datastores of the VMs
+	VMs        []inventory.VM        // VMs to migrate
+	Use        Use                   // what the migration needs
+	Now        func() time.Time      // current time; time.Now if nil
 }
 
-// Checks returns those of hosts, account and datastores. Which there are does not depend on o.
+// Checks returns the checks of hosts, account and datastores. The list does not depend
+// on o.
 func Checks(o Options) []doctor.Check {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	g := &group{Options: o}
 	return []doctor.Check{
-		{Code: "host-connected", Title: "hosts are connected", Run: g.connected},
-		{Code: "host-maintenance", Title: "hosts are at work", Run: g.maintenance},
-		{Code: "host-version", Title: "the version is supported, and moves from it are known to be right", Run: g.version},
-		{Code: "host-licence", Title: "the licence permits the required API calls", Run: g.licence},
-		{Code: "host-privilege", Title: "the account has the required privileges", Run: g.privilege},
-		{Code: "host-lockdown", Title: "logins at the host are let in", Run: g.lockdown},
-		{Code: "host-lockout", Title: "the account does not lock early", Run: g.lockout},
-		{Code: "host-sessions", Title: "there is room for more sessions", Run: g.sessions},
-		{Code: "host-nfc-memory", Title: "the NFC memory holds all of a VM's disks at once", Run: g.nfcMemory},
-		{Code: "host-power", Title: "the processor runs at its speed", Run: g.power},
-		{Code: "host-ssh", Title: "SSH is on where it is needed", Run: g.ssh},
-		{Code: "host-clock", Title: "clocks agree", Run: g.clock},
-		{Code: "datastore-reached", Title: "datastores are reached", Run: g.reached},
-		{Code: "datastore-maintenance", Title: "datastores are at work", Run: g.resting},
-		{Code: "datastore-map", Title: "areas that hold nothing need not be read", Run: g.allocationMap},
-		{Code: "datastore-space", Title: "there is room for snapshots to grow", Run: g.space},
+		{Code: "host-connected", Title: "hosts are connected", Run: g.checkConnected},
+		{Code: "host-maintenance", Title: "hosts are at work", Run: g.checkMaintenance},
+		{Code: "host-version", Title: "the version is supported, and moves from it are known to be right", Run: g.checkVersion},
+		{Code: "host-licence", Title: "the licence permits the required API calls", Run: g.checkLicence},
+		{Code: "host-privilege", Title: "the account has the required privileges", Run: g.checkPrivileges},
+		{Code: "host-lockdown", Title: "logins at the host are let in", Run: g.checkLockdown},
+		{Code: "host-lockout", Title: "the account does not lock early", Run: g.checkLockout},
+		{Code: "host-sessions", Title: "there is room for more sessions", Run: g.checkSessions},
+		{Code: "host-nfc-memory", Title: "the NFC memory holds all of a VM's disks at once", Run: g.checkNFCMemory},
+		{Code: "host-power", Title: "the processor runs at its speed", Run: g.checkPower},
+		{Code: "host-ssh", Title: "SSH is on where it is needed", Run: g.checkSSH},
+		{Code: "host-clock", Title: "clocks agree", Run: g.checkClock},
+		{Code: "datastore-reached", Title: "datastores are reached", Run: g.checkReached},
+		{Code: "datastore-maintenance", Title: "datastores are at work", Run: g.checkStoreMaintenance},
+		{Code: "datastore-map", Title: "areas that hold nothing need not be read", Run: g.checkAllocationMap},
+		{Code: "datastore-space", Title: "there is room for snapshots to grow", Run: g.checkSpace},
 	}
 }
 
-// group is what the checks share.
+// group contains the options and the state that all checks share.
 type group struct {
 	Options
 
-	ask     sync.Once
-	limited bool // the licence lets the API change nothing
+	licenceOnce sync.Once // runs the query for the licence
+	limited     bool      // true if the licence makes the API read-only; set by licenceOnce
 }
 
-// free reports whether the licence lets the API change nothing; it is asked once. Hosts of a
-// vCenter are never free ones.
-func (g *group) free(ctx context.Context) bool {
-	g.ask.Do(func() { g.limited = !g.VCenter && g.Source.FreeLicence(ctx) })
+// isFree reports whether the licence makes the API read-only. The first call queries
+// the host. Hosts of a vCenter never have a free licence.
+func (g *group) isFree(ctx context.Context) bool {
+	g.licenceOnce.Do(func() { g.limited = !g.VCenter && g.Source.FreeLicence(ctx) })
 	return g.limited
 }
 
-// atOnce is the number of hosts that one check queries at a time.
+// atOnce is the number of hosts that one check queries concurrently.
 const atOnce = 4
 
-// each examines all connected hosts in parallel, and reports the findings in their order. A finding
-// without Seen is left out.
-func (g *group) each(ctx context.Context, look func(context.Context, inventory.Host) doctor.Finding) []doctor.Finding {
+// forEachHost calls look for all connected hosts concurrently, and returns the findings
+// in the order of the hosts. A finding without Seen is omitted.
+func (g *group) forEachHost(ctx context.Context, look func(context.Context, inventory.Host) doctor.Finding) []doctor.Finding {
 	found := make([]doctor.Finding, len(g.Hosts))
 	var hosts errgroup.Group
 	hosts.SetLimit(atOnce)
@@ -127,6 +130,7 @@ func (g *group) each(ctx context.Context, look func(context.Context, inventory.H
 		if h.Connected {
 			hosts.Go(func() error {
 				found[i] = look(ctx, h)
+				// Each goroutine writes its own element.
 				found[i].On = onHost(h)
 				return nil
 			})
@@ -136,10 +140,12 @@ func (g *group) each(ctx context.Context, look func(context.Context, inventory.H
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Seen == "" })
 }
 
+// onHost returns the object of a finding about a host. A host without a name has its
+// reference.
 func onHost(h inventory.Host) string { return "host " + cmp.Or(h.Name, string(h.Ref)) }
 
-// first returns a connected host; false without one.
-func (g *group) first() (inventory.Host, bool) {
+// firstConnected returns a connected host, or false if all are disconnected.
+func (g *group) firstConnected() (inventory.Host, bool) {
 	for _, h := range g.Hosts {
 		if h.Connected {
 			return h, true
@@ -148,12 +154,13 @@ func (g *group) first() (inventory.Host, bool) {
 	return inventory.Host{}, false
 }
 
-// unknown is a finding of what could not be looked at.
-func unknown(err error) doctor.Finding {
+// unknownFinding returns the finding for an object that could not be examined.
+func unknownFinding(err error) doctor.Finding {
 	return doctor.Finding{
 		Status: doctor.Unknown, Seen: err.Error(), Want: "an answer",
 		Remedy: cmp.Or(fault.HintOf(err), "try again; if it stays, look into the host's log: tail -n 50 /var/log/hostd.log"),
 	}
 }
 
-func fine(seen string) doctor.Finding { return doctor.Finding{Seen: seen} }
+// okFinding returns a finding without a problem.
+func okFinding(seen string) doctor.Finding { return doctor.Finding{Seen: seen} }

@@ -11,29 +11,30 @@ import (
 
 // Names of advanced settings (dumps of those of ESXi 6.0U3 to 9.0.1).
 const (
-	lockFailures = "Security.AccountLockFailures"
-	unlockTime   = "Security.AccountUnlockTime" // seconds
-	maxSessions  = "Config.HostAgent.vmacore.soap.maxSessionCount"
+	lockFailures = "Security.AccountLockFailures"                  // number of wrong passwords that lock an account; 0 for never
+	unlockTime   = "Security.AccountUnlockTime"                    // seconds until a locked account is unlocked
+	maxSessions  = "Config.HostAgent.vmacore.soap.maxSessionCount" // limit of sessions; 0 for none
 )
 
-// fewFailures is the smallest acceptable number of wrong passwords that lock an account: decamp sends
-// two, and one remains for a user at a console.
+// fewFailures is the smallest acceptable value of AccountLockFailures. decamp sends up
+// to two wrong passwords, and a user at the console needs one attempt.
 const fewFailures = 4
 
-func (g *group) lockout(ctx context.Context) []doctor.Finding {
-	return g.each(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
+// checkLockout reports hosts that lock an account after few wrong passwords.
+func (g *group) checkLockout(ctx context.Context) []doctor.Finding {
+	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		have, err := g.Source.Settings(ctx, h.Ref, lockFailures, unlockTime)
 		if err != nil {
-			return unknown(err)
+			return unknownFinding(err)
 		}
 		failures, known := have[lockFailures]
 		switch {
 		case !known:
-			return fine("the host has no such setting")
+			return okFinding("the host has no such setting")
 		case failures == 0:
-			return fine("accounts never lock")
+			return okFinding("accounts never lock")
 		case failures >= fewFailures:
-			return fine(fmt.Sprintf("accounts lock for %d s after %d wrong passwords; decamp stops after 2", have[unlockTime], failures))
+			return okFinding(fmt.Sprintf("accounts lock for %d s after %d wrong passwords; decamp stops after 2", have[unlockTime], failures))
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: fmt.Sprintf("an account locks for %d s after %d wrong passwords, and decamp may send 2", have[unlockTime], failures),
@@ -43,12 +44,14 @@ func (g *group) lockout(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// fewSessions is how many should be free: decamp takes one or two, and others come and go.
+// fewSessions is the required number of free sessions. decamp needs one or two; other
+// clients come and go.
 const fewSessions = 20
 
-// sessions counts those of a host. A vCenter has 3000 and more, and keeps its count to itself.
-func (g *group) sessions(ctx context.Context) []doctor.Finding {
-	h, ok := g.first()
+// checkSessions compares the sessions of a host with its limit. A vCenter permits at
+// least 3000 and does not report their number.
+func (g *group) checkSessions(ctx context.Context) []doctor.Finding {
+	h, ok := g.firstConnected()
 	if g.VCenter || !ok {
 		return nil
 	}
@@ -57,22 +60,24 @@ func (g *group) sessions(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
+// sessionsOf returns the finding about the sessions of the host.
 func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding {
 	have, err := g.Source.Settings(ctx, h.Ref, maxSessions)
 	if err != nil {
-		return unknown(err)
+		return unknownFinding(err)
 	}
+	// 0 means that the host has no such setting, or no limit.
 	most := have[maxSessions]
 	if most == 0 {
-		return fine("the host has no limit")
+		return okFinding("the host has no limit")
 	}
 	n, err := g.Source.Sessions(ctx)
 	if err != nil {
-		return unknown(err)
+		return unknownFinding(err)
 	}
 	seen := fmt.Sprintf("%d of %d sessions are taken", n, most)
 	if most-int64(n) >= fewSessions {
-		return fine(seen)
+		return okFinding(seen)
 	}
 	return doctor.Finding{
 		Status: doctor.Warning, Seen: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
@@ -80,20 +85,22 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	}
 }
 
-// nfcMemory compares what a VM's disks want with what the host has for all its clients.
-func (g *group) nfcMemory(ctx context.Context) []doctor.Finding {
-	if !g.Use.byNFC() || g.Use.NFCMemory == 0 {
+// checkNFCMemory compares the NFC memory that a VM's disks need with the host's, which
+// all clients share.
+func (g *group) checkNFCMemory(ctx context.Context) []doctor.Finding {
+	if !g.Use.usesNFC() || g.Use.NFCMemory == 0 {
 		return nil
 	}
+	// The disks of one VM are read at the same time.
 	disks := map[inventory.MoRef]int64{} // largest disk bytes of a VM by host
 	for i := range g.VMs {
 		disks[g.VMs[i].Host] = max(disks[g.VMs[i].Host], int64(len(g.VMs[i].Disks)))
 	}
-	return g.each(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
+	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		have, want := nfc.MemoryOf(h.Version), disks[h.Ref]*g.Use.NFCMemory
 		seen := fmt.Sprintf("%d disks at once want %d MiB, the host has %d MiB for all", disks[h.Ref], want>>20, have>>20)
 		if want <= have {
-			return fine(seen)
+			return okFinding(seen)
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Seen: seen + ": some wait, or are read with small buffers", Want: "less for each disk",

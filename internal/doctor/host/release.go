@@ -13,12 +13,13 @@ import (
 
 // release is a version of ESXi with the end of its general support.
 type release struct {
-	version string // "7.0"
-	ends    string // 2006-01-02
-	source  string
+	version string // major and minor version, such as "7.0"
+	ends    string // day as 2006-01-02
+	source  string // publication of the day
 }
 
-// releases are in order. Of those that came later no day was published that we know.
+// releases lists versions in ascending order. No end of support is known for later
+// versions.
 var releases = []release{
 	{"5.0", "2016-08-24", "VMware lifecycle matrix"},
 	{"5.1", "2016-08-24", "VMware lifecycle matrix"},
@@ -30,30 +31,32 @@ var releases = []release{
 	{"8.0", "2027-10-11", "Broadcom lifecycle matrix"},
 }
 
-// oldestTold is the first version that published reports of moves by these ways are of.
-const oldestTold = "6.0"
+// oldestReported is the oldest version with published reports of such migrations.
+const oldestReported = "6.0"
 
-// trackedRight is the build of ESXi 6.0 since which change tracking survives the consolidation
-// of a snapshot (ESXi600-201511001, KB 2136854).
-const trackedRight = 3247720
+// trackingFixed is the build of ESXi 6.0 in which change tracking survives the
+// consolidation of a snapshot (ESXi600-201511001, KB 2136854).
+const trackingFixed = 3247720
 
-// version looks for what no longer gets fixes, and for builds that are known to tell wrong changes.
-func (g *group) version(ctx context.Context) []doctor.Finding {
-	return g.each(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
+// checkVersion reports versions without support, and builds with a known defect of
+// change tracking.
+func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
+	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		seen := fmt.Sprintf("ESXi %s build %s", h.Version, h.Build)
+		// An unknown build is not reported: later builds are right.
 		build, err := strconv.Atoi(h.Build)
 		r, known := releaseOf(h.Version)
 		switch {
 		case h.Version == "":
 			return doctor.Finding{Status: doctor.Unknown, Seen: "the host does not tell its version", Want: "an answer", Remedy: "give the account the role Read-only on the host"}
-		case g.Use.Warm && r.version == "6.0" && err == nil && build < trackedRight:
+		case g.Use.Warm && r.version == "6.0" && err == nil && build < trackingFixed:
 			return doctor.Finding{
 				Status: doctor.Warning, Seen: seen + ", which loses changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
 				Remedy: "add --paranoid, which compares everything in the end; or patch the host first",
 			}
-		case known && before(r.version, oldestTold):
+		case known && isBefore(r.version, oldestReported):
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestTold + " or later",
+				Status: doctor.Warning, Seen: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestReported + " or later",
 				Remedy: "move one small VM first, and look at it; or upgrade the host",
 			}
 		case known && g.Now().UTC().Format(time.DateOnly) > r.ends:
@@ -62,13 +65,15 @@ func (g *group) version(ctx context.Context) []doctor.Finding {
 				Remedy: "move its VMs before it fails: what breaks now stays broken; nothing has to be upgraded for that",
 			}
 		}
-		return fine(seen)
+		return okFinding(seen)
 	})
 }
 
-// releaseOf finds the release of a version such as 7.0.3; false if none is on record.
+// releaseOf returns the release of a version such as 7.0.3, or false if it is not in
+// the table.
 func releaseOf(version string) (release, bool) {
 	for _, r := range releases {
+		// The dot prevents a match of 6.50 with 6.5.
 		if version == r.version || strings.HasPrefix(version, r.version+".") {
 			return r, true
 		}
@@ -76,8 +81,8 @@ func releaseOf(version string) (release, bool) {
 	return release{}, false
 }
 
-// before compares releases of the table by their place in it.
-func before(a, b string) bool {
+// isBefore reports whether release a precedes b in the table.
+func isBefore(a, b string) bool {
 	for _, r := range releases {
 		if r.version == b {
 			return false

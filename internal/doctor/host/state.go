@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// connected looks at all hosts; the other checks only at those that are.
-func (g *group) connected(context.Context) (found []doctor.Finding) {
+// checkConnected reports disconnected hosts. The other checks skip them.
+func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 	for _, h := range g.Hosts {
-		f := fine("it is connected")
+		f := okFinding("it is connected")
 		if !h.Connected {
 			f = doctor.Finding{
 				Status: doctor.Failure, Seen: "the vCenter has lost it", Want: "it is connected",
@@ -26,45 +26,46 @@ func (g *group) connected(context.Context) (found []doctor.Finding) {
 	return found
 }
 
-// maintenance: NFC does not answer in maintenance mode (virt-v2v's manual, on VDDK), and powered-off
-// VMs stay off.
-func (g *group) maintenance(ctx context.Context) []doctor.Finding {
-	return g.each(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
+// checkMaintenance reports hosts in maintenance mode. NFC does not work there
+// (virt-v2v's manual, about VDDK), and VMs cannot be powered on.
+func (g *group) checkMaintenance(ctx context.Context) []doctor.Finding {
+	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		if !h.MaintenanceMode {
-			return fine("it is not in maintenance mode")
+			return okFinding("it is not in maintenance mode")
 		}
 		f := doctor.Finding{
 			Status: doctor.Warning, Seen: "it is in maintenance mode: its VMs cannot be switched on again", Want: "it is at work",
 			Remedy: "esxcli system maintenanceMode set --enable false",
 		}
-		if g.Use.byNFC() {
+		if g.Use.usesNFC() {
 			f.Status, f.Seen = doctor.Failure, "it is in maintenance mode, in which NFC reads no disk"
 		}
 		return f
 	})
 }
 
-// bySSH reports whether a login by SSH is needed.
-func (g *group) bySSH(ctx context.Context) bool {
-	return g.Use.SSH || g.Use.changes() && g.free(ctx)
+// needsSSH reports whether the migration needs SSH.
+func (g *group) needsSSH(ctx context.Context) bool {
+	return g.Use.SSH || g.Use.needsChanges() && g.isFree(ctx)
 }
 
-func (g *group) ssh(ctx context.Context) []doctor.Finding {
-	needed := g.bySSH(ctx)
-	free := needed && g.free(ctx) // and starts nothing by its API
-	return g.each(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
+// checkSSH reports hosts without SSH if the migration needs it.
+func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
+	needed := g.needsSSH(ctx)
+	free := needed && g.isFree(ctx) // and starts nothing by its API
+	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		runs, err := g.Source.SSHRuns(ctx, h.Ref)
 		switch {
 		case !needed && err != nil:
-			return fine("it is not needed")
+			return okFinding("it is not needed")
 		case err != nil:
-			return unknown(err)
+			return unknownFinding(err)
 		case runs:
-			return fine("it is on")
+			return okFinding("it is on")
 		case !needed:
-			return fine("it is off, and not needed")
+			return okFinding("it is off, and not needed")
 		case g.Use.StartSSH && !free:
-			return fine("it is off; decamp starts it, and stops it in the end")
+			return okFinding("it is off; decamp starts it, and stops it in the end")
 		}
 		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
@@ -75,21 +76,22 @@ func (g *group) ssh(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// Lockdown modes permit only exception users, over SSH and at the host's API (vSphere Security,
-// "Lockdown Mode").
+// unlocked is the API's value for "no lockdown". Other modes permit only exception
+// users, over SSH and at the host's API (vSphere Security, "Lockdown Mode").
 const unlocked = "lockdownDisabled"
 
-func (g *group) lockdown(ctx context.Context) []doctor.Finding {
-	needed := g.bySSH(ctx)
-	return g.each(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
+// checkLockdown reports hosts in lockdown mode if the migration needs SSH.
+func (g *group) checkLockdown(ctx context.Context) []doctor.Finding {
+	needed := g.needsSSH(ctx)
+	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		c, err := g.Source.Condition(ctx, h.Ref)
 		switch {
 		case err != nil:
-			return unknown(err)
+			return unknownFinding(err)
 		case c.Lockdown == "" || c.Lockdown == unlocked:
-			return fine("lockdown mode is off")
+			return okFinding("lockdown mode is off")
 		case !needed:
-			return fine(c.Lockdown + ", and no login at the host is needed")
+			return okFinding(c.Lockdown + ", and no login at the host is needed")
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Seen: c.Lockdown + ": SSH lets in exception users only", Want: "the account of SSH is one of them",
@@ -98,22 +100,24 @@ func (g *group) lockdown(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// highPerformance is the policy's short name.
+// highPerformance is the short name of the policy High Performance.
 const highPerformance = "static"
 
+// policyNames contains the names in the user interface by short name.
 var policyNames = map[string]string{"dynamic": "Balanced", "low": "Low Power", "custom": "Custom"}
 
-// power: TLS, deflate and the storage stack of a host are bound by the speed of one core each.
-func (g *group) power(ctx context.Context) []doctor.Finding {
-	return g.each(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
+// checkPower reports hosts that save power. TLS, compression and the storage stack of a
+// host depend on the speed of single cores.
+func (g *group) checkPower(ctx context.Context) []doctor.Finding {
+	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		c, err := g.Source.Condition(ctx, h.Ref)
 		switch {
 		case err != nil:
-			return unknown(err)
+			return unknownFinding(err)
 		case c.Power == "":
-			return fine("the host does not tell its policy: the firmware decides")
+			return okFinding("the host does not tell its policy: the firmware decides")
 		case c.Power == highPerformance:
-			return fine("High Performance")
+			return okFinding("High Performance")
 		}
 		name := policyNames[c.Power]
 		if name == "" {
@@ -126,21 +130,24 @@ func (g *group) power(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// mostSkew is how far clocks may be apart: what NTP keeps is some milliseconds.
+// mostSkew is the largest acceptable difference of clocks. NTP keeps it at some
+// milliseconds.
 const mostSkew = time.Minute
 
-// clock compares a host's with ours, at the middle of the time that asking took.
-func (g *group) clock(ctx context.Context) []doctor.Finding {
-	return g.each(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
+// checkClock compares the clocks of hosts with the local clock, at the middle of the
+// time of the query.
+func (g *group) checkClock(ctx context.Context) []doctor.Finding {
+	return g.forEachHost(ctx, func(ctx context.Context, h inventory.Host) doctor.Finding {
 		asked := g.Now()
 		shown, err := g.Source.HostTime(ctx, h.Ref)
 		if err != nil {
-			return unknown(err)
+			return unknownFinding(err)
 		}
+		// The host's clock was read at about the middle of this time.
 		took := g.Now().Sub(asked)
 		ahead := shown.Sub(asked.Add(took / 2)).Round(time.Second)
 		if ahead.Abs() <= mostSkew {
-			return fine("its clock is right within a minute")
+			return okFinding("its clock is right within a minute")
 		}
 		word := "ahead of"
 		if ahead < 0 {

@@ -8,7 +8,7 @@ import (
 
 func TestQEMUsVersionNeedsListedVariablesOnly(t *testing.T) {
 	check := childenvtest.Replace(t, "qemu-system-x86_64")
-	if _, err := version(t.Context()); err != nil {
+	if _, err := qemuVersionOutput(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check()

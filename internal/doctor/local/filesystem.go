@@ -15,14 +15,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// folder makes a file there.
-func (e *examiner) folder(context.Context) []doctor.Finding {
-	at := e.nearest()
+// checkFolder creates a file in the folder.
+func (e *examiner) checkFolder(context.Context) []doctor.Finding {
+	at := e.nearestFolder()
 	f := doctor.Finding{On: e.Folder, Seen: "it is there, and takes files"}
 	if at != e.Folder {
 		f.Seen = fmt.Sprintf("it can be made in %s", at)
 	}
-	err := e.scratch(func(*os.File) error { return nil })
+	err := e.withTempFile(func(*os.File) error { return nil })
 	if err == nil {
 		return []doctor.Finding{f}
 	}
@@ -42,14 +42,15 @@ func (e *examiner) folder(context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// judged converts the result of a test to a finding. Errors of the test file itself do not count.
-func (e *examiner) judged(err error, ok, no doctor.Finding) []doctor.Finding {
+// toFinding converts the result of a test: ok without an error, no otherwise. An error
+// from opening a test file is Unknown.
+func (e *examiner) toFinding(err error, ok, no doctor.Finding) []doctor.Finding {
 	var path *fs.PathError
 	f := ok
 	switch {
 	case err == nil:
 	case errors.As(err, &path) && path.Op == "open":
-		f = doctor.Finding{Status: doctor.Unknown, Seen: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearest())}
+		f = doctor.Finding{Status: doctor.Unknown, Seen: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearestFolder())}
 	default:
 		f = no
 		f.Seen += ": " + err.Error()
@@ -58,14 +59,17 @@ func (e *examiner) judged(err error, ok, no doctor.Finding) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
+// mib is the number of bytes of a mebibyte.
 const mib = 1 << 20
 
-// errTakesRoom is that a hole has blocks.
+// errTakesRoom is the error for a hole that has allocated blocks.
 var errTakesRoom = errors.New("it takes room")
 
-// holes makes one by truncating, and one by punching.
-func (e *examiner) holes(context.Context) []doctor.Finding {
-	err := e.scratch(func(file *os.File) error {
+// checkHoles creates a hole by extending a file, and one by punching, and reads the
+// allocated blocks.
+func (e *examiner) checkHoles(context.Context) []doctor.Finding {
+	err := e.withTempFile(func(file *os.File) error {
+		// The file has a hole of 63 MiB. The data before it is then replaced by a hole.
 		if err := file.Truncate(64 * mib); err != nil {
 			return err
 		}
@@ -79,33 +83,35 @@ func (e *examiner) holes(context.Context) []doctor.Finding {
 		if err := unix.Fstat(int(file.Fd()), &s); err != nil {
 			return err
 		}
+		// A few blocks for metadata are normal.
 		if s.Blocks*512 > 8*mib {
 			return errTakesRoom
 		}
 		return nil
 	})
-	return e.judged(err, doctor.Finding{Seen: "holes take no room, and can be punched"}, doctor.Finding{
+	return e.toFinding(err, doctor.Finding{Seen: "holes take no room, and can be punched"}, doctor.Finding{
 		Status: doctor.Warning, Seen: "no holes", Want: "a file system with holes, as ext4, XFS, Btrfs and ZFS are: here, images take their whole size",
 		Remedy: "name another folder with --to, or let qcow2 leave them out: --format qcow2",
 	})
 }
 
-// size makes a file as large as the largest disk, which takes no room.
-func (e *examiner) size(context.Context) []doctor.Finding {
+// checkSize creates a sparse file with the size of the largest disk.
+func (e *examiner) checkSize(context.Context) []doctor.Finding {
 	if len(e.Disks) == 0 {
 		return nil
 	}
 	largest := slices.MaxFunc(e.Disks, func(a, b Disk) int { return int((a.Size - b.Size) >> 9) })
-	err := e.scratch(func(file *os.File) error { return unix.Ftruncate(int(file.Fd()), largest.Size) })
-	return e.judged(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be made", float64(largest.Size)/gib)}, doctor.Finding{
+	err := e.withTempFile(func(file *os.File) error { return unix.Ftruncate(int(file.Fd()), largest.Size) })
+	return e.toFinding(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be made", float64(largest.Size)/gib)}, doctor.Finding{
 		Status: doctor.Failure, Seen: fmt.Sprintf("a file of %.1f GiB, for %s, cannot be made", float64(largest.Size)/gib, largest.Name),
 		Want: "files of any size: ext4 ends at 16 TiB, FAT at 4 GiB", Remedy: "mkfs.xfs a volume for it and name its folder with --to, or free this user of limits: ulimit -f unlimited",
 	})
 }
 
-// direct writes a block past the page cache.
-func (e *examiner) direct(context.Context) []doctor.Finding {
-	err := e.scratch(func(file *os.File) error {
+// checkDirect writes a block with O_DIRECT.
+func (e *examiner) checkDirect(context.Context) []doctor.Finding {
+	err := e.withTempFile(func(file *os.File) error {
+		// This path opens the same file again, with O_DIRECT.
 		direct, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_WRONLY|unix.O_DIRECT, 0)
 		if err != nil {
 			return errors.Unwrap(err)
@@ -114,20 +120,20 @@ func (e *examiner) direct(context.Context) []doctor.Finding {
 		_, err = unix.Pwrite(int(direct.Fd()), disk.AlignedMemory(disk.MemoryAlign), 0)
 		return err
 	})
-	return e.judged(err, doctor.Finding{Seen: "O_DIRECT works"}, doctor.Finding{
+	return e.toFinding(err, doctor.Finding{Seen: "O_DIRECT works"}, doctor.Finding{
 		Status: doctor.Advice, Seen: "no O_DIRECT", Want: "O_DIRECT: without it, writes go by the page cache, slower and at the cost of others",
 		Remedy: "name a folder of ext4 or XFS with --to; on ZFS: zfs set direct=standard DATASET   # from OpenZFS 2.3 on",
 	})
 }
 
-// reflink clones a file. Without it nothing fails; it is reported because it makes clones of images
-// free.
-func (e *examiner) reflink(context.Context) []doctor.Finding {
-	err := e.scratch(func(from *os.File) error {
+// checkReflink clones a file. A missing reflink is no problem; the result shows whether
+// clones of images are free.
+func (e *examiner) checkReflink(context.Context) []doctor.Finding {
+	err := e.withTempFile(func(from *os.File) error {
 		if _, err := from.WriteAt(slices.Repeat([]byte{1}, mib), 0); err != nil {
 			return err
 		}
-		return e.scratch(func(to *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) })
+		return e.withTempFile(func(to *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) })
 	})
-	return e.judged(err, doctor.Finding{Seen: "cp --reflink clones images at once"}, doctor.Finding{Seen: "no reflinks: a clone of an image is a copy"})
+	return e.toFinding(err, doctor.Finding{Seen: "cp --reflink clones images at once"}, doctor.Finding{Seen: "no reflinks: a clone of an image is a copy"})
 }

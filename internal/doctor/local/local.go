@@ -1,8 +1,8 @@
-// Package local examines the machine that receives disks: the folder, the file system, memory, and
-// QEMU.
+// Package local examines the machine that receives disks: the folder, the file system,
+// memory, and QEMU.
 //
-// Probes that write use temporary files in the given folder, or in its nearest existing parent, and
-// remove them at once.
+// Probes that write use temporary files in the given folder, or in its nearest existing
+// parent, and remove them at once.
 package local
 
 import (
@@ -21,33 +21,35 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// Options describe the planned migration.
+// Options describe the planned migration. Functions that are nil have the defaults of
+// this machine.
 type Options struct {
-	Folder string // where images go; it need not be there yet. "": nothing about it is looked at
+	Folder string // destination of images, which need not exist; if empty, its checks have no findings
 	Disks  []Disk // disks to copy; without any, only independent checks run
-	Tmpfs  int64  // bytes of memory that a landing is to have; 0: none
+	Tmpfs  int64  // size in bytes of a landing in memory; 0 for none
 
-	KVM   string                                          // the device; default /dev/kvm
+	KVM   string                                          // path of the device; default /dev/kvm
 	QEMU  func(ctx context.Context) (string, error)       // returns the output of qemu --version; default qemu-system-x86_64's
-	V2V   func(ctx context.Context) (virtv2v.Tool, error) // the virt-v2v that is here; default the one a conversion finds
+	V2V   func(ctx context.Context) (virtv2v.Tool, error) // returns the installed virt-v2v; default as for a conversion
 	Root  fs.FS                                           // root of /proc and /sys; default this machine's
-	Room  func(folder string) (diskspace.Space, error)    // default statfs's
-	Speed time.Duration                                   // how long the write probe takes; default 5 s
+	Room  func(folder string) (diskspace.Space, error)    // returns the free space of a folder; default statfs
+	Speed time.Duration                                   // duration of the write probe; default 5 s
 	Start func(ctx context.Context, kvm string) error     // starts a vCPU; default kvm.Run
 }
 
-// Disk is a virtual disk, sizes in bytes.
+// Disk is a virtual disk. Sizes are in bytes.
 type Disk struct {
-	Name      string
-	Size      int64 // size for the guest
-	Allocated int64 // allocated bytes on the datastore; Size if unknown
+	Name      string // name for messages
+	Size      int64  // size for the guest
+	Allocated int64  // allocated bytes on the datastore; Size if unknown
 }
 
+// withDefaults returns o with defaults for all optional fields.
 func (o Options) withDefaults() Options {
 	o.KVM = cmp.Or(o.KVM, "/dev/kvm")
 	o.Speed = cmp.Or(o.Speed, 5*time.Second)
 	if o.QEMU == nil {
-		o.QEMU = version
+		o.QEMU = qemuVersionOutput
 	}
 	if o.V2V == nil {
 		o.V2V = virtv2v.New(virtv2v.Options{}).Find
@@ -64,14 +66,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func version(ctx context.Context) (string, error) {
+// qemuVersionOutput returns the output of qemu-system-x86_64 --version.
+func qemuVersionOutput(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "--version")
 	cmd.Env = childenv.Of(os.Environ())
 	out, err := cmd.Output()
 	return string(out), err
 }
 
-// Checks returns the checks of this machine, their codes beginning with here-.
+// Checks returns the checks of this machine. Their codes begin with here-.
 func Checks(o Options) []doctor.Check {
 	e := &examiner{o.withDefaults()}
 	const folder = "here-folder"
@@ -83,29 +86,31 @@ func Checks(o Options) []doctor.Check {
 			return run(ctx)
 		}}
 	}
-	first := of(folder, "images can be written to the target's folder", e.folder)
+	first := of(folder, "images can be written to the target's folder", e.checkFolder)
 	first.Needs = nil
-	speed := of("here-speed", "the folder is written to as fast as disks come", e.speed)
+	speed := of("here-speed", "the folder is written to as fast as disks come", e.checkSpeed)
 	speed.Slow = true
 	return []doctor.Check{
 		first,
-		of("here-space", "there is space for the disks, also at their full size", e.space),
-		of("here-holes", "holes of a file take no room", e.holes),
-		of("here-size", "files may be as large as the disks", e.size),
-		of("here-direct", "files are written past the page cache", e.direct),
-		of("here-reflink", "files can be cloned without being copied", e.reflink),
+		of("here-space", "there is space for the disks, also at their full size", e.checkSpace),
+		of("here-holes", "holes of a file take no room", e.checkHoles),
+		of("here-size", "files may be as large as the disks", e.checkSize),
+		of("here-direct", "files are written past the page cache", e.checkDirect),
+		of("here-reflink", "files can be cloned without being copied", e.checkReflink),
 		speed,
-		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.memory},
-		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Slow: true, Run: e.kvm}, // seconds where it does not
-		{Code: "here-qemu", Title: "QEMU is installed", Run: e.qemu},
+		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.checkMemory},
+		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Slow: true, Run: e.checkKVM}, // seconds where it does not
+		{Code: "here-qemu", Title: "QEMU is installed", Run: e.checkQEMU},
 		{Code: "here-virt-v2v", Title: "virt-v2v is installed", Run: e.v2v},
 	}
 }
 
+// examiner contains the options that all checks share.
 type examiner struct{ Options }
 
-// nearest is the folder, or the first above it that is there.
-func (e *examiner) nearest() string {
+// nearestFolder returns the folder or, if it does not exist, its nearest existing
+// parent.
+func (e *examiner) nearestFolder() string {
 	folder, err := filepath.Abs(e.Folder)
 	if err != nil {
 		folder = e.Folder
@@ -119,9 +124,9 @@ func (e *examiner) nearest() string {
 	return folder
 }
 
-// scratch makes a file in the folder and gives it to f; the file is gone after that.
-func (e *examiner) scratch(f func(*os.File) error) error {
-	file, err := os.CreateTemp(e.nearest(), ".decamp-doctor-")
+// withTempFile creates a file in the nearest folder, calls f, and removes the file.
+func (e *examiner) withTempFile(f func(*os.File) error) error {
+	file, err := os.CreateTemp(e.nearestFolder(), ".decamp-doctor-")
 	if err != nil {
 		return err
 	}

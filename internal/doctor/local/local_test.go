@@ -274,7 +274,7 @@ func FuzzMemory(f *testing.F) {
 			"proc/meminfo": {Data: []byte(info)}, "proc/self/cgroup": {Data: []byte(groups)},
 			"sys/fs/cgroup/memory.max": {Data: []byte(most)}, "sys/fs/cgroup/memory.current": {Data: []byte("9")}, "sys/fs/cgroup/memory.stat": {Data: []byte(stat)},
 		}}}
-		if n, _, err := e.available(); err == nil && n < 0 {
+		if n, _, err := e.availableMemory(); err == nil && n < 0 {
 			t.Fatalf("%d bytes", n)
 		}
 	})

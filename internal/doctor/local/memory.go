@@ -12,18 +12,18 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// spare is the memory for the rest of the machine: decamp itself uses less than 300 MiB, and a machine
-// without a page cache is slow.
+// spare is the memory for the rest of the machine in bytes. decamp itself uses less
+// than 300 MiB, and a machine without a page cache is slow.
 const spare = 1 * gib
 
-// memory compares the size of a landing in tmpfs with the available memory: of the machine, and of the
-// control group of this process.
-func (e *examiner) memory(context.Context) []doctor.Finding {
+// checkMemory compares the size of a landing in tmpfs with the available memory, of the
+// machine and of the control groups of this process.
+func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	if e.Tmpfs == 0 {
 		return nil
 	}
 	f := doctor.Finding{Want: fmt.Sprintf("%.1f GiB, and %d GiB for all else", float64(e.Tmpfs)/gib, int64(spare)/gib)}
-	available, bound, err := e.available()
+	available, bound, err := e.availableMemory()
 	if err != nil {
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "free -g"
 		return []doctor.Finding{f}
@@ -35,6 +35,7 @@ func (e *examiner) memory(context.Context) []doctor.Finding {
 	case available < e.Tmpfs+spare:
 		f.Status = doctor.Warning
 	}
+	// A smaller landing may fit.
 	if fits := max(0, available-spare) / gib; f.Status != doctor.OK && fits > 0 {
 		f.Remedy = fmt.Sprintf("--landing tmpfs:%dG", fits)
 	} else if f.Status != doctor.OK {
@@ -43,14 +44,14 @@ func (e *examiner) memory(context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// available is the least of what the machine and the control groups have left, in bytes, and
-// which one that is.
-func (e *examiner) available() (n int64, bound string, err error) {
+// availableMemory returns the smallest of the available memory of the machine and of
+// the control groups, in bytes, and a description of the limit.
+func (e *examiner) availableMemory() (n int64, bound string, err error) {
 	text, err := fs.ReadFile(e.Root, "proc/meminfo")
 	if err != nil {
 		return 0, "", err
 	}
-	n, bound = kib(string(text), "MemAvailable:"), "of the machine"
+	n, bound = meminfoValue(string(text), "MemAvailable:"), "of the machine"
 	if n < 0 {
 		return 0, "", fmt.Errorf("/proc/meminfo has no MemAvailable")
 	}
@@ -60,8 +61,9 @@ func (e *examiner) available() (n int64, bound string, err error) {
 		if !ok {
 			continue
 		}
+		// Each enclosing group may have a lower limit.
 		for group = path.Clean("/" + group); ; group = path.Dir(group) {
-			if left, ok := e.left(h, group); ok && left < n {
+			if left, ok := e.leftInGroup(h, group); ok && left < n {
 				n, bound = left, "of the control group "+group
 			}
 			if group == "/" {
@@ -72,15 +74,18 @@ func (e *examiner) available() (n int64, bound string, err error) {
 	return n, bound, nil
 }
 
-// A hierarchy is where control groups bound memory, and how their files are named.
+// A hierarchy is a version of control groups: its root and the names of its files.
 type hierarchy struct{ dir, most, used, cache string }
 
 var (
-	unified  = hierarchy{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "}
+	// control groups version 2
+	unified = hierarchy{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "}
+	// control groups version 1
 	version1 = hierarchy{"sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "}
 )
 
-// hierarchyOf reads a line of /proc/self/cgroup, number:controllers:group (cgroups(7)).
+// hierarchyOf parses a line of /proc/self/cgroup, number:controllers:group
+// (cgroups(7)). It returns false for hierarchies without the memory controller.
 func hierarchyOf(line string) (h hierarchy, group string, ok bool) {
 	_, rest, _ := strings.Cut(line, ":")
 	controllers, group, ok := strings.Cut(rest, ":")
@@ -93,12 +98,13 @@ func hierarchyOf(line string) (h hierarchy, group string, ok bool) {
 	return hierarchy{}, "", false
 }
 
-// left is what a control group may still take. What it has in page cache it gives back, and is
-// not counted.
-func (e *examiner) left(h hierarchy, group string) (int64, bool) {
+// leftInGroup returns the memory that a control group may still use, in bytes. Inactive
+// page cache counts as free, because the kernel reclaims it. It returns false if there
+// is no limit.
+func (e *examiner) leftInGroup(h hierarchy, group string) (int64, bool) {
 	dir := path.Join(h.dir, group)
-	most, ok := e.number(path.Join(dir, h.most))
-	used, okUsed := e.number(path.Join(dir, h.used))
+	most, ok := e.readNumber(path.Join(dir, h.most))
+	used, okUsed := e.readNumber(path.Join(dir, h.used))
 	if !ok || !okUsed {
 		return 0, false
 	}
@@ -112,8 +118,9 @@ func (e *examiner) left(h hierarchy, group string) (int64, bool) {
 	return max(0, most-used), true
 }
 
-// number reads a file with a number; "max" means no number.
-func (e *examiner) number(name string) (int64, bool) {
+// readNumber reads a file with a number. It returns false for "max", which means no
+// limit.
+func (e *examiner) readNumber(name string) (int64, bool) {
 	text, err := fs.ReadFile(e.Root, name)
 	if err != nil {
 		return 0, false
@@ -122,8 +129,9 @@ func (e *examiner) number(name string) (int64, bool) {
 	return n, err == nil
 }
 
-// kib finds a line of /proc/meminfo, and returns its value in bytes; -1 if it is not there.
-func kib(text, key string) int64 {
+// meminfoValue returns the value of a line of /proc/meminfo in bytes, or -1 if it is
+// missing or invalid.
+func meminfoValue(text, key string) int64 {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, key)
 		if !ok {

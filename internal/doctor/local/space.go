@@ -8,29 +8,33 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// gib is the number of bytes of a gibibyte.
 const gib = 1 << 30
 
-// total returns the allocated bytes of all disks, and their full size.
-func (e *examiner) total() (allocated, provisioned int64) {
+// totalSizes returns the allocated and the provisioned bytes of all disks.
+func (e *examiner) totalSizes() (allocated, provisioned int64) {
 	for _, d := range e.Disks {
 		allocated, provisioned = allocated+min(d.Allocated, d.Size), provisioned+d.Size
 	}
 	return allocated, provisioned
 }
 
-func (e *examiner) space(context.Context) []doctor.Finding {
+// checkSpace compares the free space with the disks. Space for the allocated data is
+// required; space for the full size is recommended.
+func (e *examiner) checkSpace(context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
-	s, err := e.Room(e.nearest())
+	s, err := e.Room(e.nearestFolder())
 	if err != nil {
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "df -h "+fault.Quote(e.nearest())
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "df -h "+fault.Quote(e.nearestFolder())
 		return []doctor.Finding{f}
 	}
-	allocated, provisioned := e.total()
+	allocated, provisioned := e.totalSizes()
 	f.Seen = fmt.Sprintf("%.1f GiB are free", float64(s.Available)/gib)
 	if len(e.Disks) == 0 {
 		return []doctor.Finding{f}
 	}
 	f.Seen += fmt.Sprintf(", and the disks have %.1f GiB allocated of %.1f GiB", float64(allocated)/gib, float64(provisioned)/gib)
+	// Data must fit; the provisioned size is only needed when guests write more.
 	switch {
 	case s.Available < allocated:
 		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more", float64(allocated-s.Available)/gib)
@@ -38,7 +42,7 @@ func (e *examiner) space(context.Context) []doctor.Finding {
 		f.Status, f.Want = doctor.Warning, fmt.Sprintf("%.1f GiB more, for what guests will write in time", float64(provisioned-s.Available)/gib)
 	}
 	if f.Status != doctor.OK {
-		f.Remedy = fmt.Sprintf("make room, or name another place with --to: df -h %s", fault.Quote(e.nearest()))
+		f.Remedy = fmt.Sprintf("make room, or name another place with --to: df -h %s", fault.Quote(e.nearestFolder()))
 	}
 	return []doctor.Finding{f}
 }

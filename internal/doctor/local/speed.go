@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	depth      = 4       // writes under way, as many as blockcopy has
-	writeSize  = 2 * mib // write size in bytes, that of blockcopy's windows
-	speedBytes = 2 * gib // maximum bytes to write; a quarter of the free space if that is less
+	depth      = 4       // number of concurrent writes, as in blockcopy
+	writeSize  = 2 * mib // bytes per write, as in blockcopy
+	speedBytes = 2 * gib // limit of written bytes; less than a quarter of the free space
 
-	// gigabit is what a network of 1 GbE carries of a disk, in bytes a second.
+	// gigabit is the rate at which 1 GbE carries disk data, in bytes per second.
 	gigabit = 118e6
 )
 
-// speed writes as a copy does, and counts the sync in the end.
-func (e *examiner) speed(ctx context.Context) []doctor.Finding {
+// checkSpeed measures the write rate in the way of a copy, including the final sync.
+func (e *examiner) checkSpeed(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
-	rate, mode, err := e.measure(ctx)
+	rate, mode, err := e.measureRate(ctx)
 	if err != nil {
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
-			f.Remedy = "df -h " + fault.Quote(e.nearest())
+			f.Remedy = "df -h " + fault.Quote(e.nearestFolder())
 		}
 		return []doctor.Finding{f}
 	}
@@ -45,16 +45,19 @@ func (e *examiner) speed(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-func (e *examiner) measure(ctx context.Context) (rate float64, mode string, err error) {
-	s, err := e.Room(e.nearest())
+// measureRate writes a file and syncs it. It returns bytes per second and the mode of
+// the file.
+func (e *examiner) measureRate(ctx context.Context) (rate float64, mode string, err error) {
+	s, err := e.Room(e.nearestFolder())
 	if err != nil {
 		return 0, "", err
 	}
+	// The probe must not fill the file system.
 	size := min(speedBytes, s.Available/4) / writeSize * writeSize
 	if size < writeSize {
-		return 0, "", fault.New(fault.Full, "no room to try it").WithHint("make room: df -h %s", fault.Quote(e.nearest()))
+		return 0, "", fault.New(fault.Full, "no room to try it").WithHint("make room: df -h %s", fault.Quote(e.nearestFolder()))
 	}
-	name := filepath.Join(e.nearest(), fmt.Sprintf(".decamp-doctor-speed-%d", os.Getpid()))
+	name := filepath.Join(e.nearestFolder(), fmt.Sprintf(".decamp-doctor-speed-%d", os.Getpid()))
 	file, err := rawfile.Create(name, size, rawfile.Options{})
 	if err != nil {
 		return 0, "", err
@@ -62,19 +65,22 @@ func (e *examiner) measure(ctx context.Context) (rate float64, mode string, err 
 	defer os.Remove(name)
 	defer file.Close()
 	begin := time.Now()
-	written, err := fill(ctx, file, size, func() bool { return time.Since(begin) < e.Speed })
+	written, err := fillTarget(ctx, file, size, func() bool { return time.Since(begin) < e.Speed })
 	if err == nil {
+		// Without the sync, the rate of the page cache would be measured.
 		err = file.Sync(ctx)
 	}
 	return float64(written) / time.Since(begin).Seconds(), file.Mode().String(), err
 }
 
-// fill writes incompressible data to a target, front to back, within the time limit.
-func fill(ctx context.Context, to disk.Target, size int64, more func() bool) (int64, error) {
+// fillTarget writes incompressible data to a target from front to back, while more
+// returns true. It returns the number of bytes.
+func fillTarget(ctx context.Context, to disk.Target, size int64, more func() bool) (int64, error) {
 	var next, done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range depth {
 		g.Go(func() error {
+			// O_DIRECT requires aligned memory.
 			data := disk.AlignedMemory(writeSize)
 			_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
 			for more() {

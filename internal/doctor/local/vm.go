@@ -16,9 +16,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// kvm starts a virtual CPU. The existence of the device is not sufficient: a VM without nested
-// virtualization has it as well.
-func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
+// checkKVM starts a virtual CPU. The device alone proves nothing: a VM without nested
+// virtualization may have it as well.
+func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -29,8 +29,9 @@ func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
 	}
 	f.Status = doctor.Warning
 	switch {
+	// The module is not loaded, or the processor has no virtualization.
 	case errors.Is(err, fs.ErrNotExist):
-		f.Seen = e.KVM + " is not there" + e.virtualization()
+		f.Seen = e.KVM + " is not there" + e.describeVirtualization()
 		f.Remedy = "modprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd   # and turn on VT-x or AMD-V in the firmware, or nested virtualization in the host of this VM"
 	case errors.Is(err, fs.ErrPermission):
 		f.Seen, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # and log in again`
@@ -43,8 +44,9 @@ func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// virtualization reports whether the CPU supports it.
-func (e *examiner) virtualization() string {
+// describeVirtualization returns a clause for messages about the CPU's virtualization,
+// or "" if it is unknown.
+func (e *examiner) describeVirtualization() string {
 	text, err := fs.ReadFile(e.Root, "proc/cpuinfo")
 	switch {
 	case err != nil:
@@ -55,12 +57,15 @@ func (e *examiner) virtualization() string {
 	return "; the CPU shows no virtualization: it is turned off in the firmware, or this is a VM"
 }
 
-// oldest is the QEMU of the oldest distribution with long-term support, Debian 11.
+// oldest is the QEMU version of the oldest distribution with long-term support, Debian
+// 11.
 var oldest = [2]int{5, 2}
 
+// qemuVersion matches the first line of the output.
 var qemuVersion = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})`)
 
-func (e *examiner) qemu(ctx context.Context) []doctor.Finding {
+// checkQEMU reports a missing or old QEMU.
+func (e *examiner) checkQEMU(ctx context.Context) []doctor.Finding {
 	const limit = 10 * time.Second // time to load a hundred libraries, perhaps from a cold disk
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -80,20 +85,21 @@ func (e *examiner) qemu(ctx context.Context) []doctor.Finding {
 	switch m := qemuVersion.FindStringSubmatch(line); {
 	case m == nil:
 		f.Status, f.Remedy = doctor.Unknown, "qemu-system-x86_64 --version"
-	case older(m[1], m[2]):
+	case isOlder(m[1], m[2]):
 		f.Status, f.Remedy = doctor.Advice, install
 	}
 	return []doctor.Finding{f}
 }
 
-// older compares with oldest. Both are short runs of digits.
-func older(major, minor string) bool {
+// isOlder reports whether a version is older than oldest. Both arguments are short
+// strings of digits.
+func isOlder(major, minor string) bool {
 	a, _ := strconv.Atoi(major)
 	b, _ := strconv.Atoi(minor)
 	return a < oldest[0] || a == oldest[0] && b < oldest[1]
 }
 
-// v2v looks for virt-v2v, which nothing but the conversion of some guests depends on.
+// v2v reports a missing or old virt-v2v. Only the conversion of some guests needs it.
 func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{Want: "virt-v2v-in-place, to convert Windows, and Linux that linux-append does not take, for virtio"}
 	tool, err := e.V2V(ctx)

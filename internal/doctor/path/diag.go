@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connection is one of this machine's, as the kernel knows it.
+// A connection is a TCP connection of this machine, of any process.
 type connection struct {
-	local, remote netip.AddrPort
-	info          unix.TCPInfo // zeros at its end where the kernel is older
+	local, remote netip.AddrPort // addresses of both ends
+	info          unix.TCPInfo   // kernel's statistics; trailing fields are zero on older kernels
 }
 
 // Sizes and places of <linux/inet_diag.h>.
@@ -22,14 +22,15 @@ const (
 	diagByFamily = 20 // SOCK_DIAG_BY_FAMILY
 	diagInfo     = 2  // INET_DIAG_INFO
 
-	requestSize = 56 // struct inet_diag_req_v2
-	messageSize = 72 // struct inet_diag_msg
+	requestSize = 56 // size of struct inet_diag_req_v2
+	messageSize = 72 // size of struct inet_diag_msg
 
-	established = 1 << 1 // TCP_ESTABLISHED, as a mask
+	established = 1 << 1 // TCP_ESTABLISHED as a bit mask
 )
 
-// connections returns those that are established between this machine and an address.
-func connections(to netip.Addr) ([]connection, error) {
+// establishedTo returns the established connections between this machine and an
+// address.
+func establishedTo(to netip.Addr) ([]connection, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -37,7 +38,7 @@ func connections(to netip.Addr) ([]connection, error) {
 	defer unix.Close(fd)
 	var found []connection
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // listeners on both have IPv4 in IPv6
-		all, err := dump(fd, family)
+		all, err := listConnections(fd, family)
 		if err != nil {
 			return nil, err
 		}
@@ -46,13 +47,14 @@ func connections(to netip.Addr) ([]connection, error) {
 	return found, nil
 }
 
-// dump requests all connections of a family.
-func dump(fd int, family byte) (all []connection, err error) {
+// listConnections requests all established connections of an address family.
+func listConnections(fd int, family byte) (all []connection, err error) {
 	request := make([]byte, unix.NLMSG_HDRLEN+requestSize)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))
 	binary.NativeEndian.PutUint16(request[4:], diagByFamily)
 	binary.NativeEndian.PutUint16(request[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	body := request[unix.NLMSG_HDRLEN:]
+	// struct inet_diag_req_v2: family, protocol, requested extensions.
 	body[0], body[1], body[2] = family, unix.IPPROTO_TCP, 1<<(diagInfo-1)
 	binary.NativeEndian.PutUint32(body[4:], established)
 	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -71,7 +73,8 @@ func dump(fd int, family byte) (all []connection, err error) {
 	}
 }
 
-// parseDump reads messages of the kernel, and reports whether they were the last.
+// parseDump parses messages of the kernel. last is true after the final message or an
+// error.
 func parseDump(p []byte) (all []connection, last bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(p)
 	if err != nil {
@@ -92,14 +95,15 @@ func parseDump(p []byte) (all []connection, last bool, err error) {
 	return all, false, nil
 }
 
-// parseConnection reads struct inet_diag_msg and its attribute INET_DIAG_INFO.
+// parseConnection parses a struct inet_diag_msg with its attribute INET_DIAG_INFO. It
+// returns false for messages without the attribute, and for invalid lengths.
 func parseConnection(p []byte) (c connection, ok bool) {
 	if len(p) < messageSize {
 		return connection{}, false
 	}
 	id := p[4:] // struct inet_diag_sockid
-	c.local = endpoint(p[0], id[4:20], binary.BigEndian.Uint16(id))
-	c.remote = endpoint(p[0], id[20:36], binary.BigEndian.Uint16(id[2:]))
+	c.local = addrPortOf(p[0], id[4:20], binary.BigEndian.Uint16(id))
+	c.remote = addrPortOf(p[0], id[20:36], binary.BigEndian.Uint16(id[2:]))
 	const header, align = 4, 4
 	for rest := p[messageSize:]; len(rest) >= header; {
 		n := int(binary.NativeEndian.Uint16(rest))
@@ -107,6 +111,8 @@ func parseConnection(p []byte) (c connection, ok bool) {
 			return connection{}, false
 		}
 		if binary.NativeEndian.Uint16(rest[2:]) == diagInfo {
+			// An older kernel returns a shorter structure, so only its length is
+			// copied.
 			info := unsafe.Slice((*byte)(unsafe.Pointer(&c.info)), unsafe.Sizeof(c.info))
 			copy(info, rest[header:n])
 			ok = true
@@ -116,7 +122,9 @@ func parseConnection(p []byte) (c connection, ok bool) {
 	return c, ok
 }
 
-func endpoint(family byte, addr []byte, port uint16) netip.AddrPort {
+// addrPortOf converts an address in network byte order. IPv4 addresses within IPv6 are
+// unmapped.
+func addrPortOf(family byte, addr []byte, port uint16) netip.AddrPort {
 	a := netip.AddrFrom16([16]byte(addr[:16]))
 	if family == unix.AF_INET {
 		a = netip.AddrFrom4([4]byte(addr[:4]))

@@ -7,20 +7,21 @@ import (
 
 // Echo messages of RFC 792, over IPv4.
 const (
-	echoRequest = 8
-	echoReply   = 0
+	echoRequest = 8 // ICMP type of an echo request
+	echoReply   = 0 // ICMP type of an echo reply
 
-	ipHeader   = 20 // bytes, without options
-	icmpHeader = 8
-	cookieSize = 8
+	ipHeader   = 20 // bytes of an IPv4 header without options
+	icmpHeader = 8  // bytes of an echo message's header
+	cookieSize = 8  // bytes of the cookie after the header
 
-	// leastFrame is what every host takes (RFC 791).
+	// leastFrame is the packet size that each host must accept (RFC 791), in bytes.
 	leastFrame = 576
 )
 
-// echo returns a request that is a packet of size bytes with its IP header. The cookie identifies
-// answers to this process; the sequence number identifies the size.
-func echo(size int, sequence uint16, cookie [cookieSize]byte) []byte {
+// newEcho returns an echo request that is a packet of size bytes with its IP header.
+// The cookie identifies replies to this process; the sequence number identifies the
+// size.
+func newEcho(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	p := make([]byte, size-ipHeader)
 	p[0] = echoRequest
 	binary.BigEndian.PutUint16(p[6:], sequence)
@@ -32,13 +33,14 @@ func echo(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	return p
 }
 
-// parseReply returns the sequence number of an answer to one of the requests. Packets of a raw socket
-// begin with the IP header.
+// parseReply returns the sequence number of a reply to one of our requests. Packets
+// from a raw socket start with the IP header.
 func parseReply(p []byte, raw bool, cookie [cookieSize]byte) (sequence uint16, ok bool) {
 	if raw {
 		if len(p) < ipHeader || p[0]>>4 != 4 {
 			return 0, false
 		}
+		// The header length is in units of four bytes.
 		n := int(p[0]&0xf) * 4
 		if n < ipHeader || n > len(p) {
 			return 0, false
@@ -51,7 +53,7 @@ func parseReply(p []byte, raw bool, cookie [cookieSize]byte) (sequence uint16, o
 	return binary.BigEndian.Uint16(p[6:]), true
 }
 
-// checksum is RFC 1071's, of a message whose own field is zero.
+// checksum returns the checksum of RFC 1071 for a message whose checksum field is zero.
 func checksum(p []byte) uint16 {
 	var sum uint32
 	for ; len(p) >= 2; p = p[2:] {
@@ -60,6 +62,7 @@ func checksum(p []byte) uint16 {
 	if len(p) == 1 {
 		sum += uint32(p[0]) << 8
 	}
+	// Carries are added to the lower 16 bits.
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16
 	}
@@ -68,12 +71,13 @@ func checksum(p []byte) uint16 {
 
 // A refusal is a router's report that a packet was too large for the next link.
 type refusal struct {
-	mtu int
-	by  string
+	mtu int    // limit of the next link, in bytes; 0 if there was no report
+	by  string // address of the router; empty for the local interface
 }
 
-// parseRefusal reads struct sock_extended_err with the following address (ip(7), IP_RECVERR). A packet
-// that is too large for the local interface is refused in the same way, without an address.
+// parseRefusal parses a struct sock_extended_err and the address after it (ip(7),
+// IP_RECVERR). A packet that is too large for the local interface has the same error,
+// without an address.
 func parseRefusal(p []byte) (refusal, bool) {
 	const (
 		messageSize = 90 // EMSGSIZE

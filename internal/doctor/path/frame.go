@@ -13,22 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipv4 writes four bytes as an address.
+// ipv4 formats the first four bytes as an address.
 func ipv4(b []byte) string { return netip.AddrFrom4([4]byte(b[:4])).String() }
 
-// frames are the results of packets of several sizes, in bytes with their IP header.
-type frames struct {
-	answered []int // the smallest first
-	lost     []int // sent, and neither answered nor refused
-	refused  []int
-	refusal  refusal // smallest refusal
+// frameResults contains the results for packets of several sizes. Sizes are bytes,
+// including the IP header.
+type frameResults struct {
+	answered []int   // sizes with a reply, ascending
+	lost     []int   // sizes with neither reply nor refusal
+	refused  []int   // sizes that the interface or a router refused
+	refusal  refusal // refusal with the smallest limit
 }
 
-// sizes are those that are tried up to the MTU of our interface: what links in use have, and the
-// steps between.
-func sizes(mtu int) (tried []int) {
-	// Ethernet, PPPoE, VXLAN in 1500, WireGuard, IPv6's least; 9000 less the same; jumbo of
-	// other kinds.
+// sizesUpTo returns the sizes to try, up to the MTU of the interface: the MTUs of
+// common links, and some values between them.
+func sizesUpTo(mtu int) (tried []int) {
+	// Ethernet, PPPoE, VXLAN in 1500, WireGuard, IPv6's least; 9000 less the same;
+	// jumbo of other kinds.
 	for _, s := range []int{leastFrame, 1280, 1400, 1420, 1450, 1492, 1500, 1600, 2000, 4000, 4074, 8000, 8900, 8950, 8996, 9000, 9216, 16000, 32000} {
 		if s < mtu {
 			tried = append(tried, s)
@@ -37,21 +38,23 @@ func sizes(mtu int) (tried []int) {
 	return append(tried, mtu)
 }
 
-// pinger is a socket for echoes.
+// pinger is a socket for echo requests.
 type pinger struct {
-	fd     int
-	raw    bool
-	to     unix.SockaddrInet4
-	cookie [cookieSize]byte
-	buf    []byte
+	fd     int                // file descriptor
+	raw    bool               // true for a raw socket, whose packets start with the IP header
+	to     unix.SockaddrInet4 // destination
+	cookie [cookieSize]byte   // random bytes that identify our replies
+	buf    []byte             // buffer for received packets
 }
 
-// newPinger opens one whose packets are not fragmented: one that net.ipv4.ping_group_range allows,
-// else a raw one, which is root's.
+// newPinger opens a socket that does not fragment packets. It prefers a datagram
+// socket, which net.ipv4.ping_group_range permits, to a raw socket, which requires
+// root.
 func newPinger(to netip.Addr) (*pinger, error) {
 	p := &pinger{to: unix.SockaddrInet4{Addr: to.As4()}, buf: make([]byte, 1<<16)}
 	_, _ = rand.Read(p.cookie[:]) // never fails
 	var err error
+	// The datagram socket needs no privileges if the group is permitted.
 	for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_RAW} {
 		p.raw = kind == unix.SOCK_RAW
 		if p.fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP); err == nil {
@@ -78,19 +81,21 @@ func newPinger(to netip.Addr) (*pinger, error) {
 	return p, nil
 }
 
+// close closes the socket.
 func (p *pinger) close() { _ = unix.Close(p.fd) } // nothing is owed
 
-// probe sends a packet of each size, those without an answer twice, and waits each time.
-func (p *pinger) probe(ctx context.Context, tried []int, wait time.Duration) frames {
-	var f frames
+// sendAll sends a packet of each size and waits for replies. It sends the sizes without
+// an answer a second time.
+func (p *pinger) sendAll(ctx context.Context, tried []int, wait time.Duration) frameResults {
+	var f frameResults
 	for range 2 {
 		for i, size := range tried {
 			if slices.Contains(f.answered, size) || slices.Contains(f.refused, size) {
 				continue
 			}
-			p.send(&f, size, uint16(i))
+			p.sendOne(&f, size, uint16(i))
 		}
-		p.hear(ctx, &f, tried, wait)
+		p.receive(ctx, &f, tried, wait)
 	}
 	for _, size := range tried {
 		if !slices.Contains(f.answered, size) && !slices.Contains(f.refused, size) {
@@ -101,31 +106,33 @@ func (p *pinger) probe(ctx context.Context, tried []int, wait time.Duration) fra
 	return f
 }
 
-// send sends one packet. It may return errors of an earlier packet, which are in the error queue as
-// well.
-func (p *pinger) send(f *frames, size int, sequence uint16) {
+// sendOne sends one packet. Sendto may return the error of an earlier packet; that
+// error is also in the error queue, so sendOne tries twice.
+func (p *pinger) sendOne(f *frameResults, size int, sequence uint16) {
 	for range 2 {
-		err := unix.Sendto(p.fd, echo(size, sequence, p.cookie), 0, &p.to)
+		err := unix.Sendto(p.fd, newEcho(size, sequence, p.cookie), 0, &p.to)
 		if err == nil {
 			return
 		}
-		if errors.Is(err, unix.EMSGSIZE) && !p.drain(f) {
+		// Without a router's report in the queue, the local interface refused the
+		// packet.
+		if errors.Is(err, unix.EMSGSIZE) && !p.drainErrors(f) {
 			f.refused = append(f.refused, size)
 			return
 		}
 	}
 }
 
-// hear takes answers until all that is open has one, or time is up.
-func (p *pinger) hear(ctx context.Context, f *frames, tried []int, wait time.Duration) {
+// receive reads replies until each size has an answer, or wait has passed.
+func (p *pinger) receive(ctx context.Context, f *frameResults, tried []int, wait time.Duration) {
 	for end := time.Now().Add(wait); time.Now().Before(end) && ctx.Err() == nil; {
 		if len(f.answered)+len(f.refused) >= len(tried) {
 			return
 		}
 		n, _, err := unix.Recvfrom(p.fd, p.buf, 0)
 		if err != nil {
-			p.drain(f)
-			p.apply(f, tried)
+			p.drainErrors(f)
+			p.applyRefusal(f, tried)
 			continue
 		}
 		if i, ok := parseReply(p.buf[:n], p.raw, p.cookie); ok && int(i) < len(tried) && !slices.Contains(f.answered, tried[i]) {
@@ -134,8 +141,9 @@ func (p *pinger) hear(ctx context.Context, f *frames, tried []int, wait time.Dur
 	}
 }
 
-// drain reads the error queue, and reports whether a refusal was there.
-func (p *pinger) drain(f *frames) (any bool) {
+// drainErrors reads the error queue, and reports whether it contained a refusal by a
+// router.
+func (p *pinger) drainErrors(f *frameResults) (any bool) {
 	var control [512]byte
 	for {
 		_, n, _, _, err := unix.Recvmsg(p.fd, p.buf, control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
@@ -157,8 +165,8 @@ func (p *pinger) drain(f *frames) (any bool) {
 	}
 }
 
-// apply counts packets as refused that are larger than a router's limit.
-func (p *pinger) apply(f *frames, tried []int) {
+// applyRefusal marks sizes above a router's limit as refused.
+func (p *pinger) applyRefusal(f *frameResults, tried []int) {
 	for _, size := range tried {
 		if f.refusal.mtu > 0 && size > f.refusal.mtu && !slices.Contains(f.refused, size) && !slices.Contains(f.answered, size) {
 			f.refused = append(f.refused, size)
@@ -166,16 +174,18 @@ func (p *pinger) apply(f *frames, tried []int) {
 	}
 }
 
-// probeFrames tries what gets to an address and back.
-func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration) (frames, error) {
+// probeFrames tests which sizes reach an IPv4 address and return. wait is the limit of
+// each of two rounds.
+func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration) (frameResults, error) {
 	if !to.Is4() {
-		return frames{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)
+		return frameResults{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)
 	}
+	// The sizes include the IP header.
 	const most = 65535 // maximum bytes of an IP packet; loopback's MTU is larger
 	p, err := newPinger(to)
 	if err != nil {
-		return frames{}, err
+		return frameResults{}, err
 	}
 	defer p.close()
-	return p.probe(ctx, sizes(min(mtu, most)), wait), nil
+	return p.sendAll(ctx, sizesUpTo(min(mtu, most)), wait), nil
 }

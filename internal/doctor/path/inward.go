@@ -10,10 +10,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// inward evaluates this machine's rules for connections of the host to a landing. A test connection
-// from this machine would not pass the rules for incoming packets.
-func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
-	w, beyond := e.beyond(ctx)
+// checkInward evaluates this machine's firewall rules for connections of the host to a
+// landing. A test connection from this machine would not pass the rules for incoming
+// packets.
+func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
+	w, beyond := e.remoteRoute(ctx)
 	if e.Transport != Landing || !beyond {
 		return nil
 	}
@@ -28,13 +29,15 @@ func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
 	return all
 }
 
-// judgeInward examines one port. It reports all rules that stop its packets together.
+// judgeInward returns the finding for one port, with the remedies of all rules that
+// stop the packet.
 func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
 	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "rules that let the host in"}
 	if len(stops) == 0 {
 		f.Seen = "it is let in, as " + strings.Join(tools, " and ") + " have it"
 		return f
 	}
+	// The stops are sorted: certain results come first.
 	worst := stops[0]
 	f.Status, f.Seen = doctor.Failure, "it is dropped or rejected here, by "+worst.By
 	if worst.Verdict == firewall.Unsure {
@@ -53,6 +56,7 @@ func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) docto
 	return f
 }
 
+// hintOr returns the remedy of err, or the given one if err has none.
 func hintOr(err error, remedy string) string {
 	if hint := fault.HintOf(err); hint != "" {
 		return hint

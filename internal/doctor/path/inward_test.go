@@ -143,7 +143,7 @@ func gets(t *testing.T, port int) (in bool) {
 func inwardOf(t *testing.T) []doctor.Finding {
 	t.Helper()
 	e := &examiner{Options: Options{Host: "10.1.0.2", Transport: Landing}.withDefaults()}
-	found := e.inward(t.Context())
+	found := e.checkInward(t.Context())
 	if len(found) != 2 {
 		t.Fatalf("found %+v", found)
 	}

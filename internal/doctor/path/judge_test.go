@@ -16,7 +16,7 @@ import (
 )
 
 func TestLossIsJudged(t *testing.T) {
-	w := way{iface: net.Interface{Name: "eth0"}}
+	w := route{iface: net.Interface{Name: "eth0"}}
 	for _, v := range []struct {
 		t      traffic
 		status doctor.Status
@@ -57,16 +57,16 @@ func TestWindowIsJudged(t *testing.T) {
 
 // What is lost now and then is not a black hole; what is lost above some size always, is.
 func TestFramesAreJudged(t *testing.T) {
-	w := way{from: netip.MustParseAddr("10.0.0.1"), to: netip.MustParseAddr("10.0.0.2"), iface: net.Interface{Name: "eth0", MTU: 9000}}
+	w := route{from: netip.MustParseAddr("10.0.0.1"), to: netip.MustParseAddr("10.0.0.2"), iface: net.Interface{Name: "eth0", MTU: 9000}}
 	for _, v := range []struct {
-		f      frames
+		f      frameResults
 		status doctor.Status
 		remedy string
 	}{
-		{frames{answered: []int{576, 1500, 9000}, lost: []int{4000}}, doctor.OK, ""},
-		{frames{answered: []int{576, 1500}, lost: []int{1400, 9000}}, doctor.Failure, "ip link set dev eth0 mtu 1500"},
-		{frames{answered: []int{576, 1400}, refused: []int{1500, 9000}, refusal: refusal{1400, "10.0.0.9"}}, doctor.Advice, "ip link set dev eth0 mtu 1400"},
-		{frames{lost: []int{576, 9000}}, doctor.Unknown, "vmkping -d -c 3 -s 8972 10.0.0.1"},
+		{frameResults{answered: []int{576, 1500, 9000}, lost: []int{4000}}, doctor.OK, ""},
+		{frameResults{answered: []int{576, 1500}, lost: []int{1400, 9000}}, doctor.Failure, "ip link set dev eth0 mtu 1500"},
+		{frameResults{answered: []int{576, 1400}, refused: []int{1500, 9000}, refusal: refusal{1400, "10.0.0.9"}}, doctor.Advice, "ip link set dev eth0 mtu 1400"},
+		{frameResults{lost: []int{576, 9000}}, doctor.Unknown, "vmkping -d -c 3 -s 8972 10.0.0.1"},
 	} {
 		if f := judgeFrames(w, v.f); f.Status != v.status || !strings.Contains(f.Remedy, v.remedy) {
 			t.Errorf("%+v: %+v", v.f, f)
@@ -111,7 +111,7 @@ func TestHostThatIsUnknown(t *testing.T) {
 func TestEchoesAreKnownAgain(t *testing.T) {
 	cookie := [cookieSize]byte{1, 2, 3}
 	for _, size := range []int{576, 1501, 9000} {
-		p := echo(size, 7, cookie)
+		p := newEcho(size, 7, cookie)
 		if len(p) != size-ipHeader || checksum(p) != 0 {
 			t.Errorf("%d bytes of %d, sum %#x", len(p), size, checksum(p))
 		}
@@ -155,7 +155,7 @@ func TestKernelsWordOfAConnection(t *testing.T) {
 	if err != nil || last || len(all) != 1 {
 		t.Fatalf("%v, %v, %v", all, last, err)
 	}
-	if c := all[0]; c.local.String() != "10.0.0.1:5000" || c.remote.String() != "10.0.0.2:443" || sum(all).rtt != 250*time.Microsecond {
+	if c := all[0]; c.local.String() != "10.0.0.1:5000" || c.remote.String() != "10.0.0.2:443" || sumTraffic(all).rtt != 250*time.Microsecond {
 		t.Errorf("%+v", c)
 	}
 }
@@ -167,12 +167,12 @@ func FuzzDump(f *testing.F) {
 		if len(all) > len(p) {
 			t.Fatalf("%d connections of %d bytes", len(all), len(p))
 		}
-		sum(all)
+		sumTraffic(all)
 	})
 }
 
 func FuzzReply(f *testing.F) {
-	p := echo(576, 3, [cookieSize]byte{9})
+	p := newEcho(576, 3, [cookieSize]byte{9})
 	p[0] = echoReply
 	f.Add(p, false)
 	f.Add(append(append([]byte{0x45}, make([]byte, 19)...), p...), true)

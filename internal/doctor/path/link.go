@@ -12,16 +12,16 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// A link is the description of an interface in /sys.
+// A link describes a network interface (/sys/class/net).
 type link struct {
-	name  string
-	mbits int  // Mbit/s; 0: it has none, as virtual ones
-	half  bool // only one side sends at a time
+	name  string // name of the interface that determines the speed
+	mbits int    // Mbit/s; 0 for virtual interfaces
+	half  bool   // true for half duplex
 }
 
-// lookLink reads the speed of an interface, or where it is a VLAN, a bridge or a bond, of the
-// fastest one below it.
-func lookLink(root fs.FS, name string, depth int) link {
+// readLink reads the speed of an interface. A VLAN, bridge or bond has the speed of its
+// fastest lower interface. depth is the number of interfaces above.
+func readLink(root fs.FS, name string, depth int) link {
 	dir := path.Join("sys/class/net", name)
 	l := link{name: name}
 	text, err := fs.ReadFile(root, path.Join(dir, "speed")) // EINVAL where there is no carrier
@@ -34,16 +34,17 @@ func lookLink(root fs.FS, name string, depth int) link {
 	if l.mbits > 0 || depth >= deepest {
 		return l
 	}
-	for _, below := range lower(root, dir) {
-		if b := lookLink(root, below, depth+1); b.mbits > l.mbits {
+	// The fastest lower interface counts: a connection uses one link of a bond.
+	for _, below := range lowerInterfaces(root, dir) {
+		if b := readLink(root, below, depth+1); b.mbits > l.mbits {
 			l = b
 		}
 	}
 	return l
 }
 
-// lower are the interfaces that one consists of.
-func lower(root fs.FS, dir string) (names []string) {
+// lowerInterfaces returns the interfaces that an interface consists of.
+func lowerInterfaces(root fs.FS, dir string) (names []string) {
 	entries, _ := fs.ReadDir(root, dir) // an interface that is gone has none
 	for _, e := range entries {
 		if name, ok := strings.CutPrefix(e.Name(), "lower_"); ok {
@@ -54,16 +55,17 @@ func lower(root fs.FS, dir string) (names []string) {
 }
 
 const (
-	gigabit    = 1000 // Mbit/s
-	gigabitNIC = "1g"
+	gigabit    = 1000 // speed of 1 GbE in Mbit/s
+	gigabitNIC = "1g" // name of 1 GbE in package bench
 )
 
-func (e *examiner) link(ctx context.Context) []doctor.Finding {
-	w, out := e.beyond(ctx)
+// checkLink reports links that are slow, or half duplex.
+func (e *examiner) checkLink(ctx context.Context) []doctor.Finding {
+	w, out := e.remoteRoute(ctx)
 	if !out {
 		return nil
 	}
-	l := lookLink(e.Root, w.iface.Name, 0)
+	l := readLink(e.Root, w.iface.Name, 0)
 	f := doctor.Finding{On: w.iface.Name, Seen: fmt.Sprintf("%s: %d Mbit/s, MTU %d", l.name, l.mbits, w.iface.MTU)}
 	switch {
 	case l.mbits == 0:
@@ -83,8 +85,8 @@ func (e *examiner) link(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// nicEffect is what the fastest published setup gave over 1 GbE, and over the fastest link, in
-// MiB/s.
+// nicEffect returns the rates in MiB/s of the fastest published setup with 1 GbE and
+// with its own link.
 func nicEffect() (slow, fast float64) {
 	rows := bench.Seed().Matrix
 	var best bench.Setup

@@ -14,11 +14,12 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// jumboMTU is what "jumbo frames" are in the field.
+// jumboMTU is the usual MTU of jumbo frames, in bytes.
 const jumboMTU = 9000
 
-func (e *examiner) frames(ctx context.Context) []doctor.Finding {
-	w, out := e.beyond(ctx)
+// checkFrames sends echo requests of several sizes to the host.
+func (e *examiner) checkFrames(ctx context.Context) []doctor.Finding {
+	w, out := e.remoteRoute(ctx)
 	if !out {
 		return nil
 	}
@@ -33,14 +34,14 @@ func (e *examiner) frames(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{judgeFrames(w, f)}
 }
 
-// pingRemedy tries it by hand, from both ends.
-func pingRemedy(w way) string {
+// pingRemedy returns commands that test the largest packet from both ends.
+func pingRemedy(w route) string {
 	payload := w.iface.MTU - ipHeader - icmpHeader
 	return fmt.Sprintf("ping -M do -c 3 -s %d %s\nvmkping -d -c 3 -s %d %s   # on the host", payload, w.to, payload, w.from)
 }
 
-// judgeFrames returns the finding for frames sent by this machine.
-func judgeFrames(w way, f frames) doctor.Finding {
+// judgeFrames returns the finding for frames that this machine sent.
+func judgeFrames(w route, f frameResults) doctor.Finding {
 	most := w.iface.MTU
 	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, as %s has them", most, w.iface.Name)}
 	if len(f.answered) == 0 {
@@ -54,7 +55,7 @@ func judgeFrames(w way, f frames) doctor.Finding {
 	switch {
 	case len(lost) > 0:
 		found.Status = doctor.Failure
-		found.Seen = fmt.Sprintf("packets up to %d bytes get through, and of %s bytes none does, without a word: a black hole, where connections stand still", largest, list(lost))
+		found.Seen = fmt.Sprintf("packets up to %d bytes get through, and of %s bytes none does, without a word: a black hole, where connections stand still", largest, joinSizes(lost))
 		found.Remedy = fmt.Sprintf("set the MTU of the switches in between, and of the host's vmknic and vSwitch, to %d; or here to what gets through:\n%s", most, adapt)
 	case f.refusal.mtu > 0:
 		found.Status = doctor.Advice
@@ -66,7 +67,8 @@ func judgeFrames(w way, f frames) doctor.Finding {
 	return found
 }
 
-func list(sizes []int) string {
+// joinSizes formats sizes for a message.
+func joinSizes(sizes []int) string {
 	words := make([]string, len(sizes))
 	for i, s := range sizes {
 		words[i] = fmt.Sprint(s)
@@ -74,9 +76,10 @@ func list(sizes []int) string {
 	return strings.Join(words, ", ")
 }
 
-// ends compares the local MTU with the vmknic's, or if that is unknown, with the host's handshake.
-func (e *examiner) ends(ctx context.Context) []doctor.Finding {
-	w, out := e.beyond(ctx)
+// checkEnds compares the local MTU with that of the host's VMkernel interface or, if it
+// is unknown, with the segment size in the host's handshake.
+func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
+	w, out := e.remoteRoute(ctx)
 	if !out {
 		return nil
 	}
@@ -88,6 +91,8 @@ func (e *examiner) ends(ctx context.Context) []doctor.Finding {
 		return nil // no port of it answers, which another check reports
 	}
 	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
+	// The handshake never shows more than the local MTU permits, so a larger value is
+	// no contradiction.
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {
 		return []doctor.Finding{f}
 	}
@@ -99,9 +104,9 @@ func (e *examiner) ends(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// jumbo gives the advice that differs by transport.
-func (e *examiner) jumbo(ctx context.Context) []doctor.Finding {
-	w, out := e.beyond(ctx)
+// checkJumbo gives the advice about jumbo frames, which depends on the transport.
+func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
+	w, out := e.remoteRoute(ctx)
 	if !out || e.Transport == "" {
 		return nil
 	}
@@ -125,8 +130,8 @@ func (e *examiner) jumbo(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// nfsGain is the least and the most that 9000 gave over 1500 in published measurements, in
-// percent.
+// nfsGain returns the smallest and the largest gain from an MTU of 9000 instead of 1500
+// in published measurements, in percent.
 func nfsGain() (least, most float64) {
 	rates := map[bench.Setup]float64{}
 	for _, r := range bench.Seed().Matrix {
@@ -136,6 +141,7 @@ func nfsGain() (least, most float64) {
 		if s.MTU != jumboMTU {
 			continue
 		}
+		// The same setup with the usual MTU, if it was measured.
 		s.MTU = 1500
 		if usual := rates[s]; usual > 0 {
 			gain := 100 * (jumbo/usual - 1)
@@ -145,8 +151,8 @@ func nfsGain() (least, most float64) {
 	return least, most
 }
 
-// httpsLoss is the middle of what HTTPS gave with jumbo frames, and with as many connections
-// without, in Mbit/s.
+// httpsLoss returns the mean rates of HTTPS with jumbo frames, and with as many
+// connections and an MTU of 1500, in Mbit/s.
 func httpsLoss() (jumbo, usual float64) {
 	rows := bench.Seed().HTTPS.Rows
 	middle := func(r bench.HTTPSRow) float64 { return (r.Megabits[0] + r.Megabits[1]) / 2 }

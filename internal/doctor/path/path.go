@@ -1,18 +1,18 @@
-// Package path examines the network between this machine and a host: the link, the frame sizes, the ports, and
-// TCP.
+// Package path examines the network between this machine and a host: the link, the
+// frame sizes, the ports, and TCP.
 //
 // # Frames
 //
-// Echo requests of several sizes that must not be fragmented show which sizes pass in both directions. A
-// router reports a frame that is too large for its next link. A switch drops it silently, and a TCP
-// connection stalls as soon as it carries data: a black hole. ESXi answers echo requests unless that is
-// disabled. Echo requests require root, or a group in net.ipv4.ping_group_range; without them the path is
-// not examined.
+// Echo requests of several sizes that must not be fragmented show which sizes pass in
+// both directions. A router reports a frame that is too large for its next link. A
+// switch drops it silently, and a TCP connection stalls as soon as it carries data: a
+// black hole. ESXi answers echo requests unless that is disabled. Echo requests require
+// root, or a group in net.ipv4.ping_group_range; without them the path is not examined.
 //
 // # Connections
 //
-// The kernel lists all connections of this machine to the host, of all processes (sock_diag). During a
-// migration the retransmissions are those of the migration.
+// The kernel lists all connections of this machine to the host, of all processes
+// (sock_diag). During a migration the retransmissions are those of the migration.
 package path
 
 import (
@@ -30,22 +30,23 @@ import (
 	"github.com/decamp/decamp/internal/doctor/path/firewall"
 )
 
-// Transports, by the names that --transport has. What each needs of the network differs.
+// Transports, by the names that --transport has. What each needs of the network
+// differs.
 const (
-	HTTPS   = "https"
-	NFC     = "nfc"
-	Landing = "landing"
+	HTTPS   = "https"   // downloads from port 443
+	NFC     = "nfc"     // reads from port 902
+	Landing = "landing" // host connects to this machine
 )
 
-// Options say where to and what for.
+// Options select the host and the purpose of the path.
 type Options struct {
-	Host      string // name or address; "": nothing is looked at
+	Host      string // name or address; if empty, nothing is examined
 	Port      int    // port of HTTPS; default 443
-	Transport string // "": it is not known yet
+	Transport string // name of the transport; empty if not chosen yet
 	HostMTU   int    // MTU of the vmknic that carries the data, in bytes; 0 if unknown
 
-	// NFC is where the host's disks are read over NFC, each host:port, in the order in which they are
-	// tried. Default NFCPort of Host.
+	// NFC lists the host:port of the NFC servers with the host's disks, in the order of
+	// use. The default is NFCPort of Host.
 	NFC []string
 
 	Root     fs.FS           // root of /proc and /sys; default this machine's
@@ -54,18 +55,20 @@ type Options struct {
 	Wait time.Duration // wait for echoes, in each of two rounds; default 1 s
 }
 
-// NFCPort is where a ticket leads that names no other.
+// NFCPort is the port of NFC if a ticket contains none.
 const NFCPort = 902
 
 const (
-	httpsPort   = 443
-	nfsPort     = 2049
-	portmapPort = 111
+	httpsPort   = 443  // default of Options.Port
+	nfsPort     = 2049 // port of the landing's NFS server
+	portmapPort = 111  // port of the landing's port mapper
 
-	// dialWait is how long a port may take: a firewall that drops is silent for longer.
+	// dialWait limits a connection attempt. A firewall that drops packets does not
+	// answer.
 	dialWait = 3 * time.Second
 )
 
+// withDefaults returns o with defaults for all optional fields.
 func (o Options) withDefaults() Options {
 	o.Port = cmp.Or(o.Port, httpsPort)
 	o.Wait = cmp.Or(o.Wait, time.Second)
@@ -78,7 +81,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Checks returns the checks of the way to a host, their codes beginning with path-.
+// Checks returns the checks of the path to a host. Their codes begin with path-.
 func Checks(o Options) []doctor.Check {
 	e := &examiner{Options: o.withDefaults()}
 	const route, ports, frames = "path-route", "path-ports", "path-mtu"
@@ -95,58 +98,59 @@ func Checks(o Options) []doctor.Check {
 		}}
 	}
 	return []doctor.Check{
-		of(route, "there is a way to the host", e.route),
-		of(ports, "the host's ports answer", e.ports, route),
-		of(frames, "frames as large as ours get to the host and back", e.frames, route),
-		of("path-ends", "both ends have the same MTU", e.ends, route),
-		of("path-jumbo", "the MTU is that which the transport gains from", e.jumbo, route, frames),
-		of("path-link", "the link is no narrower than disks are fast", e.link, route),
-		of("path-tcp", "connections to the host lose nothing, and are not held back by their window", e.tcp, route, ports),
-		of("path-landing", "the ports of the landing are free", e.landing),
-		of("path-inward", "the firewall here lets the host in to the landing", e.inward, route),
+		of(route, "there is a way to the host", e.checkRoute),
+		of(ports, "the host's ports answer", e.checkPorts, route),
+		of(frames, "frames as large as ours get to the host and back", e.checkFrames, route),
+		of("path-ends", "both ends have the same MTU", e.checkEnds, route),
+		of("path-jumbo", "the MTU is that which the transport gains from", e.checkJumbo, route, frames),
+		of("path-link", "the link is no narrower than disks are fast", e.checkLink, route),
+		of("path-tcp", "connections to the host lose nothing, and are not held back by their window", e.checkTCP, route, ports),
+		of("path-landing", "the ports of the landing are free", e.checkLanding),
+		of("path-inward", "the firewall here lets the host in to the landing", e.checkInward, route),
 	}
 }
 
-// An examiner finds the way once.
+// An examiner looks up the route once for all checks.
 type examiner struct {
 	Options
-	once sync.Once
-	way  way
-	err  error
+	once sync.Once // runs the look-up
+	path route     // route to the host; set by once
+	err  error     // error of the look-up; set by once
 }
 
-// A way is how packets leave for a host.
-type way struct {
-	from, to netip.Addr
-	iface    net.Interface
+// A route is the local address and interface for packets to a host.
+type route struct {
+	from, to netip.Addr    // local address and address of the host
+	iface    net.Interface // local interface
 }
 
-// find returns the way.
-func (e *examiner) find(ctx context.Context) (way, error) {
-	e.once.Do(func() { e.way, e.err = findWay(ctx, e.Host) })
-	return e.way, e.err
+// findRoute returns the route to the host. The first call looks it up.
+func (e *examiner) findRoute(ctx context.Context) (route, error) {
+	e.once.Do(func() { e.path, e.err = lookUpRoute(ctx, e.Host) })
+	return e.path, e.err
 }
 
-// beyond returns the way, and whether it leaves this machine: the loopback interface has no
-// cables, and an MTU that nothing else has.
-func (e *examiner) beyond(ctx context.Context) (way, bool) {
-	w, err := e.find(ctx)
+// remoteRoute returns the route, and whether it leaves this machine. The loopback
+// interface has no cables, and an unusual MTU.
+func (e *examiner) remoteRoute(ctx context.Context) (route, bool) {
+	w, err := e.findRoute(ctx)
 	return w, err == nil && w.iface.Flags&net.FlagLoopback == 0
 }
 
-// findWay lets the kernel choose a local address for packets to the host; none is sent.
-func findWay(ctx context.Context, host string) (w way, err error) {
+// lookUpRoute makes the kernel choose a local address for packets to the host. It sends
+// nothing, because it connects a UDP socket.
+func lookUpRoute(ctx context.Context, host string) (w route, err error) {
 	var d net.Dialer
 	const discard = "9" // any port would do
 	c, err := d.DialContext(ctx, "udp", net.JoinHostPort(host, discard))
 	if err != nil {
-		return way{}, err
+		return route{}, err
 	}
 	defer c.Close()
-	w.from, w.to = address(c.LocalAddr()), address(c.RemoteAddr())
+	w.from, w.to = addrOf(c.LocalAddr()), addrOf(c.RemoteAddr())
 	all, err := net.Interfaces()
 	if err != nil {
-		return way{}, err
+		return route{}, err
 	}
 	for _, i := range all {
 		addrs, err := i.Addrs()
@@ -154,24 +158,27 @@ func findWay(ctx context.Context, host string) (w way, err error) {
 			continue // the process has ended
 		}
 		for _, a := range addrs {
+			// The interface with the local address of the socket.
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == w.from {
 				w.iface = i
 				return w, nil
 			}
 		}
 	}
-	return way{}, fmt.Errorf("no interface has our address %s", w.from)
+	return route{}, fmt.Errorf("no interface has our address %s", w.from)
 }
 
-func address(a net.Addr) netip.Addr {
+// addrOf returns the address of a UDP socket without zone, unmapped.
+func addrOf(a net.Addr) netip.Addr {
 	if u, ok := a.(*net.UDPAddr); ok {
 		return u.AddrPort().Addr().Unmap().WithZone("")
 	}
 	return netip.Addr{}
 }
 
-func (e *examiner) route(ctx context.Context) []doctor.Finding {
-	w, err := e.find(ctx)
+// checkRoute reports a name that cannot be resolved, and an address without a route.
+func (e *examiner) checkRoute(ctx context.Context) []doctor.Finding {
+	w, err := e.findRoute(ctx)
 	if err != nil {
 		return []doctor.Finding{{
 			Status: doctor.Failure, Seen: err.Error(), Want: "a name that is known, and a route to its address",

@@ -14,29 +14,31 @@ import (
 	"github.com/decamp/decamp/internal/nfs"
 )
 
-// ports connects to what the transport needs of the host.
-func (e *examiner) ports(ctx context.Context) []doctor.Finding {
-	found := []doctor.Finding{e.port(ctx, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), "the API and HTTPS", "vSphereClient", doctor.Failure)}
+// checkPorts connects to the ports of the host that the transport needs.
+func (e *examiner) checkPorts(ctx context.Context) []doctor.Finding {
+	found := []doctor.Finding{e.checkPort(ctx, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), "the API and HTTPS", "vSphereClient", doctor.Failure)}
 	switch e.Transport {
 	case NFC:
-		found = append(found, e.nfc(ctx, "--transport nfc", doctor.Failure))
+		found = append(found, e.checkNFC(ctx, "--transport nfc", doctor.Failure))
 	case "":
-		found = append(found, e.nfc(ctx, "--transport nfc, and for nothing else", doctor.Advice))
+		found = append(found, e.checkNFC(ctx, "--transport nfc, and for nothing else", doctor.Advice))
 	}
 	return found
 }
 
-// nfc looks for one place where NFC answers: the transport goes on to the next as well.
-func (e *examiner) nfc(ctx context.Context, what string, bad doctor.Status) (first doctor.Finding) {
+// checkNFC looks for one NFC server that answers, because the transport also tries the
+// next one. If none does, it returns the finding of the first.
+func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status) (first doctor.Finding) {
 	places := e.NFC
 	if len(places) == 0 {
 		places = []string{net.JoinHostPort(e.Host, strconv.Itoa(NFCPort))}
 	}
 	for i, at := range places {
-		f := e.port(ctx, at, what, "NFC", bad)
+		f := e.checkPort(ctx, at, what, "NFC", bad)
 		if f.Status == doctor.OK {
 			return f
 		}
+		// The finding of the first place is returned if none answers.
 		if i == 0 {
 			first = f
 		}
@@ -44,8 +46,9 @@ func (e *examiner) nfc(ctx context.Context, what string, bad doctor.Status) (fir
 	return first
 }
 
-// port connects to one, at host:port. rules is ESXi's name for what its firewall lets through there.
-func (e *examiner) port(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
+// checkPort connects to host:port. rules is the name of the ruleset in ESXi's firewall.
+// bad is the status if the port does not answer.
+func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
 	_, port, _ := net.SplitHostPort(at) // the dialer reports an invalid address
 	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %s, for %s", port, what)}
 	d := net.Dialer{Timeout: dialWait}
@@ -66,14 +69,15 @@ func (e *examiner) port(ctx context.Context, at, what, rules string, bad doctor.
 	return f
 }
 
+// isTimeout reports whether err is a network timeout.
 func isTimeout(err error) bool {
 	var n net.Error
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// landing checks whether other programs use the ports of a landing. The system's rpcbind may have 111:
-// services are registered there.
-func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
+// checkLanding checks whether other programs use the ports of a landing. The system's
+// rpcbind may use port 111, because the landing registers there.
+func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	if e.Transport != Landing {
 		return nil
 	}
@@ -83,14 +87,15 @@ func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
 		d := net.Dialer{Timeout: dialWait}
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close() // no data was sent
-			f = e.taken(f, port, at)
+			f = e.portInUse(f, port, at)
 		}
 		found = append(found, f)
 	}
 	return found
 }
 
-func (e *examiner) taken(f doctor.Finding, port int, at string) doctor.Finding {
+// portInUse returns the finding for a port that another process uses.
+func (e *examiner) portInUse(f doctor.Finding, port int, at string) doctor.Finding {
 	who := nfs.Holder(at)
 	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
 		f.Seen = "the system's port mapper has it; the landing registers there"

@@ -12,20 +12,20 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// A traffic is what the connections to a host come to.
+// A traffic contains the sums over connections to a host.
 type traffic struct {
 	connections int           // connections that carried data
-	bytes       uint64        // both ways
-	sent        uint64        // segments with data
-	again       uint64        // retransmitted segments
-	received    uint64        // segments with data
-	disordered  uint64        // segments that came after a lost one, or late
-	rtt         time.Duration // the least
+	bytes       uint64        // bytes in both directions
+	sent        uint64        // data segments sent
+	again       uint64        // segments retransmitted
+	received    uint64        // data segments received
+	disordered  uint64        // received segments that were out of order
+	rtt         time.Duration // smallest round-trip time; 0 if unknown
 	frame       int           // bytes of the largest packet, according to the handshake of the last connection
 }
 
-// sum adds connections up.
-func sum(all []connection) (t traffic) {
+// sumTraffic adds the statistics of connections.
+func sumTraffic(all []connection) (t traffic) {
 	for _, c := range all {
 		i := c.info
 		if i.Data_segs_in+i.Data_segs_out > 0 {
@@ -50,27 +50,28 @@ func sum(all []connection) (t traffic) {
 	return t
 }
 
-// shakeHands connects, and returns the largest packet that the host takes as far as we can send
-// it, in bytes; 0 where it does not answer.
-func (e *examiner) shakeHands(ctx context.Context, w way) int {
+// shakeHands connects to the host, and returns the largest packet that both ends
+// permit, in bytes. It returns 0 if the host does not answer.
+func (e *examiner) shakeHands(ctx context.Context, w route) int {
 	d := net.Dialer{Timeout: dialWait}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
 	if err != nil {
 		return 0
 	}
-	defer c.Close()             // nothing is owed
-	all, _ := connections(w.to) // none: nothing is known
+	defer c.Close()               // nothing is owed
+	all, _ := establishedTo(w.to) // none: nothing is known
 	for _, each := range all {
 		if each.local.String() == c.LocalAddr().String() {
-			return sum([]connection{each}).frame
+			return sumTraffic([]connection{each}).frame
 		}
 	}
 	return 0
 }
 
-// tcp looks at the connections there are; one is made, so that there is one.
-func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
-	w, out := e.beyond(ctx)
+// checkTCP examines the connections to the host. It opens one, so that there is at
+// least one.
+func (e *examiner) checkTCP(ctx context.Context) []doctor.Finding {
+	w, out := e.remoteRoute(ctx)
 	if !out {
 		return nil
 	}
@@ -78,7 +79,7 @@ func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
 	if c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(e.Host, strconv.Itoa(e.Port))); err == nil {
 		defer c.Close() // nothing is owed
 	}
-	all, err := connections(w.to)
+	all, err := establishedTo(w.to)
 	if err != nil || len(all) == 0 {
 		seen := "there is no connection to the host"
 		if err != nil {
@@ -86,8 +87,8 @@ func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
 		}
 		return []doctor.Finding{{Status: doctor.Unknown, Seen: seen, Want: "a connection to look at", Remedy: "ss -ti dst " + w.to.String()}}
 	}
-	mbits := lookLink(e.Root, w.iface.Name, 0).mbits
-	t := sum(all)
+	mbits := readLink(e.Root, w.iface.Name, 0).mbits
+	t := sumTraffic(all)
 	found := []doctor.Finding{judgeWindow(t, receiveMost(e.Root), mbits)}
 	if t.connections > 0 {
 		found = append(found, judgeLoss(w, t))
@@ -95,18 +96,20 @@ func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
 	return found
 }
 
-// tooMany is the part of segments from which losses cost: TCP's rate falls with the square root
-// of it, and at 1 in 1000 ten Gbit/s are out of reach at any distance.
-const tooMany = 1e-3
+// lossLimit is the share of lost segments that is reported. TCP's rate falls with its
+// square root: with 1 in 1000, 10 Gbit/s cannot be reached at any distance.
+const lossLimit = 1e-3
 
-// enough is the number of bad segments from which they are reported.
-const enough = 10
+// minLosses is the smallest number of losses to report.
+const minLosses = 10
 
-func judgeLoss(w way, t traffic) doctor.Finding {
+// judgeLoss returns the finding about retransmitted and disordered segments.
+func judgeLoss(w route, t traffic) doctor.Finding {
 	f := doctor.Finding{Want: "less than one in a thousand"}
 	f.Seen = fmt.Sprintf("connections that carried data: %d, %d MB: %d of %d segments sent again, %d of %d came late or after a lost one",
 		t.connections, t.bytes/1e6, t.again, t.sent, t.disordered, t.received)
-	bad := func(n, of uint64) bool { return n >= enough && float64(n) > tooMany*float64(of) }
+	// A few losses on a short connection are not significant.
+	bad := func(n, of uint64) bool { return n >= minLosses && float64(n) > lossLimit*float64(of) }
 	if bad(t.again, t.sent) || bad(t.disordered, t.received) {
 		f.Status = doctor.Warning
 		f.Remedy = fmt.Sprintf("ip -s -s link show %s; ethtool -S %s | grep -iE 'err|drop|crc|miss'   # and the same counters at the switch", w.iface.Name, w.iface.Name)
@@ -114,12 +117,14 @@ func judgeLoss(w way, t traffic) doctor.Finding {
 	return f
 }
 
-// judgeWindow returns the maximum rate of one connection: the bytes in flight, divided by the
-// round-trip time. Half of the buffer counts, because of the kernel's overhead.
+// judgeWindow compares the largest rate of one connection with the link. The rate is
+// the buffer size divided by the round-trip time. Half of the buffer counts, because
+// the kernel uses the rest for overhead.
 func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	if t.rtt == 0 || buffer == 0 {
 		return doctor.Finding{Seen: "the round trip is too short to measure"}
 	}
+	// At most one buffer is in flight per round trip.
 	allows := float64(buffer) / 2 / t.rtt.Seconds() // bytes a second
 	link := float64(max(mbits, gigabit)) * 1e6 / 8
 	f := doctor.Finding{Seen: fmt.Sprintf("%v there and back, packets of %d bytes; buffers of %d KiB are enough for the link", t.rtt, t.frame, buffer>>10)}
@@ -132,8 +137,8 @@ func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	return f
 }
 
-// receiveMost is how far the kernel lets a connection's receive buffer grow, in bytes; 0 where it
-// does not tell.
+// receiveMost returns the largest receive buffer of a connection (tcp_rmem), in bytes.
+// It returns 0 if it cannot be read.
 func receiveMost(root fs.FS) int64 {
 	text, err := fs.ReadFile(root, "proc/sys/net/ipv4/tcp_rmem")
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package platform has the checks of the platforms: libvirt, Proxmox, KubeVirt and OpenStack. The
-// platforms themselves provide the checks, with their texts and remedies: those that refuse a VM before
-// a copy. This package groups them by subject, and runs them without a VM.
+// Package platform has the checks of the platforms: libvirt, Proxmox, KubeVirt and
+// OpenStack. The platforms themselves provide the checks, with their texts and
+// remedies: those that refuse a VM before a copy. This package groups them by subject,
+// and runs them without a VM.
 package platform
 
 import (
@@ -12,21 +13,23 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Examined is a place as far as it is looked at here.
+// Examined is a platform that can be examined without a VM.
 type Examined interface {
-	// Examine looks at one aspect. There is nothing of the kind where it returns nothing.
+	// Examine examines one aspect. It returns nil if the platform has nothing of the
+	// kind.
 	Examine(ctx context.Context, a platform.Aspect) []platform.Look
 }
 
-// Options say which place is looked at.
+// Options select the platform to examine.
 type Options struct {
 	Name  string   // name of the platform, such as the value of --to
 	Place Examined // platform; nil if it cannot be opened
 }
 
+// login is the code of the check that all others need.
 const login = "place-login"
 
-// aspects are the checks in the order of the report.
+// aspects lists the checks in the order of the report.
 var aspects = []struct {
 	of          platform.Aspect
 	code, title string
@@ -40,8 +43,8 @@ var aspects = []struct {
 	{platform.Clock, "place-clock", "its clock and ours agree", []string{login}},
 }
 
-// Checks returns the checks of a place, their codes beginning with place-. Which there are does not depend
-// on o.
+// Checks returns the checks of a platform. Their codes begin with place-. The list does
+// not depend on o.
 func Checks(o Options) []doctor.Check {
 	var checks []doctor.Check
 	for _, a := range aspects {
@@ -51,7 +54,7 @@ func Checks(o Options) []doctor.Check {
 			}
 			var found []doctor.Finding
 			for _, look := range o.Place.Examine(ctx, a.of) {
-				found = append(found, o.finding(look, a.title))
+				found = append(found, o.toFinding(look, a.title))
 			}
 			return found
 		}})
@@ -59,22 +62,26 @@ func Checks(o Options) []doctor.Check {
 	return checks
 }
 
-func (o Options) finding(l platform.Look, title string) doctor.Finding {
+// toFinding converts the result for one object of the platform. A result without an
+// error is OK.
+func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 	f := doctor.Finding{On: o.Name, Seen: l.Seen}
+	// The object is part of the platform, such as a storage pool.
 	if l.On != "" {
 		f.On += ": " + l.On
 	}
 	if l.Err == nil {
 		return f
 	}
-	f.Status, f.Seen, f.Want = status(l), l.Err.Error(), title
+	f.Status, f.Seen, f.Want = statusOf(l), l.Err.Error(), title
 	f.Remedy = cmp.Or(fault.HintOf(l.Err), "try again; if it stays, look at the place by its own tools")
 	return f
 }
 
-// status is how bad a look is. Who does not answer at all fails every VM; who lets us in and then does not
-// answer a question may do so the next time.
-func status(l platform.Look) doctor.Status {
+// statusOf returns the severity of a result. A platform that refuses the login fails
+// each VM. A platform that accepts the login, but does not answer a query, may answer
+// the next time: the result is Unknown.
+func statusOf(l platform.Look) doctor.Status {
 	switch {
 	case l.Mild:
 		return doctor.Warning

@@ -10,25 +10,27 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// windows reports whether VMware has a VM's guest for a Windows.
-func windows(vm *inventory.VM) bool { return strings.HasPrefix(vm.GuestID, "win") }
+// isWindows reports whether the guest ID of a VM is that of a Windows.
+func isWindows(vm *inventory.VM) bool { return strings.HasPrefix(vm.GuestID, "win") }
 
-// clients are beginnings of the guest ids of Windows 8, 10, 11 and 12 (VirtualMachineGuestOsIdentifier).
+// clients lists the prefixes of the guest IDs of Windows 8, 10, 11 and 12
+// (VirtualMachineGuestOsIdentifier).
 var clients = []string{"windows8", "windows9", "windows11", "windows12"}
 
-// client reports whether a guest is a Windows for desks, which shuts down by hibernating. Ids of
-// servers begin alike.
-func client(vm *inventory.VM) bool {
+// isClientWindows reports whether a guest is a desktop Windows, whose shutdown is a
+// hibernation (fast startup). IDs of servers have the same prefixes.
+func isClientWindows(vm *inventory.VM) bool {
 	id := vm.GuestID
 	return !strings.Contains(id, "Server") && slices.ContainsFunc(clients, func(c string) bool { return strings.HasPrefix(id, c) })
 }
 
-// bitLocker: the TPM of the target is another, and an empty one. What is sealed by the old one opens
-// with the recovery key only; Windows 11 encrypts by itself where it finds a TPM.
-func (g *group) bitLocker(context.Context) []doctor.Finding {
-	return g.each(func(vm *inventory.VM) doctor.Finding {
+// checkBitLocker warns about a Windows with a virtual TPM. The TPM at the target is new
+// and empty. Keys that the old one sealed are replaced only by the recovery key.
+// Windows 11 turns BitLocker on by itself if there is a TPM.
+func (g *group) checkBitLocker(context.Context) []doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch {
-		case !windows(vm):
+		case !isWindows(vm):
 			return doctor.Finding{}
 		case !vm.VTPM:
 			return doctor.Finding{Seen: "a Windows without a TPM"}
@@ -41,9 +43,10 @@ func (g *group) bitLocker(context.Context) []doctor.Finding {
 	})
 }
 
-func (g *group) fastStartup(context.Context) []doctor.Finding {
-	return g.each(func(vm *inventory.VM) doctor.Finding {
-		if !client(vm) {
+// checkFastStartup warns about a Windows that may hibernate at shutdown.
+func (g *group) checkFastStartup(context.Context) []doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
+		if !isClientWindows(vm) {
 			return doctor.Finding{}
 		}
 		return doctor.Finding{
@@ -54,9 +57,10 @@ func (g *group) fastStartup(context.Context) []doctor.Finding {
 	})
 }
 
-// room is what should be free of a file system: a driver's installation, an initramfs, or a log that
-// does not fit keeps a guest from coming up (the bounds are those of virt-v2v's manual).
-func room(path string) int64 {
+// minFree returns the required free space of a guest's file system, in bytes. Without
+// space for a driver, an initramfs or a log, the guest may not boot. The values are
+// from virt-v2v's manual.
+func minFree(path string) int64 {
 	switch strings.ToUpper(path) {
 	case "/", `C:\`:
 		return 100 << 20
@@ -66,28 +70,32 @@ func room(path string) int64 {
 	return 10 << 20
 }
 
-func (g *group) guestSpace(ctx context.Context) []doctor.Finding {
+// checkGuestSpace reports guests whose file systems are too full. It needs VMware
+// Tools, which report the file systems.
+func (g *group) checkGuestSpace(ctx context.Context) []doctor.Finding {
 	var refs []inventory.MoRef
 	for i := range g.VMs {
 		if g.VMs[i].ToolsRunning {
 			refs = append(refs, g.VMs[i].Ref)
 		}
 	}
+	// Only running VMs with VMware Tools report their file systems.
 	if len(refs) == 0 || g.Source == nil {
 		return nil // VMware Tools report nothing
 	}
 	volumes, err := g.Source.Volumes(ctx, refs)
 	if err != nil {
-		return unknown(err)
+		return unknownFinding(err)
 	}
-	return g.each(func(vm *inventory.VM) doctor.Finding { return crowded(volumes[vm.Ref]) })
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding { return spaceFinding(volumes[vm.Ref]) })
 }
 
-// crowded reports all volumes that are too full in one finding.
-func crowded(volumes []inventory.Volume) doctor.Finding {
+// spaceFinding returns one finding for all file systems of a guest. A file system with
+// less capacity than the required space is ignored: media are always full.
+func spaceFinding(volumes []inventory.Volume) doctor.Finding {
 	var full []string
 	for _, v := range volumes {
-		if least := room(v.Path); v.Free < least && v.Capacity > least { // a medium is always full
+		if least := minFree(v.Path); v.Free < least && v.Capacity > least { // a medium is always full
 			full = append(full, fmt.Sprintf("%s has %d MiB free of %d", v.Path, v.Free>>20, v.Capacity>>20))
 		}
 	}

@@ -11,15 +11,17 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Look reads the disks of a VM that is off, and returns a report of each, in the order of VM.Disks.
+// Look reads the disks of a VM that is off. It returns one report per disk, in the
+// order of VM.Disks.
 type Look func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
 
-// looksAtOnce bounds how many VMs are looked into side by side: each takes a session of the host's.
+// looksAtOnce limits the number of VMs that are read concurrently. Each needs a session
+// on the host.
 const looksAtOnce = 4
 
-// inside reports the expected results of guests at the target before their copies. Running VMs are left
-// out: their files are locked and changing.
-func (g *group) inside(ctx context.Context) []doctor.Finding {
+// checkInside inspects the disks of VMs before they are copied. Running VMs are
+// omitted, because their files are locked and change.
+func (g *group) checkInside(ctx context.Context) []doctor.Finding {
 	if g.Look == nil {
 		return nil
 	}
@@ -42,13 +44,15 @@ func (g *group) inside(ctx context.Context) []doctor.Finding {
 	return all
 }
 
-// lookInto reports the verdict for one guest, and its obstacles, disk by disk.
+// lookInto returns the verdict for one guest and the warnings of its disks. If several
+// disks have a verdict, the last one counts.
 func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.Finding) {
 	reports, err := g.Look(ctx, vm)
 	if err != nil {
-		return unknown(err)
+		return unknownFinding(err)
 	}
 	verdict := "no operating system that is known is on its disks"
+	// The reports are in the order of the VM's disks.
 	for i, r := range reports {
 		if r.Verdict != "" {
 			verdict = r.Verdict
@@ -60,7 +64,7 @@ func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.
 	return append(found, doctor.Finding{Seen: verdict})
 }
 
-// ofGuest returns a finding for a warning of the nth disk.
+// ofGuest converts a warning about disk n, counted from 0.
 func ofGuest(w guest.Warning, n int) doctor.Finding {
 	remedy, known := guestRemedies[w.Code]
 	if !known {
@@ -73,12 +77,14 @@ func ofGuest(w guest.Warning, n int) doctor.Finding {
 
 // What to type in a guest before it is shut down for the last time.
 const (
+	// commands for a complete shutdown of Windows
 	shutDown  = "# in the guest, as administrator:\npowercfg /h off\nshutdown /s /t 0"
-	checkDisk = "# in the guest, as administrator, and let it restart:\nchkdsk C: /f"
-	suspend   = "# in the guest, as administrator: write the recovery key down, and suspend the encryption\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0"
+	checkDisk = "# in the guest, as administrator, and let it restart:\nchkdsk C: /f" // commands that repair NTFS
+	// commands that suspend BitLocker
+	suspend = "# in the guest, as administrator: write the recovery key down, and suspend the encryption\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0"
 )
 
-// guestRemedies are by the codes of package guest.
+// guestRemedies contains remedies by the codes of package guest.
 var guestRemedies = map[string]string{
 	"hibernated": shutDown, "fast-startup": shutDown, "ntfs-dirty": checkDisk, "ntfs-journal": checkDisk, "bitlocker": suspend,
 	"registry-dirty":  "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",

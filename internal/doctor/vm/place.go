@@ -13,12 +13,14 @@ import (
 
 // Defaults of a KVM guest's domain.
 const (
-	mostCPUs   = 255     // numbers of processors that interrupts reach without an IOMMU (x2APIC)
-	mostMemory = 1 << 20 // MiB: 40 bits of address, which is what QEMU gives a CPU it knows nothing of
+	mostCPUs   = 255     // number of processors that interrupts reach without an IOMMU (x2APIC)
+	mostMemory = 1 << 20 // MiB; 40 address bits, QEMU's default for an unknown CPU
 )
 
-func (g *group) size(context.Context) []doctor.Finding {
-	return g.each(func(vm *inventory.VM) doctor.Finding {
+// checkSize reports VMs that need more processors or memory than a default domain of
+// libvirt supports.
+func (g *group) checkSize(context.Context) []doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch {
 		case vm.CPUs > mostCPUs:
 			return doctor.Finding{
@@ -35,20 +37,20 @@ func (g *group) size(context.Context) []doctor.Finding {
 	})
 }
 
-// macs looks for addresses that two have: of those that move, of those that stay, and of those that
-// were moved earlier.
-func (g *group) macs(context.Context) []doctor.Finding {
+// checkMACs reports MAC addresses that several VMs have. It considers the VMs to
+// migrate, the other VMs of the source, and the VMs that were migrated earlier.
+func (g *group) checkMACs(context.Context) []doctor.Finding {
 	holders := map[string][]*inventory.VM{}
 	for _, list := range [][]inventory.VM{g.VMs, g.All, g.There} {
 		for i := range list {
-			hold(holders, &list[i])
+			addHolder(holders, &list[i])
 		}
 	}
-	return g.each(func(vm *inventory.VM) doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		var twice []string
 		for _, n := range vm.NICs {
 			for _, other := range holders[n.MAC] {
-				if !same(vm, other) {
+				if !isSameVM(vm, other) {
 					twice = append(twice, fmt.Sprintf("%s is also that of %s", n.MAC, onVM(other)))
 				}
 			}
@@ -66,36 +68,41 @@ func (g *group) macs(context.Context) []doctor.Finding {
 	})
 }
 
-func hold(holders map[string][]*inventory.VM, vm *inventory.VM) {
+// addHolder adds a VM to the holders of its MAC addresses, unless the same VM is there
+// already.
+func addHolder(holders map[string][]*inventory.VM, vm *inventory.VM) {
 	for _, n := range vm.NICs {
-		known := slices.ContainsFunc(holders[n.MAC], func(other *inventory.VM) bool { return same(vm, other) })
+		known := slices.ContainsFunc(holders[n.MAC], func(other *inventory.VM) bool { return isSameVM(vm, other) })
 		if n.MAC != "" && !known {
 			holders[n.MAC] = append(holders[n.MAC], vm)
 		}
 	}
 }
 
-// same reports whether two descriptions are of one VM: a migrated one may have another reference at the
-// source, if it was registered again.
-// it was registered anew since.
-func same(a, b *inventory.VM) bool {
+// isSameVM reports whether two descriptions are of one VM. A migrated VM may have
+// another reference at the source, if it was registered again.
+func isSameVM(a, b *inventory.VM) bool {
 	return a.InstanceUUID == b.InstanceUUID && a.UUID == b.UUID && (a.UUID != "" || a.Ref == b.Ref)
 }
 
-// place looks for names that are taken. That there is too little room is for others to tell.
-func (g *group) place(ctx context.Context) (found []doctor.Finding) {
+// checkPlaces reports names that are used already at the target. Missing space is
+// reported by other checks.
+func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 	if g.Refused {
 		return nil
 	}
 	taken := map[string]*inventory.VM{}
 	for _, p := range g.Places {
-		found = append(found, g.each(func(vm *inventory.VM) doctor.Finding { return g.at(ctx, p, vm, taken) })...)
+		found = append(found, g.forEachVM(func(vm *inventory.VM) doctor.Finding { return g.checkPlace(ctx, p, vm, taken) })...)
 	}
 	return found
 }
 
-func (g *group) at(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
+// checkPlace returns the finding for one VM at one target. taken contains the VMs by
+// their folders, and is updated.
+func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
 	folder := p.Folder(vm)
+	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
 			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
@@ -113,7 +120,7 @@ func (g *group) at(ctx context.Context, p Place, vm *inventory.VM, taken map[str
 	if err == nil || fault.Is(err, fault.Full) {
 		return doctor.Finding{Seen: folder + " is free"}
 	}
-	f := unknown(err)[0]
+	f := unknownFinding(err)[0]
 	f.Status, f.Want = doctor.Failure, "it can live there"
 	return f
 }

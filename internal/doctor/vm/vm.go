@@ -1,9 +1,10 @@
-// Package vm has the checks of the VMs to migrate: for problems that would otherwise appear late,
-// during the copy or at the first boot. Package migrate refuses VMs with the texts of the inventory;
-// the checks here group those, and add checks that require several VMs, the guest or the target.
+// Package vm has the checks of the VMs to migrate: for problems that would otherwise
+// appear late, during the copy or at the first boot. Package migrate refuses VMs with
+// the texts of the inventory; the checks here group those, and add checks that require
+// several VMs, the guest or the target.
 //
-// Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS, drivers) are read
-// from VMs that are off, by Options.Look.
+// Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS,
+// drivers) are read from VMs that are off, by Options.Look.
 package vm
 
 import (
@@ -19,73 +20,75 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Source is the ESXi or vCenter, logged in to.
+// Source is an ESXi host or a vCenter with a session.
 type Source interface {
-	// Volumes returns the file systems of guests that run with VMware Tools.
+	// Volumes returns the file systems of guests that run VMware Tools.
 	Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error)
 }
 
-// Place is where VMs are to live.
+// Place is a target for VMs.
 type Place interface {
-	// Plan names the images of a VM, or returns why the target cannot take it.
+	// Plan returns the images of a VM, or an error if the target cannot accept the VM.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
-	// Folder is where a VM will stand. It is another's if their names come to the same.
+	// Folder returns the folder of a VM at the target. VMs with equal names may have
+	// the same folder.
 	Folder(vm *inventory.VM) string
 
-	// Holds reports whether the VM stands there already.
+	// Holds reports whether the target already contains the VM.
 	Holds(vm *inventory.VM) bool
 }
 
 // Options select the objects of the checks, and their purpose.
 type Options struct {
-	Source Source
+	Source Source         // session with the source; may be nil
 	VMs    []inventory.VM // VMs to migrate
 	All    []inventory.VM // all known VMs of the source
 	There  []inventory.VM // VMs at the target, migrated earlier
-	Places []Place
-	Look   Look // reads disks; nil leaves those checks out
+	Places []Place        // targets of the VMs
+	Look   Look           // reads disks; nil leaves those checks out
 
 	Transport transport.Transport // selected transport; nil if none
-	Permit    migrate.Permit
-	Warm      bool // moved in rounds, while they run
+	Permit    migrate.Permit      // obstacles that the user has permitted
+	Warm      bool                // VMs are migrated warm
 
-	// Survey reports that the user selected no VMs: obstacles are warnings then, and the current power
-	// state is ignored.
+	// Survey means that the user selected no VMs. Obstacles are then warnings, and the
+	// power state is ignored.
 	Survey bool
 
-	// Refused reports that package migrate will report its refusals: they are left out here.
+	// Refused means that package migrate reports its refusals itself. They are omitted
+	// here.
 	Refused bool
 }
 
-// Checks returns those of VMs. Which there are does not depend on o.
+// Checks returns the checks of VMs. The list does not depend on o.
 func Checks(o Options) []doctor.Check {
 	g := &group{o}
 	var checks []doctor.Check
 	for _, k := range kinds {
-		checks = append(checks, doctor.Check{Code: k.code, Title: k.title, Run: func(context.Context) []doctor.Finding { return g.warned(k) }})
+		checks = append(checks, doctor.Check{Code: k.code, Title: k.title, Run: func(context.Context) []doctor.Finding { return g.checkWarnings(k) }})
 	}
 	checks = append(checks,
-		doctor.Check{Code: "vm-bitlocker", Title: "no Windows requests a recovery key", Run: g.bitLocker},
-		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.fastStartup},
-		doctor.Check{Code: "vm-guest", Title: "guests come up on other hardware", Slow: true, Run: g.inside},
-		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.warm},
-		doctor.Check{Code: "vm-tracking", Title: "changes are tracked", Run: g.tracking},
-		doctor.Check{Code: "vm-guest-space", Title: "guests have room for their first boot", Run: g.guestSpace},
-		doctor.Check{Code: "vm-size", Title: "VMs are not larger than KVM takes by itself", Run: g.size},
-		doctor.Check{Code: "vm-mac", Title: "each MAC address is there once", Run: g.macs},
-		doctor.Check{Code: "vm-place", Title: "each VM has a separate folder at the target", Run: g.place},
+		doctor.Check{Code: "vm-bitlocker", Title: "no Windows requests a recovery key", Run: g.checkBitLocker},
+		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.checkFastStartup},
+		doctor.Check{Code: "vm-guest", Title: "guests come up on other hardware", Slow: true, Run: g.checkInside},
+		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.checkWarm},
+		doctor.Check{Code: "vm-tracking", Title: "changes are tracked", Run: g.checkTracking},
+		doctor.Check{Code: "vm-guest-space", Title: "guests have room for their first boot", Run: g.checkGuestSpace},
+		doctor.Check{Code: "vm-size", Title: "VMs are not larger than KVM takes by itself", Run: g.checkSize},
+		doctor.Check{Code: "vm-mac", Title: "each MAC address is there once", Run: g.checkMACs},
+		doctor.Check{Code: "vm-place", Title: "each VM has a separate folder at the target", Run: g.checkPlaces},
 	)
 	if o.Survey {
 		for i := range checks {
-			checks[i].Run = milder(checks[i].Run)
+			checks[i].Run = withWarnings(checks[i].Run)
 		}
 	}
 	return checks
 }
 
-// milder turns failures of a check into warnings, for features that were not requested.
-func milder(run func(context.Context) []doctor.Finding) func(context.Context) []doctor.Finding {
+// withWarnings returns a check whose failures are warnings.
+func withWarnings(run func(context.Context) []doctor.Finding) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		found := run(ctx)
 		for i := range found {
@@ -97,13 +100,16 @@ func milder(run func(context.Context) []doctor.Finding) func(context.Context) []
 	}
 }
 
-// group is what the checks share.
+// group contains the options that all checks share.
 type group struct{ Options }
 
+// onVM returns the object of a finding about a VM. A VM without a name has its
+// reference.
 func onVM(vm *inventory.VM) string { return "VM " + cmp.Or(vm.Name, string(vm.Ref)) }
 
-// each examines all VMs. A finding without Seen is left out.
-func (g *group) each(look func(*inventory.VM) doctor.Finding) (found []doctor.Finding) {
+// forEachVM calls look for each VM and completes its findings. A finding without Seen
+// is omitted.
+func (g *group) forEachVM(look func(*inventory.VM) doctor.Finding) (found []doctor.Finding) {
 	for i := range g.VMs {
 		if f := look(&g.VMs[i]); f.Seen != "" {
 			f.On = onVM(&g.VMs[i])
@@ -113,14 +119,14 @@ func (g *group) each(look func(*inventory.VM) doctor.Finding) (found []doctor.Fi
 	return found
 }
 
-// kind is a family of warnings of the inventory.
+// kind is a group of related warnings of the inventory.
 type kind struct {
-	code, title string
-	warnings    []string // their codes
+	code, title string   // code and title of the check
+	warnings    []string // codes of the warnings
 }
 
-// kinds cover all warnings; a test reads the source for others. An obstacle without a warning is a
-// disk's (migrate.Obstacles).
+// kinds lists all warnings of the inventory; a test compares the list with the source.
+// An obstacle that is not a warning concerns disks (migrate.Obstacles).
 var kinds = []kind{
 	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
 	{"vm-snapshots", "VMs stand on no snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
@@ -141,23 +147,25 @@ const (
 	vTPM  = "vtpm"     // the warning's code
 )
 
-// passing are warnings about the current state of a VM, or general ones: they matter only for a
-// selected VM.
+// passing lists warnings about the current state of a VM, and general ones. They matter
+// only if the user selected the VM.
 var passing = []string{"running", "suspended", "system-vm", "no-disks", "template"}
 
-// notes are warnings that are good to know and need nothing done.
+// notes lists warnings that need no action.
 var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller", "tags", "attributes"}
 
-// warned reports the warnings of a kind.
-func (g *group) warned(k kind) (found []doctor.Finding) {
+// checkWarnings reports the warnings of one kind for all VMs. A VM without one has an
+// OK finding.
+func (g *group) checkWarnings(k kind) (found []doctor.Finding) {
 	for i := range g.VMs {
 		vm := &g.VMs[i]
+		// A VM without a finding of this kind gets an OK finding below.
 		before := len(found)
-		found = append(found, g.obstacles(vm, k)...)
+		found = append(found, g.findObstacles(vm, k)...)
 		for _, w := range vm.Warnings {
-			ofWindows := w.Code == vTPM && windows(vm) // vm-bitlocker reports it
-			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !ofWindows && !g.passes(w) {
-				found = append(found, finding(vm, w, k, harmless(w)))
+			ofWindows := w.Code == vTPM && isWindows(vm) // vm-bitlocker reports it
+			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !ofWindows && !g.isIgnored(w) {
+				found = append(found, toFinding(vm, w, k, statusOf(w)))
 			}
 		}
 		if len(found) == before {
@@ -167,30 +175,35 @@ func (g *group) warned(k kind) (found []doctor.Finding) {
 	return found
 }
 
-// obstacles are those of the kind: what blocks, and neither the transport nor the permit lifts.
-func (g *group) obstacles(vm *inventory.VM, k kind) (found []doctor.Finding) {
+// findObstacles returns what prevents the migration of a VM, and neither the transport
+// nor the permit resolves.
+func (g *group) findObstacles(vm *inventory.VM, k kind) (found []doctor.Finding) {
 	if g.Refused {
 		return nil
 	}
-	for _, w := range migrate.Obstacles(vm, g.Transport, g.permit()) {
-		if kindOf(w.Code) == k.code && !g.passes(w) {
-			found = append(found, finding(vm, w, k, doctor.Failure))
+	for _, w := range migrate.Obstacles(vm, g.Transport, g.permitOf()) {
+		if kindOf(w.Code) == k.code && !g.isIgnored(w) {
+			found = append(found, toFinding(vm, w, k, doctor.Failure))
 		}
 	}
 	return found
 }
 
-// passes reports whether a warning is of a state that does not matter here.
-func (g *group) passes(w inventory.Warning) bool { return g.Survey && slices.Contains(passing, w.Code) }
+// isIgnored reports whether a warning concerns a state that does not matter in a
+// survey.
+func (g *group) isIgnored(w inventory.Warning) bool {
+	return g.Survey && slices.Contains(passing, w.Code)
+}
 
-// permit has a warm move switch VMs off: it does so by itself.
-func (g *group) permit() migrate.Permit {
+// permitOf returns the permit. A warm migration may power VMs off, because its cutover
+// does so.
+func (g *group) permitOf() migrate.Permit {
 	p := g.Permit
 	p.PowerOff = p.PowerOff || g.Warm
 	return p
 }
 
-// kindOf is the code of the kind that a warning belongs to.
+// kindOf returns the code of the kind of a warning.
 func kindOf(warning string) string {
 	for _, k := range kinds {
 		if slices.Contains(k.warnings, warning) {
@@ -200,14 +213,17 @@ func kindOf(warning string) string {
 	return disks
 }
 
-func harmless(w inventory.Warning) doctor.Status {
+// statusOf returns the severity of a warning that does not prevent the migration.
+func statusOf(w inventory.Warning) doctor.Status {
 	if slices.Contains(notes, w.Code) {
 		return doctor.Advice
 	}
 	return doctor.Warning
 }
 
-func finding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
+// toFinding converts a warning. The remedy names options of decamp if one of them
+// resolves it.
+func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
 	f := doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: k.title, Remedy: w.Remedy}
 	switch w.Code {
 	case "running":
@@ -218,8 +234,8 @@ func finding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doc
 	return f
 }
 
-// unknown is a finding of what could not be looked at.
-func unknown(err error) []doctor.Finding {
+// unknownFinding returns the finding for an object that could not be examined.
+func unknownFinding(err error) []doctor.Finding {
 	return []doctor.Finding{{
 		Status: doctor.Unknown, Seen: err.Error(), Want: "an answer",
 		Remedy: cmp.Or(fault.HintOf(err), "try again; if it stays, list the inventory: decamp ls"),

@@ -184,7 +184,7 @@ func twin() inventory.VM {
 
 // Every warning of the inventory is some check's, and so is every obstacle.
 func TestNoWarningIsForgotten(t *testing.T) {
-	coded := regexp.MustCompile(`(?:blocks|warns)\("([a-z-]+)"`)
+	coded := regexp.MustCompile(`(?:blockingWarning|warningOnly)\("([a-z-]+)"`)
 	files, err := filepath.Glob("../../esx/*.go")
 	if err != nil {
 		t.Fatal(err)

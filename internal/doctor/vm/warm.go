@@ -10,12 +10,13 @@ import (
 	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
-// warm looks for what no snapshot holds.
-func (g *group) warm(context.Context) []doctor.Finding {
+// checkWarm reports VMs with data that a snapshot does not contain.
+func (g *group) checkWarm(context.Context) []doctor.Finding {
 	if !g.Warm {
 		return nil
 	}
-	return g.each(func(vm *inventory.VM) doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
+		// Independent disks and physical raw device mappings are not part of snapshots.
 		why := warm.Thawed(vm)
 		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
 			return doctor.Finding{Seen: "a snapshot holds all of it"}
@@ -27,11 +28,12 @@ func (g *group) warm(context.Context) []doctor.Finding {
 	})
 }
 
-func (g *group) tracking(context.Context) []doctor.Finding {
+// checkTracking reports VMs whose virtual hardware does not support change tracking.
+func (g *group) checkTracking(context.Context) []doctor.Finding {
 	if !g.Warm {
 		return nil
 	}
-	return g.each(func(vm *inventory.VM) doctor.Finding {
+	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch v := vm.HardwareVersion; {
 		case vm.ChangeTracking:
 			return doctor.Finding{Seen: "it is on"}

@@ -14,11 +14,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// killedStatus is that of a command which signal 9 ended.
+// killedStatus is the exit status of a command that signal 9 ended.
 const killedStatus = 128 + 9
 
-// VolumePath is where a host has a file of a datastore. Datastores go by their names there,
-// as links to what they are. It returns an error unless p names a file below the root of a datastore.
+// VolumePath returns the path of a datastore file in the host's file system. Datastores
+// have links with their names in /vmfs/volumes. The error is fault.Invalid unless p
+// names a file below the root of a datastore.
 func VolumePath(p inventory.Path) (string, error) {
 	if p == (inventory.Path{}) || !p.Valid() {
 		return "", fault.New(fault.Invalid, "%q does not name a file below the root of a datastore", p.String()).
@@ -27,15 +28,17 @@ func VolumePath(p inventory.Path) (string, error) {
 	return path.Join("/vmfs/volumes", p.Datastore, p.File), nil
 }
 
-// Clone is a disk that vmkfstools copies.
+// Clone describes a copy of a disk by vmkfstools.
 type Clone struct {
-	// Name is the job's, see JobName: a copy of that name to another place is ended first.
+	// Name is the name of the job; see JobName. A running job with the same name and
+	// another destination is ended first.
 	Name     string
-	From, To string // descriptors, by their paths on the host
-	Progress func(percent int)
+	From, To string            // absolute paths of the descriptors on the host
+	Progress func(percent int) // called with percentages; may be nil
 }
 
-// JobName makes a name for a job out of what it does: the same words, the same name.
+// JobName derives the name of a job from its purpose. The same words give the same name
+// in every process, so that a job is found again after a crash.
 func JobName(verb string, words ...string) string {
 	h := sha256.New()
 	for _, w := range words {
@@ -44,9 +47,9 @@ func JobName(verb string, words ...string) string {
 	return verb + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// CloneDisk copies a disk by its descriptor, thin: blocks of zeros are not written. It works
-// for what has no flat file too, RDM pointers and vSAN objects, and for the base of a
-// running VM that a snapshot froze. What a copy that failed has written is left there.
+// CloneDisk copies a disk by its descriptor to a thin disk: blocks of zeros are not
+// written. It also copies disks without a flat file (RDM pointers and vSAN objects) and
+// the base of a running VM that a snapshot froze. A failed copy leaves its files.
 func (s *Shell) CloneDisk(ctx context.Context, c Clone) error {
 	if err := s.cloneDisk(ctx, c); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", c.From, c.To, err)
@@ -54,6 +57,7 @@ func (s *Shell) CloneDisk(ctx context.Context, c Clone) error {
 	return nil
 }
 
+// cloneDisk runs vmkfstools as a job and converts its exit status to an error.
 func (s *Shell) cloneDisk(ctx context.Context, c Clone) error {
 	for _, p := range []string{c.From, c.To} {
 		if !path.IsAbs(p) {
@@ -74,6 +78,7 @@ func (s *Shell) cloneDisk(ctx context.Context, c Clone) error {
 		return err
 	case res.Status == 0:
 		return nil
+	// The host's kernel kills commands when their memory pool is full.
 	case res.Status == killedStatus:
 		return fault.New(fault.Transient, "vmkfstools was killed on the host").
 			WithHint("the host has memory for a few commands at once (hostd-tmp): copy fewer disks at once")
@@ -83,13 +88,16 @@ func (s *Shell) cloneDisk(ctx context.Context, c Clone) error {
 }
 
 const (
-	cloneBegin = "Clone: "
-	cloneEnd   = "% done."
+	cloneBegin = "Clone: " // text before the percentage in the output of vmkfstools
+	cloneEnd   = "% done." // text after the percentage
 )
 
-// clonePercent finds the last progress in the end of a log, whose lines are separated by
-// carriage returns. The log may begin and end anywhere.
+// clonePercent returns the last percentage in the end of a log. Lines are separated by
+// carriage returns. The log may start and end within a line. ok is false if it has no
+// percentage.
 func clonePercent(log []byte) (percent int, ok bool) {
+	// The search runs backwards, because the last percentage is near the end of the
+	// log.
 	for end := len(log); ; {
 		end = bytes.LastIndex(log[:end], []byte(cloneEnd))
 		if end < 0 {
@@ -106,8 +114,8 @@ func clonePercent(log []byte) (percent int, ok bool) {
 	}
 }
 
-// cloneFailure is what a log says beside progress. The words come right behind the last
-// progress, which may be 100.
+// cloneFailure returns the messages of a log other than progress. A message may follow
+// the last percentage, which may be 100, on the same line.
 func cloneFailure(log []byte) string {
 	var said []string
 	for _, line := range strings.FieldsFunc(strings.ToValidUTF8(string(log), "?"), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -119,7 +127,7 @@ func cloneFailure(log []byte) string {
 		}
 	}
 	if len(said) == 0 {
-		return "it said nothing"
+		return "it printed no message"
 	}
 	return lastLines(strings.Join(said, "\n"))
 }

@@ -12,34 +12,36 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// connection is the SSH connection of a Shell: opened when it is needed, kept alive, opened
-// again after it broke. turn is taken before mu; mu is never held during I/O.
+// connection is the SSH connection of a Shell. It is opened when it is needed, kept
+// alive, and opened again after it broke. Take the token of connecting before mu. Never
+// hold mu during I/O.
 type connection struct {
-	cfg     Config
-	pins    pins
-	turn    chan struct{}  // holds one token; taken while connecting
-	running sync.WaitGroup // goroutines of connections
+	cfg        Config         // configuration with defaults applied
+	pins       pins           // accepted host keys
+	connecting chan struct{}  // contains one token; the holder may connect
+	running    sync.WaitGroup // goroutines of connections
 
-	mu      sync.Mutex
-	link    *link // nil: none, or broken
-	closed  bool
-	refused error // why no login is tried again
-	tried   int   // passwords sent that the host said nothing about
+	mu         sync.Mutex // protects the fields below
+	link       *link      // current connection; nil if none
+	closed     bool       // true after close
+	refused    error      // reason for not logging in again; nil if permitted
+	unanswered int        // number of passwords sent without an answer of the host
 }
 
+// newConnection returns a connection that is not open.
 func newConnection(cfg Config, p pins) *connection {
-	c := &connection{cfg: cfg, pins: p, turn: make(chan struct{}, 1)}
-	c.turn <- struct{}{}
+	c := &connection{cfg: cfg, pins: p, connecting: make(chan struct{}, 1)}
+	c.connecting <- struct{}{}
 	return c
 }
 
-// link is one connection.
+// link is one established SSH connection.
 type link struct {
 	*ssh.Client
-	gone chan struct{} // closed when the connection has ended
+	gone chan struct{} // closed after the connection ended
 }
 
-// close ends the connection for good, and waits for what runs on it.
+// close ends the connection permanently, and waits for its goroutines.
 func (c *connection) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -52,28 +54,31 @@ func (c *connection) close() {
 	c.running.Wait()
 }
 
+// errClosed is the cause of errors after close.
 var errClosed = errors.New("the login has ended")
 
-// connect returns the connection, and makes one if there is none; fresh says which.
-func (c *connection) connect(ctx context.Context) (l *link, fresh bool, err error) {
+// ensureConnected returns the connection. It connects first if necessary; fresh is true
+// then. Concurrent callers share one attempt.
+func (c *connection) ensureConnected(ctx context.Context) (l *link, fresh bool, err error) {
 	select {
-	case <-c.turn:
+	case <-c.connecting:
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	defer func() { c.turn <- struct{}{} }()
-	l, err = c.present()
+	defer func() { c.connecting <- struct{}{} }()
+	l, err = c.currentLink()
 	if l != nil || err != nil {
 		return l, false, err
 	}
-	if l, err = c.dial(ctx); err != nil {
+	if l, err = c.dialAndLogIn(ctx); err != nil {
 		return nil, false, err
 	}
-	return l, true, c.keep(l)
+	return l, true, c.adoptLink(l)
 }
 
-// present returns the connection that is there, or nil.
-func (c *connection) present() (*link, error) {
+// currentLink returns the open connection, or nil. The error is not nil if a new one
+// must not be opened: after close, or after a refused login.
+func (c *connection) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -90,12 +95,13 @@ func (c *connection) present() (*link, error) {
 	}
 }
 
-// keep makes l the connection.
-func (c *connection) keep(l *link) error {
+// adoptLink makes l the current connection and starts its goroutines. If the connection
+// was closed in the meantime, it closes l.
+func (c *connection) adoptLink(l *link) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		_ = l.Close() // nobody wants it any more
+		_ = l.Close() // the connection was closed meanwhile
 		return fault.Wrap(fault.Canceled, errClosed)
 	}
 	c.link = l
@@ -108,9 +114,9 @@ func (c *connection) keep(l *link) error {
 	return nil
 }
 
-// drop takes a connection that does not work out of use.
-func (c *connection) drop(l *link) {
-	_ = l.Close() // it is broken
+// dropLink closes a connection that does not work. It keeps a newer one.
+func (c *connection) dropLink(l *link) {
+	_ = l.Close() // the error of a broken connection is known
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == l {
@@ -118,10 +124,12 @@ func (c *connection) drop(l *link) {
 	}
 }
 
-// dial opens a connection and logs in. A host has several keys and shows one kind: if that
-// is not the pinned one, the other kinds are asked for.
-func (c *connection) dial(ctx context.Context) (*link, error) {
+// dialAndLogIn opens a connection and logs in. A host has keys of several kinds and
+// presents one of them. If that one is not pinned, dialAndLogIn connects again for each
+// other kind. It stops at the first error that another kind of key cannot avoid.
+func (c *connection) dialAndLogIn(ctx context.Context) (*link, error) {
 	var shown []HostKey
+	// The first attempt accepts all kinds; the host chooses.
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
 		if showsAny(shown, kinds) {
 			continue
@@ -139,20 +147,22 @@ func (c *connection) dial(ctx context.Context) (*link, error) {
 			return nil, err
 		}
 	}
-	return nil, c.pins.mismatch(c.cfg.Addr, shown)
+	return nil, c.pins.mismatchError(c.cfg.Addr, shown)
 }
 
-// dialTCP opens a connection that ends when ctx does, until done is called.
+// dialTCP opens a connection that is closed when ctx ends, until done is called. done
+// returns false if ctx ended before.
 func dialTCP(ctx context.Context, addr string) (conn net.Conn, done func() bool, err error) {
 	d := net.Dialer{Timeout: dialWait, KeepAlive: 30 * time.Second}
 	if conn, err = d.DialContext(ctx, "tcp", addr); err != nil {
 		return nil, nil, netError(ctx, err)
 	}
-	done = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the handshake tells
+	done = context.AfterFunc(ctx, func() { _ = conn.Close() }) // the handshake then fails
 	return conn, done, nil
 }
 
-// netError is what goes wrong before there is a login.
+// netError converts an error that occurred before the login to fault.Unreachable with a
+// remedy.
 func netError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -164,16 +174,19 @@ func netError(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "%w", err).WithHint("%s", howToStart)
 }
 
-// howToStart is said when nobody answers. SSH is off on a host as it is installed.
+// howToStart is the remedy if the host does not answer. SSH is off on a newly installed
+// host.
 const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and see that the firewall ruleset sshServer admits this machine"
 
-// openSession does not wait longer than ctx: on a connection that is dead and does not know
-// it yet there is no answer.
+// openSession opens a session, and returns when ctx ends. A dead connection gives no
+// answer, so NewSession itself may block until the connection is closed.
 func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, error) {
 	type opened struct {
 		*ssh.Session
 		error
 	}
+	// The channel has no buffer: a session that arrives too late is closed by the
+	// goroutine.
 	answer := make(chan opened)
 	c.running.Go(func() {
 		session, err := l.NewSession()
@@ -181,7 +194,7 @@ func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, er
 		case answer <- opened{session, err}:
 		case <-ctx.Done():
 			if err == nil {
-				_ = session.Close() // nobody wants it any more
+				_ = session.Close() // the caller has returned
 			}
 		}
 	})
@@ -193,25 +206,28 @@ func (c *connection) openSession(ctx context.Context, l *link) (*ssh.Session, er
 	}
 }
 
-func (c *connection) note(f func()) {
+// locked calls f while it holds mu.
+func (c *connection) locked(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
+// mayTry returns fault.Denied if too many passwords were sent without an answer.
 func (c *connection) mayTry() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tried < mostTries {
+	if c.unanswered < mostTries {
 		return nil
 	}
-	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", c.tried).OfLogin().
+	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", c.unanswered).OfLogin().
 		WithHint("see the host's auth.log; then run the same command again")
 }
 
-// accepted forgets what was counted.
-func (c *connection) accepted(password bool) {
-	c.note(func() { c.tried = 0 })
+// recordAcceptance resets the count of unanswered passwords. password is true if the
+// login used one; Config.Judged is then called.
+func (c *connection) recordAcceptance(password bool) {
+	c.locked(func() { c.unanswered = 0 })
 	if password && c.cfg.Judged != nil {
 		c.cfg.Judged(nil)
 	}

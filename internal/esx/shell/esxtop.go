@@ -13,28 +13,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Load is what a host did in the time until At since the sample before, on the mean.
+// Load contains the means of a host's load between two samples.
 type Load struct {
-	At    time.Time // when it came here: samples are told by our clock
-	Reads float64   // of all disk adapters, a second
-	Bytes float64   // read by them, a second
-	CPU   float64   // of all processors, 0 to 1
+	At    time.Time // time of receipt, by the local clock
+	Reads float64   // read requests per second, on all disk adapters
+	Bytes float64   // bytes read per second, on all disk adapters
+	CPU   float64   // utilization of all processors, 0 to 1
 }
 
-// topFor bounds how long esxtop goes on where nobody ends it.
+// topFor limits the run time of esxtop if its connection is not closed.
 const topFor = 24 * time.Hour
 
-// Watch runs esxtop on the host, and tells each of its samples, until ctx ends: that is no error. The
-// first one is left out: it is of a time that nobody knows. esxtop is written to us and not to the
-// host's RAM disk, which its samples of some 100 KiB would fill; it ends with the connection, when it
-// has something to write.
+// Watch runs esxtop on the host and calls tell with each sample until ctx ends, which
+// is no error. It omits the first sample, whose interval is unknown. The output goes to
+// the connection, not to the host's RAM disk, because a sample takes about 100 KiB.
+// esxtop ends at its first write after the connection is closed.
 func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load)) error {
 	t := &topReader{tell: tell, now: s.cfg.Now}
-	line, err := quote([]string{"esxtop", "-b", "-d", strconv.Itoa(int(every / time.Second)), "-n", strconv.Itoa(int(topFor / every))})
+	line, err := quoteWords([]string{"esxtop", "-b", "-d", strconv.Itoa(int(every / time.Second)), "-n", strconv.Itoa(int(topFor / every))})
 	if err != nil {
 		return err
 	}
-	out, err := s.scriptTo(ctx, line, t)
+	out, err := s.runScriptTo(ctx, line, t)
 	if t.err != nil {
 		err = t.err
 	}
@@ -49,40 +49,42 @@ func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load))
 	return fmt.Errorf("esxtop on %s: %w", s.cfg.Addr, err)
 }
 
-// topReader reads what esxtop -b writes: CSV with the names of thousands of counters in its first line,
-// and a line for each sample.
+// topReader parses the output of esxtop -b: CSV with the names of thousands of counters
+// in the first line, and one line per sample. It is an io.Writer.
 type topReader struct {
-	tell func(Load)
-	now  func() time.Time
+	tell func(Load)       // called with each sample except the first
+	now  func() time.Time // clock for Load.At
 
-	rest  []byte // of a line that is not whole yet
-	named bool   // the first line was there
-	any   bool   // and the first sample
-	what  map[int]counter
-	err   error
+	rest      []byte          // start of an incomplete line
+	hasHeader bool            // true after the first line
+	hasSample bool            // true after the first sample
+	columns   map[int]counter // counters by column; other columns are ignored
+	err       error           // first error; all later writes fail with it
 }
 
+// counter is a column of esxtop that Load needs. Zero is none.
 type counter uint8
 
 const (
-	topReads counter = iota + 1
-	topMegabytes
-	topCPU
+	topReads     counter = iota + 1 // read requests per second of one adapter
+	topMegabytes                    // MiB read per second of one adapter
+	topCPU                          // utilization of all processors in percent
 )
 
 const (
-	mostTopLine     = 16 << 20 // bytes; hosts with hundreds of paths were seen to take some
-	mostTopCounters = 1 << 16  // that count
+	mostTopLine     = 16 << 20 // limit of a line in bytes; hosts with hundreds of paths need several MiB
+	mostTopCounters = 1 << 16  // limit of the number of relevant columns
 )
 
-// megabyte is what esxtop counts bytes in.
+// megabyte is the unit of esxtop's "MBytes" in bytes.
 const megabyte = 1 << 20
 
-// Write is part of io.Writer. An error sticks.
+// Write is part of io.Writer. After an error, all calls return it.
 func (t *topReader) Write(p []byte) (int, error) {
 	n := len(p)
 	for t.err == nil && len(p) > 0 {
 		line, rest, whole := bytes.Cut(p, []byte("\n"))
+		// The output of the host is untrusted, so its lines are limited.
 		if len(t.rest)+len(line) > mostTopLine {
 			t.err = fault.New(fault.Unsupported, "a line of more than %d bytes", mostTopLine)
 			break
@@ -91,7 +93,7 @@ func (t *topReader) Write(p []byte) (int, error) {
 		if p = rest; !whole {
 			break
 		}
-		t.err = t.line(bytes.TrimSuffix(t.rest, []byte("\r")))
+		t.err = t.readLine(bytes.TrimSuffix(t.rest, []byte("\r")))
 		t.rest = t.rest[:0]
 	}
 	if t.err != nil {
@@ -100,35 +102,39 @@ func (t *topReader) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (t *topReader) line(line []byte) error {
+// readLine reads one complete line: the header or a sample.
+func (t *topReader) readLine(line []byte) error {
 	switch {
 	case len(line) == 0:
 		return nil
-	case !t.named:
-		t.named = true
-		return t.names(line)
+	case !t.hasHeader:
+		t.hasHeader = true
+		return t.readHeader(line)
 	}
-	l, err := t.sample(line)
-	if err == nil && t.any {
+	l, err := t.readSample(line)
+	// The interval of the first sample is unknown.
+	if err == nil && t.hasSample {
 		t.tell(l)
 	}
-	t.any = true
+	t.hasSample = true
 	return err
 }
 
-// names finds the columns that count.
-func (t *topReader) names(line []byte) error {
-	t.what = map[int]counter{}
-	err := each(line, func(i int, name []byte) error {
-		if c := counterOf(string(name)); c > 0 && len(t.what) < mostTopCounters {
-			t.what[i] = c
+// readHeader finds the columns of the counters. A header without reads of disk adapters
+// is fault.Unsupported.
+func (t *topReader) readHeader(line []byte) error {
+	t.columns = map[int]counter{}
+	err := eachField(line, func(i int, name []byte) error {
+		if c := counterOf(string(name)); c > 0 && len(t.columns) < mostTopCounters {
+			t.columns[i] = c
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, c := range t.what {
+	// Without reads there is nothing to report; the other counters are optional.
+	for _, c := range t.columns {
 		if c == topReads {
 			return nil
 		}
@@ -137,7 +143,8 @@ func (t *topReader) names(line []byte) error {
 		WithHint("look whether the account's ~/.esxtop60rc or the like leaves them out, and move it away")
 }
 
-// counterOf knows \\esx1\Physical Disk Adapter(vmhba0)\Reads/sec and its like; 0: it is none of ours.
+// counterOf returns the counter of a column such as \\esx1\Physical Disk
+// Adapter(vmhba0)\Reads/sec, or 0 for all other columns.
 func counterOf(name string) counter {
 	parts := strings.Split(strings.TrimPrefix(name, `\\`), `\`)
 	if len(parts) != 3 {
@@ -155,11 +162,12 @@ func counterOf(name string) counter {
 	return 0
 }
 
-// sample adds the adapters up.
-func (t *topReader) sample(line []byte) (l Load, err error) {
+// readSample returns the sum over all adapters. A field that is not a number is
+// fault.Corrupt.
+func (t *topReader) readSample(line []byte) (l Load, err error) {
 	l.At = t.now()
-	err = each(line, func(i int, field []byte) error {
-		c := t.what[i]
+	err = eachField(line, func(i int, field []byte) error {
+		c := t.columns[i]
 		if c == 0 {
 			return nil
 		}
@@ -180,11 +188,12 @@ func (t *topReader) sample(line []byte) (l Load, err error) {
 	return l, err
 }
 
-// errQuote is a line that ends within quotes.
+// errQuote is the error for a line that ends within quotes.
 var errQuote = errors.New("a quote that does not end")
 
-// each yields the fields of a line of CSV without their quotes. esxtop puts no quotes into names.
-func each(line []byte, f func(i int, field []byte) error) error {
+// eachField calls f for each field of a CSV line, without quotes. esxtop never uses
+// quotes within names. It stops at the first error of f.
+func eachField(line []byte, f func(i int, field []byte) error) error {
 	for i := 0; ; i++ {
 		var field []byte
 		more := false

@@ -17,7 +17,7 @@ func TestHostileWordsComeBackFromAShell(t *testing.T) {
 	var want []string
 	for len(want) < inventorytest.Runs {
 		argv := []string{"printf", `%s\0`, inventorytest.Line(r), inventorytest.Text(r), inventorytest.Garbage(r)}
-		line, err := quote(argv)
+		line, err := quoteWords(argv)
 		if hasZero := strings.Contains(strings.Join(argv[2:], ""), "\x00"); hasZero != (err != nil) {
 			t.Fatalf("%q: %v", argv, err)
 		}

@@ -13,31 +13,31 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// HostKey is a key that a host shows, for an operator to compare with what the host's
-// console says.
+// HostKey is a key that a host presents. The user compares it with the output of
+// WhereToLook on the host's console.
 type HostKey struct {
-	Kind        string `json:"kind"`        // ssh-ed25519, ssh-rsa, …
-	Fingerprint string `json:"fingerprint"` // SHA256:…, as ssh-keygen -l prints it
+	Kind        string `json:"kind"`        // algorithm of the key: ssh-ed25519, ssh-rsa, …
+	Fingerprint string `json:"fingerprint"` // SHA256:…, as printed by ssh-keygen -l
 }
 
-// WhereToLook tells how to see the right fingerprint without the network in between.
+// WhereToLook is the command that prints the fingerprints on the host itself.
 const WhereToLook = "for k in /etc/ssh/ssh_host_*_key.pub; do ssh-keygen -lf $k; done"
 
-// keyKinds are the algorithms by the kind of key they sign with. Hosts have an RSA key, and
-// newer ones others besides.
+// keyKinds lists the signature algorithms by kind of key. Each host has an RSA key;
+// newer ones have further kinds.
 var keyKinds = [][]string{
 	{ssh.KeyAlgoED25519},
 	{ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
 	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA},
 }
 
-// showsAny reports whether a key of these kinds was shown.
+// showsAny reports whether shown contains a key of one of these kinds.
 func showsAny(shown []HostKey, kinds []string) bool {
 	return slices.ContainsFunc(shown, func(k HostKey) bool { return slices.Contains(kinds, k.Kind) })
 }
 
-// FingerprintOf returns the fingerprint of a public key as authorized_keys and *.pub files
-// have it.
+// FingerprintOf returns the fingerprint of a public key in the format of
+// authorized_keys. Other text is fault.Corrupt.
 func FingerprintOf(public []byte) (HostKey, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey(public)
 	if err != nil {
@@ -46,14 +46,14 @@ func FingerprintOf(public []byte) (HostKey, error) {
 	return HostKey{key.Type(), ssh.FingerprintSHA256(key)}, nil
 }
 
-// pins are the fingerprints that are believed.
+// pins are the accepted fingerprints, at least one.
 type pins []string
 
-// fingerprintLen is the length of "SHA256:" and 32 bytes in base64 without padding.
+// fingerprintLen is the length of "SHA256:" and of 32 bytes in base64 without padding.
 const fingerprintLen = 7 + 43
 
-// parsePins reads fingerprints as SHA256:…, with white space between them. The padding that
-// other tools print is not part of one.
+// parsePins parses fingerprints of the form SHA256:…, separated by white space. It
+// removes base64 padding, which some tools print.
 func parsePins(text string) (pins, error) {
 	var all pins
 	for _, word := range strings.Fields(text) {
@@ -69,12 +69,13 @@ func parsePins(text string) (pins, error) {
 	return all, nil
 }
 
-func (p pins) mismatch(addr string, shown []HostKey) error {
+// mismatchError returns fault.Denied with the pinned and the presented keys.
+func (p pins) mismatchError(addr string, shown []HostKey) error {
 	return fault.New(fault.Denied, "the SSH host key of %s is not the pinned one: pinned %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
-		WithHint("find out why (reinstalled, or somebody in between; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
+		WithHint("find out why (a reinstallation, or an attack on the connection; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
 }
 
-// Describe names keys for people.
+// Describe formats keys for messages; "none" for an empty list.
 func Describe(keys []HostKey) string {
 	var words []string
 	for _, k := range keys {
@@ -86,18 +87,18 @@ func Describe(keys []HostKey) string {
 	return strings.Join(words, ", ")
 }
 
-// errLooked ends a handshake that was for the key only.
-var errLooked = errors.New("only looking")
+// errKeySeen ends a handshake after the host key was received.
+var errKeySeen = errors.New("only looking")
 
-// HostKeys connects to addr (host:port) and returns the keys it shows, of every kind it
-// has. It logs in nowhere and believes nothing.
+// HostKeys connects to addr (host:port) and returns the host's keys of all kinds. It
+// does not log in and does not verify the keys.
 func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	var keys []HostKey
 	for _, kinds := range append([][]string{nil}, keyKinds...) {
 		if showsAny(keys, kinds) {
 			continue
 		}
-		key, err := look(ctx, addr, kinds)
+		key, err := readHostKey(ctx, addr, kinds)
 		if key != nil {
 			keys = append(keys, *key)
 		} else if kinds == nil {
@@ -107,8 +108,9 @@ func HostKeys(ctx context.Context, addr string) ([]HostKey, error) {
 	return keys, nil
 }
 
-// look returns the key that is shown to one who knows these algorithms; nil are all.
-func look(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
+// readHostKey returns the key that the host presents to a client that supports only
+// kinds; nil means all.
+func readHostKey(ctx context.Context, addr string, kinds []string) (shown *HostKey, err error) {
 	conn, done, err := dialTCP(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -117,9 +119,10 @@ func look(ctx context.Context, addr string, kinds []string) (shown *HostKey, err
 	defer done()
 	cfg := &ssh.ClientConfig{
 		HostKeyAlgorithms: kinds,
+		// The callback runs before any authentication.
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
-			return errLooked
+			return errKeySeen
 		},
 	}
 	if err := conn.SetDeadline(time.Now().Add(handshakeWait)); err != nil {

@@ -7,31 +7,34 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// kind is how a job is.
+// kind is the state of a job.
 type kind int
 
 const (
-	none    kind = iota // there is no such job
-	begun               // it has a folder and no pid yet
-	running             // its process lives
-	dead                // its process is gone and left no status
-	exited              // it ended
+	none    kind = iota // no job has this name
+	begun               // the folder exists, without pid
+	running             // the process exists
+	dead                // the process is gone and left no status
+	exited              // the command ended with a status
 )
 
-// state is what lookScript says of a job.
+// state is the parsed output of statusScript.
 type state struct {
-	kind    kind
-	status  int // of one that exited
-	command string
-	log     []byte // its end
+	kind    kind   // state of the job
+	status  int    // exit status; only for exited
+	command string // command in the syntax of the shell; "" if not written yet
+	log     []byte // end of the log
 }
 
+// stateWords maps the words of statusScript. exited is printed as "exit" and a number.
 var stateWords = map[string]kind{"none": none, "begun": begun, "running": running, "dead": dead}
 
-// maxStatus is the largest exit status a shell tells.
+// maxStatus is the largest exit status of a shell.
 const maxStatus = 255
 
-// parseState reads what lookScript writes.
+// parseState parses the output of statusScript. A truncated output is fault.Transient,
+// because the job's folder may be removed during the read. Other invalid output is
+// fault.Corrupt.
 func parseState(text []byte) (state, error) {
 	word, rest, _ := bytes.Cut(text, []byte("\n"))
 	var st state
@@ -49,12 +52,13 @@ func parseState(text []byte) (state, error) {
 	if st.kind == none {
 		return st, nil
 	}
+	// The second line is the length of the command, whose text may contain line ends.
 	word, rest, _ = bytes.Cut(rest, []byte("\n"))
 	n, err := strconv.Atoi(string(bytes.TrimSpace(word)))
 	if err != nil || n < 0 {
 		return st, fault.New(fault.Corrupt, "a job's command has %.40q bytes", word)
 	}
-	if n > len(rest) { // its folder went while it was read: another look tells
+	if n > len(rest) { // the folder was removed during the read: a retry shows it
 		return st, fault.New(fault.Transient, "a job's command has %d bytes of %d", len(rest), n)
 	}
 	st.command, st.log = string(bytes.TrimSuffix(rest[:n], []byte("\n"))), rest[n:]

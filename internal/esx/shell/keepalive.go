@@ -9,12 +9,13 @@ import (
 )
 
 const (
-	keepAliveEvery = 15 * time.Second
-	keepAliveWait  = 45 * time.Second // for an answer; then the connection is dead
+	keepAliveEvery = 15 * time.Second // interval between requests
+	keepAliveWait  = 45 * time.Second // time without an answer after which the connection is dead
 )
 
-// keepAlive asks the host for a sign of life until the connection ends. Firewalls forget
-// connections on which nothing moves, and a host that lost its power says nothing.
+// keepAlive sends requests to the host until the connection ends. Firewalls drop idle
+// connections, and a host without power sends no FIN. It closes a connection without
+// answers.
 func (c *connection) keepAlive(l *link) {
 	for {
 		select {
@@ -22,6 +23,7 @@ func (c *connection) keepAlive(l *link) {
 		case <-l.gone:
 			return
 		}
+		// The buffer lets the goroutine end if nothing reads the answer.
 		answered := make(chan error, 1)
 		c.running.Go(func() {
 			_, _, err := l.SendRequest("keepalive@openssh.com", true, nil)
@@ -30,18 +32,18 @@ func (c *connection) keepAlive(l *link) {
 		select {
 		case err := <-answered:
 			if err != nil {
-				return // it has ended
+				return // the connection has ended
 			}
 		case <-c.cfg.After(keepAliveWait):
 			c.cfg.Log.Warn("the host does not answer on its SSH connection", "host", c.cfg.Addr)
-			c.drop(l)
+			c.dropLink(l)
 			return
 		}
 	}
 }
 
-// hungUp reports whether err is a connection that was there and ended.
-func hungUp(err error) bool {
+// isHungUp reports whether err is the end of an established connection.
+func isHungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

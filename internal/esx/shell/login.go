@@ -16,29 +16,29 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mostKeys is how many keys of an agent are offered. A server hangs up after six offers
-// (MaxAuthTries), and the password is to have its turn.
+// mostKeys limits the number of keys that an agent offers. A server hangs up after six
+// attempts (MaxAuthTries), and the password must still be possible.
 const mostKeys = 4
 
-// mostTries is how many passwords are sent without an answer. The host locks the account
-// for 15 minutes at the fifth that is wrong (Security.AccountLockFailures), and the API's
-// logins count there too.
+// mostTries limits the number of passwords sent without an answer. The host locks the
+// account for 15 minutes at the fifth wrong one (Security.AccountLockFailures), which
+// includes logins to the API.
 const mostTries = 2
 
-// attempt is one login on one connection.
+// attempt is one login on one connection. It is used by one goroutine.
 type attempt struct {
-	c     *connection
-	kinds []string // of host keys that are asked for; nil: all
+	c     *connection // connection to log in for
+	kinds []string    // accepted kinds of host keys; all if nil
 
-	conn    net.Conn
-	shown   *HostKey
-	trusted bool        // the key shown is pinned
-	asked   bool        // the password was sent
-	failed  error       // in giving what was asked for
-	pass    func(error) // to be told how the login went; nil: it was not admitted, or needed no password
+	conn    net.Conn    // TCP connection
+	shown   *HostKey    // presented host key; nil before the handshake
+	trusted bool        // true if shown is pinned
+	asked   bool        // true after the password was sent
+	failed  error       // error of a callback; the SSH library loses it
+	pass    func(error) // callback of Config.Admit; nil if the login was not admitted or needed no password
 }
 
-// run connects and logs in. Whoever admitted the login is told how it went.
+// run connects and logs in. It reports the result to Config.Admit.
 func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
 	client, err := a.logIn(ctx)
 	if a.pass != nil {
@@ -47,26 +47,30 @@ func (a *attempt) run(ctx context.Context) (*ssh.Client, error) {
 	return client, err
 }
 
+// logIn connects, performs the handshake and converts its error.
 func (a *attempt) logIn(ctx context.Context) (*ssh.Client, error) {
 	conn, done, err := dialTCP(ctx, a.c.cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
 	a.conn = conn
-	client, err := a.handshake(ctx)
+	client, err := a.shakeHands(ctx)
 	if !done() && err == nil { // ctx ended and closed it
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = conn.Close() // the error says what is wrong
-		return nil, a.judge(ctx, err)
+		_ = conn.Close() // err is more specific
+		return nil, a.loginError(ctx, err)
 	}
-	a.c.accepted(a.asked)
+	a.c.recordAcceptance(a.asked)
 	return client, nil
 }
 
-func (a *attempt) handshake(ctx context.Context) (*ssh.Client, error) {
-	methods, closeAll, err := a.methods(ctx)
+// shakeHands performs the SSH handshake with a deadline, and removes the deadline
+// afterwards.
+func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
+	// The agent's connection is needed until the end of the handshake.
+	methods, closeAll, err := a.authMethods(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +86,11 @@ func (a *attempt) handshake(ctx context.Context) (*ssh.Client, error) {
 	return ssh.NewClient(c, channels, requests), a.conn.SetDeadline(time.Time{})
 }
 
+// errOtherKey ends a handshake with a host key that is not pinned. No password was sent
+// then.
 var errOtherKey = errors.New("the host key is not the pinned one")
 
+// checkKey is the HostKeyCallback. It accepts pinned keys only.
 func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	a.shown = &HostKey{key.Type(), ssh.FingerprintSHA256(key)}
 	if a.trusted = slices.Contains(a.c.pins, a.shown.Fingerprint); !a.trusted {
@@ -92,8 +99,10 @@ func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
 	return nil
 }
 
-// methods are the ways to log in: keys first, since they cost no tries.
-func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
+// authMethods returns the ways to log in. Keys come first, because a refused key does
+// not count as a wrong password. The caller must call closeAll after the handshake. An
+// agent that does not answer is ignored.
+func (a *attempt) authMethods(ctx context.Context) (methods []ssh.AuthMethod, closeAll func(), err error) {
 	closeAll = func() {}
 	switch cfg := a.c.cfg; {
 	case cfg.KeyFile != "":
@@ -108,7 +117,7 @@ func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeA
 			a.c.cfg.Log.Debug("SSH agent is left out", "err", err)
 			break
 		}
-		closeAll = func() { _ = conn.Close() } // it was only asked
+		closeAll = func() { _ = conn.Close() } // no data is lost
 		methods = append(methods, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
 			keys, err := agent.NewClient(conn).Signers()
 			if err != nil {
@@ -119,11 +128,12 @@ func (a *attempt) methods(ctx context.Context) (methods []ssh.AuthMethod, closeA
 		}))
 	}
 	if a.c.cfg.Password != nil {
-		methods = append(methods, ssh.KeyboardInteractive(a.answer(ctx)), ssh.PasswordCallback(a.password(ctx)))
+		methods = append(methods, ssh.KeyboardInteractive(a.answerPrompts(ctx)), ssh.PasswordCallback(a.passwordOnce(ctx)))
 	}
 	return methods, closeAll, nil
 }
 
+// readKey reads a private key. A key with a passphrase is fault.Invalid.
 func readKey(path string) (ssh.Signer, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -141,27 +151,28 @@ func readKey(path string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// answer gives the password to a question that does not show what is typed. Other questions
-// (a code, a new password) are not ours to answer.
-func (a *attempt) answer(ctx context.Context) ssh.KeyboardInteractiveChallenge {
+// answerPrompts answers a single prompt without echo with the password. Other prompts,
+// such as for a code or a new password, are fault.Denied.
+func (a *attempt) answerPrompts(ctx context.Context) ssh.KeyboardInteractiveChallenge {
 	return func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		switch {
 		case len(questions) == 0:
 			return nil, nil
 		case len(questions) > 1 || echos[0]:
-			a.failed = fault.New(fault.Denied, "the host asks %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
+			a.failed = fault.New(fault.Denied, "the host requests %q", questions).WithHint("log in with a key: --ssh-key FILE, or an agent")
 			return nil, a.failed
 		}
-		text, err := a.password(ctx)()
+		text, err := a.passwordOnce(ctx)()
 		return []string{text}, err
 	}
 }
 
+// errRefused is the error for a second prompt for the password.
 var errRefused = errors.New("the password was refused")
 
-// password gives the password once: a second question for it is a refusal, in whichever
-// way it is asked.
-func (a *attempt) password(ctx context.Context) func() (string, error) {
+// passwordOnce returns a function that returns the password once. A second prompt means
+// that the host refused it, with either method. Errors are kept in failed.
+func (a *attempt) passwordOnce(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		if a.failed != nil {
 			return "", a.failed
@@ -174,17 +185,18 @@ func (a *attempt) password(ctx context.Context) func() (string, error) {
 			return "", a.failed
 		}
 		var secret esx.Secret
-		if secret, a.failed = a.ask(ctx); a.failed != nil {
+		if secret, a.failed = a.readPassword(ctx); a.failed != nil {
 			return "", a.failed
 		}
 		a.asked = true
-		a.c.note(func() { a.c.tried++ })
+		a.c.locked(func() { a.c.unanswered++ })
 		return string(secret), nil
 	}
 }
 
-// ask gets the password, from somebody who may be slow to type it, once it may be sent.
-func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
+// readPassword calls Config.Admit and Config.Password. It removes the deadline of the
+// connection meanwhile, because the user may type slowly.
+func (a *attempt) readPassword(ctx context.Context) (secret esx.Secret, err error) {
 	if err := a.conn.SetDeadline(time.Time{}); err != nil {
 		return "", err
 	}
@@ -201,9 +213,9 @@ func (a *attempt) ask(ctx context.Context) (secret esx.Secret, err error) {
 	return secret, a.conn.SetDeadline(time.Now().Add(handshakeWait))
 }
 
-// judge says what a failed handshake means. The library has no error for a refused login:
-// it is one if the key was right and the connection held.
-func (a *attempt) judge(ctx context.Context, err error) error {
+// loginError converts the error of a handshake. The library has no error for a refused
+// login. It is one if the host key was right and the connection is intact.
+func (a *attempt) loginError(ctx context.Context, err error) error {
 	var known *fault.Error
 	var lost net.Error
 	switch {
@@ -213,26 +225,28 @@ func (a *attempt) judge(ctx context.Context, err error) error {
 		return a.failed
 	case errors.As(err, &known):
 		return err
-	case !a.trusted || errors.As(err, &lost) || hungUp(err):
-		return a.lost(err)
+	case !a.trusted || errors.As(err, &lost) || isHungUp(err):
+		return a.lostError(err)
 	}
-	return a.refused(err)
+	return a.refusedError(err)
 }
 
-// lost is a login that ended without a word of the host. Where others decide who tries again,
-// it is for them to know that it was the last which is tried for that.
-func (a *attempt) lost(err error) error {
+// lostError converts a login that ended without an answer of the host to
+// fault.Transient. With Config.Admit, the last permitted attempt is fault.Denied, so
+// that the caller stops.
+func (a *attempt) lostError(err error) error {
 	if a.pass != nil {
 		if last := a.c.mayTry(); last != nil {
-			a.c.note(func() { a.c.tried = 0 })
+			a.c.locked(func() { a.c.unanswered = 0 })
 			return last
 		}
 	}
 	return fault.Wrap(fault.Transient, err)
 }
 
-// refused is a login that will not be tried again.
-func (a *attempt) refused(err error) error {
+// refusedError converts a refused login to fault.Denied. Without Config.Admit, the
+// connection does not log in again.
+func (a *attempt) refusedError(err error) error {
 	if a.asked {
 		if a.c.cfg.Judged != nil {
 			a.c.cfg.Judged(err)
@@ -243,8 +257,8 @@ func (a *attempt) refused(err error) error {
 		err = fault.New(fault.Denied, "user %s: %w", a.c.cfg.User, err).
 			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.c.cfg.User)
 	}
-	a.c.note(func() {
-		if a.c.tried = 0; a.pass == nil {
+	a.c.locked(func() {
+		if a.c.unanswered = 0; a.pass == nil {
 			a.c.refused = fmt.Errorf("not tried again: %w", err)
 		}
 	})

@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MountNAS makes the host mount an export, and returns the datastore's name, which is
-// another than wanted if the host has the export mounted already; mounted says which of the
-// two. It is what esx.Session.MountNAS does, for hosts whose licence forbids that.
+// MountNAS mounts an export on the host, and returns the name of the datastore. If the
+// export was mounted before, mounted is false, and the name may differ. It is
+// esx.Session.MountNAS for hosts whose licence forbids that call.
 func (s *Shell) MountNAS(ctx context.Context, n esx.NAS) (name string, mounted bool, err error) {
 	if name, mounted, err = s.mountNAS(ctx, n); err != nil {
 		return "", false, fmt.Errorf("mount %s:%s on %s: %w", n.Server, n.Path, s.cfg.Addr, err)
@@ -20,6 +20,7 @@ func (s *Shell) MountNAS(ctx context.Context, n esx.NAS) (name string, mounted b
 	return name, mounted, nil
 }
 
+// mountNAS does the work of MountNAS without the context of errors.
 func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 	list, err := s.listNAS(ctx)
 	if err != nil {
@@ -46,8 +47,8 @@ func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 	return n.Name, true, nil
 }
 
-// UnmountNAS makes the host forget a datastore; nothing is deleted on the server. One that
-// is not there, or is another of that name, is no error.
+// UnmountNAS removes a datastore from the host. It deletes nothing on the server. A
+// datastore that does not exist, or has another server or path, is no error.
 func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
 	if err := s.unmountNAS(ctx, n); err != nil {
 		return fmt.Errorf("unmount datastore %s of %s: %w", n.Name, s.cfg.Addr, err)
@@ -55,6 +56,8 @@ func (s *Shell) UnmountNAS(ctx context.Context, n esx.NAS) error {
 	return nil
 }
 
+// unmountNAS does the work of UnmountNAS. A datastore with open files is
+// fault.Conflict.
 func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 	there, err := s.hasNAS(ctx, n)
 	if err != nil || !there {
@@ -64,6 +67,7 @@ func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 	if err != nil || out.Status == 0 {
 		return err
 	}
+	// Another process may have unmounted it meanwhile.
 	if there, err := s.hasNAS(ctx, n); err != nil || !there {
 		return err
 	}
@@ -71,11 +75,13 @@ func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 		WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
 }
 
+// hasNAS reports whether the host has a datastore with the name, server and path of n.
 func (s *Shell) hasNAS(ctx context.Context, n esx.NAS) (bool, error) {
 	list, err := s.listNAS(ctx)
 	return slices.Contains(list, n), err
 }
 
+// listNAS lists the NFS version 3 datastores of the host.
 func (s *Shell) listNAS(ctx context.Context) ([]esx.NAS, error) {
 	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "list")
 	if err == nil {
@@ -87,9 +93,9 @@ func (s *Shell) listNAS(ctx context.Context) ([]esx.NAS, error) {
 	return parseNAS(out.Stdout)
 }
 
-// parseNAS reads the table of esxcli storage nfs list, whose columns are as wide as the
-// dashes of its second line: names may hold blanks. A host without NFS prints nothing, or
-// the head alone.
+// parseNAS parses the table of esxcli storage nfs list. Columns are as wide as the
+// dashes of the second line, because names may contain blanks. Without datastores the
+// output is empty or has only a header.
 func parseNAS(text []byte) ([]esx.NAS, error) {
 	lines := bytes.Split(bytes.TrimRight(text, "\n"), []byte("\n"))
 	if len(lines) < 2 {
@@ -98,8 +104,9 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	columns := columnsOf(lines[1])
 	at := map[string]int{}
 	for i, c := range columns {
-		at[string(cell(lines[0], c))] = i + 1
+		at[string(cellAt(lines[0], c))] = i + 1
 	}
+	// Positions start at 1, so that 0 means a missing column.
 	name, server, share := at["Volume Name"], at["Host"], at["Share"]
 	if name*server*share == 0 {
 		return nil, fault.New(fault.Unsupported, "esxcli storage nfs list begins with %.200q", lines[0]).
@@ -108,16 +115,16 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	var list []esx.NAS
 	for _, line := range lines[2:] {
 		list = append(list, esx.NAS{
-			Server: string(cell(line, columns[server-1])), Path: string(cell(line, columns[share-1])), Name: string(cell(line, columns[name-1])),
+			Server: string(cellAt(line, columns[server-1])), Path: string(cellAt(line, columns[share-1])), Name: string(cellAt(line, columns[name-1])),
 		})
 	}
 	return list, nil
 }
 
-// column is where one begins and ends, in bytes.
+// column is the byte range of a column of the table, without to.
 type column struct{ from, to int }
 
-// columnsOf finds the runs of dashes.
+// columnsOf returns the columns of a line of dashes.
 func columnsOf(rule []byte) (all []column) {
 	for i := 0; i < len(rule); {
 		n := len(rule[i:]) - len(bytes.TrimLeft(rule[i:], "-"))
@@ -129,6 +136,7 @@ func columnsOf(rule []byte) (all []column) {
 	return all
 }
 
-func cell(line []byte, c column) []byte {
+// cellAt returns the text of a line in a column. A short line has empty cells.
+func cellAt(line []byte, c column) []byte {
 	return bytes.TrimSpace(line[min(c.from, len(line)):min(c.to, len(line))])
 }

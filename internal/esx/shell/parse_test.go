@@ -47,7 +47,7 @@ func TestProgressOfClones(t *testing.T) {
 
 func TestFailuresOfClones(t *testing.T) {
 	for log, want := range map[string]string{
-		"": "it said nothing",
+		"": "it printed no message",
 		"Destination disk format: VMFS thin-provisioned\nCloning disk 'a'...\n\rClone: 3% done.\rClone: 100% done.Failed to clone disk: No such device or address (393225).\n": "Failed to clone disk: No such device or address (393225).",
 		"\rClone: 3% done.\nFailed to clone disk: one\nand two\n": "Failed to clone disk: one; and two",
 	} {

@@ -14,17 +14,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// maxOutput bounds what a command may answer, in bytes of each output.
+// maxOutput limits each of the outputs of a command, in bytes.
 const maxOutput = 1 << 20
 
-// Output is what a command left.
+// Output is the result of a command.
 type Output struct {
-	Stdout []byte
-	Stderr []byte
-	Status int // as the shell has it: 127 is not found, 128 + n killed by signal n
+	Stdout []byte // standard output
+	Stderr []byte // standard error
+	Status int    // exit status of the shell: 127 is not found, 128 + n is killed by signal n
 }
 
-// Err is nil if the status is 0, else it says what the command said.
+// Err returns nil if the status is 0, else an error with the end of the output.
 func (o Output) Err() error {
 	if o.Status == 0 {
 		return nil
@@ -36,7 +36,7 @@ func (o Output) Err() error {
 	return fmt.Errorf("status %d: %s", o.Status, lastLines(said))
 }
 
-// lastLines is the end of a text that may be long, on one line.
+// lastLines returns the end of s on one line, at most 400 bytes.
 func lastLines(s string) string {
 	const most = 400
 	if len(s) > most {
@@ -45,25 +45,26 @@ func lastLines(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// Run runs one command, whose words reach it as they are, whatever is in them. A command
-// that ends with another status than 0 is no error: see Output.Err. If ctx ends first, the
-// command is hung up. One that broke off with the connection is fault.Transient.
+// Run runs one command. The arguments are quoted, so that the command receives them
+// unchanged. A nonzero status is no error; see Output.Err. If ctx ends first, the
+// session is closed, which hangs up the command. A lost connection is fault.Transient.
 //
-// Words that begin with - are options to most commands; paths should be absolute.
+// Most commands parse arguments that begin with - as options. Paths should be absolute.
 func (s *Shell) Run(ctx context.Context, argv ...string) (Output, error) {
-	line, err := quote(argv)
+	line, err := quoteWords(argv)
 	if err != nil {
 		return Output{}, err
 	}
-	out, err := s.script(ctx, line)
+	out, err := s.runScript(ctx, line)
 	if err != nil {
 		return out, fmt.Errorf("run %s on %s: %w", argv[0], s.cfg.Addr, err)
 	}
 	return out, nil
 }
 
-// quote writes words so that a shell reads them back as they are.
-func quote(argv []string) (string, error) {
+// quoteWords returns a command line that a shell splits into exactly these words. A
+// zero byte is fault.Invalid.
+func quoteWords(argv []string) (string, error) {
 	if len(argv) == 0 {
 		return "", fault.New(fault.Internal, "no command to run")
 	}
@@ -77,40 +78,42 @@ func quote(argv []string) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// script runs a text in the host's shell. A connection that turns out to be broken before
-// anything ran is replaced once.
-func (s *Shell) script(ctx context.Context, text string) (Output, error) {
-	var out cutBuffer
-	o, err := s.scriptTo(ctx, text, &out)
+// runScript runs text in the host's shell and collects its output.
+func (s *Shell) runScript(ctx context.Context, text string) (Output, error) {
+	var out limitedBuffer
+	o, err := s.runScriptTo(ctx, text, &out)
 	o.Stdout = out.Bytes()
 	return o, err
 }
 
-// scriptTo is script for a text whose output goes to w while it runs.
-func (s *Shell) scriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
+// runScriptTo runs text in the host's shell and writes its standard output to w while
+// it runs. If an old connection cannot open a session, it reconnects once. It waits for
+// one of maxSessions slots.
+func (s *Shell) runScriptTo(ctx context.Context, text string, w io.Writer) (Output, error) {
 	if err := s.sessions.Acquire(ctx, 1); err != nil {
 		return Output{}, err
 	}
 	defer s.sessions.Release(1)
 	for {
-		l, fresh, err := s.conn.connect(ctx)
+		// An old connection may be dead without having been noticed.
+		l, fresh, err := s.conn.ensureConnected(ctx)
 		if err != nil {
 			return Output{}, err
 		}
 		session, err := s.conn.openSession(ctx, l)
 		switch {
 		case err == nil:
-			return s.follow(ctx, session, text, w)
+			return s.runInSession(ctx, session, text, w)
 		case ctx.Err() != nil:
 			return Output{}, ctx.Err()
 		case fresh:
 			return Output{}, sessionError(err)
 		}
-		s.conn.drop(l)
+		s.conn.dropLink(l)
 	}
 }
 
-// sessionError is a login that was taken and then is good for nothing.
+// sessionError converts the error of a new connection that opens no session.
 func sessionError(err error) error {
 	var refused *ssh.OpenChannelError
 	if errors.As(err, &refused) {
@@ -119,15 +122,15 @@ func sessionError(err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// follow starts the text in a session and waits for its end.
-func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string, w io.Writer) (Output, error) {
+// runInSession starts text in a session and waits for its end. It closes the session.
+func (s *Shell) runInSession(ctx context.Context, session *ssh.Session, text string, w io.Writer) (Output, error) {
 	defer session.Close()
-	var errs cutBuffer
+	var errs limitedBuffer
 	session.Stdout, session.Stderr = w, &errs
 	if err := session.Start(text); err != nil {
 		return Output{}, fault.Wrap(fault.Transient, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait tells
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() }) // Wait then returns an error
 	err := session.Wait()
 	if !stop() {
 		return Output{}, ctx.Err()
@@ -145,23 +148,26 @@ func (s *Shell) follow(ctx context.Context, session *ssh.Session, text string, w
 	return o, nil
 }
 
-// cutBuffer takes maxOutput bytes and fails then.
-type cutBuffer struct{ bytes.Buffer }
+// limitedBuffer fails after maxOutput bytes.
+type limitedBuffer struct{ bytes.Buffer }
 
 var (
+	// errTooLong is the error of a limitedBuffer that is full.
 	errTooLong           = fmt.Errorf("it answers with more than %d bytes", maxOutput)
-	_          io.Writer = (*cutBuffer)(nil)
+	_          io.Writer = (*limitedBuffer)(nil)
 )
 
-func (b *cutBuffer) Write(p []byte) (int, error) {
+// Write is part of io.Writer.
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxOutput {
 		return 0, errTooLong
 	}
 	return b.Buffer.Write(p)
 }
 
-// sh runs a script with words for $1 and on; a status other than 0 is an error.
-func (s *Shell) sh(ctx context.Context, script string, words ...string) (Output, error) {
+// runShell runs a script with words as $1 and following. A nonzero status is
+// fault.Conflict.
+func (s *Shell) runShell(ctx context.Context, script string, words ...string) (Output, error) {
 	out, err := s.Run(ctx, append([]string{"sh", "-c", script, "sh"}, words...)...)
 	if err == nil {
 		err = out.Err()

@@ -1,27 +1,30 @@
-// Package shell is decamp's side of an ESXi host's SSH: it logs in, runs commands, and has
-// jobs go on there that outlive a connection and this process.
+// Package shell is an SSH client for ESXi hosts. It logs in, runs commands, and manages
+// jobs on the host that outlive a connection and this process.
 //
-// It exists because a host does by command what its API refuses: a free licence makes the
-// API read-only, and neither mounts a datastore nor copies a disk; the host's own
-// vmkfstools and esxcli do both (facts of the licence: RestrictedVersion).
+// A host accepts by command what its API refuses: with a free licence, the API is
+// read-only (RestrictedVersion), and neither mounts a datastore nor copies a disk. The
+// host's own esxcli and vmkfstools can do both.
 //
-// Terms:
+// # Terms
 //
 //   - A Shell is one login to one host. The connection is opened when it is needed, kept
-//     alive, and opened again when it broke; what ran on it is lost with it.
-//   - The pin is the SHA-256 of the host's key, as ssh-keygen -l prints it. Nothing else is
-//     believed, and nothing is sent before it was compared.
-//   - A Job is a command that goes on without us: it has a folder on the host with its pid,
-//     its log and its exit status, and a name by which it is found again.
+//     alive, and opened again after it broke. Commands end with their connection.
+//   - The pin is the SHA-256 of the host's key, in the format of ssh-keygen -l. Nothing is
+//     sent to a host with another key.
+//   - A Job is a command that continues without a connection. It has a folder on the host
+//     with its pid, its log and its exit status, and a name by which it is found again.
 //
-// Promises: at most two passwords that were not accepted are sent by a Shell, because the
-// host locks the account at the fifth, and none after one was refused for certain; who admits
-// logins (Config.Admit) promises that in its place. Nothing
-// is uploaded but commands: hosts may refuse to execute what was not installed
-// (VMkernel.Boot.execInstalledOnly).
+// # Guarantees
 //
-// Not promised: that a command which broke off did nothing. Whoever runs one must be able
-// to run it again, or start a Job, of which there is one by each name.
+// A Shell sends at most two passwords without an answer, because the host locks the
+// account at the fifth wrong one. After a refused password it sends no further one.
+// With Config.Admit, the caller limits the attempts instead.
+//
+// Only commands are sent to the host, and no programs: hosts may refuse to execute
+// files that were not installed (VMkernel.Boot.execInstalledOnly).
+//
+// A command whose connection broke may have had an effect. The caller must be able to
+// repeat it, or use a Job, whose name is unique on the host.
 package shell
 
 import (
@@ -35,69 +38,72 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 )
 
-// Config says where to log in and how.
+// Config configures a Shell. Addr, User, HostKey and one way to log in are required.
 type Config struct {
-	// Addr is host:port. SSH of ESXi is on port 22, and cannot be moved there.
+	// Addr is host:port. The port of SSH on ESXi is always 22.
 	Addr string
 
-	// User is root, or one with the Administrator role.
+	// User is root or a user with the Administrator role.
 	User string
 
-	// HostKey is the SHA-256 of the host's key as SHA256:…, or several with a space between
-	// them, any of which will do. It is required; HostKeys gives what the host shows.
+	// HostKey contains the SHA-256 of the host's key as SHA256:…, or several with
+	// spaces between them. The host must have one of these keys. HostKeys returns the
+	// host's.
 	HostKey string
 
-	// Password is asked when the host wants one; nil: there is none. ESXi asks by
-	// keyboard-interactive, older ones also by "password".
+	// Password is called if the host wants a password; nil means that there is no
+	// password. ESXi uses keyboard-interactive, and older versions also "password".
 	Password func(context.Context) (esx.Secret, error)
 
-	// KeyFile is a private key to log in with, without a passphrase. Empty: none.
+	// KeyFile is the path of a private key without a passphrase. Empty means no key.
 	KeyFile string
 
-	// Agent is the socket of an SSH agent, asked for keys if there is no KeyFile. Empty:
-	// none.
+	// Agent is the socket of an SSH agent, which is used if KeyFile is empty. Empty
+	// means no agent.
 	Agent string
 
-	// Judged, if not nil, is told each password that the host judged: nil when it took it,
-	// else its refusal.
+	// Judged, if not nil, is called after each password that the host accepted or
+	// refused: with nil or with the refusal.
 	Judged func(error)
 
-	// Admit, if not nil, is asked before each password, and pass is told how its login went.
-	// It then decides alone: refusals do not keep the Shell from logging in again.
+	// Admit, if not nil, is called before each password and may wait or refuse it. The
+	// Shell then calls pass with the result. With Admit, a refusal does not prevent
+	// later logins.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Jobs is a folder for jobs on the host. The default is on its RAM disk: what is there
-	// ends with the host's own end, as jobs do.
+	// Jobs is the folder for jobs on the host. The default is on its RAM disk, whose
+	// contents end with the host's uptime, as jobs do.
 	Jobs string
 
-	// Poll is how often a job is looked after once it has gone on for a while. Default 2 s.
+	// Poll is the longest interval between polls of a job. The default is 2 s.
 	Poll time.Duration
 
-	// Patience is how long a host may be out of reach while a job is followed, and how long
-	// one that is killed may take to end. Default 10 min.
+	// Patience limits how long a host may be unreachable while a job is followed, and
+	// how long the cleanup of a canceled job may take. The default is 10 min.
 	Patience time.Duration
 
-	Log *slog.Logger // default discards
+	Log *slog.Logger // no log if nil
 
-	Now   func() time.Time                     // default time.Now
-	After func(time.Duration) <-chan time.Time // default time.After
+	Now   func() time.Time                     // clock; time.Now if nil
+	After func(time.Duration) <-chan time.Time // timer; time.After if nil
 }
 
 // DefaultJobs is the default of Config.Jobs.
 const DefaultJobs = "/tmp/decamp"
 
 const (
-	defaultPoll     = 2 * time.Second
-	defaultPatience = 10 * time.Minute
+	defaultPoll     = 2 * time.Second  // default of Config.Poll
+	defaultPatience = 10 * time.Minute // default of Config.Patience
 
-	dialWait      = 15 * time.Second
-	handshakeWait = time.Minute // PAM of a busy host takes its time
+	dialWait      = 15 * time.Second // limit for a TCP connection
+	handshakeWait = time.Minute      // limit for a handshake; PAM of a busy host is slow
 
-	// maxSessions is how many commands run at once: OpenSSH takes 10 on one connection
-	// unless MaxSessions says otherwise.
+	// maxSessions limits the number of concurrent commands. OpenSSH permits 10 sessions
+	// per connection by default (MaxSessions).
 	maxSessions = 8
 )
 
+// withDefaults returns c with defaults for all optional fields.
 func (c Config) withDefaults() Config {
 	if c.Jobs == "" {
 		c.Jobs = DefaultJobs
@@ -120,22 +126,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Shell is a login to one host, and runs commands there. Its methods may be called
-// concurrently; it has no lock of its own.
+// Shell is a login to one host that runs commands. It is safe for concurrent use.
 type Shell struct {
-	// Jobs are the commands on this host that go on without a connection.
+	// Jobs manages the commands on this host that continue without a connection.
 	Jobs *Jobs
 
-	cfg      Config
-	conn     *connection
-	sessions *semaphore.Weighted // commands at once
+	cfg      Config              // configuration with defaults applied
+	conn     *connection         // connection, shared by all commands
+	sessions *semaphore.Weighted // limits the number of concurrent commands
 }
 
-// Dial logs in. ctx is for the login alone.
+// Dial logs in to a host. ctx applies to the login only.
 func Dial(ctx context.Context, cfg Config) (*Shell, error) {
 	s, err := newShell(cfg)
 	if err == nil {
-		_, _, err = s.conn.connect(ctx)
+		_, _, err = s.conn.ensureConnected(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log in to %s by SSH: %w", cfg.Addr, err)
@@ -143,6 +148,7 @@ func Dial(ctx context.Context, cfg Config) (*Shell, error) {
 	return s, nil
 }
 
+// newShell validates cfg and returns a Shell without a connection.
 func newShell(cfg Config) (*Shell, error) {
 	pins, err := parsePins(cfg.HostKey)
 	if err != nil {
@@ -154,10 +160,10 @@ func newShell(cfg Config) (*Shell, error) {
 	return s, nil
 }
 
-// Addr returns the host:port that was logged in to.
+// Addr returns the host:port of the host.
 func (s *Shell) Addr() string { return s.cfg.Addr }
 
-// Close ends the connection. Jobs go on.
+// Close ends the connection. Jobs continue on the host.
 func (s *Shell) Close() error {
 	s.conn.close()
 	return nil

@@ -14,12 +14,13 @@ import (
 // Sum is the hash of a file.
 type Sum struct {
 	Algorithm string `json:"algorithm"` // sha256 or md5
-	Hex       string `json:"hex"`
+	Hex       string `json:"hex"`       // lower-case hex digits
 }
 
-// summers are the commands that hash, best first, and the bytes of what they print: a
-// host's busybox has md5sum for certain, and sha256sum perhaps; openssl does it too.
-var summers = []struct {
+// hashCommands lists commands that hash a file, best first, with the size of their hash
+// in bytes. The busybox of each host has md5sum; sha256sum depends on the version.
+// openssl is on all hosts.
+var hashCommands = []struct {
 	algorithm string
 	size      int
 	argv      []string
@@ -29,21 +30,22 @@ var summers = []struct {
 	{"md5", 16, []string{"md5sum"}},
 }
 
-// Sum hashes a file on the host, by its absolute path, with the best the host has. It reads
-// all of it: what takes hours goes on as a job of that name. A file of another size than
-// that many bytes is fault.Unsupported: it is not what it was taken for.
+// Sum hashes a file on the host, by its absolute path, with the best available command.
+// It reads the whole file, which may take hours, so it runs as a job with that name. A
+// file whose size is not size bytes is fault.Unsupported.
 func (s *Shell) Sum(ctx context.Context, name, file string, size int64) (Sum, error) {
 	err := s.checkSize(ctx, file, size)
 	if err != nil {
 		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
 	}
-	sum, err := s.sum(ctx, name, file)
+	sum, err := s.hashFile(ctx, name, file)
 	if err != nil {
 		return Sum{}, fmt.Errorf("hash %s on %s: %w", file, s.cfg.Addr, err)
 	}
 	return sum, nil
 }
 
+// checkSize returns an error unless the file has size bytes.
 func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	out, err := s.Run(ctx, "stat", "-c", "%s", file)
 	if err != nil {
@@ -56,6 +58,7 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	if err != nil {
 		return fault.New(fault.Corrupt, "its size is %.40q", out.Stdout)
 	}
+	// A file with another size does not contain the bytes of the disk.
 	if got != size {
 		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not hold the disk byte for byte", got, size).
 			WithHint("leave --source-hash out; --spot compares a part of the disk")
@@ -63,12 +66,14 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	return nil
 }
 
-func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {
+// hashFile does the work of Sum without the context of errors.
+func (s *Shell) hashFile(ctx context.Context, name, file string) (Sum, error) {
 	if !path.IsAbs(file) {
 		return Sum{}, fault.New(fault.Internal, "%q is no absolute path", file)
 	}
-	for _, by := range summers {
-		out, err := s.sh(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
+	for _, by := range hashCommands {
+		// The shell's status is 0 in both cases, so errors are real ones.
+		out, err := s.runShell(ctx, `if command -v "$1" >/dev/null; then echo yes; fi`, by.argv[0])
 		if err != nil {
 			return Sum{}, err
 		}
@@ -89,9 +94,10 @@ func (s *Shell) sum(ctx context.Context, name, file string) (Sum, error) {
 	return Sum{}, fault.New(fault.Unsupported, "the host has neither sha256sum nor openssl nor md5sum")
 }
 
-// findSum takes the hash out of what a summer prints: at the beginning, md5sum's way (where
-// a backslash says that the name behind is escaped), or at the end behind =, openssl's.
+// findSum returns the hash in the output of a hash command. md5sum prints it first,
+// after a backslash if the name is escaped; openssl prints it last, after "=".
 func findSum(log []byte, size int) (string, error) {
+	// Both forms are tried, because the log does not name the command.
 	begin, end := bytes.TrimPrefix(log, []byte(`\`)), bytes.TrimSpace(log)
 	begin = begin[:min(len(begin), 2*size)]
 	if i := bytes.LastIndex(end, []byte("= ")); i >= 0 {

@@ -13,12 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// vim-cmd knows a VM by its number, which is its reference in the host's own API. What it
-// prints, with which status it fails, and whether it waits for the task it began is documented
-// nowhere: so whoever asks it looks by the API what came of it, and its words tell why only if
-// that is not what was asked for.
+// vim-cmd identifies a VM by a number, which is also its reference in the host's API.
+// Its output, its exit status, and whether it waits for its task are undocumented. The
+// caller must therefore check the result with the API. The output of vim-cmd is only
+// used for the error message if the API does not show the wanted result.
 
-// HasVM makes sure that vim-cmd has that number for the VM of that configuration file.
+// HasVM returns nil if vim-cmd lists the VM with that number and configuration file.
+// Otherwise the error is fault.Conflict.
 func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Path) error {
 	out, err := s.Run(ctx, "vim-cmd", "vmsvc/getallvms")
 	if err != nil {
@@ -28,10 +29,11 @@ func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Pat
 		return nil
 	}
 	return fault.New(fault.Conflict, "vim-cmd on %s has no VM %s with %s", s.cfg.Addr, vm, vmx).
-		WithHint("see what it has: vim-cmd vmsvc/getallvms; what it says on errors: %s", lastLines(string(out.Stderr)))
+		WithHint("list its VMs: vim-cmd vmsvc/getallvms; its error output: %s", lastLines(string(out.Stderr)))
 }
 
-// listsVM looks for a line that begins with the number and names the file.
+// listsVM reports whether a line starts with the number of the VM and contains its
+// configuration file.
 func listsVM(list []byte, vm inventory.MoRef, vmx inventory.Path) bool {
 	for line := range bytes.Lines(list) {
 		if words := bytes.Fields(line); len(words) > 0 && string(words[0]) == string(vm) && bytes.Contains(line, []byte(vmx.String())) {
@@ -41,27 +43,29 @@ func listsVM(list []byte, vm inventory.MoRef, vmx inventory.Path) bool {
 	return false
 }
 
-// ShutDown has a guest asked to shut down. One that cannot be asked, or is off, is no error.
+// ShutDown requests a shutdown of a guest. A guest without VMware Tools, and a VM that
+// is off, are no error.
 func (s *Shell) ShutDown(ctx context.Context, vm inventory.MoRef) error {
 	return s.onVM(ctx, vm, "power.shutdown", "ToolsUnavailable", "InvalidPowerState")
 }
 
-// CutPower has a VM switched off. One that is off may be an error.
+// CutPower turns a VM off. It may return an error for a VM that is off.
 func (s *Shell) CutPower(ctx context.Context, vm inventory.MoRef) error {
 	return s.onVM(ctx, vm, "power.off")
 }
 
-// Start has a VM switched on. One that is on may be an error.
+// Start turns a VM on. It may return an error for a VM that is on.
 func (s *Shell) Start(ctx context.Context, vm inventory.MoRef) error {
 	return s.onVM(ctx, vm, "power.on")
 }
 
-// onVM runs one command of vim-cmd on a VM. Faults of these names are none.
+// onVM runs a vim-cmd command for a VM. Faults whose names are in fine are no error.
 func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine ...string) error {
 	out, err := s.Run(ctx, "vim-cmd", "vmsvc/"+verb, string(vm))
 	if err != nil {
 		return err
 	}
+	// vim-cmd prints faults to either output.
 	said := string(out.Stdout) + string(out.Stderr)
 	for _, name := range fine {
 		if printedFault(said) == name {
@@ -71,21 +75,25 @@ func (s *Shell) onVM(ctx context.Context, vm inventory.MoRef, verb string, fine 
 	return vimCmdError(verb, out.Status, said)
 }
 
-// TakeSnapshot has the disks of a VM frozen, without memory and without quiescing, by a job
-// of that name. Nil says that nothing is known to have gone wrong.
+// TakeSnapshot freezes the disks of a VM, without memory and without quiescing, in a
+// job with that name. A nil error does not guarantee success; the caller must check the
+// API.
 func (s *Shell) TakeSnapshot(ctx context.Context, job string, vm inventory.MoRef, name, description string) error {
-	const no = "0" // with memory, quiesced
+	const no = "0" // value of the parameters "memory" and "quiesced"
 	return s.vimCmdJob(ctx, job, "snapshot.create", string(vm), name, description, no, no)
 }
 
-// RemoveSnapshot has a snapshot removed by its number, by a job of that name: a merge takes as
-// long as it takes, and goes on if ctx ends. Nil is as with TakeSnapshot.
+// RemoveSnapshot removes a snapshot by its number, in a job with that name. The job
+// continues if ctx ends, because a merge must not be interrupted. A nil error does not
+// guarantee success.
 func (s *Shell) RemoveSnapshot(ctx context.Context, job string, vm inventory.MoRef, id int32) error {
 	return s.vimCmdJob(ctx, job, "snapshot.remove", string(vm), strconv.Itoa(int(id)))
 }
 
+// vimCmdJob runs a vim-cmd command as a Kept job.
 func (s *Shell) vimCmdJob(ctx context.Context, name, verb string, words ...string) error {
-	// Whether the host's task ends with a vim-cmd that is killed is not known, and a merge must not.
+	// Whether the host's task ends with a vim-cmd that is killed is not known, and a
+	// merge must not.
 	res, err := s.Jobs.Do(ctx, Job{Name: name, Argv: append([]string{"vim-cmd", "vmsvc/" + verb}, words...), Kept: true})
 	if err != nil {
 		return err
@@ -93,13 +101,14 @@ func (s *Shell) vimCmdJob(ctx context.Context, name, verb string, words ...strin
 	return vimCmdError(verb, res.Status, string(res.Log))
 }
 
-// Listed is a snapshot as snapshot.get shows it.
+// Listed is a snapshot in the output of snapshot.get.
 type Listed struct {
-	ID   int32
-	Name string
+	ID   int32  // number of the snapshot within its VM
+	Name string // name of the snapshot; may be empty
 }
 
-// Snapshots lists the snapshots of a VM, as far as what vim-cmd prints is understood.
+// Snapshots lists the snapshots of a VM. Lines of the output that are not understood
+// are ignored.
 func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, error) {
 	out, err := s.Run(ctx, "vim-cmd", "vmsvc/snapshot.get", string(vm))
 	if err == nil {
@@ -113,16 +122,16 @@ func (s *Shell) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Listed, er
 
 // Lines of the listing. Two dashes are one level; how many blanks there are varies.
 var (
-	nodeLine  = regexp.MustCompile(`^((?:--)*)\|-(?:ROOT|CHILD)\s*$`)
-	nameLine  = regexp.MustCompile(`^((?:--)+)Snapshot Name\s*: ?(.*)$`)
-	idLine    = regexp.MustCompile(`^((?:--)+)Snapshot Id\s*: ?(\d+)\s*$`)
-	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)
+	nodeLine  = regexp.MustCompile(`^((?:--)*)\|-(?:ROOT|CHILD)\s*$`)      // first line of an entry
+	nameLine  = regexp.MustCompile(`^((?:--)+)Snapshot Name\s*: ?(.*)$`)   // name of the snapshot
+	idLine    = regexp.MustCompile(`^((?:--)+)Snapshot Id\s*: ?(\d+)\s*$`) // number of the snapshot
+	stateLine = regexp.MustCompile(`^(?:--)+Snapshot State\s*:`)           // last line of an entry
 )
 
-// parseSnapshots returns the entries of a listing. An entry has one name and one number, and
-// both are at the level of its node: a description, which is free text of any number of lines,
-// adds no entry by words like "Snapshot Id : 77". A description that imitates a whole entry
-// still adds one, and isOurs then refuses to remove a snapshot.
+// parseSnapshots returns the entries of a listing. An entry has one name and one
+// number, both at the level of its node. A description is free text of any number of
+// lines; a line like "Snapshot Id : 77" in it adds no entry. A description that
+// imitates a whole entry adds one, and checkSnapshot then refuses to remove a snapshot.
 func parseSnapshots(text string) (list []Listed) {
 	level, name, open := "--", "", true // open: the entry has no number yet
 	for line := range strings.Lines(text) {
@@ -141,9 +150,9 @@ func parseSnapshots(text string) (list []Listed) {
 	return list
 }
 
-// withoutListing returns what vim-cmd printed without the listing of snapshots that some of
-// its commands print: names and descriptions in it are free text. The listing is everything
-// from its first node to the last line of its last entry.
+// withoutListing returns the output of vim-cmd without the listing of snapshots that
+// some commands print, because names and descriptions in it are free text. The listing
+// extends from its first node to the last line of its last entry.
 func withoutListing(said string) string {
 	lines := slices.Collect(strings.Lines(said))
 	first := slices.IndexFunc(lines, func(l string) bool { return nodeLine.MatchString(strings.TrimRight(l, "\r\n")) })
@@ -159,10 +168,11 @@ func withoutListing(said string) string {
 	return strings.Join(lines[:first], "")
 }
 
-// faultLine is how vim-cmd prints a fault: (vim.fault.TaskInProgress) {
+// faultLine matches the name of a fault in the output of vim-cmd, such as
+// (vim.fault.TaskInProgress) {.
 var faultLine = regexp.MustCompile(`\((?:vim|vmodl)\.fault\.([A-Za-z]+)\)`)
 
-// printedFault is the name of the first fault in what vim-cmd said, or "".
+// printedFault returns the name of the first fault in the output of vim-cmd, or "".
 func printedFault(said string) string {
 	if m := faultLine.FindStringSubmatch(said); m != nil {
 		return m[1]
@@ -170,8 +180,8 @@ func printedFault(said string) string {
 	return ""
 }
 
-// vimCmdError is what went wrong by what vim-cmd said, or nil. Words of failure count with a
-// status of 0, too.
+// vimCmdError returns the error that the output of vim-cmd reports, or nil. Output that
+// contains a fault or the word "failed" is an error even if the status is 0.
 func vimCmdError(verb string, status int, said string) error {
 	own := withoutListing(said)
 	name := printedFault(own)

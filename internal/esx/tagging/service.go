@@ -1,7 +1,12 @@
-// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its REST API.
+// Package tagging reads the tags of VMs from the tagging service of a vCenter, by its
+// REST API.
 //
-// The service has sessions of its own, and may fail while the API works. A reading is bounded in time, and a
-// service that failed is left alone for a while, so that an inventory does not wait for it again and again.
+// The service has sessions that are independent of the API's, and may fail while the
+// API works. Each read has a time limit. After a failure the service is not called for
+// some minutes, so that an inventory does not wait for it repeatedly.
+//
+// The results are complete or absent for each VM: a VM whose tags could not be read has
+// a warning.
 package tagging
 
 import (
@@ -20,115 +25,122 @@ import (
 )
 
 const (
-	// patience is how long one reading of tags may take. A service that hangs must not hang
-	// the inventory.
+	// patience limits one read of tags. An unresponsive service must not block the
+	// inventory.
 	patience = time.Minute
 
-	// restTime is how long nothing is asked of a service that failed: each VM of a fleet would
-	// wait for it.
+	// restTime is the time without calls after the service failed. Otherwise each VM of
+	// a fleet would wait for it.
 	restTime = 5 * time.Minute
 
-	// tries is how often a call is made that finds the service busy, pause apart.
+	// tries is the number of attempts for a call if the service is busy.
 	tries = 3
-	pause = time.Second
+	pause = time.Second // pause between attempts
 )
 
-// A dialect is one of the two forms of vCenter's REST API. Both are there since 7.0 U2, and share
-// their sessions; the older one is alone before that, and deprecated since. govmomi speaks that one.
+// A dialect is one of the two forms of vCenter's REST API. Versions since 7.0 U2 have
+// both, with shared sessions. Earlier versions have only the older one, which is
+// deprecated since. govmomi uses the older one.
 type dialect struct {
-	session, tagging string // paths
-	action           string // the name of the query's parameter
-	id               string // before an ID in a path
+	session, tagging string // paths of the two services
+	action           string // name of the query parameter that selects an operation
+	id               string // text before an ID in a path
 }
 
 var (
-	newDialect = dialect{"/api/session", "/api/cis/tagging", "action", "/"}
+	newDialect = dialect{"/api/session", "/api/cis/tagging", "action", "/"} // since 7.0 U2
+	// deprecated since 7.0 U2
 	oldDialect = dialect{"/com/vmware/cis/session", "/com/vmware/cis/tagging", "~action", "/id:"}
 )
 
-// Config is how the service is reached, and as whom.
+// Config describes the service and the login.
 type Config struct {
-	SDK  *url.URL // of the vCenter; REST is served at the same host and port
-	Addr string   // host:port, for messages
-	User string
+	SDK  *url.URL // URL of the vCenter's API; REST has the same host and port
+	Addr string   // host:port for messages
+	User string   // user of the API session
 
-	// Password returns the password that the API accepted, and whether it is known.
+	// Password returns the password that the API accepted. known is false before the
+	// first login.
 	Password func() (password string, known bool)
 
-	// Admit is called before each login; pass gets the outcome. Nil: logins are not limited.
+	// Admit, if not nil, is called before each login; pass receives the result.
 	Admit func(context.Context) (pass func(error), err error)
 
-	// Refused is called when the service refuses the login: that may count as a wrong password.
+	// Refused is called when the service refuses the login, which may count as a wrong
+	// password.
 	Refused func()
 
-	Base    *http.Transport   // pins the certificate of the vCenter
-	Through http.RoundTripper // sends requests with the connections of Base
+	Base    *http.Transport   // transport with the pinned certificate, for logins
+	Through http.RoundTripper // sends other requests on the connections of Base
 
-	KindOf func(error) fault.Kind // of errors that are not of REST
+	KindOf func(error) fault.Kind // returns the kind of errors that are not from REST
 
-	Log   *slog.Logger
-	Now   func() time.Time
-	After func(time.Duration) <-chan time.Time
+	Log   *slog.Logger                         // log for sessions that cannot be closed
+	Now   func() time.Time                     // clock
+	After func(time.Duration) <-chan time.Time // timer
 }
 
-// Service is the tagging service of one vCenter. Its methods may be called concurrently.
+// Service is a client of the tagging service of one vCenter. It is safe for concurrent
+// use.
 type Service struct {
-	cfg  Config
-	turn chan struct{} // holds one token: one reading goes on at a time, and has what follows
-	err  error         // why the service is left alone
-	till time.Time     // so long
-	off  bool          // or as long as we are logged in: the service refuses our login
+	cfg     Config        // configuration
+	reading chan struct{} // contains one token: its holder may read tags and use err, retryAt and refused
+	err     error         // reason for not calling the service; nil if it works
+	retryAt time.Time     // end of the pause after a failure
+	refused bool          // true if the service refused the login; it is then never called again
 	tagNames
 
-	renewing chan struct{} // holds one token; taken while logging in
-	session  atomic.Pointer[tagSession]
+	renewing chan struct{}              // contains one token; the holder may log in
+	session  atomic.Pointer[tagSession] // current session; nil before the first login and after Close
 }
 
-// tagSession is a session with the service, which is another one than the API's.
+// tagSession is a session with the service, independent of the API's session.
 type tagSession struct {
-	*rest.Client // it knows the session's ID
+	*rest.Client // client with the session's ID
 	dialect
 }
 
-// New returns the service that cfg describes. It sends nothing.
+// New returns a client for the service that cfg describes. It sends nothing.
 func New(cfg Config) *Service {
-	t := &Service{cfg: cfg, turn: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
-	t.turn <- struct{}{}
+	t := &Service{cfg: cfg, reading: make(chan struct{}, 1), renewing: make(chan struct{}, 1), tagNames: newTagNames()}
+	t.reading <- struct{}{}
 	t.renewing <- struct{}{}
 	return t
 }
 
-// use has do talk to the service, unless that failed a short time ago.
-func (t *Service) use(outer context.Context, do func(context.Context) error) error {
+// withService calls do, unless the service failed a short time ago; it then returns the
+// earlier error. One call runs at a time, for at most patience.
+func (t *Service) withService(outer context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(outer, patience)
 	defer cancel()
 	select {
-	case <-t.turn:
+	case <-t.reading:
 	case <-ctx.Done():
-		return t.fault(ctx.Err())
+		return t.toFault(ctx.Err())
 	}
-	defer func() { t.turn <- struct{}{} }()
-	if t.err != nil && (t.off || t.cfg.Now().Before(t.till)) {
+	defer func() { t.reading <- struct{}{} }()
+	if t.err != nil && (t.refused || t.cfg.Now().Before(t.retryAt)) {
 		return t.err
 	}
-	t.err = t.fault(do(ctx))
-	t.till = t.cfg.Now().Add(restTime)
+	t.err = t.toFault(do(ctx))
+	t.retryAt = t.cfg.Now().Add(restTime)
 	if err := outer.Err(); err != nil {
-		t.err = nil // it is not the service's
+		t.err = nil // an ended context is no failure of the service
 		return err
 	}
 	return t.err
 }
 
-// open logs in, in the dialect that the server speaks, in place of a session that is not one
-// any more; nil before the first.
-func (t *Service) open(ctx context.Context, seen *tagSession) error {
+// openSession logs in with the dialect that the server supports. It does nothing if
+// another call replaced the session seen, which is nil before the first login.
+func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 	select {
 	case <-t.renewing:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { t.renewing <- struct{}{} }()
+	// The session is only replaced if it is still the one that was refused.
 	if t.session.Load() != seen {
 		return nil // another call did it while we waited
 	}
@@ -136,15 +148,16 @@ func (t *Service) open(ctx context.Context, seen *tagSession) error {
 	if rest.IsStatusError(err, http.StatusNotFound) {
 		err = t.logIn(ctx, oldDialect)
 	}
+	// A refused password must not be sent again, because the account would lock.
 	if rest.IsStatusError(err, http.StatusUnauthorized) {
-		t.off = true
+		t.refused = true
 		t.cfg.Refused()
 	}
 	return err
 }
 
-// logIn opens a session with the password that the API took. It never asks for one, and goes
-// by a connection of its own, as all logins do.
+// logIn opens a session with the password that the API accepted. It never prompts for
+// one. It uses a new connection, because a login must not be sent twice.
 func (t *Service) logIn(ctx context.Context, d dialect) error {
 	password, known := t.cfg.Password()
 	if !known {
@@ -155,7 +168,7 @@ func (t *Service) logIn(ctx context.Context, d dialect) error {
 		if err != nil {
 			return err
 		}
-		defer pass(nil) // the API took the password: what is refused here is not that
+		defer pass(nil) // the API accepted the password, so a refusal here has another cause
 	}
 	base := t.cfg.Base.Clone()
 	base.DisableKeepAlives = true
@@ -173,7 +186,7 @@ func (t *Service) logIn(ctx context.Context, d dialect) error {
 	return nil
 }
 
-// newREST returns a client for REST, which has govmomi's words and our connections.
+// newREST returns a REST client with the given transport and without a cookie jar.
 func (t *Service) newREST(through http.RoundTripper) *rest.Client {
 	c := soap.NewClient(t.cfg.SDK, true)
 	c.Client.Transport = through // pinned; soap's own transport is not used
@@ -183,23 +196,24 @@ func (t *Service) newREST(through http.RoundTripper) *rest.Client {
 	return &rest.Client{Client: c}
 }
 
-// A query is a call of the service that changes nothing: about what has an ID, or about the many
-// things in its body.
+// A query is a read-only call of the service. It is about one ID, or about the objects
+// in its body.
 type query struct {
-	of   string // "/tag"
-	id   string
-	body any
+	of   string // path below the tagging service, such as "/tag"
+	id   string // ID of one object; ignored if body is set
+	body any    // list of objects; nil for a query about one ID
 }
 
-// ask makes a call. It logs in where it has to, and waits for a service that is busy.
-func (t *Service) ask(ctx context.Context, q query, answer any) error {
+// callPatiently sends a query and decodes the response into answer. It logs in if
+// necessary, at most once, and repeats the call if the service is busy.
+func (t *Service) callPatiently(ctx context.Context, q query, answer any) error {
 	renewed := false
 	for try := 1; ; try++ {
 		with := t.session.Load()
-		err := t.call(ctx, with, q, answer)
-		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // it does after five minutes without use
+		err := t.callOnce(ctx, with, q, answer)
+		ended := with == nil || rest.IsStatusError(err, http.StatusUnauthorized) // sessions end after five minutes without use
 		if ended && !renewed {
-			if err = t.open(ctx, with); err == nil {
+			if err = t.openSession(ctx, with); err == nil {
 				renewed = true
 				try--
 				continue
@@ -216,8 +230,8 @@ func (t *Service) ask(ctx context.Context, q query, answer any) error {
 	}
 }
 
-// call makes a call once.
-func (t *Service) call(ctx context.Context, with *tagSession, q query, answer any) error {
+// callOnce sends a query once. It does nothing without a session.
+func (t *Service) callOnce(ctx context.Context, with *tagSession, q query, answer any) error {
 	switch {
 	case with == nil:
 		return nil // ask logs in
@@ -228,13 +242,13 @@ func (t *Service) call(ctx context.Context, with *tagSession, q query, answer an
 	return with.Do(ctx, at.Request(http.MethodPost, q.body), answer)
 }
 
-// isBusy reports whether a call may go well a little later. The service refuses what is more
-// than 360 calls a second.
+// isBusy reports whether a call may succeed later. The service rejects more than 360
+// calls per second.
 func isBusy(err error) bool {
 	return rest.IsStatusError(err, http.StatusServiceUnavailable) || rest.IsStatusError(err, http.StatusTooManyRequests)
 }
 
-// Close logs out, if a session is open. A session that is left ends by itself.
+// Close logs out if a session is open. A session that remains ends by a timeout.
 func (t *Service) Close(ctx context.Context) {
 	with := t.session.Swap(nil)
 	if with == nil {
@@ -246,8 +260,8 @@ func (t *Service) Close(ctx context.Context) {
 	}
 }
 
-// fault gives an error of the service its kind and remedy.
-func (t *Service) fault(err error) error {
+// toFault adds a fault kind and a remedy to an error of the service.
+func (t *Service) toFault(err error) error {
 	status := func(code int) bool { return rest.IsStatusError(err, code) }
 	switch {
 	case err == nil, errors.Is(err, context.Canceled):
@@ -256,7 +270,7 @@ func (t *Service) fault(err error) error {
 		return fault.New(fault.Transient, "the tagging service did not answer within %v", patience).WithHint(hint)
 	case status(http.StatusNotFound):
 		return fault.New(fault.Unsupported, "this vCenter has no tagging service for programs: %w", err).
-			WithHint("nothing, where it is older than 6.5; else see that the service vmware-vapi-endpoint runs there: service-control --status")
+			WithHint("if it is older than 6.5: update the vCenter to read tags; otherwise check that the service vmware-vapi-endpoint runs there: service-control --status")
 	case status(http.StatusUnauthorized):
 		return fault.New(fault.Denied, "the tagging service refuses the user that the API takes: %w", err).
 			WithHint("see whether the user may log in to the REST API (POST /api/session), or log in as another")
@@ -272,4 +286,5 @@ func (t *Service) fault(err error) error {
 	return fault.New(t.cfg.KindOf(err), "ask the tagging service: %s", fault.Line(err.Error())).WithHint(hint)
 }
 
+// hint is the remedy for most failures of the service.
 const hint = "run the same command again; if it stays so, see that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"

@@ -18,45 +18,47 @@ import (
 )
 
 const (
-	// tagPage is how many VMs are asked about at a time. No limit is documented.
+	// tagPage is the number of VMs per query. No limit is documented.
 	tagPage = 200
 
-	// tagSplits is how often a page that is refused is asked for in halves: a VM that is gone, or
-	// that the user may not see, spoils the answer for all.
+	// tagSplits limits how often a refused page is queried again in halves. One VM that
+	// was removed, or that the user may not see, makes the whole query fail.
 	tagSplits = 20
 
-	// tagCalls are made at a time, for names. At some 20 ms each that is well below what the service
-	// refuses.
+	// tagCalls is the number of concurrent calls for names. With about 20 ms per call,
+	// the rate is well below the limit of the service.
 	tagCalls = 4
 
-	// tagNamesLife is how long the name of a tag is believed.
+	// tagNamesLife is how long the name of a tag is cached.
 	tagNamesLife = 10 * time.Minute
 )
 
-// AddTags gives VMs their tags, and a warning to those whose tags cannot be read. For v VMs that have t tags of c categories between them it makes
+// AddTags sets the tags of VMs, and adds a warning to VMs whose tags cannot be read.
+// For v VMs with t different tags of c categories it needs
 //
-//	⌈v/200⌉ + t + c
+// ⌈v/200⌉ + t + c
 //
-// calls, and one to log in for the first of all; a name that was read less than ten minutes ago takes
-// none. There is no call for the names of many tags. Tags that no such VM has cost nothing, however
-// many there are.
+// calls, plus one for the first login. A name that was read less than ten minutes ago
+// needs no call. The service has no call for the names of several tags. Tags without
+// such a VM cost nothing.
 func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	r := &tagReading{service: t, attached: map[inventory.MoRef][]string{}, refused: map[inventory.MoRef]error{}, splits: tagSplits}
-	err := t.use(ctx, func(ctx context.Context) error {
+	err := t.withService(ctx, func(ctx context.Context) error {
 		for page := range slices.Chunk(vms, tagPage) {
-			if err := r.list(ctx, page); err != nil {
+			if err := r.readTags(ctx, page); err != nil {
 				return err
 			}
 		}
-		if err := r.name(ctx); err != nil {
+		if err := r.readNames(ctx); err != nil {
 			return err
 		}
 		for i := range vms {
-			vms[i].Tags = t.of(r.attached[vms[i].Ref])
+			vms[i].Tags = t.tagsOf(r.attached[vms[i].Ref])
 		}
 		return nil
 	})
 	for i := range vms {
+		// An error of the service concerns all VMs; a refusal only one.
 		if why := cmp.Or(err, r.refused[vms[i].Ref]); why != nil {
 			vms[i].Warnings = append(vms[i].Warnings, inventory.Warning{
 				Code: inventory.WarnTags, Text: fmt.Sprintf("its tags could not be read, and stay behind: %v", why), Remedy: cmp.Or(fault.HintOf(why), hint),
@@ -65,16 +67,17 @@ func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 	}
 }
 
-// A tagReading collects what is read for one list of VMs.
+// A tagReading collects the results for one list of VMs.
 type tagReading struct {
-	service  *Service
-	attached map[inventory.MoRef][]string // the IDs of the tags that VMs have
-	refused  map[inventory.MoRef]error    // why it is not told
-	splits   int                          // left
+	service  *Service                     // service to call
+	attached map[inventory.MoRef][]string // IDs of the tags of each VM
+	refused  map[inventory.MoRef]error    // errors of VMs whose tags could not be read
+	splits   int                          // number of further splits permitted
 }
 
-// list asks for the tags of some VMs, and asks in halves where one of them spoils the answer.
-func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
+// readTags reads the tags of VMs. If the service refuses the query because of one VM,
+// it queries each half.
+func (r *tagReading) readTags(ctx context.Context, vms []inventory.VM) error {
 	found, err := r.service.listAttached(ctx, vms)
 	if !rest.IsStatusError(err, http.StatusForbidden) {
 		for _, f := range found {
@@ -83,21 +86,24 @@ func (r *tagReading) list(ctx context.Context, vms []inventory.VM) error {
 		}
 		return err
 	}
+	// The query cannot be split further. All VMs of it get the warning.
 	if len(vms) == 1 || r.splits == 0 {
 		for i := range vms {
-			r.refused[vms[i].Ref] = r.service.fault(err)
+			r.refused[vms[i].Ref] = r.service.toFault(err)
 		}
 		return nil
 	}
 	r.splits--
 	half := len(vms) / 2
-	if err := r.list(ctx, vms[:half]); err != nil {
+	if err := r.readTags(ctx, vms[:half]); err != nil {
 		return err
 	}
-	return r.list(ctx, vms[half:])
+	return r.readTags(ctx, vms[half:])
 }
 
-// listAttached asks for the tags of some VMs, once. Those without any are not in the answer.
+// listAttached sends one query for the tags of VMs. VMs without tags are not in the
+// result. It switches to the old dialect if the server has only the new form of
+// sessions.
 func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found []tags.AttachedTags, err error) {
 	type object struct {
 		ID   string `json:"id"`
@@ -110,19 +116,20 @@ func (t *Service) listAttached(ctx context.Context, vms []inventory.VM) (found [
 		about.Objects = append(about.Objects, object{string(vms[i].Ref), string(inventory.OnVM)})
 	}
 	q := query{of: "/tag-association", body: about}
-	err = t.ask(ctx, q, &found)
+	err = t.callPatiently(ctx, q, &found)
 	with := t.session.Load()
 	if rest.IsStatusError(err, http.StatusNotFound) && with != nil && with.dialect == newDialect {
-		t.session.Store(&tagSession{with.Client, oldDialect}) // nothing says that one came with the other
-		err = t.ask(ctx, q, &found)
+		t.session.Store(&tagSession{with.Client, oldDialect}) // the API may be older than its sessions
+		err = t.callPatiently(ctx, q, &found)
 	}
 	return found, err
 }
 
-// name reads the names of the tags, and then those of their categories, that are not known.
-func (r *tagReading) name(ctx context.Context) error {
+// readNames reads the names of tags and then of their categories, except those in the
+// cache.
+func (r *tagReading) readNames(ctx context.Context) error {
 	known := r.service.tagNames
-	known.forget(r.service.cfg.Now().Add(-tagNamesLife))
+	known.forgetOld(r.service.cfg.Now().Add(-tagNamesLife))
 	var ids, categories []string
 	for _, of := range r.attached {
 		ids = append(ids, of...)
@@ -138,7 +145,8 @@ func (r *tagReading) name(ctx context.Context) error {
 	return r.service.nameEach(ctx, "/category", categories, known.categories)
 }
 
-// nameEach reads what has no name yet, each once. What is gone by now is left without.
+// nameEach reads the names that known lacks, each once. IDs that no longer exist stay
+// without a name. It sorts ids.
 func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *nameTable) error {
 	slices.Sort(ids)
 	g, ctx := errgroup.WithContext(ctx)
@@ -149,7 +157,7 @@ func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *
 		}
 		g.Go(func() error {
 			var answer tags.Tag // a category has a name, too
-			err := t.ask(ctx, query{of: of, id: id}, &answer)
+			err := t.callPatiently(ctx, query{of: of, id: id}, &answer)
 			if rest.IsStatusError(err, http.StatusNotFound) {
 				return nil
 			}
@@ -162,24 +170,28 @@ func (t *Service) nameEach(ctx context.Context, of string, ids []string, known *
 	return g.Wait()
 }
 
-// tagNames are those of tags and categories, by their IDs.
+// tagNames contains the names of tags and categories by their IDs.
 type tagNames struct{ tags, categories *nameTable }
 
+// tagName is the cached name of a tag or category.
 type tagName struct {
-	name     string
-	category string // the ID of a tag's
-	read     time.Time
+	name     string    // name in vCenter
+	category string    // ID of a tag's category; empty for a category
+	read     time.Time // time at which the name was read
 }
 
+// newTagNames returns an empty cache.
 func newTagNames() tagNames { return tagNames{&nameTable{}, &nameTable{}} }
 
-func (n tagNames) forget(before time.Time) {
-	n.tags.forget(before)
-	n.categories.forget(before)
+// forgetOld removes names that were read before the time.
+func (n tagNames) forgetOld(before time.Time) {
+	n.tags.forgetOld(before)
+	n.categories.forgetOld(before)
 }
 
-// of is what tags are called, in order. Those that were deleted since are not in it.
-func (n tagNames) of(ids []string) []inventory.Tag {
+// tagsOf returns the tags with these IDs, sorted by category and name. Tags that were
+// deleted in the meantime are omitted.
+func (n tagNames) tagsOf(ids []string) []inventory.Tag {
 	var out []inventory.Tag
 	for _, id := range ids {
 		tag, ok := n.tags.get(id)
@@ -194,12 +206,14 @@ func (n tagNames) of(ids []string) []inventory.Tag {
 	return slices.Compact(out)
 }
 
-// A nameTable keeps names. Several calls fill it at a time.
+// A nameTable maps IDs to names. It is safe for concurrent use; the zero value is
+// empty.
 type nameTable struct {
-	mu    sync.Mutex
-	names map[string]tagName
+	mu    sync.Mutex         // protects names
+	names map[string]tagName // names by ID; nil if empty
 }
 
+// get returns the name of an ID and whether it is known.
 func (t *nameTable) get(id string) (tagName, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -207,6 +221,7 @@ func (t *nameTable) get(id string) (tagName, bool) {
 	return n, ok
 }
 
+// put stores the name of an ID.
 func (t *nameTable) put(id string, n tagName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +231,8 @@ func (t *nameTable) put(id string, n tagName) {
 	t.names[id] = n
 }
 
-func (t *nameTable) forget(before time.Time) {
+// forgetOld removes names that were read before the time.
+func (t *nameTable) forgetOld(before time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for id, n := range t.names {

@@ -13,26 +13,29 @@ import (
 )
 
 const (
-	// showWait is how long what vim-cmd did without a complaint may take to show in the API:
-	// it may not have waited for its task.
+	// showWait is the time in which the API must show the effect of a successful
+	// vim-cmd. vim-cmd may return before its task ends.
 	showWait = time.Minute
 
-	// takeWait is how long a snapshot that is being taken is waited for when nobody wants it
-	// any more: one that came later would be left.
+	// takeWait is how long a canceled CreateSnapshot waits for a snapshot in progress.
+	// A snapshot that appeared later would not be removed.
 	takeWait = time.Minute
 )
 
-// takes and drops name the jobs for a snapshot: there is one of each at a time.
-func takes(vm inventory.MoRef, name string) string {
+// createJobName returns the name of the job that creates a snapshot. There is at most
+// one at a time.
+func createJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("snapshot", string(vm), name)
 }
 
-func drops(vm inventory.MoRef, name string) string {
+// removeJobName returns the name of the job that removes a snapshot.
+func removeJobName(vm inventory.MoRef, name string) string {
 	return shell.JobName("unsnapshot", string(vm), name)
 }
 
-// CreateSnapshot freezes the disks of a VM. A snapshot of that name that an earlier call,
-// of this process or another, was still taking is the one that is returned.
+// CreateSnapshot freezes the disks of a VM. If an earlier call, of this or another
+// process, is still creating a snapshot with that name, it waits and returns that
+// snapshot.
 func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	ref, err := h.createSnapshot(ctx, vm, o)
 	if err != nil {
@@ -41,35 +44,40 @@ func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 	return ref, nil
 }
 
+// createSnapshot does the work of CreateSnapshot without the context of errors.
 func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	if o.Quiesce {
 		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("take the disks as after a power cut, without quiescing")
 	}
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
 		return "", err
 	}
-	if err := sh.Jobs.Follow(ctx, takes(vm, o.Name)); err != nil {
+	// A job of an earlier call may still create the snapshot.
+	if err := sh.Jobs.Follow(ctx, createJobName(vm, o.Name)); err != nil {
 		return "", err
 	}
 	if ref, found, err := h.Session.FindSnapshot(ctx, vm, o.Name); found || err != nil {
 		return ref, err
 	}
-	ctx, cancel := lingering(ctx, takeWait)
+	ctx, cancel := withDelayedEnd(ctx, takeWait)
 	defer cancel()
-	asked := sh.TakeSnapshot(ctx, takes(vm, o.Name), vm, o.Name, o.Description)
-	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, patience(asked))
+	asked := sh.TakeSnapshot(ctx, createJobName(vm, o.Name), vm, o.Name, o.Description)
+	// The API decides whether the snapshot exists. The error of vim-cmd only counts if
+	// it does not.
+	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, o.Name, true, waitAfter(asked))
 	if err == nil && !there {
 		err = asked
 	}
 	if err == nil && !there {
-		err = fault.New(fault.Conflict, "vim-cmd said nothing, and there is none").WithHint("see the VM's recent tasks, and hostd.log on the host")
+		err = fault.New(fault.Conflict, "vim-cmd reported no error, and the snapshot does not exist").WithHint("see the VM's recent tasks, and hostd.log on the host")
 	}
 	return entry.Ref, err
 }
 
-// lingering is a context that ends some time after ctx.
-func lingering(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
+// withDelayedEnd returns a context that ends the duration more after ctx. The caller
+// must call the returned function.
+func withDelayedEnd(ctx context.Context, more time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		end := time.AfterFunc(more, cancel)
@@ -81,16 +89,17 @@ func lingering(ctx context.Context, more time.Duration) (context.Context, contex
 	}
 }
 
-// patience is how long to look for what was asked for: once, if that went wrong.
-func patience(asked error) time.Duration {
+// waitAfter returns how long to wait for an effect: 0 if the command failed, since the
+// current state then decides.
+func waitAfter(asked error) time.Duration {
 	if asked != nil {
 		return 0
 	}
 	return showWait
 }
 
-// DropSnapshot removes the snapshot of that name, if there is one. One that is still being
-// taken is waited for, and removed.
+// DropSnapshot removes the snapshot with that name, if it exists. It first waits for a
+// snapshot that is still being created.
 func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	if err := h.dropSnapshot(ctx, vm, name); err != nil {
 		return fmt.Errorf("remove snapshot %q of VM %s by SSH: %w", name, vm, err)
@@ -98,12 +107,13 @@ func (h *Host) DropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 	return nil
 }
 
+// dropSnapshot does the work of DropSnapshot without the context of errors.
 func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(sh.Jobs.Follow(ctx, takes(vm, name)), sh.Jobs.Follow(ctx, drops(vm, name))); err != nil {
+	if err := errors.Join(sh.Jobs.Follow(ctx, createJobName(vm, name)), sh.Jobs.Follow(ctx, removeJobName(vm, name))); err != nil {
 		return err
 	}
 	entry, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, 0)
@@ -111,37 +121,38 @@ func (h *Host) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string
 		return err
 	}
 	if there {
-		if err := h.remove(ctx, sh, vm, name, entry); err != nil {
+		if err := h.removeExisting(ctx, sh, vm, name, entry); err != nil {
 			return err
 		}
 	}
-	return h.merged(ctx, vm)
+	return h.checkMerged(ctx, vm)
 }
 
-// remove removes a snapshot that is there, and waits until it is not.
-func (h *Host) remove(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
-	if err := isOurs(ctx, sh, vm, name, entry); err != nil {
+// removeExisting removes a snapshot and waits until the API no longer lists it.
+func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+	if err := checkSnapshot(ctx, sh, vm, name, entry); err != nil {
 		return err
 	}
-	asked := sh.RemoveSnapshot(ctx, drops(vm, name), vm, entry.ID)
+	asked := sh.RemoveSnapshot(ctx, removeJobName(vm, name), vm, entry.ID)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	_, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, patience(asked))
+	_, there, err := h.Session.AwaitSnapshot(ctx, vm, name, false, waitAfter(asked))
 	switch {
 	case err != nil || !there:
 		return err
 	case asked != nil:
 		return asked
 	}
-	return fault.New(fault.Conflict, "vim-cmd said nothing, and it is still there").WithHint("see the VM's recent tasks, and hostd.log on the host")
+	return fault.New(fault.Conflict, "vim-cmd reported no error, and the snapshot still exists").WithHint("see the VM's recent tasks, and hostd.log on the host")
 }
 
-// isOurs makes sure that nothing else goes with a snapshot, and that vim-cmd means the same
-// one by its number.
-func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
+// checkSnapshot returns nil if the snapshot has no children, and if vim-cmd has the
+// same number for it as the API. Otherwise vim-cmd could remove another snapshot, and
+// the error is fault.Conflict.
+func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
-		return fault.New(fault.Conflict, "somebody took another on top of it").
+		return fault.New(fault.Conflict, "another snapshot was created on top of it").
 			WithHint("remove theirs first, if they do not need it: whether vim-cmd would leave it is not known")
 	}
 	list, err := sh.Snapshots(ctx, vm)
@@ -149,6 +160,8 @@ func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name strin
 		return err
 	}
 	for _, l := range list {
+		// The entry must have both the number and the name, and no other entry may have
+		// one of them.
 		if (l.ID == entry.ID) != (l.Name == name) {
 			return fault.New(fault.Conflict, "vim-cmd lists %d %q, the API has %d %q", l.ID, l.Name, entry.ID, name).
 				WithHint("remove it by hand: host client, Actions, Snapshots")
@@ -157,8 +170,8 @@ func isOurs(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name strin
 	return nil
 }
 
-// merged makes sure that no delta was left.
-func (h *Host) merged(ctx context.Context, vm inventory.MoRef) error {
+// checkMerged returns fault.Conflict if the VM has delta disks without a snapshot.
+func (h *Host) checkMerged(ctx context.Context, vm inventory.MoRef) error {
 	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil || !v.ConsolidationNeeded {
 		return err

@@ -1,19 +1,22 @@
-// Package vimcmd freezes and switches VMs of a host whose API only reads.
+// Package vimcmd creates snapshots and changes the power state of VMs on hosts whose
+// API is read-only.
 //
-// The licence of the free hypervisor lets the API change nothing (RestrictedVersion); the
-// host's own vim-cmd, over SSH, asks the same agent from within and is not stopped by it. So
-// what is changed is asked for by SSH, and what there is, is read by the API: snapshots are
-// found by their names in the VM's tree and not in what vim-cmd prints, whose words are
-// documented nowhere.
+// With the licence of the free hypervisor, the API changes nothing (RestrictedVersion).
+// The host's own vim-cmd, over SSH, calls the same agent without this restriction. This
+// package requests changes over SSH, and reads their results with the API. It finds
+// snapshots by their names in the VM's tree, because the output of vim-cmd is
+// undocumented.
 //
-// Promises: nothing is done to a VM before vim-cmd was seen to have the same number for its
-// configuration file as the API. A snapshot is removed by its number only if it has the name
-// it was asked for by, in the API and in what vim-cmd lists, and nothing was taken on top of
-// it: what becomes of that is not documented. What vim-cmd was told goes on if the connection
-// breaks or this process dies, and is waited for before anything else is told.
+// # Guarantees
 //
-// Not promised: consolidation. vim-cmd has no command for it but one that removes the
-// snapshots of others, too.
+// No VM is changed before vim-cmd has the same number for its configuration file as the
+// API. A snapshot is removed by its number only if the API and vim-cmd have the same
+// name for it, and only if it has no children: their fate is undocumented. A vim-cmd
+// continues if the connection breaks or this process dies. The next request for the VM
+// waits for it.
+//
+// Delta disks are not consolidated: the only command of vim-cmd for it also removes the
+// snapshots of other programs.
 package vimcmd
 
 import (
@@ -29,41 +32,43 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Host is an ESXi host that is read by its API and changed by vim-cmd. Its methods may be
-// called concurrently for different VMs.
+// Host is an ESXi host that is read with its API and changed with vim-cmd. Its methods
+// may be called concurrently for different VMs.
 type Host struct {
-	Session *esx.Session
+	Session *esx.Session // login to the API of the host
 
-	// Open gives the login to a host by SSH, and keeps it for the next who asks.
+	// Open returns the SSH login to a host. It keeps the login for later calls.
 	Open func(ctx context.Context, host inventory.MoRef) (*shell.Shell, error)
 
-	mu   sync.Mutex
-	sure map[inventory.MoRef]inventory.MoRef // hosts of VMs whose numbers were compared
+	mu      sync.Mutex                          // protects checked
+	checked map[inventory.MoRef]inventory.MoRef // hosts of the VMs whose numbers were compared; nil before the first
 }
 
-// Ready makes sure that a VM can be changed: SSH is on and takes our login, and vim-cmd
-// there knows the VM.
+// Ready returns nil if a VM can be changed: SSH is on and accepts the login, and
+// vim-cmd knows the VM.
 func (h *Host) Ready(ctx context.Context, vm inventory.MoRef) error {
-	_, err := h.shell(ctx, vm)
+	_, err := h.shellOf(ctx, vm)
 	return err
 }
 
-// shell is the login to the host of a VM.
-func (h *Host) shell(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
+// shellOf returns the SSH login to the host of a VM. It checks the VM's number on the
+// first call.
+func (h *Host) shellOf(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
-	host, sure := h.sure[vm]
+	host, sure := h.checked[vm]
 	h.mu.Unlock()
 	if sure {
 		return h.Open(ctx, host)
 	}
-	return h.compare(ctx, vm)
+	return h.shellAfterCheck(ctx, vm)
 }
 
-// compare logs in and compares the VM's number.
-func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
-	if err := speaks(h.Session.About()); err != nil {
+// shellAfterCheck logs in, and compares the VM's number with vim-cmd's.
+func (h *Host) shellAfterCheck(ctx context.Context, vm inventory.MoRef) (*shell.Shell, error) {
+	if err := checkVersion(h.Session.About()); err != nil {
 		return nil, err
 	}
+	// The API provides the host and the configuration file of the VM.
 	v, err := h.Session.BareVM(ctx, vm)
 	if err != nil {
 		return nil, err
@@ -77,20 +82,21 @@ func (h *Host) compare(ctx context.Context, vm inventory.MoRef) (*shell.Shell, e
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.sure == nil {
-		h.sure = map[inventory.MoRef]inventory.MoRef{}
+	if h.checked == nil {
+		h.checked = map[inventory.MoRef]inventory.MoRef{}
 	}
-	h.sure[vm] = v.Host
+	h.checked[vm] = v.Host
 	return sh, nil
 }
 
-// oldest is the first version whose snapshot.remove takes a snapshot's number; before, the
-// same words meant something else.
+// oldest is the first major version whose snapshot.remove has the number of a snapshot
+// as parameter. Earlier versions interpret the same words differently.
 const oldest = 5
 
-// speaks refuses servers whose vim-cmd means something else by our words. A vCenter has
-// other references for VMs than the numbers its hosts have.
-func speaks(about inventory.About) error {
+// checkVersion returns fault.Unsupported for servers whose vim-cmd interprets the
+// commands differently, and for a vCenter, whose references of VMs differ from the
+// numbers on the hosts.
+func checkVersion(about inventory.About) error {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)
 	switch {
@@ -130,8 +136,9 @@ func (h *Host) Start(ctx context.Context, vm inventory.MoRef) error {
 	return h.onShell(ctx, vm, (*shell.Shell).Start)
 }
 
+// onShell calls do with the SSH login to the host of a VM.
 func (h *Host) onShell(ctx context.Context, vm inventory.MoRef, do func(*shell.Shell, context.Context, inventory.MoRef) error) error {
-	sh, err := h.shell(ctx, vm)
+	sh, err := h.shellOf(ctx, vm)
 	if err == nil {
 		err = do(sh, ctx, vm)
 	}

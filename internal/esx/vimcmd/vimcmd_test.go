@@ -207,7 +207,7 @@ func TestSnapshotsOfOthersStay(t *testing.T) {
 	r.has(3)
 	entry, _, err := r.host.Session.AwaitSnapshot(t.Context(), r.vm, our+"0", true, 0)
 	must(t, err)
-	if err := isOurs(t.Context(), r.sh, r.vm, our, entry); !fault.Is(err, fault.Conflict) {
+	if err := checkSnapshot(t.Context(), r.sh, r.vm, our, entry); !fault.Is(err, fault.Conflict) {
 		t.Errorf("theirs was taken for ours: %v", err)
 	}
 	must(t, r.host.DropSnapshot(t.Context(), r.vm, our+"0"))
@@ -279,9 +279,9 @@ func TestNumbersOfSnapshotsAreCompared(t *testing.T) {
 	must(t, r.take())
 	entry, _, err := r.host.Session.AwaitSnapshot(t.Context(), r.vm, our, true, 0)
 	must(t, err)
-	must(t, isOurs(t.Context(), r.sh, r.vm, our, entry))
+	must(t, checkSnapshot(t.Context(), r.sh, r.vm, our, entry))
 	for _, e := range []esx.SnapshotEntry{{ID: entry.ID + 1}, {ID: entry.ID, Children: 1}} {
-		if err := isOurs(t.Context(), r.sh, r.vm, our, e); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		if err := checkSnapshot(t.Context(), r.sh, r.vm, our, e); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
@@ -321,7 +321,7 @@ func TestGuestWithoutTools(t *testing.T) {
 
 func TestServersWithOtherNumbers(t *testing.T) {
 	for _, about := range []inventory.About{{Version: "8.0.3", VCenter: true}, {Version: "4.1.0"}, {Version: "?"}} {
-		if err := speaks(about); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
+		if err := checkVersion(about); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
 			t.Errorf("%+v: %v", about, err)
 		}
 	}

@@ -1,18 +1,22 @@
-// Package firewall determines from this machine's rules whether an incoming connection is permitted: rules of
-// nftables, as nft -j lists them, and of iptables, as iptables-save lists them.
+// Package firewall determines from this machine's rules whether an incoming connection
+// is permitted: rules of nftables, as nft -j lists them, and of iptables, as
+// iptables-save lists them.
 //
 // # Evaluation
 //
-// It evaluates the first packet of a TCP connection in the chains of the hooks prerouting and input. All base
-// chains must let it pass; a single drop or reject stops it.
+// It evaluates the first packet of a TCP connection in the chains of the hooks
+// prerouting and input. All base chains must let it pass; a single drop or reject stops
+// it.
 //
 // # Unknown rules
 //
-// A condition is met, not met, or unknown: matches by marks, rates and similar ones depend on other traffic,
-// and there are more kinds than this package supports. Both results are followed then. A verdict is Passed or
-// Stopped only if no unknown rule affects it, and Unsure otherwise.
+// A condition is met, not met, or unknown: matches by marks, rates and similar ones
+// depend on other traffic, and there are more kinds than this package supports. Both
+// results are followed then. A verdict is Passed or Stopped only if no unknown rule
+// affects it, and Unsure otherwise.
 //
-// Parsers are bounded by the length of a listing, and by the number of rules that a packet passes.
+// Parsers are bounded by the length of a listing, and by the number of rules that a
+// packet passes.
 package firewall
 
 import (
@@ -20,11 +24,11 @@ import (
 	"net/netip"
 )
 
-// Packet opens a TCP connection to this machine.
+// Packet is the first packet of a TCP connection to this machine.
 type Packet struct {
-	From, To  netip.Addr
-	Port      uint16
-	Interface string // interface on which it arrives
+	From, To  netip.Addr // source and destination address
+	Port      uint16     // destination port
+	Interface string     // name of the interface on which it arrives
 }
 
 // Verdict is the result for a packet.
@@ -32,27 +36,28 @@ type Verdict uint8
 
 // The worse, the higher.
 const (
-	Passed Verdict = iota
-	Unsure
-	Stopped
+	Passed  Verdict = iota // all base chains accept it
+	Unsure                 // the result depends on a rule that is not understood
+	Stopped                // a base chain drops or rejects it
 )
 
-// A Stop is a base chain that lets a packet not pass, or may not.
+// A Stop is a base chain that stops a packet, or may stop it.
 type Stop struct {
 	Verdict Verdict // Stopped or Unsure
-	By      string  // the rule, or the policy, in words
-	Chain   Chain
+	By      string  // rule or policy, for messages
+	Chain   Chain   // chain that contains it
 }
 
-// Chain names a base chain, and whose it is.
+// Chain names a base chain.
 type Chain struct {
 	Tool   string // tool that lists and changes it: nft, iptables, ip6tables, iptables-legacy …
 	Family string // family of nft: ip, ip6, inet
-	Table  string
-	Name   string
+	Table  string // table that contains it
+	Name   string // name within the table
 	Keeper string // program that manages it: ufw or firewalld; empty if unknown
 }
 
+// String returns the name of the chain for messages.
 func (c Chain) String() string {
 	if c.Family == "" {
 		return fmt.Sprintf("chain %s of %s's table %s", c.Name, c.Tool, c.Table)
@@ -60,18 +65,21 @@ func (c Chain) String() string {
 	return fmt.Sprintf("chain %s of %s's table %s %s", c.Name, c.Tool, c.Family, c.Table)
 }
 
-// Rules are the content of one listing.
+// Rules contains the chains of one listing. It is read-only after it was parsed, except
+// that Judge sets Keeper.
 type Rules struct {
-	base   []*chain
-	chains map[chainID]*chain
+	base   []*chain           // base chains for incoming packets, in the order of the listing
+	chains map[chainID]*chain // all chains
 }
 
-// Judge returns the base chains that stop a packet, or may. None lets it in.
+// Judge returns the base chains that stop a packet, or may stop it. An empty result
+// means that it passes.
 func (r *Rules) Judge(p Packet) (stops []Stop) {
 	for _, c := range r.base {
-		c.Keeper = r.keeper(c)
-		w := walk{packet: p, rules: r, left: mostSteps}
-		o := w.chain(c, 0)
+		c.Keeper = r.keeperOf(c)
+		w := evaluation{packet: p, rules: r, left: mostSteps}
+		// The policy applies to packets that leave the base chain at its end.
+		o := w.evaluateChain(c, 0)
 		if o.falls {
 			o = o.or(c.policyOutcome())
 		}
@@ -86,8 +94,9 @@ func (r *Rules) Judge(p Packet) (stops []Stop) {
 	return stops
 }
 
-// keeper knows who writes a table by the chains that are theirs.
-func (r *Rules) keeper(c *chain) string {
+// keeperOf returns the program that manages a table, by the names of its chains, or ""
+// if it is unknown.
+func (r *Rules) keeperOf(c *chain) string {
 	has := func(name string) bool { return r.chains[chainID{c.Family, c.Table, name}] != nil }
 	switch {
 	case has("ufw-user-input") || has("ufw6-user-input"):
@@ -98,8 +107,8 @@ func (r *Rules) keeper(c *chain) string {
 	return ""
 }
 
-// Remedy returns the commands that let a packet pass at this rule, for the program that manages the
-// rules.
+// Remedy returns the commands that let a packet pass at this rule, for the program that
+// manages the rules.
 func (s Stop) Remedy(p Packet) string {
 	family := "ip"
 	if p.From.Is6() {

@@ -10,10 +10,12 @@ import (
 	"strings"
 )
 
-// The chains of iptables that a packet for this machine goes through.
-var inward = []string{"PREROUTING", "INPUT"}
+// inboundChains lists the built-in chains of iptables that packets to this machine
+// pass.
+var inboundChains = []string{"PREROUTING", "INPUT"}
 
-// ParseSave reads what iptables-save prints. tool is that which changes those rules.
+// ParseSave parses the output of iptables-save. tool is the command that changes these
+// rules.
 func ParseSave(listing []byte, tool string) (*Rules, error) {
 	r := &Rules{chains: map[chainID]*chain{}}
 	table := ""
@@ -25,9 +27,9 @@ func ParseSave(listing []byte, tool string) (*Rules, error) {
 		case strings.HasPrefix(line, "*"):
 			table = line[1:]
 		case strings.HasPrefix(line, ":"):
-			r.declare(tool, table, strings.Fields(line[1:]))
+			r.addChain(tool, table, strings.Fields(line[1:]))
 		case strings.HasPrefix(line, "-A "):
-			err = r.append(table, words(line))
+			err = r.addRule(table, splitWords(line))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -36,22 +38,24 @@ func ParseSave(listing []byte, tool string) (*Rules, error) {
 	return r, lines.Err()
 }
 
+// maxLine limits the length of a line, in bytes.
 const maxLine = 1 << 20
 
-// declare makes a chain of ":INPUT DROP [0:0]".
-func (r *Rules) declare(tool, table string, f []string) {
+// addChain adds a chain from a line such as ":INPUT DROP [0:0]".
+func (r *Rules) addChain(tool, table string, f []string) {
 	if len(f) == 0 {
 		return
 	}
 	c := &chain{Chain: Chain{Tool: tool, Table: table, Name: f[0]}, drops: len(f) > 1 && f[1] == "DROP"}
 	r.chains[c.id()] = c
-	if slices.Contains(inward, c.Name) {
+	if slices.Contains(inboundChains, c.Name) {
 		r.base = append(r.base, c)
 	}
 }
 
-// append adds "-A INPUT -s 10.0.0.0/8 -p tcp -m tcp --dport 22 -j ACCEPT".
-func (r *Rules) append(table string, w []string) error {
+// addRule adds a rule such as "-A INPUT -s 10.0.0.0/8 -p tcp -m tcp --dport 22 -j
+// ACCEPT".
+func (r *Rules) addRule(table string, w []string) error {
 	if len(w) < 2 {
 		return fmt.Errorf("a rule of no chain")
 	}
@@ -60,15 +64,16 @@ func (r *Rules) append(table string, w []string) error {
 		return fmt.Errorf("a rule of chain %s, which is not there", w[1])
 	}
 	o := options{rest: w[2:]}
+	// Each call consumes at least one word.
 	for len(o.rest) > 0 {
-		o.next()
+		o.parseOption()
 	}
-	c.rules = append(c.rules, o.rule("the rule -A "+strings.Join(w[1:], " ")))
+	c.rules = append(c.rules, o.toRule("the rule -A "+strings.Join(w[1:], " ")))
 	return nil
 }
 
-// words splits a line as iptables-save quotes it.
-func words(line string) (all []string) {
+// splitWords splits a line with the quotes and escapes of iptables-save.
+func splitWords(line string) (all []string) {
 	var w strings.Builder
 	quoted, any := false, false
 	flush := func() {
@@ -96,22 +101,24 @@ func words(line string) (all []string) {
 	return all
 }
 
-// options are those of one rule of iptables, as they are read.
+// options parses the options of one rule of iptables.
 type options struct {
-	rest    []string
-	all     []func(Packet) match
-	target  string
-	leap    bool
-	negated bool
+	rest    []string             // words not parsed yet
+	all     []func(Packet) match // conditions so far
+	target  string               // target of -j or -g; empty if none
+	leap    bool                 // true for -g
+	negated bool                 // true after "!", for the next option
 }
 
-// idle are targets after which the next rule has its turn.
-var idle = []string{"", "LOG", "NFLOG", "ULOG", "AUDIT", "MARK", "CONNMARK", "CT", "NOTRACK", "TCPMSS", "CHECKSUM", "CLASSIFY", "DSCP", "TOS", "TTL", "HL", "SET", "TRACE", "CONNSECMARK", "SECMARK", "MASQUERADE", "SNAT"}
+// idleTargets lists the targets after which evaluation continues with the next rule.
+var idleTargets = []string{"", "LOG", "NFLOG", "ULOG", "AUDIT", "MARK", "CONNMARK", "CT", "NOTRACK", "TCPMSS", "CHECKSUM", "CLASSIFY", "DSCP", "TOS", "TTL", "HL", "SET", "TRACE", "CONNSECMARK", "SECMARK", "MASQUERADE", "SNAT"}
 
-// unknown are targets that may affect a packet.
-var unknown = []string{"DNAT", "REDIRECT", "TPROXY", "QUEUE", "NFQUEUE", "SYNPROXY", "NETMAP", "TARPIT", "CLUSTERIP", "BPF"}
+// unknownTargets lists the targets with an effect that this package does not evaluate.
+var unknownTargets = []string{"DNAT", "REDIRECT", "TPROXY", "QUEUE", "NFQUEUE", "SYNPROXY", "NETMAP", "TARPIT", "CLUSTERIP", "BPF"}
 
-func (o *options) rule(text string) rule {
+// toRule returns the parsed rule. text describes it in messages. The packet must meet
+// all conditions.
+func (o *options) toRule(text string) rule {
 	r := rule{text: text, when: func(p Packet) match {
 		met := yes
 		for _, m := range o.all {
@@ -120,66 +127,68 @@ func (o *options) rule(text string) rule {
 		return met
 	}}
 	switch {
-	case slices.Contains(idle, o.target):
-		r.do = goOn
+	case slices.Contains(idleTargets, o.target):
+		r.do = continueAction
 	case o.target == "ACCEPT":
-		r.do = pass
+		r.do = acceptAction
 	case o.target == "DROP" || o.target == "REJECT":
-		r.do = stop
+		r.do = dropAction
 	case o.target == "RETURN":
-		r.do = back
-	case slices.Contains(unknown, o.target):
-		r.do = unsure
+		r.do = returnAction
+	case slices.Contains(unknownTargets, o.target):
+		r.do = unsureAction
 	case o.leap:
-		r.do, r.to = leap, o.target
+		r.do, r.to = gotoChain, o.target
 	default:
-		r.do, r.to = jump, o.target
+		r.do, r.to = jumpChain, o.target
 	}
 	return r
 }
 
-// next reads one option with its words. What is not known may be met or not.
-func (o *options) next() {
-	name := o.word()
+// parseOption parses one option with its arguments. The result of an unknown option is
+// maybe.
+func (o *options) parseOption() {
+	name := o.nextWord()
 	switch name {
 	case "!":
 		o.negated = true
 		return
 	case "-m", "--match":
-		o.word() // the matches that use the module's options are parsed separately
+		o.nextWord() // the matches that use the module's options are parsed separately
 	case "-j", "--jump", "-g", "--goto":
-		o.target, o.leap = o.word(), name == "-g" || name == "--goto"
+		o.target, o.leap = o.nextWord(), name == "-g" || name == "--goto"
 		o.rest = nil // options of the target: log formats, reject types
 	case "--comment":
-		o.word()
+		o.nextWord()
 	case "-p", "--protocol":
-		o.add(protocol(o.word()))
+		o.addMatch(matchProtocol(o.nextWord()))
 	case "-s", "--source":
-		o.add(within(o.word(), func(p Packet) netip.Addr { return p.From }))
+		o.addMatch(matchNetwork(o.nextWord(), func(p Packet) netip.Addr { return p.From }))
 	case "-d", "--destination":
-		o.add(within(o.word(), func(p Packet) netip.Addr { return p.To }))
+		o.addMatch(matchNetwork(o.nextWord(), func(p Packet) netip.Addr { return p.To }))
 	case "-i", "--in-interface":
-		o.add(cameBy(o.word(), "+"))
+		o.addMatch(matchInterface(o.nextWord(), "+"))
 	case "--dport", "--destination-port", "--dports", "--destination-ports":
-		o.add(toPorts(o.word()))
+		o.addMatch(matchPorts(o.nextWord()))
 	case "--ctstate", "--state":
-		o.add(inState(o.word()))
+		o.addMatch(matchState(o.nextWord()))
 	case "--tcp-flags":
-		o.add(flagged(o.word(), o.word()))
+		o.addMatch(matchFlags(o.nextWord(), o.nextWord()))
 	case "--syn":
-		o.add(always(yes))
+		o.addMatch(always(yes))
 	case "--dst-type":
-		o.add(always(either(o.word() == "LOCAL")))
+		o.addMatch(always(matchOf(o.nextWord() == "LOCAL")))
 	default:
 		for len(o.rest) > 0 && !strings.HasPrefix(o.rest[0], "-") && o.rest[0] != "!" {
-			o.word()
+			o.nextWord()
 		}
-		o.add(always(maybe))
+		o.addMatch(always(maybe))
 	}
 	o.negated = false
 }
 
-func (o *options) word() string {
+// nextWord removes and returns the next word, or "" at the end.
+func (o *options) nextWord() string {
 	if len(o.rest) == 0 {
 		return ""
 	}
@@ -188,46 +197,52 @@ func (o *options) word() string {
 	return w
 }
 
-func (o *options) add(m func(Packet) match) {
+// addMatch adds a condition, negated after "!".
+func (o *options) addMatch(m func(Packet) match) {
 	if o.negated {
+		// "!" applies to the next condition only.
 		was := m
 		m = func(p Packet) match { return was(p).not() }
 	}
 	o.all = append(o.all, m)
 }
 
+// always returns a condition with a constant result.
 func always(m match) func(Packet) match { return func(Packet) match { return m } }
 
-func protocol(name string) func(Packet) match {
-	return always(either(slices.Contains([]string{"tcp", "6", "all", "0"}, name)))
+// matchProtocol returns a condition on the protocol, which is always TCP.
+func matchProtocol(name string) func(Packet) match {
+	return always(matchOf(slices.Contains([]string{"tcp", "6", "all", "0"}, name)))
 }
 
-// within is met by addresses of a network. iptables-save writes masks as lengths; what a mask with
-// holes holds is not known here.
-func within(text string, of func(Packet) netip.Addr) func(Packet) match {
+// matchNetwork returns a condition on an address. iptables-save prints masks as prefix
+// lengths; the result for another mask is maybe.
+func matchNetwork(text string, of func(Packet) netip.Addr) func(Packet) match {
 	if addr, err := netip.ParseAddr(text); err == nil {
-		return func(p Packet) match { return either(of(p) == addr) }
+		return func(p Packet) match { return matchOf(of(p) == addr) }
 	}
 	net, err := netip.ParsePrefix(text)
 	if err != nil {
 		return always(maybe)
 	}
-	return func(p Packet) match { return either(net.Contains(of(p))) }
+	return func(p Packet) match { return matchOf(net.Contains(of(p))) }
 }
 
-// cameBy is met by an interface, or by those that begin as it does up to a mark.
-func cameBy(name, mark string) func(Packet) match {
+// matchInterface returns a condition on the interface. A name that ends with mark is a
+// prefix.
+func matchInterface(name, mark string) func(Packet) match {
 	begin, some := strings.CutSuffix(name, mark)
 	return func(p Packet) match {
 		if some {
-			return either(strings.HasPrefix(p.Interface, begin))
+			return matchOf(strings.HasPrefix(p.Interface, begin))
 		}
-		return either(p.Interface == name)
+		return matchOf(p.Interface == name)
 	}
 }
 
-// toPorts is met by "22", "2000:2050" and "111,2049,5000:6000".
-func toPorts(list string) func(Packet) match {
+// matchPorts returns a condition on the destination port, for lists such as "22",
+// "2000:2050" and "111,2049,5000:6000".
+func matchPorts(list string) func(Packet) match {
 	return func(p Packet) match {
 		for part := range strings.SplitSeq(list, ",") {
 			from, to, span := strings.Cut(part, ":")
@@ -247,9 +262,10 @@ func toPorts(list string) func(Packet) match {
 	}
 }
 
-// inState: the packet is the first of its connection. That this is not followed at all is not known
-// here; a rule that translates it is met before, and is not understood.
-func inState(list string) func(Packet) match {
+// matchState returns a condition on the state of the connection, which is NEW. A
+// connection that is not tracked is UNTRACKED; the rules that cause it are not
+// understood.
+func matchState(list string) func(Packet) match {
 	states := strings.Split(list, ",")
 	switch {
 	case slices.Contains(states, "NEW"):
@@ -260,12 +276,12 @@ func inState(list string) func(Packet) match {
 	return always(no)
 }
 
-// flagged: of the flags that are looked at, SYN alone is set.
-func flagged(mask, set string) func(Packet) match {
+// matchFlags returns a condition on TCP flags. Of the flags in mask, only SYN is set.
+func matchFlags(mask, set string) func(Packet) match {
 	looked := strings.Split(mask, ",")
 	want := "NONE"
 	if slices.Contains(looked, "SYN") || mask == "ALL" {
 		want = "SYN"
 	}
-	return always(either(set == want))
+	return always(matchOf(set == want))
 }

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// listing is what nft -j list ruleset prints: an object for each thing.
+// listing is the output of nft -j list ruleset: a list of objects with one field each.
 type listing struct {
+	// tables, chains, rules, sets and maps in any order
 	Things []struct {
 		Chain *struct {
 			Family, Table, Name, Type, Hook, Policy string
@@ -26,11 +27,11 @@ type listing struct {
 	} `json:"nftables"`
 }
 
-// statement is one object with one key, the kind of the statement.
+// statement is an object with one key, the kind of the statement.
 type statement map[string]json.RawMessage
 
-// ParseNFT parses the output of nft -j list ruleset. skip excludes tables that another listing
-// contains.
+// ParseNFT parses the output of nft -j list ruleset. skip excludes tables that another
+// listing contains.
 func ParseNFT(text []byte, skip func(family, table string) bool) (*Rules, error) {
 	var l listing
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -66,81 +67,83 @@ func ParseNFT(text []byte, skip func(family, table string) bool) (*Rules, error)
 				return elem, ok
 			}}
 			for _, s := range q.Expr {
-				n.read(s)
+				n.addStatement(s)
 			}
-			c.rules = append(c.rules, n.rules(fmt.Sprintf("rule %d", q.Handle))...)
+			c.rules = append(c.rules, n.finish(fmt.Sprintf("rule %d", q.Handle))...)
 		}
 	}
 	return r, nil
 }
 
-// nftRule is a rule as its statements are read, from left to right.
+// nftRule converts the statements of one rule of nft, in their order.
 type nftRule struct {
-	family string
-	sets   func(name string) ([]json.RawMessage, bool)
-	all    []func(Packet) match
-	made   []rule
-	cost   int
+	family string                                      // family of the table
+	sets   func(name string) ([]json.RawMessage, bool) // returns the elements of a named set of the table
+	all    []func(Packet) match                        // conditions so far
+	made   []rule                                      // rules so far
+	cost   int                                         // number of set elements to compare
 }
 
-// plain are statements after which the next one has its turn, whatever they do.
-var plain = []string{"counter", "log", "mangle", "notrack", "comment", "set", "map", "ct helper", "ct timeout", "ct expectation", "secmark", "flow"}
+// plainStatements lists the statements after which evaluation continues, and which do
+// not affect the verdict.
+var plainStatements = []string{"counter", "log", "mangle", "notrack", "comment", "set", "map", "ct helper", "ct timeout", "ct expectation", "secmark", "flow"}
 
-// read takes one statement in.
-func (n *nftRule) read(s statement) {
+// addStatement converts one statement.
+func (n *nftRule) addStatement(s statement) {
 	for kind, body := range s {
 		switch kind {
 		case "match":
-			n.all = append(n.all, n.match(body))
+			n.all = append(n.all, n.toMatch(body))
 		case "vmap":
-			n.branch(body)
+			n.addMap(body)
 		case "xt":
 			n.all = append(n.all, always(maybe)) // compatibility rules of iptables; iptables-save lists them
-			n.end(unsure, "")
+			n.addVerdict(unsureAction, "")
 		case "accept", "drop", "reject", "return", "continue", "jump", "goto":
-			n.end(verdict(kind, body))
+			n.addVerdict(actionOf(kind, body))
 		default:
-			if !slices.Contains(plain, kind) {
-				n.other(kind)
+			if !slices.Contains(plainStatements, kind) {
+				n.addUnknown(kind)
 			}
 		}
 	}
 }
 
-// other handles an unknown statement: limit and similar ones may match, and those that redirect packets
-// end the analysis.
-func (n *nftRule) other(kind string) {
+// addUnknown converts a statement that is not understood. limit and similar ones may
+// match or not. The result of a redirection is unknown.
+func (n *nftRule) addUnknown(kind string) {
 	n.all = append(n.all, always(maybe))
 	if slices.Contains([]string{"dnat", "redirect", "tproxy", "queue", "synproxy", "fwd", "dup"}, kind) {
-		n.end(unsure, "")
+		n.addVerdict(unsureAction, "")
 	}
 }
 
-// verdict is what a statement does, and the chain it names.
-func verdict(kind string, body json.RawMessage) (deed, string) {
+// actionOf returns the action of a verdict, and the chain that it names.
+func actionOf(kind string, body json.RawMessage) (action, string) {
 	var at struct{ Target string }
 	_ = json.Unmarshal(body, &at) // most have none
 	switch kind {
 	case "accept":
-		return pass, ""
+		return acceptAction, ""
 	case "drop", "reject":
-		return stop, ""
+		return dropAction, ""
 	case "return":
-		return back, ""
+		return returnAction, ""
 	case "continue":
-		return goOn, ""
+		return continueAction, ""
 	case "jump":
-		return jump, at.Target
+		return jumpChain, at.Target
 	case "goto":
-		return leap, at.Target
+		return gotoChain, at.Target
 	}
-	return unsure, ""
+	return unsureAction, ""
 }
 
-// end adds the verdict for packets that meet all conditions so far.
-func (n *nftRule) end(do deed, to string) { n.add(always(yes), do, to) }
+// addVerdict adds a rule for packets that meet all conditions so far.
+func (n *nftRule) addVerdict(do action, to string) { n.addRule(always(yes), do, to) }
 
-func (n *nftRule) add(also func(Packet) match, do deed, to string) {
+// addRule adds a rule for packets that also meet one more condition.
+func (n *nftRule) addRule(also func(Packet) match, do action, to string) {
 	all := slices.Clone(n.all)
 	n.made = append(n.made, rule{do: do, to: to, cost: n.cost, when: func(p Packet) match {
 		met := also(p)
@@ -151,44 +154,45 @@ func (n *nftRule) add(also func(Packet) match, do deed, to string) {
 	}})
 }
 
-// branch is a map from values to verdicts. Its entries are tried one after the other: they do not
-// overlap.
-func (n *nftRule) branch(body json.RawMessage) {
+// addMap converts a map from values to verdicts (vmap). Each entry becomes a rule; the
+// order does not matter, because the keys do not overlap.
+func (n *nftRule) addMap(body json.RawMessage) {
 	var b struct {
 		Key  json.RawMessage
 		Data json.RawMessage
 	}
 	_ = json.Unmarshal(body, &b) // missing fields are handled below
-	entries, ok := n.elements(b.Data)
+	// The map may be in place or named.
+	entries, ok := n.setElements(b.Data)
 	if !ok {
-		n.end(unsure, "")
+		n.addVerdict(unsureAction, "")
 		return
 	}
-	left := n.left(b.Key)
+	left := n.operand(b.Key)
 	for _, e := range entries {
 		var pair []json.RawMessage
 		var does statement
 		if json.Unmarshal(e, &pair) != nil || len(pair) != 2 || json.Unmarshal(pair[1], &does) != nil {
-			n.end(unsure, "")
+			n.addVerdict(unsureAction, "")
 			continue
 		}
 		for kind, body := range does {
-			do, to := verdict(kind, body)
-			n.add(func(p Packet) match { return n.holds(left(p), pair[0], 0) }, do, to)
+			do, to := actionOf(kind, body)
+			n.addRule(func(p Packet) match { return n.matchOperand(left(p), pair[0], 0) }, do, to)
 		}
 	}
 }
 
-// rules are what the statements came to.
-func (n *nftRule) rules(text string) []rule {
+// finish returns the rules. text describes them in messages.
+func (n *nftRule) finish(text string) []rule {
 	for i := range n.made {
 		n.made[i].text = text
 	}
 	return n.made
 }
 
-// match is a comparison.
-func (n *nftRule) match(body json.RawMessage) func(Packet) match {
+// toMatch converts a comparison. An operator that is not known gives maybe.
+func (n *nftRule) toMatch(body json.RawMessage) func(Packet) match {
 	var m struct {
 		Op          string
 		Left, Right json.RawMessage
@@ -196,28 +200,29 @@ func (n *nftRule) match(body json.RawMessage) func(Packet) match {
 	if json.Unmarshal(body, &m) != nil {
 		return always(maybe)
 	}
-	left := n.left(m.Left)
-	if set, ok := n.elements(m.Right); ok {
+	left := n.operand(m.Left)
+	if set, ok := n.setElements(m.Right); ok {
 		n.cost += len(set)
 	}
 	switch m.Op {
 	case "==", "in":
-		return func(p Packet) match { return n.holds(left(p), m.Right, 0) }
+		return func(p Packet) match { return n.matchOperand(left(p), m.Right, 0) }
 	case "!=":
 		return func(p Packet) match {
 			v := left(p)
 			if v.never {
 				return no
 			}
-			return n.holds(v, m.Right, 0).not()
+			return n.matchOperand(v, m.Right, 0).not()
 		}
 	case "<", ">", "<=", ">=":
-		return func(p Packet) match { return ordered(left(p), m.Op, m.Right) }
+		return func(p Packet) match { return compareOrder(left(p), m.Op, m.Right) }
 	}
 	return always(maybe)
 }
 
-func ordered(v value, op string, right json.RawMessage) match {
+// compareOrder compares a number with one of the operators <, >, <= and >=.
+func compareOrder(v value, op string, right json.RawMessage) match {
 	var limit int64
 	switch {
 	case v.never:
@@ -226,5 +231,5 @@ func ordered(v value, op string, right json.RawMessage) match {
 		return maybe
 	}
 	c := cmp.Compare(v.number, limit)
-	return either(c < 0 && strings.HasPrefix(op, "<") || c > 0 && strings.HasPrefix(op, ">") || c == 0 && strings.HasSuffix(op, "="))
+	return matchOf(c < 0 && strings.HasPrefix(op, "<") || c > 0 && strings.HasPrefix(op, ">") || c == 0 && strings.HasSuffix(op, "="))
 }

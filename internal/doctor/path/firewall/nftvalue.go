@@ -8,24 +8,30 @@ import (
 	"strings"
 )
 
-// value is what a packet has where a rule of nft looks.
+// value is an operand: the property of a packet that a rule examines.
 type value struct {
-	never    bool // the packet has nothing there: whatever it is compared with, it is not met
-	unknown  bool
-	isNumber bool
-	number   int64
-	words    []string // equivalent words
-	addr     netip.Addr
-	parts    []value // parts of a concatenation
-	name     bool    // name of an interface: a compared value may end with *
+	never    bool       // the packet has no such property: all comparisons are false
+	unknown  bool       // the property is not known: all comparisons are maybe
+	isNumber bool       // number is set
+	number   int64      // value of a number
+	words    []string   // equivalent words
+	addr     netip.Addr // address; invalid for other values
+	parts    []value    // parts of a concatenation
+	name     bool       // name of an interface: a compared value may end with *
 }
 
-func word(all ...string) value   { return value{words: all} }
-func number(n int64) value       { return value{isNumber: true, number: n} }
-func address(a netip.Addr) value { return value{addr: a} }
+// wordValue returns a value that is written as any of the words.
+func wordValue(all ...string) value { return value{words: all} }
 
-// left returns what a rule looks at.
-func (n *nftRule) left(body json.RawMessage) func(Packet) value {
+// numberValue returns a number.
+func numberValue(n int64) value { return value{isNumber: true, number: n} }
+
+// addrValue returns an address.
+func addrValue(a netip.Addr) value { return value{addr: a} }
+
+// operand converts the left side of a comparison. A kind that is not known has an
+// unknown value.
+func (n *nftRule) operand(body json.RawMessage) func(Packet) value {
 	var kinds statement
 	if json.Unmarshal(body, &kinds) != nil {
 		return func(Packet) value { return value{unknown: true} }
@@ -38,25 +44,25 @@ func (n *nftRule) left(body json.RawMessage) func(Packet) value {
 		_ = json.Unmarshal(body, &at) // lists are no objects
 		switch kind {
 		case "payload":
-			return func(p Packet) value { return p.payload(at.Protocol, at.Field) }
+			return func(p Packet) value { return p.payloadField(at.Protocol, at.Field) }
 		case "meta":
-			return func(p Packet) value { return p.meta(at.Key) }
+			return func(p Packet) value { return p.metaValue(at.Key) }
 		case "ct":
-			return func(Packet) value { return conntrack(at.Key) }
+			return func(Packet) value { return conntrackValue(at.Key) }
 		case "fib":
 			if at.Result == "type" && slices.Contains(at.Flags, "daddr") {
-				return func(Packet) value { return word("local") }
+				return func(Packet) value { return wordValue("local") }
 			}
 		case "concat":
-			return n.concat(body)
+			return n.concatOperand(body)
 		case "&":
-			return flags(body)
+			return flagsOperand(body)
 		}
 	}
 	return func(Packet) value { return value{unknown: true} }
 }
 
-// flagList is a word, or several.
+// flagList is a word or a list of words.
 type flagList []string
 
 // UnmarshalJSON is part of json.Unmarshaler.
@@ -69,14 +75,15 @@ func (f *flagList) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(f))
 }
 
-func (n *nftRule) concat(body json.RawMessage) func(Packet) value {
+// concatOperand converts a concatenation of operands.
+func (n *nftRule) concatOperand(body json.RawMessage) func(Packet) value {
 	var parts []json.RawMessage
 	if json.Unmarshal(body, &parts) != nil {
 		return func(Packet) value { return value{unknown: true} }
 	}
 	var all []func(Packet) value
 	for _, part := range parts {
-		all = append(all, n.left(part))
+		all = append(all, n.operand(part))
 	}
 	return func(p Packet) (v value) {
 		for _, part := range all {
@@ -86,21 +93,21 @@ func (n *nftRule) concat(body json.RawMessage) func(Packet) value {
 	}
 }
 
-// flags are those of TCP: SYN alone is set, if it is among those that are looked at.
-func flags(body json.RawMessage) func(Packet) value {
+// flagsOperand converts a mask of TCP flags. Of the flags in the mask, only SYN is set.
+func flagsOperand(body json.RawMessage) func(Packet) value {
 	var two []json.RawMessage
 	var mask flagList
 	if json.Unmarshal(body, &two) != nil || len(two) != 2 || !strings.Contains(string(two[0]), `"flags"`) || json.Unmarshal(two[1], &mask) != nil {
 		return func(Packet) value { return value{unknown: true} }
 	}
 	if slices.Contains(mask, "syn") {
-		return func(Packet) value { return word("syn") }
+		return func(Packet) value { return wordValue("syn") }
 	}
 	return func(Packet) value { return value{isNumber: true, words: []string{"0x0"}} }
 }
 
-// payload returns a header field. A packet only has the fields of its protocols.
-func (p Packet) payload(protocol, field string) value {
+// payloadField returns a header field. A packet only has the fields of its protocols.
+func (p Packet) payloadField(protocol, field string) value {
 	four := p.From.Is4()
 	switch protocol + " " + field {
 	case "ip saddr", "ip daddr", "ip protocol", "ip version":
@@ -112,15 +119,15 @@ func (p Packet) payload(protocol, field string) value {
 			return value{never: true}
 		}
 	case "tcp dport", "th dport":
-		return number(int64(p.Port))
+		return numberValue(int64(p.Port))
 	case "tcp flags":
-		return word("syn")
+		return wordValue("syn")
 	}
 	switch field {
 	case "saddr":
-		return address(p.From)
+		return addrValue(p.From)
 	case "daddr":
-		return address(p.To)
+		return addrValue(p.To)
 	case "protocol", "nexthdr":
 		return value{isNumber: true, number: tcp, words: []string{"tcp"}}
 	}
@@ -130,49 +137,52 @@ func (p Packet) payload(protocol, field string) value {
 	return value{unknown: true}
 }
 
+// tcp is the protocol number of TCP.
 const tcp = 6
 
-func (p Packet) meta(key string) value {
+// metaValue returns a property outside of the packet, such as its interface.
+func (p Packet) metaValue(key string) value {
 	four := p.From.Is4()
 	switch key {
 	case "l4proto":
 		return value{isNumber: true, number: tcp, words: []string{"tcp"}}
 	case "nfproto":
 		if four {
-			return word("ipv4")
+			return wordValue("ipv4")
 		}
-		return word("ipv6")
+		return wordValue("ipv6")
 	case "protocol":
 		if four {
-			return word("ip")
+			return wordValue("ip")
 		}
-		return word("ip6")
+		return wordValue("ip6")
 	case "iif", "iifname":
 		return value{words: []string{p.Interface}, name: true}
 	case "pkttype":
-		return word("host", "unicast")
+		return wordValue("host", "unicast")
 	}
 	return value{unknown: true}
 }
 
-// conntrack: the packet is the first of its connection.
-func conntrack(key string) value {
+// conntrackValue returns a property of the connection. The packet is its first.
+func conntrackValue(key string) value {
 	switch key {
 	case "state":
-		return word("new")
+		return wordValue("new")
 	case "direction":
-		return word("original")
+		return wordValue("original")
 	case "status":
-		return word("none") // a rule that translates it is met before, and is not understood
+		return wordValue("none") // a rule that translates it is met before, and is not understood
 	}
 	return value{unknown: true}
 }
 
-// mostNested bounds sets in sets.
+// mostNested limits the depth of nested sets.
 const mostNested = 8
 
-// holds compares a value with the operand of a rule: a word, a number, a network, a range, a set.
-func (n *nftRule) holds(v value, right json.RawMessage, depth int) match {
+// matchOperand compares a value with the right side of a comparison: a word, number,
+// network, range or set. depth is the number of enclosing sets.
+func (n *nftRule) matchOperand(v value, right json.RawMessage, depth int) match {
 	switch {
 	case v.never:
 		return no
@@ -180,10 +190,10 @@ func (n *nftRule) holds(v value, right json.RawMessage, depth int) match {
 		return maybe
 	}
 	if right[0] == '"' || right[0] != '{' && right[0] != '[' {
-		return n.holdsOne(v, right, depth)
+		return n.matchWord(v, right, depth)
 	}
-	if all, ok := n.elements(right); ok {
-		return n.holdsAny(v, all, depth)
+	if all, ok := n.setElements(right); ok {
+		return n.matchAny(v, all, depth)
 	}
 	var r struct {
 		Prefix *struct {
@@ -203,29 +213,32 @@ func (n *nftRule) holds(v value, right json.RawMessage, depth int) match {
 	case len(r.Range) == 2:
 		return v.isBetween(r.Range[0], r.Range[1])
 	case r.Elem != nil:
-		return n.holds(v, r.Elem.Val, depth+1)
+		return n.matchOperand(v, r.Elem.Val, depth+1)
 	case len(r.Concat) > 0 && len(r.Concat) == len(v.parts):
 		met := yes
 		for i, part := range v.parts {
-			met = met.and(n.holds(part, r.Concat[i], depth+1))
+			met = met.and(n.matchOperand(part, r.Concat[i], depth+1))
 		}
 		return met
 	}
 	return maybe
 }
 
-func (n *nftRule) holdsAny(v value, all []json.RawMessage, depth int) match {
+// matchAny returns the best result of a comparison with several operands.
+func (n *nftRule) matchAny(v value, all []json.RawMessage, depth int) match {
 	met := no
 	for _, one := range all {
-		if met = max(met, n.holds(v, one, depth+1)); met == yes {
+		// One matching element is enough.
+		if met = max(met, n.matchOperand(v, one, depth+1)); met == yes {
 			break
 		}
 	}
 	return met
 }
 
-// elements are those of a set: written there, or named. A list stands for a set, too.
-func (n *nftRule) elements(text json.RawMessage) ([]json.RawMessage, bool) {
+// setElements returns the elements of a set, which is in place or named. A list is also
+// a set. It returns false for other operands.
+func (n *nftRule) setElements(text json.RawMessage) ([]json.RawMessage, bool) {
 	var name string
 	if json.Unmarshal(text, &name) == nil {
 		if name, ok := strings.CutPrefix(name, "@"); ok {
@@ -241,6 +254,7 @@ func (n *nftRule) elements(text json.RawMessage) ([]json.RawMessage, bool) {
 	if json.Unmarshal(text, &s) != nil || len(s.Set) == 0 {
 		return nil, false
 	}
+	// The JSON format of nft is not uniform here.
 	if s.Set[0] != '[' { // nft writes a set of one element without a list
 		return []json.RawMessage{s.Set}, true
 	}
@@ -248,10 +262,10 @@ func (n *nftRule) elements(text json.RawMessage) ([]json.RawMessage, bool) {
 	return list, true
 }
 
-// holdsOne compares with one word or number.
-func (n *nftRule) holdsOne(v value, right json.RawMessage, depth int) match {
-	if all, ok := n.elements(right); ok {
-		return n.holdsAny(v, all, depth)
+// matchWord compares a value with one word or number.
+func (n *nftRule) matchWord(v value, right json.RawMessage, depth int) match {
+	if all, ok := n.setElements(right); ok {
+		return n.matchAny(v, all, depth)
 	}
 	var said any
 	if json.Unmarshal(right, &said) != nil {
@@ -261,7 +275,7 @@ func (n *nftRule) holdsOne(v value, right json.RawMessage, depth int) match {
 		if v.unknown || !v.isNumber {
 			return maybe
 		}
-		return either(int64(f) == v.number)
+		return matchOf(int64(f) == v.number)
 	}
 	text, ok := said.(string)
 	switch {
@@ -274,31 +288,33 @@ func (n *nftRule) holdsOne(v value, right json.RawMessage, depth int) match {
 		if err != nil {
 			return maybe
 		}
-		return either(addr == v.addr)
+		return matchOf(addr == v.addr)
 	case v.name:
-		return cameBy(text, "*")(Packet{Interface: v.words[0]})
+		return matchInterface(text, "*")(Packet{Interface: v.words[0]})
 	case len(v.words) > 0:
-		return either(slices.Contains(v.words, text))
+		return matchOf(slices.Contains(v.words, text))
 	}
 	return maybe
 }
 
+// isIn reports whether an address is in a network.
 func (v value) isIn(addr string, bits int) match {
 	net, err := netip.ParsePrefix(addr + "/" + strconv.Itoa(bits))
 	if err != nil || !v.addr.IsValid() {
 		return maybe
 	}
-	return either(net.Contains(v.addr))
+	return matchOf(net.Contains(v.addr))
 }
 
+// isBetween reports whether a number or an address is in a range, including its ends.
 func (v value) isBetween(low, high json.RawMessage) match {
 	var from, to int64
 	if v.isNumber && json.Unmarshal(low, &from) == nil && json.Unmarshal(high, &to) == nil {
-		return either(from <= v.number && v.number <= to)
+		return matchOf(from <= v.number && v.number <= to)
 	}
 	var first, last netip.Addr
 	if v.addr.IsValid() && json.Unmarshal(low, &first) == nil && json.Unmarshal(high, &last) == nil {
-		return either(first.Compare(v.addr) <= 0 && v.addr.Compare(last) <= 0)
+		return matchOf(first.Compare(v.addr) <= 0 && v.addr.Compare(last) <= 0)
 	}
 	return maybe
 }

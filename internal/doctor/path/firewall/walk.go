@@ -1,59 +1,65 @@
 package firewall
 
-// match is the result of a packet's comparison with a condition.
+// match is the result of a condition for a packet. The order of the values matters for
+// and.
 type match uint8
 
 const (
-	no match = iota
-	maybe
-	yes
+	no    match = iota // the packet does not meet it
+	maybe              // the result is not known
+	yes                // the packet meets it
 )
 
+// not returns the opposite. The opposite of maybe is maybe.
 func (m match) not() match { return yes - m }
 
-// and is what both say together.
+// and returns the result of two conditions that must both be met.
 func (m match) and(n match) match { return min(m, n) }
 
-// either returns yes or no for a known condition.
-func either(is bool) match {
+// matchOf converts a bool.
+func matchOf(is bool) match {
 	if is {
 		return yes
 	}
 	return no
 }
 
-// deed is what a rule does with a packet that meets it.
-type deed uint8
+// action is what a rule does with a packet that meets its conditions.
+type action uint8
 
 const (
-	goOn deed = iota // count, log, mark
-	pass
-	stop
-	back
-	jump
-	leap   // a jump that does not come back: goto
-	unsure // unknown verdict: it may pass, stop, or continue
+	continueAction action = iota // continue with the next rule: count, log, mark
+	acceptAction                 // accept the packet in this base chain
+	dropAction                   // drop or reject the packet
+	returnAction                 // return to the calling chain
+	jumpChain                    // evaluate another chain, then continue
+	gotoChain                    // evaluate another chain, and return to the caller
+	unsureAction                 // unknown verdict: accept, drop or continue
 )
 
-// A rule is one condition with its verdict. Each entry of a map is a rule.
+// A rule is one condition with its action. Each entry of a map is a rule.
 type rule struct {
-	when func(Packet) match
-	do   deed
-	to   string // chain of jump and leap
-	text string // text for users
-	cost int    // entries of sets that it may be compared with
+	when func(Packet) match // condition
+	do   action             // action if the condition is met
+	to   string             // chain of jumpChain and gotoChain
+	text string             // description for messages
+	cost int                // entries of sets that it may be compared with
 }
 
+// chainID identifies a chain in a listing. family is empty for iptables.
 type chainID struct{ family, table, name string }
 
+// chain is a chain with its rules.
 type chain struct {
 	Chain
-	rules []rule
-	drops bool // the policy
+	rules []rule // rules in order
+	drops bool   // true if the policy is drop
 }
 
+// id returns the key of a chain in Rules.chains.
 func (c *chain) id() chainID { return chainID{c.Family, c.Table, c.Name} }
 
+// policyOutcome returns the result of the policy, for packets that no rule decides.
 func (c *chain) policyOutcome() outcome {
 	if c.drops {
 		return outcome{stops: "the policy of " + c.String()}
@@ -61,13 +67,15 @@ func (c *chain) policyOutcome() outcome {
 	return outcome{passes: true}
 }
 
-// outcome has the possible results for a packet.
+// outcome contains the possible results for a packet. Several may be possible, because
+// of unknown conditions.
 type outcome struct {
-	passes bool
+	passes bool   // true if the packet may be accepted
 	stops  string // rule that stops it; empty if it is not stopped
-	falls  bool   // whether it returns to the calling chain
+	falls  bool   // true if evaluation may return to the calling chain
 }
 
+// or returns the union of two outcomes. It keeps the first rule that stops the packet.
 func (o outcome) or(p outcome) outcome {
 	if o.stops == "" {
 		o.stops = p.stops
@@ -76,23 +84,25 @@ func (o outcome) or(p outcome) outcome {
 }
 
 const (
-	mostSteps = 1 << 18 // rules that one packet passes, and entries of their sets
-	mostDepth = 16      // jumps into each other, as the kernel has it
+	mostSteps = 1 << 18 // limit of evaluated rules and set elements per packet
+	mostDepth = 16      // limit of nested jumps, as in the kernel
 )
 
-// walk takes a packet along.
-type walk struct {
-	packet Packet
-	rules  *Rules
-	left   int // steps
+// evaluation is the evaluation of one packet.
+type evaluation struct {
+	packet Packet // packet to evaluate
+	rules  *Rules // rules of the listing
+	left   int    // remaining steps
 }
 
 // unknownOutcome returns the possible results after an unknown statement.
 func unknownOutcome(why string) outcome { return outcome{passes: true, stops: why} }
 
-// chain evaluates the rules of a chain and of those that it jumps to.
-func (w *walk) chain(c *chain, depth int) (all outcome) {
+// evaluateChain evaluates the rules of a chain and of the chains that it jumps to.
+// depth is the number of nested jumps.
+func (w *evaluation) evaluateChain(c *chain, depth int) (all outcome) {
 	for _, r := range c.rules {
+		// The limit bounds the time for listings with many rules or large sets.
 		if w.left -= 1 + r.cost; w.left < 0 {
 			return all.or(unknownOutcome("rules without end in " + c.String()))
 		}
@@ -100,8 +110,9 @@ func (w *walk) chain(c *chain, depth int) (all outcome) {
 		if met == no {
 			continue
 		}
-		o, on := w.rule(c, r, depth)
+		o, on := w.evaluateRule(c, r, depth)
 		all = all.or(o)
+		// The rule decides for all packets. After maybe, the next rules may also apply.
 		if met == yes && !on {
 			return all
 		}
@@ -110,27 +121,28 @@ func (w *walk) chain(c *chain, depth int) (all outcome) {
 	return all
 }
 
-// rule returns the result of a matching rule, and whether the next one is evaluated.
-func (w *walk) rule(c *chain, r rule, depth int) (o outcome, on bool) {
+// evaluateRule returns the outcome of a rule whose condition may be met, and whether
+// evaluation continues with the next rule.
+func (w *evaluation) evaluateRule(c *chain, r rule, depth int) (o outcome, on bool) {
 	why := r.text + " in " + c.String()
 	switch r.do {
-	case pass:
+	case acceptAction:
 		return outcome{passes: true}, false
-	case stop:
+	case dropAction:
 		return outcome{stops: why}, false
-	case back:
+	case returnAction:
 		return outcome{falls: true}, false
-	case unsure:
+	case unsureAction:
 		return unknownOutcome(why), true
-	case goOn:
+	case continueAction:
 		return outcome{}, true
 	}
 	to := w.rules.chains[chainID{c.Family, c.Table, r.to}]
 	if to == nil || depth == mostDepth {
 		return unknownOutcome(why), true
 	}
-	o = w.chain(to, depth+1)
-	if r.do == leap {
+	o = w.evaluateChain(to, depth+1)
+	if r.do == gotoChain {
 		return o, false
 	}
 	on, o.falls = o.falls, false

@@ -66,21 +66,21 @@ func (f *fakeAgent) Write(p []byte) (int, error) {
 
 // A talk is an interview of a fake agent, by a clock that is told.
 type talk struct {
-	*interview
+	*agentQueries
 	f     *fakeAgent
 	clock time.Time
 }
 
 func newTalk(t *testing.T, answers func(f *fakeAgent, command string) bool) *talk {
 	k := &talk{f: &fakeAgent{t: t, answers: answers}, clock: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)}
-	k.interview = newInterview(k.f, func() time.Time { return k.clock })
+	k.agentQueries = newAgentQueries(k.f, func() time.Time { return k.clock })
 	return k
 }
 
 // second lets one pass, in which all that was said is heard, a few bytes at a time.
 func (k *talk) second(open bool) {
 	k.clock = k.clock.Add(time.Second)
-	k.turn(open)
+	k.poll(open)
 	for len(k.f.out) > 0 {
 		out := k.f.out
 		n := min(len(out), 7)
@@ -88,7 +88,7 @@ func (k *talk) second(open bool) {
 			n = len(out)
 		}
 		k.f.out = out[n:]
-		k.hear(out[:n])
+		k.receive(out[:n])
 	}
 }
 
@@ -127,7 +127,7 @@ func TestInterview(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			told, whole := newTalk(t, c.answers).seconds(120).heard()
+			told, whole := newTalk(t, c.answers).seconds(120).result()
 			if told == nil || !whole || told.String() != c.want {
 				t.Errorf("told %v, whole %v; want %s", told, whole, c.want)
 			}
@@ -162,7 +162,7 @@ func TestWhatIsNoAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newTalk(t, func(f *fakeAgent, _ string) bool { f.say(text); return true }).seconds(60)
-			if told, _ := k.heard(); told != nil {
+			if told, _ := k.result(); told != nil {
 				t.Errorf("told %v", told)
 			}
 			if cap(k.from.line) > 2*maxMessage {
@@ -189,7 +189,7 @@ func TestSlowAgent(t *testing.T) {
 		f.out, late = append(late, f.out...), nil
 		return false
 	}
-	told, whole := k.seconds(5).heard()
+	told, whole := k.seconds(5).result()
 	if told == nil || !whole || told.String() != allTold {
 		t.Errorf("told %v, whole %v", told, whole)
 	}
@@ -199,13 +199,13 @@ func TestSlowAgent(t *testing.T) {
 func TestAgentOfAGuestThatStartsAgain(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t, instead("guest-network-get-interfaces", cards[:100])).seconds(3)
-	if _, whole := k.heard(); whole {
+	if _, whole := k.result(); whole {
 		t.Fatal("all was told")
 	}
 	k.second(false)
 	k.f.answers = nil
 	before := len(k.f.asked)
-	told, whole := k.seconds(1).heard()
+	told, whole := k.seconds(1).result()
 	if !whole || told.String() != allTold || k.f.asked[before] != "guest-sync-delimited" {
 		t.Errorf("told %v, whole %v, by %q", told, whole, k.f.asked[before:])
 	}
@@ -234,11 +234,11 @@ func TestWhoDoesNotListenIsAskedLittle(t *testing.T) {
 func TestAgentIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	k := newTalk(t, instead("guest-network-get-interfaces", `{"return": [{"name": "eth0", "hardware-address": "00:50:56:ab:cd:01"}]}`+"\n")).seconds(1)
-	if told, whole := k.heard(); !whole || len(told.Cards) != 1 || len(told.Cards[0].Addresses) != 0 {
+	if told, whole := k.result(); !whole || len(told.Cards) != 1 || len(told.Cards[0].Addresses) != 0 {
 		t.Fatalf("told %+v, whole %v", told, whole)
 	}
 	k.f.answers = nil
-	if told, _ := k.seconds(3).heard(); told.String() != allTold {
+	if told, _ := k.seconds(3).result(); told.String() != allTold {
 		t.Errorf("told %v", told)
 	}
 }
@@ -249,25 +249,25 @@ func FuzzInterview(f *testing.F) {
 	f.Add([]byte("{\"return\": {\"host-name\": \"x\"}}\n\xff\xff\n\n{"), uint8(1))
 	f.Add([]byte("\xff"+unknown+"\n"+`{"return": [{"name": "a", "ip-addresses": [{"ip-address": "fe80::1%3", "prefix": 64}]}]}`+"\n"), uint8(64))
 	f.Fuzz(func(t *testing.T, text []byte, n uint8) {
-		var whole, cut inbox
-		want := whole.take(text)
+		var whole, cut messageSplitter
+		want := whole.split(text)
 		var got []message
 		for rest := text; len(rest) > 0; {
 			k := min(len(rest), int(n)+1)
-			got, rest = append(got, cut.take(rest[:k])...), rest[k:]
+			got, rest = append(got, cut.split(rest[:k])...), rest[k:]
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%v, in parts %v", want, got)
 		}
 		k := newTalk(t, func(*fakeAgent, string) bool { return true })
-		k.turn(true)
-		k.hear(text)
-		if told, _ := k.heard(); told != nil {
+		k.poll(true)
+		k.receive(text)
+		if told, _ := k.result(); told != nil {
 			t.Errorf("it guessed the number: %v", told)
 		}
 		for k.at = 1; k.at < len(questions); k.at++ { // as if it had
 			for _, m := range want {
-				k.answered(m)
+				k.isAnswer(m)
 			}
 		}
 		if len(k.told.Cards) > maxCards || len(k.told.String()) > (maxCards*maxAddresses+3)*(2*fault.MaxLine) {

@@ -13,7 +13,7 @@ import (
 // A guest may print that it is up and power itself off while its screen is being looked at.
 func TestLastWordsAreReadFirst(t *testing.T) {
 	ours, theirs := net.Pipe()
-	w := &watch{m: &machine{}, q: &qemu{monitor: newMonitor(ours, time.After), dir: t.TempDir()}, expect: regexp.MustCompile("it is up")}
+	w := &observer{m: &machine{}, q: &qemu{monitor: newMonitor(ours, time.After), dir: t.TempDir()}, expect: regexp.MustCompile("it is up")}
 	now := make(chan time.Time)
 	close(now)
 	w.opts = Options{Expect: "it is up", Settle: time.Hour, Now: time.Now, After: func(time.Duration) <-chan time.Time { return now }}
@@ -21,7 +21,7 @@ func TestLastWordsAreReadFirst(t *testing.T) {
 	go func() {
 		var command any
 		for in := json.NewDecoder(theirs); in.Decode(&command) == nil; {
-			w.console.add([]byte("it is up\n"))
+			w.console.append([]byte("it is up\n"))
 			_, _ = theirs.Write([]byte(`{"event": "SHUTDOWN", "data": {"guest": true}}{"return": {}}`))
 		}
 	}()
@@ -29,21 +29,21 @@ func TestLastWordsAreReadFirst(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.q.dir, "screen.ppm"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.step(t.Context()); err != nil || r.Verdict != "" {
+	if r, err := w.observeOnce(t.Context()); err != nil || r.Verdict != "" {
 		t.Fatalf("at once: %+v, %v", r, err)
 	}
 	if err := os.WriteFile(filepath.Join(w.q.dir, "screen.ppm"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := w.step(t.Context()); err != nil || r.Verdict != Booted {
+	if r, err := w.observeOnce(t.Context()); err != nil || r.Verdict != Booted {
 		t.Errorf("then: %+v, %v", r, err)
 	}
 }
 
 // One that powers itself off without a sign did not boot.
 func TestPoweredOffWithoutASign(t *testing.T) {
-	w := &watch{q: &qemu{}}
-	if r, sure := w.judge("loading", events{stopped: true}); !sure || r.Verdict != Stopped {
+	w := &observer{q: &qemu{}}
+	if r, sure := w.judgeSigns("loading", events{stopped: true}); !sure || r.Verdict != Stopped {
 		t.Errorf("%+v, %v", r, sure)
 	}
 }

@@ -13,13 +13,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Runner runs a command and returns its output; exec.ErrNotFound if it is not installed.
+// Runner runs a command and returns its output. The error is exec.ErrNotFound if the
+// command is not installed.
 type Runner func(ctx context.Context, name string, args ...string) ([]byte, error)
 
-// mostListed is the longest listing that is read.
+// mostListed limits the size of a listing, in bytes.
 const mostListed = 32 << 20
 
-// Run is the Runner of this machine.
+// Run is the Runner for this machine. The error contains the start of the command's
+// error output.
 func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, complaint := &limited{most: mostListed}, &limited{most: 1 << 12}
@@ -30,10 +32,10 @@ func Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// limited takes so many bytes and fails then.
+// limited is a buffer that fails after most bytes.
 type limited struct {
 	bytes.Buffer
-	most int
+	most int // limit in bytes
 }
 
 // Write is part of io.Writer.
@@ -44,14 +46,15 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// Found is all that this machine's rules say.
+// Found contains the rules of this machine.
 type Found struct {
 	Tools []string // tools that were run
-	rules []*Rules
+	rules []*Rules // rules of each listing
 }
 
-// Look reads the rules for packets of IPv4, or of IPv6. It is fault.NotFound where no tool is
-// installed that lists them, and fault.Denied to who may not see them.
+// Look reads the rules for IPv4 or, if six is true, for IPv6. The error is
+// fault.NotFound if no tool is installed, and fault.Denied if the user may not read the
+// rules.
 func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 	saves, prefix := []string{"iptables-save", "iptables-nft-save", "iptables-legacy-save"}, "iptables"
 	if six {
@@ -65,12 +68,13 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 			continue
 		}
 		if err != nil {
-			return f, denied(err)
+			return f, deniedError(err)
 		}
 		kind := prefix + "-legacy"
 		if bytes.Contains(out, []byte("(nf_tables)")) || bytes.Contains(out, []byte("by xtables-save")) {
 			kind = prefix + "-nft"
 		}
+		// iptables-save and one of the other two are the same program.
 		if len(bytes.TrimSpace(out)) == 0 || read[kind] {
 			f.Tools = append(f.Tools, save)
 			continue // the tool has no separate table, or is found under another name
@@ -81,14 +85,15 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 			return f, fmt.Errorf("%s: %w", save, err)
 		}
 		f.Tools, f.rules = append(f.Tools, save), append(f.rules, rules)
+		// nft also lists the tables that iptables-nft created.
 		if kind == prefix+"-nft" {
-			rules.tables(told)
+			rules.addTables(told)
 		}
 	}
 	return f.ofNFT(ctx, run, six, told)
 }
 
-// ofNFT adds the rules of nft, except for tables that iptables lists.
+// ofNFT adds the rules of nft, except for the tables in told, which iptables lists.
 func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]bool) (Found, error) {
 	out, err := run(ctx, "nft", "-j", "list", "ruleset")
 	switch {
@@ -97,7 +102,7 @@ func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]
 	case errors.Is(err, exec.ErrNotFound):
 		return f, nil
 	case err != nil:
-		return f, denied(err)
+		return f, deniedError(err)
 	}
 	own := "ip"
 	if six {
@@ -111,18 +116,19 @@ func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]
 	return f, nil
 }
 
-func denied(err error) error {
+// deniedError returns fault.Denied with the commands to run as root.
+func deniedError(err error) error {
 	return fault.New(fault.Denied, "%w", err).WithHint("sudo nft list ruleset; sudo iptables-save")
 }
 
-// tables adds the names of those that are listed.
-func (r *Rules) tables(to map[string]bool) {
+// addTables adds the names of the listed tables to a set.
+func (r *Rules) addTables(to map[string]bool) {
 	for id := range r.chains {
 		to[id.table] = true
 	}
 }
 
-// Judge returns what stops a packet, or may; the certain ones first.
+// Judge returns what stops a packet, or may stop it. Certain results come first.
 func (f Found) Judge(p Packet) (stops []Stop) {
 	for _, r := range f.rules {
 		stops = append(stops, r.Judge(p)...)

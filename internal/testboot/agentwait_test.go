@@ -12,7 +12,7 @@ import (
 
 // A lingering is a watch of a guest with an agent's channel, second by second, and who is in it.
 type lingering struct {
-	*watch
+	*observer
 	k    *talk
 	told events
 }
@@ -23,8 +23,8 @@ func newLingering(t *testing.T, answers func(*fakeAgent, string) bool, o Options
 	o.Now = func() time.Time { return k.clock }
 	mac := &libvirtxml.DomainInterfaceMAC{Address: "00:50:56:AB:CD:01"}
 	d := &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Interfaces: []libvirtxml.DomainInterface{{MAC: mac}}}}
-	w := &watch{q: &qemu{}, m: &machine{domain: d, accel: KVM}, opts: o, agent: k.interview, began: k.clock}
-	return &lingering{watch: w, k: k}
+	w := &observer{q: &qemu{}, m: &machine{domain: d, accel: KVM}, opts: o, agent: k.agentQueries, began: k.clock}
+	return &lingering{observer: w, k: k}
 }
 
 // until lets seconds pass in which the guest shows a text, until there is a verdict. It returns how many.
@@ -32,8 +32,8 @@ func (l *lingering) until(t *testing.T, text func(second int) string) (Report, i
 	t.Helper()
 	for n := range 2000 {
 		l.k.second(l.told.agent)
-		if r := l.settle(text(n), l.told, l.k.clock); r.Verdict != "" {
-			l.ask(&r)
+		if r := l.verdictOrWait(text(n), l.told, l.k.clock); r.Verdict != "" {
+			l.addAgentAnswers(&r)
 			return r, n
 		}
 	}

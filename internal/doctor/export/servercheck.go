@@ -10,21 +10,23 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-func (e *examiner) running(ctx context.Context, s *Server) []doctor.Finding {
+// checkRunning reports a failure if the server does not run, or if the NFS port is
+// closed.
+func (e *examiner) checkRunning(ctx context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "it runs"}
 	switch {
 	case s.Running != Yes:
-		f.Status, f.Seen = doctor.Failure, "folders are exported in "+strings.Join(files(s), ", ")+", and no server runs"
+		f.Status, f.Seen = doctor.Failure, "folders are exported in "+strings.Join(filesOf(s), ", ")+", and no server runs"
 		f.Want, f.Remedy = "the server runs", s.start
-	case !e.listens(ctx, nfsPort):
+	case !e.isListening(ctx, nfsPort):
 		f.Status, f.Seen = doctor.Failure, fmt.Sprintf("it runs, and TCP port %d is closed", nfsPort)
 		f.Want, f.Remedy = "NFS over TCP at port 2049", "ss -ltnp | grep 2049   # who has it\n"+strings.Replace(s.start, "enable --now", "restart", 1)
 	}
 	return []doctor.Finding{f}
 }
 
-// files are those that exports are written in.
-func files(s *Server) (names []string) {
+// filesOf returns the configuration files of a server's exports, each once.
+func filesOf(s *Server) (names []string) {
 	for _, e := range slices.Concat(s.Written, s.NoV3) {
 		if !slices.Contains(names, e.At.File) {
 			names = append(names, e.At.File)
@@ -33,15 +35,17 @@ func files(s *Server) (names []string) {
 	return names
 }
 
-func (e *examiner) syntax(_ context.Context, s *Server) (found []doctor.Finding) {
+// checkSyntax reports the problems of the configuration files as warnings.
+func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Finding) {
 	for _, p := range s.Problems {
 		found = append(found, doctor.Finding{On: p.At.String(), Status: doctor.Warning, Seen: p.Seen, Want: "a line that is read as it looks", Remedy: p.Remedy})
 	}
 	return found
 }
 
-// reloaded compares the files with the exports of the server.
-func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Finding) {
+// checkReloaded compares the exports of the files with those of the running server. An
+// export that is only in one of them was edited without a reload.
+func (e *examiner) checkReloaded(_ context.Context, s *Server) (found []doctor.Finding) {
 	if s.LiveFrom == "" {
 		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "its exports cannot be read here", Want: "the exports of the files", Remedy: s.reload}}
 	}
@@ -57,7 +61,7 @@ func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Findin
 		case i < 0:
 			add(w, doctor.Failure, "%s exports it and the server does not: edited and not reloaded", w.At)
 		case !s.Paths && s.Live[i].Rules != w.Rules:
-			here, there := w.Rules.differ(s.Live[i].Rules)
+			here, there := w.Rules.diffOptions(s.Live[i].Rules)
 			add(w, doctor.Failure, "%s has %s, the server still has %s: edited and not reloaded", w.At, here, there)
 		}
 	}
@@ -66,14 +70,16 @@ func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Findin
 			add(l, doctor.Warning, "it is exported and in no file: taken out and not reloaded, or exported by hand until the next reload")
 		}
 	}
+	// A list without rules cannot show that rules were edited.
 	if len(found) == 0 && s.Paths && !s.started.IsZero() && s.edited.After(s.started) {
 		return []doctor.Finding{s.maybeEdited()}
 	}
 	return orOK(found, s.Name, "the exports are those of the files")
 }
 
-// maybeEdited is for a server that does not tell its rules: the folders are right, and a squash
-// that was edited would look the same.
+// maybeEdited returns the advice for a server that lists folders without rules, and
+// whose files were edited after it started. A change of the rules only cannot be
+// detected.
 func (s *Server) maybeEdited() doctor.Finding {
 	const clock = time.DateTime
 	return doctor.Finding{
@@ -83,6 +89,7 @@ func (s *Server) maybeEdited() doctor.Finding {
 	}
 }
 
+// orOK returns found, or one OK finding if found is empty.
 func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 	if len(found) == 0 {
 		return []doctor.Finding{{On: on, Seen: seen}}
@@ -90,17 +97,18 @@ func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 	return found
 }
 
-// mapped queries the port mapper for both programs.
-func (e *examiner) mapped(ctx context.Context, s *Server) []doctor.Finding {
+// checkPortmap queries the port mapper for NFS and MOUNT. ESXi finds both programs only
+// through it.
+func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "both are registered", Want: "programs 100003 and 100005, version 3, at the port mapper: ESXi knows no other way"}
 	start := "systemctl enable --now rpcbind && " + strings.Replace(s.start, "enable --now", "restart", 1)
-	if !e.listens(ctx, portmapPort) {
+	if !e.isListening(ctx, portmapPort) {
 		f.Status, f.Seen, f.Remedy = doctor.Failure, fmt.Sprintf("port %d is closed: no port mapper runs", portmapPort), start
 		return []doctor.Finding{f}
 	}
 	var missing []string
 	for name, program := range map[string]uint32{"NFS": nfsProgram, "MOUNT": mountProgram} {
-		p, err := port(ctx, e.Portmap, program, nfsVersion)
+		p, err := portOf(ctx, e.Portmap, program, nfsVersion)
 		if err != nil {
 			f.Status, f.Seen, f.Remedy = doctor.Unknown, "the port mapper does not answer: "+err.Error(), "rpcinfo -p"
 			return []doctor.Finding{f}
@@ -115,7 +123,9 @@ func (e *examiner) mapped(ctx context.Context, s *Server) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-func (e *examiner) version(_ context.Context, s *Server) []doctor.Finding {
+// checkVersion reports exports without NFS version 3. It returns nothing if the version
+// is unknown.
+func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "version 3 is offered", Want: "version 3: vmkfstools and decamp mount nothing else"}
 	switch {
 	case s.V3 == Unknown:
@@ -123,10 +133,11 @@ func (e *examiner) version(_ context.Context, s *Server) []doctor.Finding {
 	case len(s.NoV3) == 0 && s.V3 == Yes:
 	case len(s.NoV3) > 0:
 		f.Status = doctor.Failure
+		// An export without version 3 may be for other clients.
 		if e.Folder == "" && len(s.Written) > 0 { // this may be intended
 			f.Status = doctor.Warning
 		}
-		f.Seen = "Protocols leave it out for " + strings.Join(paths(s.NoV3), ", ")
+		f.Seen = "Protocols leave it out for " + strings.Join(pathsOf(s.NoV3), ", ")
 		f.Remedy = fmt.Sprintf("at %s, and in NFS_CORE_PARAM, say Protocols = 3,4;\n%s", s.NoV3[0].At, s.reload)
 	default:
 		f.Status, f.Seen = doctor.Failure, "the kernel's server has version 3 turned off"
@@ -135,8 +146,8 @@ func (e *examiner) version(_ context.Context, s *Server) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// paths are those of exports, each once.
-func paths(of []Export) (folders []string) {
+// pathsOf returns the paths of exports, each once.
+func pathsOf(of []Export) (folders []string) {
 	for _, e := range of {
 		if !slices.Contains(folders, e.Path) {
 			folders = append(folders, e.Path)

@@ -14,13 +14,15 @@ import (
 	"time"
 )
 
-// A rawClient requests the properties that decamp needs to queue VMs, and discards them. It is the
-// lower bound for any client. It writes and reads XML by patterns only.
+// A rawClient requests the properties that decamp needs for queueing VMs, and discards
+// them. Its time is the lower limit for any client. It formats and parses XML with
+// patterns.
 type rawClient struct {
-	http *http.Client
-	url  string
+	http *http.Client // client with a cookie jar
+	url  string       // URL of the SOAP API
 }
 
+// newRawClient returns a client for an emulated vCenter.
 func newRawClient(at labFacts) (*rawClient, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -30,10 +32,10 @@ func newRawClient(at labFacts) (*rawClient, error) {
 	return &rawClient{&http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: anyone}}, "https://" + at.Addr + "/sdk"}, nil
 }
 
-// managers are what a vCenter calls its own.
+// managers maps types of managed objects to their references in a vCenter.
 var managers = map[string]string{"SessionManager": "SessionManager", "ViewManager": "ViewManager", "PropertyCollector": "propertyCollector"}
 
-// callSOAP makes one SOAP call and returns the answer as it came.
+// callSOAP sends one SOAP call and returns the response unparsed.
 func (c *rawClient) callSOAP(ctx context.Context, method, this, more string) ([]byte, error) {
 	body := fmt.Sprintf(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body>`+
 		`<%s xmlns="urn:vim25"><_this type="%s">%s</_this>%s</%[1]s></Body></Envelope>`, method, this, managers[this], more)
@@ -53,17 +55,17 @@ func (c *rawClient) callSOAP(ctx context.Context, method, this, more string) ([]
 	return text, err
 }
 
-// rawProps are what decamp puts VMs in line by.
+// rawProps lists the properties that decamp reads for queueing VMs.
 var rawProps = []string{"name", "parent", "parentVApp", "config.uuid", "config.instanceUuid", "config.template", "runtime.host",
 	"config.files.vmPathName", "summary.storage.committed", "summary.config.numVirtualDisks"}
 
 var (
-	viewAnswered  = regexp.MustCompile(`<returnval[^>]*>([^<]+)</returnval>`)
-	tokenAnswered = regexp.MustCompile(`<token>([^<]+)</token>`)
+	viewAnswered  = regexp.MustCompile(`<returnval[^>]*>([^<]+)</returnval>`) // reference of a view
+	tokenAnswered = regexp.MustCompile(`<token>([^<]+)</token>`)              // token of the next page
 )
 
-// listVMs lists all VMs in pages. It returns the seconds until the first and the last page, and how
-// many VMs there were.
+// listVMs lists all VMs in pages. It returns the seconds until the first and until the
+// last page, and the number of VMs.
 func (c *rawClient) listVMs(ctx context.Context, at labFacts) (first, last float64, vms int, err error) {
 	began := time.Now()
 	login := fmt.Sprintf("<userName>%s</userName><password>%s</password>", html.EscapeString(at.User), html.EscapeString(at.Password))
@@ -81,10 +83,12 @@ func (c *rawClient) listVMs(ctx context.Context, at labFacts) (first, last float
 	ask := fmt.Sprintf(`<specSet><propSet><type>VirtualMachine</type><pathSet>%s</pathSet></propSet><objectSet><obj type="ContainerView">%s</obj><skip>true</skip>`+
 		`<selectSet xsi:type="TraversalSpec"><type>ContainerView</type><path>view</path></selectSet></objectSet></specSet><options><maxObjects>500</maxObjects></options>`,
 		strings.Join(rawProps, "</pathSet><pathSet>"), view[1])
+	// The first call returns a page with a token, and each further call the next page.
 	for method := "RetrievePropertiesEx"; ; method = "ContinueRetrievePropertiesEx" {
 		if text, err = c.callSOAP(ctx, method, "PropertyCollector", ask); err != nil {
 			return 0, 0, 0, err
 		}
+		// Each VM is one element of the response.
 		vms += bytes.Count(text, []byte("<objects>"))
 		last = time.Since(began).Seconds()
 		if first == 0 {
