@@ -16,11 +16,11 @@ func (o *options) labConfig() (cfg lab.Config, err error) {
 			return cfg, fault.Wrap(fault.Invalid, err)
 		}
 	}
-	set(&cfg.Addr, o.listen)
-	set(&cfg.VCenter, o.vcenter)
-	set(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
-	set(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
-	set(&cfg.Limits.Latency, lab.Duration(o.latency))
+	setIfGiven(&cfg.Addr, o.listen)
+	setIfGiven(&cfg.VCenter, o.vcenter)
+	setIfGiven(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
+	setIfGiven(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
+	setIfGiven(&cfg.Limits.Latency, lab.Duration(o.latency))
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8443"
 		if cfg.SSH.Addr == "" {
@@ -36,8 +36,8 @@ func (o *options) labConfig() (cfg lab.Config, err error) {
 	return cfg, nil
 }
 
-// set changes v if the flag is not zero.
-func set[T comparable](v *T, flag T) {
+// setIfGiven changes v if the flag is not zero.
+func setIfGiven[T comparable](v *T, flag T) {
 	var none T
 	if flag != none {
 		*v = flag

@@ -114,16 +114,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case flags.NArg() > 0:
 		err = fault.New(fault.Invalid, "%q is one argument too many", flags.Arg(0)).WithHint("run: decamp-lab --help")
 	default:
-		err = o.run(ctx, stdout, stderr)
+		err = o.runLab(ctx, stdout, stderr)
 	}
 	if err != nil {
 		o.json = o.json || slices.Contains(args, "--json") // flags after a wrong one are not read
-		o.report(err, stdout, stderr)
+		o.reportError(err, stdout, stderr)
 	}
 	return fault.ExitCode(err)
 }
 
-func (o *options) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+func (o *options) runLab(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	cfg, err := o.labConfig()
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return o.serve(ctx, cfg, stdout)
+	return o.serveLab(ctx, cfg, stdout)
 }
 
 // openLog logs warnings to stderr, with --verbose everything. The file of --log-file receives
@@ -165,8 +165,8 @@ func (o *options) openLog(cfg *lab.Config, stderr io.Writer) (stop func() error,
 	return stop, nil
 }
 
-// report prints the error and its remedy, as decamp does.
-func (o *options) report(err error, stdout, stderr io.Writer) {
+// reportError prints the error and its remedy, as decamp does.
+func (o *options) reportError(err error, stdout, stderr io.Writer) {
 	message := strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join separates errors by newlines
 	if o.json {
 		_ = json.NewEncoder(stdout).Encode(map[string]any{"error": map[string]string{

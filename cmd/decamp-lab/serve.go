@@ -17,8 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// serve runs the lab until ctx ends. It writes the password to a file, which decamp can read.
-func (o *options) serve(ctx context.Context, cfg lab.Config, stdout io.Writer) (err error) {
+// serveLab runs the lab until ctx ends. It writes the password to a file, which decamp can read.
+func (o *options) serveLab(ctx context.Context, cfg lab.Config, stdout io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "decamp-lab-")
 	if err != nil {
 		return err

@@ -36,8 +36,8 @@ func (a *Assembler) Access() (*planfile.Access, error) {
 	return planfile.LoadAccess(path)
 }
 
-// expand returns what a destination of a plan with a role stands for: see planfile.Access.Expand.
-func (a *Assembler) expand(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
+// expandPlace returns what a destination of a plan with a role stands for: see planfile.Access.Expand.
+func (a *Assembler) expandPlace(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
 	if d.Kind() != planfile.Place {
 		return d, nil
 	}

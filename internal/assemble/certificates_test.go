@@ -21,7 +21,7 @@ func shownCertificate(fingerprint string) certificate {
 
 func (r *machine) mustTrust(fingerprint, given string) {
 	r.t.Helper()
-	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
+	if err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -29,7 +29,7 @@ func (r *machine) mustTrust(fingerprint, given string) {
 // mustNotTrust checks that the refusal is Denied and its remedy a command.
 func (r *machine) mustNotTrust(fingerprint, given string, hint ...string) {
 	r.t.Helper()
-	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
+	err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
 	if !fault.Is(err, fault.Denied) {
 		r.t.Fatalf("got %v", err)
 	}
@@ -90,7 +90,7 @@ func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := r.trust(t.Context(), host, shownCertificate("AA:01"), Login{Fingerprint: "AA:01"})
+	err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), Login{Fingerprint: "AA:01"})
 	if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), path) {
 		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
 	}

@@ -61,7 +61,7 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 		if d.To, err = planfile.ParseDestination(string(to), planfile.Here{}); err != nil {
 			return err
 		}
-		if d.At, err = a.expand(d.To, role); err != nil {
+		if d.At, err = a.expandPlace(d.To, role); err != nil {
 			return err
 		}
 		if d.Target, err = openTarget(d.At, m, d.To.MayStartPlugin(role)); err != nil {
@@ -113,8 +113,8 @@ func (w *Parts) Plan(vm *inventory.VM, m Move) {
 	for _, d := range w.To {
 		d.Plan = journal.New(w.URL, vm, string(d.To), string(m.Format), string(m.Transport), time.Now())
 		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.Warmly, journal.Hardware(m.Hardware), m.Maps.Of(vm)
-		d.Plan.Engine, d.Plan.GuestAgent = engine.plan(m.Hardware), m.GuestAgent && m.ChangesGuest()
-		d.Plan.Kernel = engine.planKernel(m.Hardware)
+		d.Plan.Engine, d.Plan.GuestAgent = engine.engineForPlan(m.Hardware), m.GuestAgent && m.ChangesGuest()
+		d.Plan.Kernel = engine.kernelForPlan(m.Hardware)
 	}
 }
 
@@ -125,12 +125,12 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 	group := fanout.New(w.Transport, len(w.To))
 	var off sync.Mutex
 	var runs sync.WaitGroup
-	v2v := w.v2v(ctx)
+	v2v := w.virtV2V(ctx)
 	for i, d := range w.To {
 		runs.Go(func() {
 			member := group.Member(i)
 			defer member.Close() // cannot fail
-			rig := w.rig(d, member, &off)
+			rig := w.rigFor(d, member, &off)
 			rig.V2V, rig.Keys = v2v, w.Conversion.keyFiles()
 			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.Migrator.Migrate(ctx, d.Plan, rig, permit)
@@ -141,20 +141,20 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 	return ends
 }
 
-func (w *Parts) rig(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
+func (w *Parts) rigFor(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
-		Source: w.source(off), Transport: m, Target: d.Target,
-		Open: w.open, Reread: w.openAgain, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.Rehearse, Trials: w.enterTrial, Convert: w.Conversion.Appended, Prepare: w.Conversion.prepared,
+		Source: w.plannedSource(off), Transport: m, Target: d.Target,
+		Open: w.openDisk, Reread: w.reopenDisk, Sum: w.hashDisk, NVRAM: w.readNVRAM, Settled: m.Settle, Boot: w.trialBoot(d), Rehearse: w.Rehearse, Trials: w.enterTrial, Convert: w.Conversion.Appended, Prepare: w.Conversion.prepareGuest,
 	}
 }
 
 // RigOf is what a run to d is given up with.
 func (w *Parts) RigOf(d *Destination) migrate.Rig {
-	return migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.Target}
+	return migrate.Rig{Source: w.plannedSource(new(sync.Mutex)), Target: d.Target}
 }
 
-func (w *Parts) source(off *sync.Mutex) planned {
-	return planned{w.Session, w.Shells.hands, off, w.Leftovers, ServerOf(w.URL)}
+func (w *Parts) plannedSource(off *sync.Mutex) plannedSession {
+	return plannedSession{w.Session, w.Shells.changer, off, w.Leftovers, ServerOf(w.URL)}
 }
 
 // openPlace opens a platform; nil for a folder. It also reports whether images stay in the staging
@@ -168,17 +168,17 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 		}
 		return kubevirt.New(to.Address(), o)
 	case planfile.Libvirt:
-		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
+		return withoutKeep(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
 	case planfile.Proxmox:
-		return taker(proxmox.New(to.Address(), proxmox.Options{Maps: m.Maps}))
+		return withoutKeep(proxmox.New(to.Address(), proxmox.Options{Maps: m.Maps}))
 	case planfile.OpenStack:
-		return taker(openstack.New(to.Address(), openstack.Options{Maps: m.Maps}))
+		return withoutKeep(openstack.New(to.Address(), openstack.Options{Maps: m.Maps}))
 	}
 	return nil, false, nil
 }
 
-// answers is an error unless the place lets us in, if it is one that is logged in to.
-func answers(ctx context.Context, place Resident) error {
+// checkLogin is an error unless the place lets us in, if it is one that is logged in to.
+func checkLogin(ctx context.Context, place Resident) error {
 	p, ok := place.(placecheck.Examined)
 	if !ok {
 		return nil
@@ -190,8 +190,8 @@ func answers(ctx context.Context, place Resident) error {
 	return errors.Join(errs...)
 }
 
-// taker is a place that takes the images away. It is no Place that holds a nil pointer.
-func taker[P platform.Place](place P, err error) (platform.Place, bool, error) {
+// withoutKeep is a place that takes the images away. It is no Place that holds a nil pointer.
+func withoutKeep[P platform.Place](place P, err error) (platform.Place, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}

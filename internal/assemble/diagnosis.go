@@ -27,13 +27,13 @@ type Diagnosis struct {
 	Parts *Parts // its session is nil where there is no source to look at
 
 	vms    []inventory.VM
-	Ground                // network of the VMs
+	Infrastructure                // network of the VMs
 	all    []inventory.VM // all VMs of the source, if they were listed
-	wires                 // network cards of the hosts
-	doors  nfcDoors       // NFC addresses of the hosts
+	hostNetworks                 // network cards of the hosts
+	nfcAddrs  nfcAddresses       // NFC addresses of the hosts
 
 	survey bool // the user named no VMs
-	beside bool // a migration follows, which reports its own refusals
+	quiet bool // a migration follows, which reports its own refusals
 }
 
 // LogIn opens the source, and reads the named VMs; all VMs if none is named.
@@ -42,29 +42,29 @@ func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, name
 	if err := a.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
-	if err := d.list(ctx, names); err != nil {
+	if err := d.readInventory(ctx, names); err != nil {
 		return err
 	}
-	d.wires = readWires(ctx, a.Log, d.Parts.Session, d.hosts)
-	d.doors = d.readDoors(ctx, a.Log)
+	d.hostNetworks = readHostNetworks(ctx, a.Log, d.Parts.Session, d.hosts)
+	d.nfcAddrs = d.readNFCAddresses(ctx, a.Log)
 	return a.openTransport(ctx, d.Parts, d.Move.Options)
 }
 
-// list reads the inventory, and chooses from it.
-func (d *Diagnosis) list(ctx context.Context, names []string) error {
-	var on Ground
+// readInventory reads the inventory, and chooses from it.
+func (d *Diagnosis) readInventory(ctx context.Context, names []string) error {
+	var on Infrastructure
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { on, err = ReadGround(gctx, d.Parts.Session); return err })
+	g.Go(func() (err error) { on, err = ReadInfrastructure(gctx, d.Parts.Session); return err })
 	g.Go(func() (err error) { d.all, err = d.Parts.Session.VMs(gctx); return err })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	d.vms, d.Ground = d.all, on
+	d.vms, d.Infrastructure = d.all, on
 	if d.survey = len(names) == 0; d.survey {
 		return nil
 	}
 	d.vms = nil
-	find := finder(d.all)
+	find := newFinder(d.all)
 	for _, name := range names {
 		vm, err := find.Find(name)
 		if err != nil {
@@ -73,7 +73,7 @@ func (d *Diagnosis) list(ctx context.Context, names []string) error {
 		}
 		d.vms = append(d.vms, *vm)
 	}
-	d.narrow(on)
+	d.keepUsed(on)
 	return nil
 }
 
@@ -92,14 +92,14 @@ func Moved(folder string) (vms []inventory.VM) {
 	return vms
 }
 
-// Ground is what VMs of a source stand on.
-type Ground struct {
+// Infrastructure is what VMs of a source stand on.
+type Infrastructure struct {
 	hosts  []inventory.Host
 	stores []inventory.Datastore
 }
 
-// ReadGround reads hosts and datastores.
-func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
+// ReadInfrastructure reads hosts and datastores.
+func ReadInfrastructure(ctx context.Context, s *esx.Session) (g Infrastructure, err error) {
 	if g.hosts, err = s.Hosts(ctx); err != nil {
 		return g, err
 	}
@@ -107,8 +107,8 @@ func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
 	return g, err
 }
 
-// narrow keeps of hosts and datastores those that the VMs are on.
-func (d *Diagnosis) narrow(g Ground) {
+// keepUsed keeps of hosts and datastores those that the VMs are on.
+func (d *Diagnosis) keepUsed(g Infrastructure) {
 	type store struct{ datacenter, name string }
 	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
 	for i := range d.vms {
@@ -124,21 +124,21 @@ func (d *Diagnosis) narrow(g Ground) {
 }
 
 // wires are how hosts are connected, by host.
-type wires struct {
+type hostNetworks struct {
 	nics   map[inventory.MoRef][]inventory.VMkernelNIC
 	mounts map[inventory.MoRef][]inventory.Mount
 }
 
-// hostsAtOnce are asked for their wires.
-const hostsAtOnce = 8
+// maxHosts are asked for their wires.
+const maxHosts = 8
 
-// readWires reads the network cards of connected hosts. Those of other hosts stay unknown, also if the
+// readHostNetworks reads the network cards of connected hosts. Those of other hosts stay unknown, also if the
 // account may not read them.
-func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) wires {
-	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
+func readHostNetworks(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) hostNetworks {
+	w := hostNetworks{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(hostsAtOnce)
+	g.SetLimit(maxHosts)
 	for _, h := range hosts {
 		if !h.Connected {
 			continue
@@ -159,20 +159,20 @@ func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []in
 	return w
 }
 
-// nfcDoors are where hosts are asked for disks over NFC, each host:port, in the order in which the
+// nfcAddresses are where hosts are asked for disks over NFC, each host:port, in the order in which the
 // transport tries them: a ticket names the port, and the interface or not. A host that gives no
 // ticket, to this account or at all, is not among them.
-type nfcDoors map[inventory.MoRef][]string
+type nfcAddresses map[inventory.MoRef][]string
 
-// readDoors requests one ticket from each connected host, and does not use it.
-func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
-	doors := nfcDoors{}
+// readNFCAddresses requests one ticket from each connected host, and does not use it.
+func (d *Diagnosis) readNFCAddresses(ctx context.Context, log *slog.Logger) nfcAddresses {
+	doors := nfcAddresses{}
 	if d.Move.Transport != path.NFC {
 		return doors
 	}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(hostsAtOnce)
+	g.SetLimit(maxHosts)
 	for host, vm := range firstVMs(d.vms) {
 		g.Go(func() error {
 			t, err := d.Parts.Session.NFCTicket(ctx, vm)
@@ -182,7 +182,7 @@ func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			doors[host] = d.doorsOf(host, t)
+			doors[host] = d.addressesOf(host, t)
 			return nil
 		})
 	}
@@ -190,9 +190,9 @@ func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 	return doors
 }
 
-// doorsOf returns the addresses of a ticket. If it names no interface, those tagged for backups precede
+// addressesOf returns the addresses of a ticket. If it names no interface, those tagged for backups precede
 // the address of the login.
-func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
+func (d *Diagnosis) addressesOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
 	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
 	if t.Host != "" {
 		return []string{net.JoinHostPort(t.Host, port)}

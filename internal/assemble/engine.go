@@ -32,11 +32,11 @@ func EngineOf(m Move) EngineOptions {
 	for _, key := range m.KeyFiles {
 		o.keys = append(o.keys, string(key))
 	}
-	return o.in(m.base)
+	return o.resolvePaths(m.base)
 }
 
-// plan returns the engine for the plan, if the guest is changed at all.
-func (o EngineOptions) plan(hardware planfile.VMHardware) journal.Engine {
+// engineForPlan returns the engine for the plan, if the guest is changed at all.
+func (o EngineOptions) engineForPlan(hardware planfile.VMHardware) journal.Engine {
 	if hardware == "compat" || o.name == string(journal.AutoEngine) {
 		return ""
 	}
@@ -51,8 +51,8 @@ func (o EngineOptions) keyFiles() (keys []virtv2v.Key) {
 	return keys
 }
 
-// in makes paths of a plan relative to its folder.
-func (o EngineOptions) in(folder string) EngineOptions {
+// resolvePaths makes paths of a plan relative to its folder.
+func (o EngineOptions) resolvePaths(folder string) EngineOptions {
 	if folder == "" {
 		return o
 	}
@@ -78,8 +78,8 @@ func (o EngineOptions) Appended(ctx context.Context, disks []convert.Disk, c con
 	return convert.LinuxAppend(ctx, disks, c)
 }
 
-// prepared changes on overlays what virt-v2v leaves out.
-func (o EngineOptions) prepared(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
+// prepareGuest changes on overlays what virt-v2v leaves out.
+func (o EngineOptions) prepareGuest(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.Prepare(ctx, disks, c)
 }
@@ -99,8 +99,8 @@ func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	return nil
 }
 
-// planKernel returns the absolute path of the kernel for the plan, if the guest is changed at all.
-func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
+// kernelForPlan returns the absolute path of the kernel for the plan, if the guest is changed at all.
+func (o EngineOptions) kernelForPlan(hardware planfile.VMHardware) string {
 	if hardware == "compat" || o.Kernel == "" {
 		return ""
 	}
@@ -111,9 +111,9 @@ func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
 	return path
 }
 
-// v2v returns a function that runs virt-v2v; nil if it is neither requested nor installed, or no guest
+// virtV2V returns a function that runs virt-v2v; nil if it is neither requested nor installed, or no guest
 // will be changed.
-func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
+func (w *Parts) virtV2V(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 	if h := w.To[0].Plan.Hardware; h == "" || h == journal.Compat {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (vir
 
 // CheckEngine is that of a move, of a VM whose disks are looked into if it is off.
 func (w *Parts) CheckEngine(ctx context.Context, m Move, vm *inventory.VM) error {
-	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
+	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.inspectIfOff(ctx, vm) })
 }
 
 // CheckEngine returns an error for missing requirements that would otherwise appear hours later:
@@ -164,12 +164,12 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	return nil
 }
 
-// glance looks into the disks of a VM that is off. What it does not find out is found out later.
-func (w *Parts) glance(ctx context.Context, vm *inventory.VM) []guest.Report {
+// inspectIfOff looks into the disks of a VM that is off. What it does not find out is found out later.
+func (w *Parts) inspectIfOff(ctx context.Context, vm *inventory.VM) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
 	reports, err := w.Look(ctx, vm)
 	if err != nil {

@@ -16,26 +16,26 @@ import (
 )
 
 // beforehand bounds what the short form takes from a move.
-const beforehand = 30 * time.Second
+const shortCheckTimeout = 30 * time.Second
 
 // Forewarn reports the doctor's findings on a VM's migration before it begins, in the short form. It
 // stops nothing: the migration refuses by itself.
 func (a *Assembler) Forewarn(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
-	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
-	a.tellBeforehand(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
+	a.reportFindings(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
 }
 
 // DiagnoseOne is the diagnosis of one VM that is about to be moved.
-func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Ground) *Diagnosis {
-	d := &Diagnosis{Move: m, Parts: w, vms: []inventory.VM{*vm}, beside: true}
-	d.narrow(g)
+func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Infrastructure) *Diagnosis {
+	d := &Diagnosis{Move: m, Parts: w, vms: []inventory.VM{*vm}, quiet: true}
+	d.keepUsed(g)
 	return d
 }
 
 // ForewarnVM reports them for one VM.
 func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
-	g, err := ReadGround(ctx, w.Session)
+	g, err := ReadInfrastructure(ctx, w.Session)
 	if err != nil {
 		a.Log.Info("not looked at beforehand", "vm", vm.Name, "err", err)
 		return
@@ -45,15 +45,15 @@ func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *invent
 }
 
 // refused are codes of findings that a migration refuses by itself.
-var refused = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
+var refusedCodes = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
 
-// pressing are findings that are worth stopping for, without those that others tell.
-func pressing(found []doctor.Finding, others []string) []doctor.Finding {
+// severeFindings are findings that are worth stopping for, without those that others tell.
+func severeFindings(found []doctor.Finding, others []string) []doctor.Finding {
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Status < doctor.Warning || slices.Contains(others, f.Code) })
 }
 
-func (p *Prompts) tellBeforehand(found []doctor.Finding) {
-	found = pressing(found, refused)
+func (p *Prompts) reportFindings(found []doctor.Finding) {
+	found = severeFindings(found, refusedCodes)
 	for _, f := range found {
 		p.Log.Info("found beforehand", "code", f.Code, "on", f.On, "seen", f.Seen)
 	}
@@ -61,10 +61,10 @@ func (p *Prompts) tellBeforehand(found []doctor.Finding) {
 }
 
 // checked are codes for which decamp plan check has separate findings.
-var checked = append([]string{"vm-warm", "vm-tracking"}, refused...)
+var plannedCodes = append([]string{"vm-warm", "vm-tracking"}, refusedCodes...)
 
-// foresee reports the findings of all migrations of a plan, as notes.
-func (p *SourceParts) foresee(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
+// examinePlan reports the findings of all migrations of a plan, as notes.
+func (p *SourceParts) examinePlan(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
 	var order []string
 	alike := map[string][]planfile.Move{} // migrations by their use of the source
 	for _, m := range s.Moves {
@@ -77,14 +77,14 @@ func (p *SourceParts) foresee(ctx context.Context, s preflight.Sight) (notes pla
 	}
 	told := map[doctor.Finding]bool{} // findings that were reported by migrations of another group, for example of a host
 	for _, key := range order {
-		notes = append(notes, p.foreseen(ctx, s, alike[key], told)...)
+		notes = append(notes, p.examineAlike(ctx, s, alike[key], told)...)
 	}
-	return append(notes, p.foreseeEngines(ctx, s.Moves)...)
+	return append(notes, p.examineEngines(ctx, s.Moves)...)
 }
 
-// foreseeEngines reports guests that this machine could not convert. A worker may be another machine,
+// examineEngines reports guests that this machine could not convert. A worker may be another machine,
 // so they are notes. Disks are not read, because a plan may have hundreds.
-func (p *SourceParts) foreseeEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
+func (p *SourceParts) examineEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
 	for _, m := range moves {
 		o := p.MoveOf(m.Options)
 		if !o.ChangesGuest() {
@@ -95,37 +95,37 @@ func (p *SourceParts) foreseeEngines(ctx context.Context, moves []planfile.Move)
 			err = o.CheckEngine(ctx, m.VM, func() []guest.Report { return nil })
 		}
 		if err != nil {
-			notes = append(notes, planfile.Noted("engine", m.Pos, m.VM.Name, inOneLine(fault.HintOf(err)), "on this machine: %v", err))
+			notes = append(notes, planfile.Noted("engine", m.Pos, m.VM.Name, joinRemedy(fault.HintOf(err)), "on this machine: %v", err))
 		}
 	}
 	return notes
 }
 
-// foreseen looks at moves that are alike.
-func (p *SourceParts) foreseen(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
-	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, beside: true}
+// examineAlike looks at moves that are alike.
+func (p *SourceParts) examineAlike(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
+	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, quiet: true}
 	of := map[string]planfile.Move{} // migrations by the name of the VM in findings
 	for _, m := range moves {
 		d.vms = append(d.vms, *m.VM)
 		of["VM "+m.VM.Name] = m
 	}
-	d.narrow(Ground{s.Hosts, s.Datastores})
-	for _, f := range pressing(doctor.Examine(ctx, d.Groups(), doctor.Options{Short: true}), checked) {
+	d.keepUsed(Infrastructure{s.Hosts, s.Datastores})
+	for _, f := range severeFindings(doctor.Examine(ctx, d.Groups(), doctor.Options{Short: true}), plannedCodes) {
 		if told[f] {
 			continue
 		}
 		told[f] = true
 		if m, ofVM := of[f.On]; ofVM {
-			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, inOneLine(f.Remedy), "%s", f.Seen))
+			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, joinRemedy(f.Remedy), "%s", f.Seen))
 			continue
 		}
-		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", inOneLine(f.Remedy), "%s: %s", f.On, f.Seen))
+		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", joinRemedy(f.Remedy), "%s: %s", f.On, f.Seen))
 	}
 	return notes
 }
 
-// inOneLine makes a sentence of a remedy whose lines are commands, and words after a #.
-func inOneLine(remedy string) string {
+// joinRemedy makes a sentence of a remedy whose lines are commands, and words after a #.
+func joinRemedy(remedy string) string {
 	var b strings.Builder
 	for line := range strings.Lines(remedy) {
 		line = strings.TrimSuffix(line, "\n")

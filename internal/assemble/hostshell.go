@@ -46,10 +46,10 @@ type HostShells struct {
 	login   sourceLogin
 	opts    SSHOptions
 	store   *cleanup.Store
-	hands   *hands // changes VMs over these logins if necessary
+	changer   *vmChanger // changes VMs over these logins if necessary
 
 	mu      sync.Mutex // held while one is opened
-	open    map[inventory.MoRef]*shell.Shell
+	shells    map[inventory.MoRef]*shell.Shell
 	denied  map[inventory.MoRef]error // permanent errors: a refused password is not sent again for each disk
 	started []cleanup.Record          // SSH that was off
 }
@@ -70,16 +70,16 @@ func loginOf(u *url.URL, l Login) sourceLogin {
 	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
 }
 
-// tellCopier prints that a host copies disks over SSH, with the reason.
-func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
+// reportCopier prints that a host copies disks over SSH, with the reason.
+func (p *Prompts) reportCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
 	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
 }
 
 // NewHostShells returns the logins by SSH to the hosts of a session, which was opened at u with l. None is opened yet.
 func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *cleanup.Store) *HostShells {
-	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
-	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
+	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, shells: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h.changer = &vmChanger{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, onSSH: a.reportSSHChanger}
 	return h
 }
 
@@ -87,36 +87,36 @@ func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o S
 func (h *HostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := h.open[host]; s != nil {
+	if s := h.shells[host]; s != nil {
 		return s, nil
 	}
 	if err := h.denied[host]; err != nil {
 		return nil, err
 	}
-	s, err := h.openOne(ctx, host)
+	s, err := h.openShell(ctx, host)
 	if fault.Is(err, fault.Denied) && h.login.onHost == nil {
 		h.denied[host] = err
 	}
 	if err != nil {
 		return nil, err
 	}
-	h.open[host] = s
+	h.shells[host] = s
 	return s, nil
 }
 
-func (h *HostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
-	name, err := h.nameOf(ctx, host)
+func (h *HostShells) openShell(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	name, err := h.hostName(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.start(ctx, host, name); err != nil {
+	if err := h.startSSH(ctx, host, name); err != nil {
 		return nil, err
 	}
-	return h.dial(ctx, name)
+	return h.dialShell(ctx, name)
 }
 
-// nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
-func (h *HostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
+// hostName is where a host is reached: as it was typed, or as its vCenter calls it.
+func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string, error) {
 	if !h.login.vcenter {
 		return h.login.host, nil
 	}
@@ -132,9 +132,9 @@ func (h *HostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, 
 	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
 }
 
-// start starts SSH where it is off, if the user agreed. That is on record before it is done.
+// startSSH starts SSH where it is off, if the user agreed. That is on record before it is done.
 // A host that does not say how it is may have it on.
-func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
+func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name string) error {
 	runs, err := h.session.SSHRuns(ctx, host)
 	if err != nil {
 		h.a.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
@@ -158,23 +158,23 @@ func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name strin
 	return h.session.StartSSH(ctx, host)
 }
 
-func (h *HostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
+func (h *HostShells) dialShell(ctx context.Context, name string) (*shell.Shell, error) {
 	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.Port)))
-	pin, err := h.pin(ctx, name, addr)
+	pin, err := h.expectedKeys(ctx, name, addr)
 	if err != nil {
 		return nil, err
 	}
-	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.a.Log}
+	cfg := shell.Config{Addr: addr, User: h.userName(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.a.Log}
 	if !h.opts.noAgent {
 		cfg.Agent = h.a.Env("SSH_AUTH_SOCK")
 	}
-	if err := h.password(&cfg, name); err != nil {
+	if err := h.setPassword(&cfg, name); err != nil {
 		return nil, err
 	}
 	return shell.Dial(ctx, cfg)
 }
 
-func (h *HostShells) user() string {
+func (h *HostShells) userName() string {
 	switch {
 	case h.opts.User != "":
 		return h.opts.User
@@ -184,9 +184,9 @@ func (h *HostShells) user() string {
 	return h.login.user
 }
 
-// password uses the session's password for the same account, else a separate one. Refusals count
+// setPassword uses the session's password for the same account, else a separate one. Refusals count
 // together with those of the API: the host locks the account for both.
-func (h *HostShells) password(cfg *shell.Config, host string) error {
+func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 	state, err := h.a.StateDir()
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 		}
 	}
 	var ask func(context.Context) (string, error)
-	switch known := h.a.typed(account); {
+	switch known := h.a.enteredPassword(account); {
 	case file == "" && h.opts.submitted:
 		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
 	case file != "":
@@ -214,15 +214,15 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {
-		cfg.Admit = admit(h.a.Log, h.login.onHost(host), refused)
+		cfg.Admit = newAdmission(h.a.Log, h.login.onHost(host), refused)
 	}
 	cfg.Judged = func(refusal error) {
-		if err := refused.note(refusal); err != nil {
+		if err := refused.addResult(refusal); err != nil {
 			h.a.Log.Warn("login not noted", "err", err)
 		}
 	}
 	cfg.Password = func(ctx context.Context) (esx.Secret, error) {
-		if err := refused.check(); err != nil {
+		if err := refused.checkLimit(); err != nil {
 			return "", err
 		}
 		text, err := ask(ctx)
@@ -231,10 +231,10 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 	return nil
 }
 
-// pin returns the keys that a host may present: the given one; else the one that the host reports over
+// expectedKeys returns the keys that a host may present: the given one; else the one that the host reports over
 // the API with its pinned certificate, and the one accepted before; else the user confirms one. A named
 // credential has the keys of its hosts, and no other host is logged in to.
-func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error) {
+func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (string, error) {
 	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
 		if stated == "" {
@@ -243,7 +243,7 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 		}
 		return stated, nil
 	}
-	known, err := h.a.knownHosts()
+	known, err := h.a.loadKnownHosts()
 	if err != nil {
 		return "", err
 	}
@@ -254,10 +254,10 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 		return "", fault.New(fault.Conflict, "the plan states the SSH host key %s for %s, and this machine knows %s", stated, addr, before.SHA256).
 			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
 	case stated != "":
-		return stated, known.remember(entry, certificate{Fingerprint: stated, Subject: "SSH"})
+		return stated, known.addHost(entry, certificate{Fingerprint: stated, Subject: "SSH"})
 	}
 	var pins []string
-	if key, err := h.told(ctx); err == nil {
+	if key, err := h.readHostKey(ctx); err == nil {
 		pins = append(pins, key.Fingerprint)
 	} else {
 		h.a.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
@@ -286,7 +286,7 @@ func noSSHPassword(who string) error {
 		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
 }
 
-func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
+func (h *HostShells) readHostKey(ctx context.Context) (shell.HostKey, error) {
 	public, err := h.session.SSHHostKey(ctx)
 	if err != nil {
 		return shell.HostKey{}, err
@@ -311,16 +311,16 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 	if answer != "yes" {
 		return "", refused
 	}
-	return shown[0].Fingerprint, known.remember("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
+	return shown[0].Fingerprint, known.addHost("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
 }
 
-// stop stops the SSH of a host, which an earlier run started.
-func (h *HostShells) stop(ctx context.Context, host inventory.MoRef) error {
+// stopSSH stops the SSH of a host, which an earlier run started.
+func (h *HostShells) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.session.StopSSH(ctx, host)
-	if s := h.open[host]; s != nil && err == nil {
-		delete(h.open, host) // the next use must request SSH first
+	if s := h.shells[host]; s != nil && err == nil {
+		delete(h.shells, host) // the next use must request SSH first
 		return s.Close()
 	}
 	return err
@@ -332,11 +332,11 @@ func (h *HostShells) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
-	for _, s := range h.open {
+	for _, s := range h.shells {
 		errs = append(errs, s.Close())
 	}
-	clear(h.open)
-	ctx, cancel := context.WithTimeout(context.Background(), putBackWait)
+	clear(h.shells)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	for _, r := range h.started {
 		if err := h.session.StopSSH(ctx, r.Host); err != nil {

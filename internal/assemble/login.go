@@ -20,8 +20,8 @@ import (
 // itself is never taken from the environment: /proc shows it to others.
 const PasswordEnv = "DECAMP_PASSWORD_FILE"
 
-// longestPassword is the limit of a password file, in bytes.
-const longestPassword = 4096
+// maxPasswordBytes is the limit of a password file, in bytes.
+const maxPasswordBytes = 4096
 
 // Password returns a function that returns the password of who ("root@esx1"): from the file of the flag
 // or the environment, read again each time, or from the terminal, once. A host that requests the
@@ -43,11 +43,11 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 	}
 }
 
-// remember keeps a password for the rest of this command; account is user@host:port.
-func (a *Assembler) remember(account, password string) { a.secrets.Store(account, password) }
+// storePassword keeps a password for the rest of this command; account is user@host:port.
+func (a *Assembler) storePassword(account, password string) { a.secrets.Store(account, password) }
 
-// typed returns the entered password, or an empty string.
-func (a *Assembler) typed(account string) string {
+// enteredPassword returns the entered password, or an empty string.
+func (a *Assembler) enteredPassword(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)
 	return password
@@ -74,7 +74,7 @@ func (a *Assembler) PasswordFrom(path string) (string, error) {
 	if err != nil {
 		return "", fault.New(fault.Invalid, "read password file: %w", err)
 	}
-	if len(text) > longestPassword {
+	if len(text) > maxPasswordBytes {
 		return "", fault.New(fault.Invalid, "password file %s has %d bytes: that is no password", path, len(text))
 	}
 	a.warnIfShared(path)
@@ -93,7 +93,7 @@ func (p *Prompts) warnIfShared(path string) {
 
 const (
 	refusalsWindow = 15 * time.Minute // time in which a host adds up wrong passwords
-	mostRefusals   = 3                // of the five that lock an account, two are left for others
+	maxRefusals   = 3                // of the five that lock an account, two are left for others
 )
 
 // refusals is the file in the state directory that remembers when a host refused a
@@ -102,12 +102,12 @@ const (
 // moment one may be forgotten.
 type refusals struct {
 	path string
-	who  string // "root@esx1:443"
+	account  string // "root@esx1:443"
 	now  func() time.Time
 }
 
-// load returns the refusals of all processes that still count.
-func (r *refusals) load() (map[string][]time.Time, error) {
+// loadAll returns the refusals of all processes that still count.
+func (r *refusals) loadAll() (map[string][]time.Time, error) {
 	all := map[string][]time.Time{}
 	text, err := os.ReadFile(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,34 +125,34 @@ func (r *refusals) load() (map[string][]time.Time, error) {
 	return all, nil
 }
 
-// check refuses a login that comes too close to the lock.
-func (r *refusals) check() error {
-	all, err := r.load()
+// checkLimit refuses a login that comes too close to the lock.
+func (r *refusals) checkLimit() error {
+	all, err := r.loadAll()
 	if err != nil {
 		return err
 	}
-	times := all[r.who]
-	if len(times) < mostRefusals {
+	times := all[r.account]
+	if len(times) < maxRefusals {
 		return nil
 	}
-	left := refusalsWindow - r.now().Sub(times[len(times)-mostRefusals])
-	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.who, len(times)).OfLogin().
+	left := refusalsWindow - r.now().Sub(times[len(times)-maxRefusals])
+	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.account, len(times)).OfLogin().
 		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
 }
 
-// note remembers a refusal; an accepted password makes the host forget them, and us.
-func (r *refusals) note(refused error) error {
-	all, err := r.load()
+// addResult remembers a refusal; an accepted password makes the host forget them, and us.
+func (r *refusals) addResult(refused error) error {
+	all, err := r.loadAll()
 	if err != nil {
 		return err
 	}
-	if refused == nil && len(all[r.who]) == 0 {
+	if refused == nil && len(all[r.account]) == 0 {
 		return nil
 	}
 	if refused != nil {
-		all[r.who] = append(all[r.who], r.now().UTC().Truncate(time.Second))
+		all[r.account] = append(all[r.account], r.now().UTC().Truncate(time.Second))
 	} else {
-		delete(all, r.who)
+		delete(all, r.account)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

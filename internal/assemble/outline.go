@@ -39,7 +39,7 @@ type DryRun struct {
 // without destinations.
 func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, DryRun) {
 	r := DryRun{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []Outlined{}}
-	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: foreseeGuest(ctx, w, vm, &r)}
+	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: inspectGuest(ctx, w, vm, &r)}
 	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
 		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
@@ -47,7 +47,7 @@ func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o p
 		}
 	}
 	if o.Hardware == "auto" {
-		r.note("hardware auto: the definition shows compat; it becomes virtio if the guest can be changed, which is known after the copy")
+		r.addNote("hardware auto: the definition shows compat; it becomes virtio if the guest can be changed, which is known after the copy")
 	}
 	if vm.Power == inventory.PoweredOn { // the state after a shutdown
 		def.VM = new(*vm)
@@ -57,24 +57,24 @@ func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o p
 	return def, r
 }
 
-func (r *DryRun) note(format string, args ...any) {
+func (r *DryRun) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func foreseeGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
+// inspectGuest looks into the disks where they are. Of a VM that runs they are locked.
+func inspectGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
-		r.note("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
+		r.addNote("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
 	reports, err := w.Look(ctx, vm)
 	if err != nil {
-		r.note("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
+		r.addNote("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
 		return nil
 	}
 	for _, g := range reports {
 		if g.Verdict != "" {
-			r.note("guest: %s", g.Verdict)
+			r.addNote("guest: %s", g.Verdict)
 		}
 	}
 	return reports
@@ -133,8 +133,8 @@ func (r *DryRun) Err() error {
 type Outlines struct {
 	VMs []*OutlinedVM // VMs in the order of the plan
 
-	by  map[inventory.MoRef]*OutlinedVM
-	all *SourceParts
+	byRef  map[inventory.MoRef]*OutlinedVM
+	source *SourceParts
 }
 
 // OutlinedVM is a VM of the plan, on its way to all of its destinations.
@@ -146,22 +146,22 @@ type OutlinedVM struct {
 // Outlines collects what rig's places make of VMs, while a plan is checked.
 func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
 	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.Assembler.Log})
-	o := &Outlines{by: map[inventory.MoRef]*OutlinedVM{}, all: p}
-	rig.Settled = o.add
+	o := &Outlines{byRef: map[inventory.MoRef]*OutlinedVM{}, source: p}
+	rig.Settled = o.addOutline
 	return o
 }
 
-// add adds what a place reported of a VM.
-func (o *Outlines) add(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
+// addOutline adds what a place reported of a VM.
+func (o *Outlines) addOutline(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
 	at, ok := p.(Resident)
 	if !ok {
 		return
 	}
-	vm := o.by[m.VM.Ref]
+	vm := o.byRef[m.VM.Ref]
 	if vm == nil {
 		vm = &OutlinedVM{}
-		vm.Definition, vm.DryRun = o.all.Assembler.Foresee(ctx, o.all.Parts, m.VM, m.Options)
-		o.VMs, o.by[m.VM.Ref] = append(o.VMs, vm), vm
+		vm.Definition, vm.DryRun = o.source.Assembler.Foresee(ctx, o.source.Parts, m.VM, m.Options)
+		o.VMs, o.byRef[m.VM.Ref] = append(o.VMs, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.Definition)
 	if err == nil {

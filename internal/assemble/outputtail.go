@@ -8,13 +8,13 @@ import (
 // OutputTail keeps the end of what a program prints. It is not safe for concurrent use.
 type OutputTail struct{ text []byte }
 
-// mostTail is how much is kept, in bytes.
-const mostTail = 1 << 10
+// maxTailBytes is how much is kept, in bytes.
+const maxTailBytes = 1 << 10
 
 // Write adds p.
 func (t *OutputTail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
-	if over := len(t.text) - mostTail; over > 0 {
+	if over := len(t.text) - maxTailBytes; over > 0 {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return len(p), nil

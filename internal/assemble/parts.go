@@ -46,7 +46,7 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 	if err != nil {
 		return nil, err
 	}
-	if err := a.trust(ctx, fleet.Endpoint(u), certificate(shown), l); err != nil {
+	if err := a.verifyCertificate(ctx, fleet.Endpoint(u), certificate(shown), l); err != nil {
 		return nil, err
 	}
 	state, err := a.StateDir()
@@ -59,18 +59,18 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.Log,
-		Admit:       admit(a.Log, l.Logins, refused),
+		Admit:       newAdmission(a.Log, l.Logins, refused),
 		Judged: func(refusal error) {
-			if err := refused.note(refusal); err != nil {
+			if err := refused.addResult(refusal); err != nil {
 				a.Log.Warn("login not noted", "err", err)
 			}
 		},
 		Password: func(ctx context.Context) (esx.Secret, error) {
-			if err := refused.check(); err != nil {
+			if err := refused.checkLimit(); err != nil {
 				return "", err
 			}
 			text, err := password(ctx)
-			a.remember(refused.who, text)
+			a.storePassword(refused.account, text)
 			return esx.Secret(text), err
 		},
 	})
@@ -82,16 +82,16 @@ func NoCredentials(rawURL string) error {
 		WithHint("add source: {credentials: {name: NAME}} to the plan; an administrator adds NAME to the access file")
 }
 
-// admit makes logins of a fleet, by API and SSH, wait for each other, and for the user after a refusal.
+// newAdmission makes logins of a fleet, by API and SSH, wait for each other, and for the user after a refusal.
 // A decision of the user takes precedence over earlier refusals.
-func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
+func newAdmission(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}
 	return func(ctx context.Context) (func(error), error) {
 		pass, again, err := l.Admit(ctx)
 		if err == nil && again {
-			if err := refused.note(nil); err != nil {
+			if err := refused.addResult(nil); err != nil {
 				log.Warn("refused logins not forgotten", "err", err)
 			}
 		}
@@ -112,11 +112,11 @@ type Parts struct {
 	Migrator   *migrate.Migrator
 	Leftovers  *cleanup.Store // records of changes on hosts
 	Shells     *HostShells
-	sums       sums
+	sums       hostSums
 	Expect     string // text that a trial boot expects
 	Conversion EngineOptions
 	Trials     chan struct{}       // has room for as many as may be under way; nil: for any number
-	left       func()              // tries once more to put back what an earlier run left; nil: it left nothing
+	retryCleanup       func()              // tries once more to put back what an earlier run left; nil: it left nothing
 	Shown      func(journal.Event) // receives the events; nil until a display exists
 }
 
@@ -143,7 +143,7 @@ func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, 
 	}
 	w.Shells = a.NewHostShells(w.Session, w.URL, m.Login, m.SSH, w.Leftovers)
 	if a.Tidy(ctx, w.Shells) {
-		w.left = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
+		w.retryCleanup = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
 	}
 	return w, a.openTransport(ctx, w, m.Options)
 }
@@ -176,7 +176,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.Session, Open: w.Shells.Open}
-	copier := newCopier(w, string(o.Landing.Copy), a.tellCopier)
+	copier := newCopier(w, string(o.Landing.Copy), a.reportCopier)
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
@@ -214,12 +214,12 @@ func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 		return err
 	}
 	w.Store, w.Leftovers = journal.NewStore(state), cleanup.NewStore(state)
-	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.notify})
+	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.passEvent})
 	warm.Register(w.Migrator)
 	return w.engine.Launch()
 }
 
-func (w *Parts) notify(e journal.Event) {
+func (w *Parts) passEvent(e journal.Event) {
 	if w.Shown != nil {
 		w.Shown(e)
 	}
@@ -242,8 +242,8 @@ func (w *Parts) Close() error {
 	if w.Shells != nil {
 		errs = append(errs, w.Shells.Close())
 	}
-	if w.left != nil {
-		w.left()
+	if w.retryCleanup != nil {
+		w.retryCleanup()
 		errs = append(errs, w.Shells.Close())
 	}
 	if w.Session != nil {
@@ -254,7 +254,7 @@ func (w *Parts) Close() error {
 
 // PutBack reverts the recorded changes on the server of a session.
 func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, putBackWait)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	session := shells.session
 	host := landing.WithShell{Host: session, Open: shells.Open}
@@ -270,25 +270,25 @@ func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) 
 			return s.Jobs.End(ctx, landing.RecordedJob(r))
 		},
 		cleanup.Snapshot: func(ctx context.Context, r cleanup.Record) error {
-			return shells.hands.dropSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
+			return shells.changer.removeSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
 		},
 		cleanup.SSHService: func(ctx context.Context, r cleanup.Record) error {
-			return shells.stop(ctx, r.Host)
+			return shells.stopSSH(ctx, r.Host)
 		},
 	})
 }
 
-// putBackWait bounds what looking after earlier runs may take from this one.
-const putBackWait = 2 * time.Minute
+// cleanupTimeout bounds what looking after earlier runs may take from this one.
+const cleanupTimeout = 2 * time.Minute
 
-func (w *Parts) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
+func (w *Parts) openDisk(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return OpenDisk(ctx, w.Reader, d)
 }
 
 // Look reads the disks of a VM that is off.
 func (w *Parts) Look(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(vm.Disks), func(i int) (disk.Source, error) {
-		src, err := w.open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+		src, err := w.openDisk(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 		if err != nil {
 			return nil, fmt.Errorf("disk %d: %w", vm.Disks[i].Key, err)
 		}
@@ -305,8 +305,8 @@ func OpenDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 	return src, nil
 }
 
-// nvram reads what the firmware of a VM that is off remembers.
-func (w *Parts) nvram(ctx context.Context, vm *inventory.VM) ([]byte, error) {
+// readNVRAM reads what the firmware of a VM that is off remembers.
+func (w *Parts) readNVRAM(ctx context.Context, vm *inventory.VM) ([]byte, error) {
 	return w.Session.ReadFile(ctx, vm.Datacenter, vm.NVRAM, efi.MaxVMware)
 }
 
@@ -344,18 +344,18 @@ func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) 
 	return a.OpenSource(ctx, p)
 }
 
-// finder finds VMs by what people call them.
-func finder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
+// newFinder finds VMs by what people call them.
+func newFinder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
 
 // Rig returns what the plan is checked with.
 func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
 	return preflight.Rig{
 		Source: p.Session,
-		Names:  finder,
+		Names:  newFinder,
 		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			m := p.MoveOf(o)
 			m.Maps = f.Maps.Value()
-			at, err := p.Assembler.expand(to, p.Role)
+			at, err := p.Assembler.expandPlace(to, p.Role)
 			if err != nil {
 				return nil, err
 			}
@@ -363,11 +363,11 @@ func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
 			if err != nil {
 				return nil, err
 			}
-			return place, answers(ctx, place)
+			return place, checkLogin(ctx, place)
 		},
 		Transport: p.Mover,
 		Reach:     reachHost,
-		Examine:   p.foresee,
+		Examine:   p.examinePlan,
 		Now:       time.Now,
 	}
 }

@@ -17,51 +17,51 @@ import (
 
 // planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
 // are on record before they are taken, until they are removed.
-type planned struct {
+type plannedSession struct {
 	*esx.Session
-	hands  *hands
+	hands  *vmChanger
 	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
 	store  *cleanup.Store
 	server string // name of the server in records
 }
 
-var _ warm.Live = planned{}
+var _ warm.Live = plannedSession{}
 
-func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+func (p plannedSession) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
 // BareVM is part of migrate.Source.
-func (p planned) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
+func (p plannedSession) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.Session.BareVM(ctx, inventory.MoRef(ref))
 }
 
-func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+func (p plannedSession) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
 	p.off.Lock()
 	defer p.off.Unlock()
-	return p.hands.use(ctx, vm, func(c changer) error {
+	return p.hands.changeVM(ctx, vm, func(c vmSwitcher) error {
 		return c.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 	})
 }
 
 // PowerOn is part of warm.Live.
-func (p planned) PowerOn(ctx context.Context, vm inventory.MoRef) error {
-	return p.hands.use(ctx, vm, func(c changer) error { return c.PowerOn(ctx, vm) })
+func (p plannedSession) PowerOn(ctx context.Context, vm inventory.MoRef) error {
+	return p.hands.changeVM(ctx, vm, func(c vmSwitcher) error { return c.PowerOn(ctx, vm) })
 }
 
 // MayChange is part of warm.Live. A licence that cannot be read is found out by what the
 // host refuses.
-func (p planned) MayChange(ctx context.Context, vm inventory.MoRef) error {
-	_, err := p.hands.choose(ctx, vm)
+func (p plannedSession) MayChange(ctx context.Context, vm inventory.MoRef) error {
+	_, err := p.hands.chooseMethod(ctx, vm)
 	return err
 }
 
 // Track is part of warm.Live. What a role forbids cannot be had, and what a licence does
 // is not done by SSH either: it would be a change of the VM's configuration behind the host.
-func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
+func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
 	if esx.Restricted(err) {
-		if err := p.hands.refused(ctx, vm, err); err != nil {
+		if err := p.hands.handleRefusal(ctx, vm, err); err != nil {
 			return err
 		}
 		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
@@ -73,16 +73,16 @@ func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 }
 
 // Freeze is part of warm.Live.
-func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
+func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
 	}
-	if _, err := p.store.Add(p.record(vm, name)); err != nil {
+	if _, err := p.store.Add(p.snapshotRecord(vm, name)); err != nil {
 		return frozen, err
 	}
 	ref, found, err := p.FindSnapshot(ctx, vm, name)
 	if err == nil && !found {
-		err = p.hands.use(ctx, vm, func(c changer) (err error) {
+		err = p.hands.changeVM(ctx, vm, func(c vmSwitcher) (err error) {
 			ref, err = c.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
 			return err
 		})
@@ -102,22 +102,22 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 }
 
 // Frozen is part of warm.Live.
-func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+func (p plannedSession) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err
 }
 
 // Thaw is part of warm.Live.
-func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
-	id := p.record(vm, name).ID()
-	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
+func (p plannedSession) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+	id := p.snapshotRecord(vm, name).ID()
+	if err := p.hands.removeSnapshot(ctx, vm, name); err != nil {
 		p.store.Release(id)
 		return err
 	}
 	return p.store.Remove(id)
 }
 
-func (p planned) record(vm inventory.MoRef, name string) cleanup.Record {
+func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
 		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
@@ -127,12 +127,12 @@ func (p planned) record(vm inventory.MoRef, name string) cleanup.Record {
 }
 
 // Changed is part of warm.Live.
-func (p planned) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
+func (p plannedSession) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
 	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
 }
 
 // changer is who freezes and switches VMs.
-type changer interface {
+type vmSwitcher interface {
 	CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error)
 	DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error
 	PowerOff(ctx context.Context, vm inventory.MoRef, o esx.PowerOffOptions) error
@@ -140,25 +140,25 @@ type changer interface {
 }
 
 var (
-	_ changer = (*esx.Session)(nil)
-	_ changer = (*vimcmd.Host)(nil)
+	_ vmSwitcher = (*esx.Session)(nil)
+	_ vmSwitcher = (*vimcmd.Host)(nil)
 )
 
 // hands change VMs: the API, or vim-cmd by SSH where the host's licence lets the API read only.
-type hands struct {
+type vmChanger struct {
 	api  *esx.Session
 	ssh  *vimcmd.Host
-	tell func(why error) // called once with the reason for SSH
+	onSSH func(why error) // called once with the reason for SSH
 
 	mu    sync.Mutex // held while it is found out by whom
-	asked bool       // the licence was requested
+	licenceRead bool       // the licence was requested
 	free  bool       // the licence is the free one
 	bySSH bool
 }
 
-// use changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.
-func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) error) error {
-	bySSH, err := h.choose(ctx, vm)
+// changeVM changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.
+func (h *vmChanger) changeVM(ctx context.Context, vm inventory.MoRef, do func(vmSwitcher) error) error {
+	bySSH, err := h.chooseMethod(ctx, vm)
 	if err != nil {
 		return err
 	}
@@ -169,55 +169,55 @@ func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) er
 	if !esx.Restricted(refused) {
 		return refused
 	}
-	if err := h.refused(ctx, vm, refused); err != nil {
+	if err := h.handleRefusal(ctx, vm, refused); err != nil {
 		return err
 	}
 	return do(h.ssh)
 }
 
-// dropSnapshot removes a snapshot of decamp and its delta.
-func (h *hands) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
-	return h.use(ctx, vm, func(c changer) error { return c.DropSnapshot(ctx, vm, name) })
+// removeSnapshot removes a snapshot of decamp and its delta.
+func (h *vmChanger) removeSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	return h.changeVM(ctx, vm, func(c vmSwitcher) error { return c.DropSnapshot(ctx, vm, name) })
 }
 
-// choose determines from the licence whether the API or SSH changes VMs. With an unreadable or unknown
+// chooseMethod determines from the licence whether the API or SSH changes VMs. With an unreadable or unknown
 // licence the host's refusal decides.
-func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
+func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.asked {
+	if !h.licenceRead {
 		h.free = h.api.FreeLicence(ctx)
-		h.asked = ctx.Err() == nil
+		h.licenceRead = ctx.Err() == nil
 	}
 	if !h.free || h.bySSH {
 		return h.bySSH, ctx.Err()
 	}
-	return h.takeSSH(ctx, vm, warm.ErrReadOnly)
+	return h.switchToSSH(ctx, vm, warm.ErrReadOnly)
 }
 
-// refused handles a refusal of the API to change a VM. If it returns nil, SSH is used from now on.
-func (h *hands) refused(ctx context.Context, vm inventory.MoRef, why error) error {
+// handleRefusal handles a refusal of the API to change a VM. If it returns nil, SSH is used from now on.
+func (h *vmChanger) handleRefusal(ctx context.Context, vm inventory.MoRef, why error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.bySSH {
 		return nil
 	}
-	_, err := h.takeSSH(ctx, vm, why)
+	_, err := h.switchToSSH(ctx, vm, why)
 	return err
 }
 
-// takeSSH has VMs changed by SSH from now on, if that can be done.
-func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
+// switchToSSH has VMs changed by SSH from now on, if that can be done.
+func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
 	if err := h.ssh.Ready(ctx, vm); err != nil {
 		return false, warm.ReadOnly(err)
 	}
 	h.bySSH = true
-	h.tell(why)
+	h.onSSH(why)
 	return true, nil
 }
 
-// tellHands prints that VMs are changed over SSH, with the reason.
-func (p *Prompts) tellHands(why error) {
+// reportSSHChanger prints that VMs are changed over SSH, with the reason.
+func (p *Prompts) reportSSHChanger(why error) {
 	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
 	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())
 }

@@ -71,7 +71,7 @@ func availableMemory() (free int64, known bool) {
 		return 0, false
 	}
 	free, known = memAvailable(text)
-	if left, limited := groupMemory("/sys/fs/cgroup"); limited && known {
+	if left, limited := cgroupMemory("/sys/fs/cgroup"); limited && known {
 		free = min(free, left)
 	}
 	return free, known
@@ -89,8 +89,8 @@ func memAvailable(meminfo []byte) (int64, bool) {
 	return 0, false
 }
 
-// groupMemory is what a cgroup v2 leaves of its memory.max; false if it sets none.
-func groupMemory(dir string) (int64, bool) {
+// cgroupMemory is what a cgroup v2 leaves of its memory.max; false if it sets none.
+func cgroupMemory(dir string) (int64, bool) {
 	limit, ok := readNumber(dir + "/memory.max")
 	used, usedOK := readNumber(dir + "/memory.current")
 	return max(limit-used, 0), ok && usedOK
@@ -114,7 +114,7 @@ func BuffersOf(o planfile.NFC) wire.Buffers {
 
 // newNFC returns the transport that reads from port 902.
 func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
-	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.tellNFC, Log: a.Log}
+	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.reportNFC, Log: a.Log}
 	if o.Buffer > 0 || o.Buffers != planfile.DefaultOptions().NFC.Buffers { // else the transport chooses both, by whether the VM runs
 		opts.Buffers = BuffersOf(o)
 	}
@@ -124,8 +124,8 @@ func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
 	return nfc.New(w.Session, opts)
 }
 
-// tellNFC prints the host address from which disks are read, with the reason.
-func (p *Prompts) tellNFC(host inventory.MoRef, where string) {
+// reportNFC prints the host address from which disks are read, with the reason.
+func (p *Prompts) reportNFC(host inventory.MoRef, where string) {
 	p.Log.Info("disks are read over NFC", "host", host, "addr", where)
 	p.Tell("Disks are read over NFC from %s.", where)
 }

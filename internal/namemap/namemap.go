@@ -36,14 +36,14 @@ const Wildcard = "*"
 // Network returns what cards of a network join; the zero Network if the map does not say.
 func (m Map) Network(name string) Network {
 	n, stood := lookUp(m.Networks, name)
-	n.To = filled(n.To, stood)
+	n.To = replaceWildcard(n.To, stood)
 	return n
 }
 
 // Storage returns where disks of a datastore go; "" if the map does not say.
 func (m Map) Storage(datastore string) string {
 	to, stood := lookUp(m.Storages, datastore)
-	return filled(to, stood)
+	return replaceWildcard(to, stood)
 }
 
 // Name returns what a VM of that name is called at the target.
@@ -52,14 +52,14 @@ func (m Map) Name(vm string) string {
 	if to == "" {
 		return vm
 	}
-	return filled(to, stood)
+	return replaceWildcard(to, stood)
 }
 
 // Has reports whether a map has a key for name, exactly or by a pattern.
 func Has[V any](m map[string]V, name string) bool {
 	_, ok := m[name]
 	if !ok {
-		_, ok = pattern(m, name)
+		_, ok = findPattern(m, name)
 	}
 	return ok
 }
@@ -70,30 +70,30 @@ func (m Map) Of(vm *inventory.VM) Map {
 	var own Map
 	for _, n := range vm.NICs {
 		if Has(m.Networks, n.Network) {
-			put(&own.Networks, n.Network, m.Network(n.Network))
+			setEntry(&own.Networks, n.Network, m.Network(n.Network))
 		}
 	}
-	for _, d := range datastores(vm) {
+	for _, d := range datastoresOf(vm) {
 		if Has(m.Storages, d) {
-			put(&own.Storages, d, m.Storage(d))
+			setEntry(&own.Storages, d, m.Storage(d))
 		}
 	}
 	if to := m.Name(vm.Name); to != vm.Name {
-		put(&own.Names, vm.Name, to)
+		setEntry(&own.Names, vm.Name, to)
 	}
 	return own
 }
 
-func put[V any](m *map[string]V, key string, value V) {
+func setEntry[V any](m *map[string]V, key string, value V) {
 	if *m == nil {
 		*m = map[string]V{}
 	}
 	(*m)[key] = value
 }
 
-// datastores are those that vm and its disks are on. A disk with snapshots may be on several: where its
+// datastoresOf are those that vm and its disks are on. A disk with snapshots may be on several: where its
 // base is counts.
-func datastores(vm *inventory.VM) []string {
+func datastoresOf(vm *inventory.VM) []string {
 	names := []string{Home(vm)}
 	for _, d := range vm.Disks {
 		names = append(names, Datastore(d))
@@ -135,7 +135,7 @@ func lookUp[V any](m map[string]V, name string) (value V, stood *string) {
 	if v, ok := m[name]; ok {
 		return v, nil
 	}
-	key, ok := pattern(m, name)
+	key, ok := findPattern(m, name)
 	if !ok {
 		return value, nil
 	}
@@ -144,8 +144,8 @@ func lookUp[V any](m map[string]V, name string) (value V, stood *string) {
 	return m[key], &middle
 }
 
-// pattern finds the key that a name matches: the longest, and of those the first by the alphabet.
-func pattern[V any](m map[string]V, name string) (found string, ok bool) {
+// findPattern finds the key that a name matches: the longest, and of those the first by the alphabet.
+func findPattern[V any](m map[string]V, name string) (found string, ok bool) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		before, after, _ := strings.Cut(key, Wildcard)
 		matches := IsPattern(key) && len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
@@ -156,8 +156,8 @@ func pattern[V any](m map[string]V, name string) (found string, ok bool) {
 	return found, ok
 }
 
-// filled puts what a * stood for where a value has one.
-func filled(value string, stood *string) string {
+// replaceWildcard puts what a * stood for where a value has one.
+func replaceWildcard(value string, stood *string) string {
 	if stood == nil {
 		return value
 	}

@@ -49,9 +49,9 @@ type NamedPlace struct {
 	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; without it admin alone"`
 }
 
-func (Role) form() form { return form{words: []string{string(Operate), string(Admin)}} }
+func (Role) textForm() form { return form{words: []string{string(Operate), string(Admin)}} }
 
-func (r *Role) set(s string) error { return among(r, s, r.form()) }
+func (r *Role) parseText(s string) error { return setWord(r, s, r.textForm()) }
 
 // AccessFile is the name of the file in the state directory.
 const AccessFile = "access.yaml"
@@ -76,14 +76,14 @@ func LoadAccess(path string) (*Access, error) {
 	case st.Mode().Perm()&0o022 != 0:
 		return nil, fault.New(fault.Denied, "other users may write the access file %s", path).WithHint("run: chmod go-w %s", fault.Quote(path))
 	}
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	a, found := ParseAccess(text)
 	if len(found) > 0 {
 		first := found[0]
-		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, others(len(found)-1)).WithHint("%s", first.Remedy)
+		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, moreMistakes(len(found)-1)).WithHint("%s", first.Remedy)
 	}
 	a.path = path
 	return a, nil
@@ -91,77 +91,77 @@ func LoadAccess(path string) (*Access, error) {
 
 // ParseAccess reads the text as strictly as a plan's.
 func ParseAccess(text []byte) (*Access, Findings) {
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
 	a := &Access{path: AccessFile}
-	d.value(root, reflect.ValueOf(a).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(a).Elem(), "")
 	if len(d.found) == 0 {
-		r := &ruler{file: &File{where: d.where}}
-		r.access(a)
+		r := &ruleChecker{file: &File{positions: d.positions}}
+		r.checkAccess(a)
 		d.found = r.found
 	}
 	d.found.Sort()
 	return a, d.found
 }
 
-func (r *ruler) access(a *Access) {
+func (r *ruleChecker) checkAccess(a *Access) {
 	for _, name := range slices.Sorted(maps.Keys(a.Credentials)) {
-		r.credential(name, a.Credentials[name])
+		r.checkCredential(name, a.Credentials[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Places)) {
 		path := "places." + name
 		if !IsName(name) {
-			r.wrong(path, "use letters, digits, dots, dashes and underscores", "not a name")
+			r.addError(path, "use letters, digits, dots, dashes and underscores", "not a name")
 		}
-		if why := a.Places[name].mistake(); why != "" {
-			r.wrong(path+".to", "write proxmox:https://HOST:8006/NODE?token=/FILE, libvirt:qemu+ssh://USER@HOST/system, openstack:CLOUD or kubevirt:?kubeconfig=/FILE", "%s", why)
+		if why := a.Places[name].invalidReason(); why != "" {
+			r.addError(path+".to", "write proxmox:https://HOST:8006/NODE?token=/FILE, libvirt:qemu+ssh://USER@HOST/system, openstack:CLOUD or kubevirt:?kubeconfig=/FILE", "%s", why)
 		}
 	}
 }
 
-func (r *ruler) credential(name string, c Credential) {
+func (r *ruleChecker) checkCredential(name string, c Credential) {
 	path := "credentials." + name
-	withSSH := r.says(path + ".ssh")
+	withSSH := r.hasKey(path + ".ssh")
 	switch {
 	case !IsName(name):
-		r.wrong(path, "use letters, digits, dots, dashes and underscores", "not a name")
+		r.addError(path, "use letters, digits, dots, dashes and underscores", "not a name")
 	case withSSH == (c.URL != ""):
-		r.wrong(path, "set url for a source, or ssh for a login to hosts; use two credentials for both", "exactly one of url and ssh is required")
+		r.addError(path, "set url for a source, or ssh for a login to hosts; use two credentials for both", "exactly one of url and ssh is required")
 	case c.URL != "" && c.Fingerprint == "":
-		r.wrong(path, "add fingerprint: SHA-256; on the host: openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256", "a credential with url requires a fingerprint")
+		r.addError(path, "add fingerprint: SHA-256; on the host: openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256", "a credential with url requires a fingerprint")
 	case withSSH && c.Fingerprint != "":
-		r.wrong(path+".fingerprint", "use ssh.hostKeys", "a credential with ssh has no certificate")
+		r.addError(path+".fingerprint", "use ssh.hostKeys", "a credential with ssh has no certificate")
 	case withSSH && len(c.SSH.HostKeys) == 0:
-		r.wrong(path+".ssh", "add hostKeys: {HOST: SHA256:…}; on the host: ssh-keygen -lf /etc/ssh/ssh_host_rsa_key.pub", "a credential with ssh requires hostKeys")
+		r.addError(path+".ssh", "add hostKeys: {HOST: SHA256:…}; on the host: ssh-keygen -lf /etc/ssh/ssh_host_rsa_key.pub", "a credential with ssh requires hostKeys")
 	}
 	for _, file := range []struct {
 		key  string
 		path Path
 	}{{".passwordFile", c.PasswordFile}, {".ssh.key", c.SSH.Key}} {
 		if file.path != "" && !filepath.IsAbs(string(file.path)) {
-			r.wrong(path+file.key, "write the path from the root", "%q is not an absolute path", short(string(file.path)))
+			r.addError(path+file.key, "write the path from the root", "%q is not an absolute path", shorten(string(file.path)))
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(c.SSH.HostKeys)) {
 		if !strings.HasPrefix(string(c.SSH.HostKeys[host]), "SHA256:") {
-			r.wrong(path+".ssh.hostKeys."+host, "write SHA256:… as ssh-keygen -lf shows it", "not the fingerprint of a host key")
+			r.addError(path+".ssh.hostKeys."+host, "write SHA256:… as ssh-keygen -lf shows it", "not the fingerprint of a host key")
 		}
 	}
 }
 
-// mistake returns why To cannot be the destination of a place; empty if it can.
-func (p NamedPlace) mistake() string {
+// invalidReason returns why To cannot be the destination of a place; empty if it can.
+func (p NamedPlace) invalidReason() string {
 	kind, address, _ := strings.Cut(string(p.To), ":")
 	folder, _, _ := strings.Cut(address, "?")
 	switch {
 	case kind != Libvirt && kind != Proxmox && kind != OpenStack && kind != KubeVirt:
-		return fmt.Sprintf("%q is not a kind of destination that is logged in to", short(kind))
+		return fmt.Sprintf("%q is not a kind of destination that is logged in to", shorten(kind))
 	case kind == KubeVirt && folder != "":
 		return "a place has no folder: the plan names it with stage="
 	}
-	to, err := p.at("/stage")
+	to, err := p.withStage("/stage")
 	switch {
 	case err != nil:
 		return err.Error()
@@ -174,22 +174,22 @@ func (p NamedPlace) mistake() string {
 	}
 	for name := range parameters {
 		if parameterClasses[kind][name] == unclassified {
-			return fmt.Sprintf("%s has no parameter %q", kind, short(name))
+			return fmt.Sprintf("%s has no parameter %q", kind, shorten(name))
 		}
 	}
 	return ""
 }
 
-// at returns the destination with a folder for the images.
-func (p NamedPlace) at(stage string) (Destination, error) {
+// withStage returns the destination with a folder for the images.
+func (p NamedPlace) withStage(stage string) (Destination, error) {
 	if query, is := strings.CutPrefix(string(p.To), KubeVirt+":"); is {
 		return ParseDestination(KubeVirt+":"+stage+query, Here{})
 	}
 	return ParseDestination(string(Destination(p.To).withStage(stage)), Here{})
 }
 
-// may reports whether plans with a role may use what these roles may use.
-func may(role Role, roles []Role) bool {
+// isRoleAllowed reports whether plans with a role may use what these roles may use.
+func isRoleAllowed(role Role, roles []Role) bool {
 	return role == Admin || role == Local || role == Operate && slices.Contains(roles, Operate)
 }
 
@@ -197,7 +197,7 @@ func may(role Role, roles []Role) bool {
 // credentials and places that are configured for it, and names the source that its credential is bound to.
 // A plan that is not Local must name its credentials. Folders are for the caller to check.
 func (a *Access) Permit(f *File, role Role) error {
-	if err := f.mayName(role); err != nil {
+	if err := f.checkRole(role); err != nil {
 		return err
 	}
 	if _, err := a.Source(f, role); err != nil {
@@ -227,17 +227,17 @@ func (a *Access) Source(f *File, role Role) (*Credential, error) {
 		return nil, fault.New(fault.Denied, "plan %s names no credentials: the password file of the server is not used for submitted plans", f.Name).
 			WithHint("add source: {credentials: {name: NAME}}; an administrator adds NAME, bound to %s, to %s", s.URL, a.path)
 	}
-	c, err := a.credential(string(s.Credentials.Name), role)
+	c, err := a.findCredential(string(s.Credentials.Name), role)
 	switch {
 	case c == nil || err != nil:
 		return nil, err
 	case c.URL == "":
 		return nil, fault.New(fault.Invalid, "credential %s is for SSH, and the plan uses it for its source", s.Credentials.Name).
 			WithHint("name it in source: {ssh: {credentials: {name: %s}}}", s.Credentials.Name)
-	case !sameSource(c.URL, s.URL):
+	case !isSameSource(c.URL, s.URL):
 		return nil, fault.New(fault.Denied, "credential %s is bound to %s, and the source of plan %s is %s", s.Credentials.Name, c.URL, f.Name, s.URL).
 			WithHint("name the credential of that source; an administrator adds it to %s", a.path)
-	case s.Fingerprint != "" && !sameHex(s.Fingerprint, c.Fingerprint):
+	case s.Fingerprint != "" && !isSameFingerprint(s.Fingerprint, c.Fingerprint):
 		return nil, fault.New(fault.Conflict, "credential %s is bound to the certificate %s, and plan %s names %s", s.Credentials.Name, c.Fingerprint, f.Name, s.Fingerprint).
 			WithHint("remove the fingerprint from the plan; if the certificate of the source changed, an administrator corrects %s", a.path)
 	}
@@ -250,7 +250,7 @@ func (a *Access) SSH(f *File, role Role) (*Credential, error) {
 	if s.Credentials.Name == "" {
 		return nil, nil
 	}
-	c, err := a.credential(string(s.Credentials.Name), role)
+	c, err := a.findCredential(string(s.Credentials.Name), role)
 	switch {
 	case c == nil || err != nil:
 		return nil, err
@@ -264,8 +264,8 @@ func (a *Access) SSH(f *File, role Role) (*Credential, error) {
 	return c, nil
 }
 
-// credential returns a named one; for Local plans nil if it is not configured.
-func (a *Access) credential(name string, role Role) (*Credential, error) {
+// findCredential returns a named one; for Local plans nil if it is not configured.
+func (a *Access) findCredential(name string, role Role) (*Credential, error) {
 	c, known := a.Credentials[name]
 	switch {
 	case !known && role == Local:
@@ -273,7 +273,7 @@ func (a *Access) credential(name string, role Role) (*Credential, error) {
 	case !known:
 		return nil, fault.New(fault.Denied, "there is no credential %q in %s", name, a.path).
 			WithHint("an administrator adds it on the server and on each worker, with the url and the fingerprint that it is bound to")
-	case !may(role, c.Roles):
+	case !isRoleAllowed(role, c.Roles):
 		return nil, fault.New(fault.Denied, "plans with the role %s may not use the credential %s", role, name).
 			WithHint("an administrator adds roles: [%s] to it in %s, or submits the plan", role, a.path)
 	}
@@ -291,11 +291,11 @@ func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 	case !known:
 		return "", fault.New(fault.Denied, "there is no place %q in %s", name, a.path).
 			WithHint("an administrator adds it on the server and on each worker: places: {%s: {to: …, roles: [operate]}}", name)
-	case !may(role, p.Roles):
+	case !isRoleAllowed(role, p.Roles):
 		return "", fault.New(fault.Denied, "plans with the role %s may not use the place %s", role, name).
 			WithHint("an administrator adds roles: [%s] to it in %s, or submits the plan", role, a.path)
 	}
-	return p.at(d.Folder())
+	return p.withStage(d.Folder())
 }
 
 // MayStartPlugin reports whether decamp may start the credential plugin that the kubeconfig of a destination
@@ -303,8 +303,8 @@ func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 // plan, whatever its role, the kubeconfig must be that of a place in the access file of this machine.
 func (d Destination) MayStartPlugin(role Role) bool { return role == Local || d.Kind() == Place }
 
-// sameSource reports whether two URLs are of the same account at the same address.
-func sameSource(a, b URL) bool {
+// isSameSource reports whether two URLs are of the same account at the same address.
+func isSameSource(a, b URL) bool {
 	u, err := esx.ParseURL(string(a))
 	v, other := esx.ParseURL(string(b))
 	if err != nil || other != nil {
@@ -320,6 +320,6 @@ func sameSource(a, b URL) bool {
 		strings.EqualFold(net.JoinHostPort(u.Hostname(), port(u.Port())), net.JoinHostPort(v.Hostname(), port(v.Port())))
 }
 
-func sameHex(a, b Fingerprint) bool {
+func isSameFingerprint(a, b Fingerprint) bool {
 	return strings.EqualFold(strings.ReplaceAll(string(a), ":", ""), strings.ReplaceAll(string(b), ":", ""))
 }

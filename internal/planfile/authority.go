@@ -176,24 +176,24 @@ type walker struct {
 // eachSet calls visit for each value that the text of the file sets.
 func (f *File) eachSet(visit func(path string, class Class, v reflect.Value)) {
 	w := &walker{f, map[reflect.Type][]key{}, visit}
-	w.structure(reflect.ValueOf(f).Elem(), "", false)
+	w.visitStruct(reflect.ValueOf(f).Elem(), "", false)
 }
 
-// structure visits the keys of a struct that the text has; with all also those that it implies.
-func (w *walker) structure(v reflect.Value, path string, all bool) {
+// visitStruct visits the keys of a struct that the text has; with all also those that it implies.
+func (w *walker) visitStruct(v reflect.Value, path string, all bool) {
 	t := v.Type()
 	if w.keys[t] == nil {
 		w.keys[t] = keysOf(t)
 	}
 	for _, k := range w.keys[t] {
-		each := join(path, k.name)
-		if _, set := w.file.where[each]; set || all {
-			w.value(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
+		each := joinPath(path, k.name)
+		if _, set := w.file.positions[each]; set || all {
+			w.visitValue(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
 		}
 	}
 }
 
-func (w *walker) value(v reflect.Value, path string, class Class) {
+func (w *walker) visitValue(v reflect.Value, path string, class Class) {
 	pointer := reflect.New(v.Type()).Interface()
 	if _, isScalar := pointer.(scalar); isScalar {
 		w.visit(path, class, v)
@@ -202,14 +202,14 @@ func (w *walker) value(v reflect.Value, path string, class Class) {
 	_, short := pointer.(shorthand)
 	switch v.Kind() {
 	case reflect.Struct:
-		w.structure(v, path, short)
+		w.visitStruct(v, path, short)
 	case reflect.Slice:
 		for i := range v.Len() {
-			w.value(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)
+			w.visitValue(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)
 		}
 	case reflect.Map:
 		for name, each := range v.Seq2() {
-			w.value(each, path+"."+name.String(), class)
+			w.visitValue(each, path+"."+name.String(), class)
 		}
 	default:
 		w.visit(path, class, v)
@@ -246,7 +246,7 @@ func (f *File) AdminOnly() []Privileged {
 		switch class {
 		case harmless, named:
 		case offered:
-			if why := Destination(v.String()).adminOnly(); why != "" {
+			if why := Destination(v.String()).adminOnlyPart(); why != "" {
 				add(path, why)
 			}
 		default:
@@ -263,8 +263,8 @@ func (f *File) AdminOnly() []Privileged {
 	return all
 }
 
-// adminOnly returns the part of a destination that only the role admin may set; empty if there is none.
-func (d Destination) adminOnly() string {
+// adminOnlyPart returns the part of a destination that only the role admin may set; empty if there is none.
+func (d Destination) adminOnlyPart() string {
 	kind := d.Kind()
 	switch addressClasses[kind] {
 	case offered, named:
@@ -300,23 +300,23 @@ func (f *File) Destinations() []Destination {
 	return all
 }
 
-// mostNamed is how many keys a message names.
-const mostNamed = 5
+// maxKeysListed is how many keys a message names.
+const maxKeysListed = 5
 
 // Enumerate names keys for a message.
 func Enumerate(keys []Privileged) string {
 	var words []string
-	for _, k := range keys[:min(len(keys), mostNamed)] {
+	for _, k := range keys[:min(len(keys), maxKeysListed)] {
 		words = append(words, k.String())
 	}
-	if more := len(keys) - mostNamed; more > 0 {
+	if more := len(keys) - maxKeysListed; more > 0 {
 		words = append(words, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(words, ", ")
 }
 
-// mayName is an error if a plan with that role may not have such keys.
-func (f *File) mayName(role Role) error {
+// checkRole is an error if a plan with that role may not have such keys.
+func (f *File) checkRole(role Role) error {
 	if role == Admin || role == Local {
 		return nil
 	}

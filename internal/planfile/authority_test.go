@@ -105,7 +105,7 @@ func TestDestinationsThatRequireAdmin(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := d.adminOnly(); (want == "") != (got == "") || !strings.Contains(got, want) {
+		if got := d.adminOnlyPart(); (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

@@ -43,11 +43,11 @@ var (
 // destinationHint is what a destination may look like.
 const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER, kubevirt:/FOLDER or place:NAME?stage=/FOLDER"
 
-func (Destination) form() form {
+func (Destination) textForm() form {
 	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|openstack:|proxmox:https://|place:[A-Za-z0-9]).*$`, example: "dir:/srv/vm"}
 }
 
-func (d *Destination) set(s string) error {
+func (d *Destination) parseText(s string) error {
 	parsed, err := ParseDestination(s, Here{})
 	if err == nil {
 		*d = parsed
@@ -61,8 +61,8 @@ type Here struct {
 	Stage  string // default staging folder; destinations must name one if empty
 }
 
-// at returns the folder that is meant by one that may be relative.
-func (h Here) at(folder string) string {
+// absPath returns the folder that is meant by one that may be relative.
+func (h Here) absPath(folder string) string {
 	if folder == "" || filepath.IsAbs(folder) {
 		return folder
 	}
@@ -81,13 +81,13 @@ func ParseDestination(s string, here Here) (Destination, error) {
 		if kind == Dir { // any folder, also one with a question mark
 			folder, rest, found = address, "", false
 		}
-		d = Destination(kind + ":" + filepath.Clean(here.at(folder)))
+		d = Destination(kind + ":" + filepath.Clean(here.absPath(folder)))
 		if found {
 			d += Destination("?" + rest)
 		}
 	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // the environment may have its name
 		if here.Stage != "" && d.Folder() == "" {
-			d = d.withStage(here.at(here.Stage))
+			d = d.withStage(here.absPath(here.Stage))
 		}
 		if d.Folder() == "" {
 			return "", fault.New(fault.Invalid, "%s: the staging folder of this machine is missing", s).

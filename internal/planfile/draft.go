@@ -28,10 +28,10 @@ type Candidate struct {
 	Obstacles []inventory.Warning // why it cannot be moved; it then becomes a comment
 }
 
-// callOf is what a plan calls a VM: its name, if that is text and means no other, or else its
+// planNameOf is what a plan calls a VM: its name, if that is text and means no other, or else its
 // reference.
-func callOf(vm *inventory.VM, names Finder) string {
-	if found, err := names.Find(vm.Name); err == nil && found.Ref == vm.Ref && utf8.ValidString(vm.Name) && len(vm.Name) <= longestText {
+func planNameOf(vm *inventory.VM, names Finder) string {
+	if found, err := names.Find(vm.Name); err == nil && found.Ref == vm.Ref && utf8.ValidString(vm.Name) && len(vm.Name) <= maxTextBytes {
 		return vm.Name
 	}
 	return string(vm.Ref)
@@ -74,12 +74,12 @@ const draftLimits = `
 // Write writes the plan, with comments that say what else there is to say.
 func (d *Draft) Write(w io.Writer, names Finder) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%sversion: %d\nname: %s\n\nsource:\n  url: %s\n", draftHead, Version, word(d.Name), word(d.URL))
+	fmt.Fprintf(&b, "%sversion: %d\nname: %s\n\nsource:\n  url: %s\n", draftHead, Version, quoteWord(d.Name), quoteWord(d.URL))
 	if strings.HasPrefix(d.URL, "vcenter:") {
 		b.WriteString("  # direct: true                        # fetch the disks from the ESXi hosts, not through the vCenter\n")
 	}
 	b.WriteString(draftCredentials + "\ndefaults:\n")
-	d.destinations(&b)
+	d.writeDestinations(&b)
 	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold, or warm: copied in rounds while the VM runs")
 	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never, guest: ask it to shut down, or force")
 	b.WriteString(draftFormat)
@@ -89,52 +89,52 @@ func (d *Draft) Write(w io.Writer, names Finder) error {
 		b.WriteString(draftTransport)
 	}
 	b.WriteString(draftDefaults + draftLimits)
-	d.list(&b, names)
+	d.writeVMs(&b, names)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (d *Draft) destinations(b *strings.Builder) {
+func (d *Draft) writeDestinations(b *strings.Builder) {
 	if len(d.To) == 0 {
 		b.WriteString("  # to: [dir:/srv/vm]      # fill in the destination of the VMs\n")
 		return
 	}
 	words := make([]string, len(d.To))
 	for i, to := range d.To {
-		words[i] = word(to)
+		words[i] = quoteWord(to)
 	}
 	fmt.Fprintf(b, "  to: [%s]\n", strings.Join(words, ", "))
 }
 
-// list writes the VMs, those that can be moved before those that cannot.
-func (d *Draft) list(b *strings.Builder, names Finder) {
-	movable, others := d.parted()
+// writeVMs writes the VMs, those that can be moved before those that cannot.
+func (d *Draft) writeVMs(b *strings.Builder, names Finder) {
+	movable, others := d.splitVMs()
 	if d.Select != "" {
-		fmt.Fprintf(b, "\n# Chosen by: %s", printable(d.Select))
+		fmt.Fprintf(b, "\n# Chosen by: %s", toPrintable(d.Select))
 	}
-	fmt.Fprintf(b, "\n# %s\n", counted(len(movable), "VM that can be moved", "VMs that can be moved"))
+	fmt.Fprintf(b, "\n# %s\n", formatCount(len(movable), "VM that can be moved", "VMs that can be moved"))
 	if len(movable) > 0 {
 		b.WriteString("vms:\n")
 	} else {
 		b.WriteString("# vms:\n")
 	}
 	for _, c := range movable {
-		d.entry(b, c, "  ", names)
+		d.writeEntry(b, c, "  ", names)
 	}
 	if len(others) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n  # %s, with the reasons\n", counted(len(others), "VM that cannot be moved as it is", "VMs that cannot be moved as they are"))
+	fmt.Fprintf(b, "\n  # %s, with the reasons\n", formatCount(len(others), "VM that cannot be moved as it is", "VMs that cannot be moved as they are"))
 	for _, c := range others {
 		b.WriteString("  #\n")
 		for _, o := range c.Obstacles {
-			fmt.Fprintf(b, "  # %s: %s\n  #   Remedy: %s\n", o.Code, printable(o.Text), printable(o.Remedy))
+			fmt.Fprintf(b, "  # %s: %s\n  #   Remedy: %s\n", o.Code, toPrintable(o.Text), toPrintable(o.Remedy))
 		}
-		d.entry(b, c, "  # ", names)
+		d.writeEntry(b, c, "  # ", names)
 	}
 }
 
-func (d *Draft) parted() (movable, others []Candidate) {
+func (d *Draft) splitVMs() (movable, others []Candidate) {
 	for _, c := range d.VMs {
 		if len(c.Obstacles) == 0 {
 			movable = append(movable, c)
@@ -145,16 +145,16 @@ func (d *Draft) parted() (movable, others []Candidate) {
 	return movable, others
 }
 
-func (d *Draft) entry(b *strings.Builder, c Candidate, indent string, names Finder) {
-	fmt.Fprintf(b, "%s- vm: %s  # %s\n", indent, word(callOf(c.VM, names)), printable(described(c.VM)))
-	if c.VM.UUID != "" && matches(uuidPattern, c.VM.UUID) {
-		fmt.Fprintf(b, "%s  uuid: %s\n", indent, word(c.VM.UUID))
+func (d *Draft) writeEntry(b *strings.Builder, c Candidate, indent string, names Finder) {
+	fmt.Fprintf(b, "%s- vm: %s  # %s\n", indent, quoteWord(planNameOf(c.VM, names)), toPrintable(describeVM(c.VM)))
+	if c.VM.UUID != "" && matchesPattern(uuidPattern, c.VM.UUID) {
+		fmt.Fprintf(b, "%s  uuid: %s\n", indent, quoteWord(c.VM.UUID))
 	}
 }
 
-// described is what a reader wants to know of a VM.
-func described(v *inventory.VM) string {
-	parts := []string{string(v.Power), counted(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
+// describeVM is what a reader wants to know of a VM.
+func describeVM(v *inventory.VM) string {
+	parts := []string{string(v.Power), formatCount(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
 	for _, s := range []string{v.Folder, v.GuestName} {
 		if s != "" {
 			parts = append(parts, s)
@@ -168,28 +168,28 @@ func described(v *inventory.VM) string {
 	return strings.Join(parts, ", ")
 }
 
-func counted(n int, one, many string) string {
+func formatCount(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
 }
 
-// plainWord matches text that needs no quotes in YAML, unless it is a reserved word.
-const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
+// plainPattern matches text that needs no quotes in YAML, unless it is a reserved word.
+const plainPattern = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
 
-var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+var reservedWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// word writes valid UTF-8 as a YAML value on one line. The escape sequences of Go mean the same in YAML.
-func word(s string) string {
-	if matches(plainWord, s) && !slices.Contains(reserved, strings.ToLower(s)) || matches(uuidPattern, s) {
+// quoteWord writes valid UTF-8 as a YAML value on one line. The escape sequences of Go mean the same in YAML.
+func quoteWord(s string) string {
+	if matchesPattern(plainPattern, s) && !slices.Contains(reservedWords, strings.ToLower(s)) || matchesPattern(uuidPattern, s) {
 		return s
 	}
 	return strconv.Quote(s)
 }
 
-// printable makes text from the source fit for a comment: one line, no escapes.
-func printable(s string) string {
+// toPrintable makes text from the source fit for a comment: one line, no escapes.
+func toPrintable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'
@@ -206,7 +206,7 @@ type Left struct {
 
 // JSON returns the plan as a value whose encoding is the same plan, and the VMs that it leaves out.
 func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
-	movable, others := d.parted()
+	movable, others := d.splitVMs()
 	defaults := map[string]any{"mode": d.Mode, "powerOff": d.PowerOff}
 	if len(d.To) > 0 {
 		defaults["to"] = d.To
@@ -217,8 +217,8 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	plan = map[string]any{"version": Version, "name": d.Name, "source": map[string]any{"url": d.URL}, "defaults": defaults}
 	var vms []map[string]any
 	for _, c := range movable {
-		vm := map[string]any{"vm": callOf(c.VM, names)}
-		if matches(uuidPattern, c.VM.UUID) {
+		vm := map[string]any{"vm": planNameOf(c.VM, names)}
+		if matchesPattern(uuidPattern, c.VM.UUID) {
 			vm["uuid"] = c.VM.UUID
 		}
 		vms = append(vms, vm)
@@ -228,7 +228,7 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	}
 	left = []Left{}
 	for _, c := range others {
-		left = append(left, Left{callOf(c.VM, names), c.Obstacles})
+		left = append(left, Left{planNameOf(c.VM, names), c.Obstacles})
 	}
 	return plan, left
 }

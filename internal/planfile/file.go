@@ -43,7 +43,7 @@ type File struct {
 	Select   Selection `yaml:"select" doc:"the VMs to move, by an expression: folder=prod && !poweredOn"`
 	VMs      []VM      `yaml:"vms" doc:"the VMs to migrate, by name; with select: options of single VMs"`
 
-	where map[string]Pos // position of each key by its path
+	positions map[string]Pos // position of each key by its path
 }
 
 // Source is an ESXi or a vCenter, and how to log in there.

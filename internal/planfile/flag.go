@@ -32,7 +32,7 @@ func flagsOf(v reflect.Value, path string) (all []Flag) {
 		}
 		flag := Flag{Name: name, Key: path + key, Doc: f.Tag.Get("doc"), Field: v.Field(i).Addr().Interface()}
 		if s, is := flag.Field.(scalar); is {
-			flag.Words = s.form().words
+			flag.Words = s.textForm().words
 		}
 		flag.Min, _ = strconv.Atoi(f.Tag.Get("min")) // a key without bounds has 0
 		flag.Max, _ = strconv.Atoi(f.Tag.Get("max"))

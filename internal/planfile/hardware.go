@@ -41,11 +41,11 @@ type Percent float64
 
 const percentPattern = `^[0-9]{1,3}(\.[0-9]{1,6})?%$`
 
-func (Percent) form() form { return form{pattern: percentPattern, example: "15%"} }
+func (Percent) textForm() form { return form{pattern: percentPattern, example: "15%"} }
 
-func (p *Percent) set(text string) error {
+func (p *Percent) parseText(text string) error {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
-	if err != nil || !matches(percentPattern, text) || v >= 100 {
+	if err != nil || !matchesPattern(percentPattern, text) || v >= 100 {
 		return fmt.Errorf("want a part below a hundred, such as 15%%")
 	}
 	*p = Percent(v / 100)
@@ -53,10 +53,10 @@ func (p *Percent) set(text string) error {
 }
 
 // LoadHardware reads such a file. It reports all errors at once.
-func LoadHardware(path string) (*Hardware, error) { return load(path, ParseHardware) }
+func LoadHardware(path string) (*Hardware, error) { return loadFile(path, ParseHardware) }
 
-// load reads a file that parse understands.
-func load[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
+// loadFile reads a file that parse understands.
+func loadFile[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -65,19 +65,19 @@ func load[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	defer f.Close()                                         // only read
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1)) // of a file that is too long, just enough to show that
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1)) // of a file that is too long, just enough to show that
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	v, found := parse(text)
 	if len(found) > 0 {
 		first := found[0]
-		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, others(len(found)-1)).WithHint("%s", first.Remedy)
+		return nil, fault.New(fault.Invalid, "%s:%d: %s%s", path, first.Line, first.Text, moreMistakes(len(found)-1)).WithHint("%s", first.Remedy)
 	}
 	return v, nil
 }
 
-func others(n int) string {
+func moreMistakes(n int) string {
 	if n == 0 {
 		return ""
 	}
@@ -86,13 +86,13 @@ func others(n int) string {
 
 // ParseHardware reads its text as strictly as a plan's.
 func ParseHardware(text []byte) (*Hardware, Findings) {
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
 	d.preset[reflect.TypeFor[Group]()] = reflect.ValueOf(Group{Hosts: 1, Disks: 1})
 	h := &Hardware{}
-	d.value(root, reflect.ValueOf(h).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(h).Elem(), "")
 	d.found.Sort()
 	return h, d.found
 }

@@ -11,9 +11,9 @@ var latest struct {
 	file *File
 }
 
-// parsed returns a copy of the latest file if it has that text. Nested values are shared and must not
+// latestFile returns a copy of the latest file if it has that text. Nested values are shared and must not
 // be changed.
-func parsed(text []byte) *File {
+func latestFile(text []byte) *File {
 	latest.mu.Lock()
 	defer latest.mu.Unlock()
 	if latest.file == nil || latest.text != string(text) {
@@ -23,7 +23,7 @@ func parsed(text []byte) *File {
 	return &file
 }
 
-func keep(text []byte, file *File) {
+func storeLatest(text []byte, file *File) {
 	kept := *file
 	latest.mu.Lock()
 	defer latest.mu.Unlock()

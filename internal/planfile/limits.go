@@ -11,19 +11,19 @@ import (
 func (l *Limits) Week() budget.Week {
 	w := budget.Week{Rate: budget.Unlimited}
 	for _, b := range slices.Backward(l.Bandwidth) {
-		if b.empty() {
+		if b.isEmpty() {
 			w.Rate, w.Rules = int64(b.Rate), nil
 			continue
 		}
 		w.Rules = append(w.Rules, budget.Rule{
-			Days: b.days(), From: int(b.From), To: int(b.To), Rate: int64(b.Rate), Zone: b.zone(),
+			Days: b.budgetDays(), From: int(b.From), To: int(b.To), Rate: int64(b.Rate), Zone: b.location(),
 		})
 	}
 	return w
 }
 
-// days are those on which the window begins, as a budget has them.
-func (w *Window) days() (set budget.Days) {
+// budgetDays are those on which the window begins, as a budget has them.
+func (w *Window) budgetDays() (set budget.Days) {
 	for i, day := range days {
 		if len(w.Days) == 0 || slices.Contains(w.Days, Day(day)) {
 			set |= 1 << i

@@ -27,32 +27,32 @@ type Network struct {
 	Model CardModel `yaml:"model" doc:"model of the cards; default: that of hardware, or the original one"`
 }
 
-func (n *Network) short() any { return &n.To }
+func (n *Network) shortField() any { return &n.To }
 
 type (
 	NewName   string // name of a VM
 	CardModel string
 )
 
-// longestNewName is what vSphere itself takes, in bytes.
-const longestNewName = 240
+// maxNewNameBytes is what vSphere itself takes, in bytes.
+const maxNewNameBytes = 240
 
-func (NewName) form() form { return form{example: "prod-*"} }
+func (NewName) textForm() form { return form{example: "prod-*"} }
 
-func (n *NewName) set(s string) error {
+func (n *NewName) parseText(s string) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) }
-	if strings.TrimSpace(s) == "" || len(s) > longestNewName || strings.ContainsFunc(s, odd) {
-		return fault.New(fault.Invalid, "want a name of 1 to %d bytes that can be printed", longestNewName)
+	if strings.TrimSpace(s) == "" || len(s) > maxNewNameBytes || strings.ContainsFunc(s, odd) {
+		return fault.New(fault.Invalid, "want a name of 1 to %d bytes that can be printed", maxNewNameBytes)
 	}
 	*n = NewName(s)
 	return nil
 }
 
-func (CardModel) form() form {
+func (CardModel) textForm() form {
 	return form{words: []string{"virtio", "vmxnet3", "e1000", "e1000e", "rtl8139", "pcnet"}}
 }
 
-func (m *CardModel) set(s string) error { return among(m, s, m.form()) }
+func (m *CardModel) parseText(s string) error { return setWord(m, s, m.textForm()) }
 
 // Value returns the mapping for targets.
 func (m Mapping) Value() namemap.Map {
@@ -63,13 +63,13 @@ func (m Mapping) Value() namemap.Map {
 		}
 		v.Networks[from] = namemap.Network{To: string(to.To), VLAN: to.VLAN, Model: string(to.Model)}
 	}
-	v.Storages = texts(m.Storages)
-	v.Names = texts(m.Names)
+	v.Storages = plainStrings(m.Storages)
+	v.Names = plainStrings(m.Names)
 	return v
 }
 
-// texts returns the values of a map as plain strings; nil if there are none.
-func texts[T ~string](m map[string]T) map[string]string {
+// plainStrings returns the values of a map as plain strings; nil if there are none.
+func plainStrings[T ~string](m map[string]T) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
@@ -88,7 +88,7 @@ type MapFile struct {
 
 // LoadMap reads a file of --map. The error names its first mistake, with the line.
 func LoadMap(path string) (namemap.Map, error) {
-	f, err := load(path, ParseMap)
+	f, err := loadFile(path, ParseMap)
 	if err != nil {
 		return namemap.Map{}, err
 	}
@@ -101,36 +101,36 @@ func ParseMap(text []byte) (*MapFile, Findings) {
 		err := fault.New(fault.Invalid, "the map is empty").WithHint("add the names that differ at the target: networks: {VM Network: vmbr0}")
 		return nil, Findings{Found("file", Pos{}, "", err)}
 	}
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
 	f := &MapFile{Version: Version}
-	d.value(root, reflect.ValueOf(f).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(f).Elem(), "")
 	if len(d.found) == 0 {
-		r := &ruler{file: &File{where: d.where}}
-		r.mapping("", &f.Mapping)
+		r := &ruleChecker{file: &File{positions: d.positions}}
+		r.checkMapping("", &f.Mapping)
 		d.found = r.found
 	}
 	d.found.Sort()
 	return f, d.found
 }
 
-// mapping looks at keys with a *: of storages and names, which later decamps may read otherwise if they have
+// checkMapping looks at keys with a *: of storages and names, which later decamps may read otherwise if they have
 // more. A network may be called so.
-func (r *ruler) mapping(path string, m *Mapping) {
-	r.stars(join(path, "storages"), texts(m.Storages))
-	r.stars(join(path, "names"), texts(m.Names))
+func (r *ruleChecker) checkMapping(path string, m *Mapping) {
+	r.checkWildcards(joinPath(path, "storages"), plainStrings(m.Storages))
+	r.checkWildcards(joinPath(path, "names"), plainStrings(m.Names))
 }
 
-func (r *ruler) stars(path string, m map[string]string) {
+func (r *ruleChecker) checkWildcards(path string, m map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		inKey, inValue := strings.Count(key, namemap.Wildcard), strings.Count(m[key], namemap.Wildcard)
 		switch {
 		case inKey > 1:
-			r.wrong(join(path, key), "keep one of them", "a * stands for any letters, and there may be one")
+			r.addError(joinPath(path, key), "keep one of them", "a * stands for any letters, and there may be one")
 		case inValue > inKey:
-			r.wrong(join(path, key), "put one into the name on the left, or take it out of the one on the right", "the * of the new name stands for the text of the * before the colon, which is missing")
+			r.addError(joinPath(path, key), "put one into the name on the left, or take it out of the one on the right", "the * of the new name stands for the text of the * before the colon, which is missing")
 		}
 	}
 }

@@ -75,134 +75,134 @@ type (
 const (
 	mediumPattern = `^[a-z0-9]{1,32}$`
 	nicPattern    = `^[1-9][0-9]{0,2}g$`
-	mostCount     = 16
+	maxCount     = 16
 )
 
-// standIns are names of ends that are not real.
-var standIns = map[string]bool{"pattern": true, "null": true}
+// reservedMedia are names of ends that are not real.
+var reservedMedia = map[string]bool{"pattern": true, "null": true}
 
-func (Medium) form() form   { return form{pattern: mediumPattern, example: "ssd"} }
-func (NICSpeed) form() form { return form{pattern: nicPattern, example: "10g"} }
-func (Export) form() form   { return form{words: []string{"async", "sync"}} }
-func (Way) form() form      { return form{words: append(Transport("").form().words, "nfs")} }
-func (Count) form() form {
-	return form{pattern: `^[1-9][0-9]?$`, example: "8", number: true, maximum: mostCount}
+func (Medium) textForm() form   { return form{pattern: mediumPattern, example: "ssd"} }
+func (NICSpeed) textForm() form { return form{pattern: nicPattern, example: "10g"} }
+func (Export) textForm() form   { return form{words: []string{"async", "sync"}} }
+func (Way) textForm() form      { return form{words: append(Transport("").textForm().words, "nfs")} }
+func (Count) textForm() form {
+	return form{pattern: `^[1-9][0-9]?$`, example: "8", number: true, maximum: maxCount}
 }
 
-func (m *Medium) set(s string) error {
-	if standIns[s] {
+func (m *Medium) parseText(s string) error {
+	if reservedMedia[s] {
 		return fmt.Errorf("%q is what an end is called that is left out", s)
 	}
-	return matching(m, s, m.form())
+	return setMatching(m, s, m.textForm())
 }
 
-func (n *NICSpeed) set(s string) error { return matching(n, s, n.form()) }
-func (e *Export) set(s string) error   { return among(e, s, e.form()) }
-func (w *Way) set(s string) error      { return among(w, s, w.form()) }
+func (n *NICSpeed) parseText(s string) error { return setMatching(n, s, n.textForm()) }
+func (e *Export) parseText(s string) error   { return setWord(e, s, e.textForm()) }
+func (w *Way) parseText(s string) error      { return setWord(w, s, w.textForm()) }
 
-func (c *Count) set(s string) error {
+func (c *Count) parseText(s string) error {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > mostCount {
-		return fmt.Errorf("want a number from 1 to %d", mostCount)
+	if err != nil || n < 1 || n > maxCount {
+		return fmt.Errorf("want a number from 1 to %d", maxCount)
 	}
 	*c = Count(n)
 	return nil
 }
 
 // LoadMatrix reads such a file. It reports all errors at once.
-func LoadMatrix(path string) (*Matrix, error) { return load(path, ParseMatrix) }
+func LoadMatrix(path string) (*Matrix, error) { return loadFile(path, ParseMatrix) }
 
 // ParseMatrix reads its text as strictly as a plan's.
 func ParseMatrix(text []byte) (*Matrix, Findings) {
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
-	plan := initial()
+	plan := defaultFile()
 	m := &Matrix{
 		Source: plan.Source, Transports: []Way{"https"}, Exports: []Export{"async"}, Ends: true,
 		Computed: Computed{Size: 8 << 30, Fill: 0.3, Seed: 1}, NFC: plan.Defaults.NFC, Landing: plan.Defaults.Landing,
 	}
-	d.value(root, reflect.ValueOf(m).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(m).Elem(), "")
 	if len(d.found) == 0 {
-		m.rules(d)
+		m.checkRules(d)
 	}
 	d.found.Sort()
 	return m, d.found
 }
 
-// rules checks values that depend on others.
-func (m *Matrix) rules(d *decoder) {
-	m.disksRule(d)
-	m.foldersRule(d)
-	m.linksRule(d)
+// checkRules checks values that depend on others.
+func (m *Matrix) checkRules(d *decoder) {
+	m.checkDisks(d)
+	m.checkFolders(d)
+	m.checkLinks(d)
 	exported := func(w Writable) bool { return len(w.NFS) > 0 }
 	if slices.Contains(m.Transports, "nfs") && !slices.ContainsFunc(m.To, exported) {
-		d.broken("transports", "to: [{medium: hdd, folders: [dir:/srv/vm], nfs: [{folder: dir:/srv/nfs, datastore: nfs1, export: sync}]}]", "nfs needs a folder that the host has mounted")
+		d.addRuleError("transports", "to: [{medium: hdd, folders: [dir:/srv/vm], nfs: [{folder: dir:/srv/nfs, datastore: nfs1, export: sync}]}]", "nfs needs a folder that the host has mounted")
 	}
 	if m.Computed.Size < 1<<20 || m.Computed.Size%512 != 0 {
-		d.broken("computed", "size: 8G", "the disk has to have 1 MiB or more, in whole sectors of 512 bytes")
+		d.addRuleError("computed", "size: 8G", "the disk has to have 1 MiB or more, in whole sectors of 512 bytes")
 	}
 }
 
-// broken notes that the value at a path does not go with others.
-func (d *decoder) broken(path, remedy, format string, args ...any) {
+// addRuleError notes that the value at a path does not go with others.
+func (d *decoder) addRuleError(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
-	d.found = append(d.found, Found("file", d.where[path], "", err))
+	d.found = append(d.found, Found("file", d.positions[path], "", err))
 }
 
-const ownWords = "give each its own word: rows are named by it"
+const uniqueMediumRemedy = "give each its own word: rows are named by it"
 
-func (m *Matrix) disksRule(d *decoder) {
+func (m *Matrix) checkDisks(d *decoder) {
 	media, named := map[Medium]bool{}, 0
 	for i, r := range m.Disks {
 		path := fmt.Sprintf("disks[%d]", i)
 		if media[r.Medium] {
-			d.broken(path, ownWords, "%s stands there twice", r.Medium)
+			d.addRuleError(path, uniqueMediumRemedy, "%s stands there twice", r.Medium)
 		}
 		media[r.Medium] = true
 		named = max(named, len(r.VMs))
 	}
-	if n := most(m.Together); n > named {
-		d.broken("together", "name more VMs, or ask for fewer together", "together requires %d VMs, and no disks have more than %d", n, named)
+	if n := maxOf(m.Together); n > named {
+		d.addRuleError("together", "name more VMs, or ask for fewer together", "together requires %d VMs, and no disks have more than %d", n, named)
 	}
 }
 
-func (m *Matrix) foldersRule(d *decoder) {
+func (m *Matrix) checkFolders(d *decoder) {
 	media, folders, named := map[Medium]bool{}, map[Destination]bool{}, 0
 	for i, w := range m.To {
 		path := fmt.Sprintf("to[%d]", i)
 		if media[w.Medium] {
-			d.broken(path, ownWords, "%s stands there twice", w.Medium)
+			d.addRuleError(path, uniqueMediumRemedy, "%s stands there twice", w.Medium)
 		}
 		media[w.Medium] = true
 		named = max(named, len(w.Folders))
 		for _, f := range w.Folders {
 			if f.Kind() != Dir {
-				d.broken(path, "write dir:/FOLDER", "%s is no folder", f)
+				d.addRuleError(path, "write dir:/FOLDER", "%s is no folder", f)
 			}
 			if folders[f] {
-				d.broken(path, "name each folder once", "%s stands there twice", f)
+				d.addRuleError(path, "name each folder once", "%s stands there twice", f)
 			}
 			folders[f] = true
 		}
 	}
-	if n := most(m.Copies); n > named {
-		d.broken("copies", "name more folders, or ask for fewer copies", "copies requires %d folders, and no entry of to has more than %d", n, named)
+	if n := maxOf(m.Copies); n > named {
+		d.addRuleError("copies", "name more folders, or ask for fewer copies", "copies requires %d folders, and no entry of to has more than %d", n, named)
 	}
 }
 
-func (m *Matrix) linksRule(d *decoder) {
+func (m *Matrix) checkLinks(d *decoder) {
 	for i, l := range m.Links {
 		for _, other := range m.Links[:i] {
 			if l.NIC == other.NIC && l.MTU == other.MTU {
-				d.broken(fmt.Sprintf("links[%d]", i), "take one of them out: rows are named by NIC and MTU", "%s with MTU %d stands there twice", l.NIC, l.MTU)
+				d.addRuleError(fmt.Sprintf("links[%d]", i), "take one of them out: rows are named by NIC and MTU", "%s with MTU %d stands there twice", l.NIC, l.MTU)
 			}
 		}
 	}
 }
 
-func most(counts []Count) int {
+func maxOf(counts []Count) int {
 	n := 0
 	for _, c := range counts {
 		n = max(n, int(c))

@@ -20,13 +20,13 @@ import (
 // Bounds on input and output. A node takes 200 to 450 bytes of memory, with its comments, so the
 // maximum is 230 MiB, for a second (measured with hostile texts).
 const (
-	mostBytes    = 4 << 20
-	mostNodes    = 500_000
-	mostMistakes = 100
+	maxBytes    = 4 << 20
+	maxNodes    = 500_000
+	maxMistakes = 100
 )
 
-// initial returns a File with the default values.
-func initial() *File {
+// defaultFile returns a File with the default values.
+func defaultFile() *File {
 	return &File{
 		Source:   Source{SSH: SSH{Port: 22}},
 		Hooks:    defaultHooks(),
@@ -72,7 +72,7 @@ func Read(path string) ([]byte, error) {
 		return nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
 	}
 	defer f.Close() // only read
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "read the plan: %w", err)
 	}
@@ -82,72 +82,72 @@ func Read(path string) ([]byte, error) {
 // Parse parses the text of a file. It reports all errors at once, in the order of the text; a File with
 // Findings must not be used.
 func Parse(text []byte) (*File, Findings) {
-	if file := parsed(text); file != nil {
+	if file := latestFile(text); file != nil {
 		return file, nil
 	}
-	file, found := parseAnew(text)
+	file, found := parseAndCheck(text)
 	if len(found) == 0 {
-		keep(text, file)
+		storeLatest(text, file)
 	}
 	return file, found
 }
 
-func parseAnew(text []byte) (*File, Findings) {
-	file, found := parse(text)
+func parseAndCheck(text []byte) (*File, Findings) {
+	file, found := decodeFile(text)
 	if len(found) == 0 {
-		found = file.rules()
+		found = file.checkRules()
 	}
 	found.Sort()
-	if more := len(found) - mostMistakes; more > 0 {
-		found = append(found[:mostMistakes:mostMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
+	if more := len(found) - maxMistakes; more > 0 {
+		found = append(found[:maxMistakes:maxMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
 			WithHint("correct the reported ones; that may remove the others")))
 	}
 	return file, found
 }
 
-// parse reads the text as far as each value by itself goes. The schema can say as much.
-func parse(text []byte) (*File, Findings) {
-	d, root := begin(text)
+// decodeFile reads the text as far as each value by itself goes. The schema can say as much.
+func decodeFile(text []byte) (*File, Findings) {
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
-	file := initial()
+	file := defaultFile()
 	d.presetVMs(file.Defaults)
-	d.value(root, reflect.ValueOf(file).Elem(), "")
-	file.where = d.where
+	d.decodeValue(root, reflect.ValueOf(file).Elem(), "")
+	file.positions = d.positions
 	return file, d.found
 }
 
-// begin reads a text as far as to know that it is a mapping of our version; else root is nil.
-func begin(text []byte) (d *decoder, root *yaml.Node) {
+// decodeRoot reads a text as far as to know that it is a mapping of our version; else root is nil.
+func decodeRoot(text []byte) (d *decoder, root *yaml.Node) {
 	d = newDecoder()
-	root, err := document(text)
+	root, err := readDocument(text)
 	if err != nil {
 		d.found = Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
 		return d, nil
 	}
-	if !d.taken(root, "") || !d.is(root, yaml.MappingNode, "") || !d.version(root) {
+	if !d.isAccepted(root, "") || !d.hasKind(root, yaml.MappingNode, "") || !d.checkVersion(root) {
 		return d, nil
 	}
 	return d, root
 }
 
-// version refuses files of other versions before all else: they are not to be read as this
+// checkVersion refuses files of other versions before all else: they are not to be read as this
 // one and found wrong.
-func (d *decoder) version(root *yaml.Node) bool {
+func (d *decoder) checkVersion(root *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		v := root.Content[i+1]
 		if n, err := strconv.Atoi(v.Value); root.Content[i].Value == "version" && err == nil && n != Version {
-			d.wrongf(v, "version", "take a newer decamp for newer plans", "version %d is not known, only %d", n, Version)
+			d.addErrorf(v, "version", "take a newer decamp for newer plans", "version %d is not known, only %d", n, Version)
 			return false
 		}
 	}
 	return true
 }
 
-// document reads the one document of a text.
-func document(text []byte) (*yaml.Node, error) {
-	if err := bounded(text); err != nil {
+// readDocument reads the one document of a text.
+func readDocument(text []byte) (*yaml.Node, error) {
+	if err := checkBounds(text); err != nil {
 		return nil, err
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -155,12 +155,12 @@ func document(text []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
 	} else if err != nil {
-		return nil, syntax(err)
+		return nil, syntaxError(err)
 	}
 	if err := dec.Decode(&next); err == nil {
 		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: take the line --- out, or make two files")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, syntax(err)
+		return nil, syntaxError(err)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
@@ -168,25 +168,25 @@ func document(text []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// bounded refuses a text that would make too many nodes: each needs one of these characters
+// checkBounds refuses a text that would make too many nodes: each needs one of these characters
 // before or behind it.
-func bounded(text []byte) error {
+func checkBounds(text []byte) error {
 	nodes := 1
 	for _, c := range text {
 		if strings.IndexByte(",:[{?-\n", c) >= 0 {
 			nodes++
 		}
 	}
-	if len(text) > mostBytes || nodes > mostNodes {
-		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", mostBytes>>20, mostNodes).
+	if len(text) > maxBytes || nodes > maxNodes {
+		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", maxBytes>>20, maxNodes).
 			WithHint("choose VMs with select, or make several plans")
 	}
 	return nil
 }
 
-// syntax takes the parser's own name off its errors.
-func syntax(err error) error {
-	return fault.New(fault.Invalid, "%s", short(strings.TrimPrefix(err.Error(), "yaml: "))).
+// syntaxError takes the parser's own name off its errors.
+func syntaxError(err error) error {
+	return fault.New(fault.Invalid, "%s", shorten(strings.TrimPrefix(err.Error(), "yaml: "))).
 		WithHint("indent with blanks, keep lists and keys in line, and put text with : # or quotes in it in quotes")
 }
 

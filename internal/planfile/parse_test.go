@@ -218,8 +218,8 @@ func TestBombs(t *testing.T) {
 		"deep lists":       whole + "x: " + strings.Repeat("[", 100_000),
 		"deep keys":        whole + "x: " + strings.Repeat("{a: ", 100_000),
 		"deep dashes":      strings.Repeat("- ", 100_000),
-		"large":            whole + "# " + strings.Repeat("x", mostBytes),
-		"many values":      whole + "x: [" + strings.Repeat("1,", mostNodes) + "1]",
+		"large":            whole + "# " + strings.Repeat("x", maxBytes),
+		"many values":      whole + "x: [" + strings.Repeat("1,", maxNodes) + "1]",
 		"many keys":        whole + strings.Repeat("vms: []\n", 40_000),
 		"one long word":    whole + "x: " + strings.Repeat("a", 1<<20),
 		"one long key":     whole + strings.Repeat("a", 1000) + ": 1",
@@ -228,11 +228,11 @@ func TestBombs(t *testing.T) {
 	} {
 		began := time.Now()
 		_, found := Parse([]byte(text))
-		if len(found) == 0 || found.Err() == nil || len(found) > mostMistakes+1 {
+		if len(found) == 0 || found.Err() == nil || len(found) > maxMistakes+1 {
 			t.Errorf("%s: %d things were found", name, len(found))
 		}
 		for _, f := range found {
-			if len(f.Text)+len(f.Remedy) > 4*longestTold {
+			if len(f.Text)+len(f.Remedy) > 4*maxQuoteBytes {
 				t.Errorf("%s: %d bytes are told", name, len(f.Text)+len(f.Remedy))
 			}
 		}

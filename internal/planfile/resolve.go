@@ -18,11 +18,11 @@ func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
 	r := f.Resolver(names)
 	var moves []Move
 	for _, vm := range r.named {
-		moves = r.append(moves, vm)
+		moves = r.appendMove(moves, vm)
 	}
 	for i := range vms {
 		if _, named := r.entries[vms[i].Ref]; !named {
-			moves = r.append(moves, &vms[i])
+			moves = r.appendMove(moves, &vms[i])
 		}
 	}
 	return moves, r.End()
@@ -43,22 +43,22 @@ type Resolver struct {
 	file    *File
 	named   []*inventory.VM // named VMs with their known properties, in the order of the file
 	entries map[inventory.MoRef]*VM
-	asked   map[inventory.MoRef]bool // VMs that were named
-	chosen  int
+	visited   map[inventory.MoRef]bool // VMs that were named
+	selected  int
 	found   Findings
 }
 
 // Resolver looks up the VMs that the file names. Of those only reference, UUID and name need be
 // known yet.
 func (f *File) Resolver(names Finder) *Resolver {
-	r := &Resolver{file: f, entries: map[inventory.MoRef]*VM{}, asked: map[inventory.MoRef]bool{}}
+	r := &Resolver{file: f, entries: map[inventory.MoRef]*VM{}, visited: map[inventory.MoRef]bool{}}
 	for i := range f.VMs {
-		r.name(&f.VMs[i], names)
+		r.addEntry(&f.VMs[i], names)
 	}
 	return r
 }
 
-func (r *Resolver) name(entry *VM, names Finder) {
+func (r *Resolver) addEntry(entry *VM, names Finder) {
 	vm, err := names.Find(string(entry.VM))
 	if err != nil {
 		r.found = append(r.found, Found("vm", entry.Pos, "", err))
@@ -85,21 +85,21 @@ func (r *Resolver) Named() []*inventory.VM { return r.named }
 func (r *Resolver) Move(vm *inventory.VM) (Move, bool) {
 	chosen := r.file.Select.Match(vm)
 	if chosen {
-		r.chosen++
+		r.selected++
 	}
 	if entry, named := r.entries[vm.Ref]; named {
-		r.asked[vm.Ref] = true
-		return r.settle(vm, entry.Options, entry.Pos)
+		r.visited[vm.Ref] = true
+		return r.resolveDestination(vm, entry.Options, entry.Pos)
 	}
 	if !chosen {
 		return Move{}, false
 	}
 	o := r.file.Defaults
 	o.To = nil
-	return r.settle(vm, o, r.file.At("select"))
+	return r.resolveDestination(vm, o, r.file.At("select"))
 }
 
-func (r *Resolver) append(moves []Move, vm *inventory.VM) []Move {
+func (r *Resolver) appendMove(moves []Move, vm *inventory.VM) []Move {
 	if m, ok := r.Move(vm); ok {
 		return append(moves, m)
 	}
@@ -110,21 +110,21 @@ func (r *Resolver) append(moves []Move, vm *inventory.VM) []Move {
 // gone since its name was looked up.
 func (r *Resolver) End() Findings {
 	for _, vm := range r.named {
-		if !r.asked[vm.Ref] {
+		if !r.visited[vm.Ref] {
 			r.found = append(r.found, Found("vm", r.entries[vm.Ref].Pos, vm.Name,
 				fault.New(fault.NotFound, "it was removed while the VMs were listed").WithHint("decamp ls lists the VMs")))
 		}
 	}
-	if !r.file.Select.IsZero() && r.chosen == 0 {
+	if !r.file.Select.IsZero() && r.selected == 0 {
 		r.found = append(r.found, Found("select", r.file.At("select"), "",
 			fault.New(fault.NotFound, "no VM is chosen by: %s", r.file.Select).WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")))
 	}
 	return r.found
 }
 
-// settle decides the destination of a VM: that of its entry, else by its datastore, else that of the
+// resolveDestination decides the destination of a VM: that of its entry, else by its datastore, else that of the
 // defaults.
-func (r *Resolver) settle(vm *inventory.VM, o Options, at Pos) (Move, bool) {
+func (r *Resolver) resolveDestination(vm *inventory.VM, o Options, at Pos) (Move, bool) {
 	if o.To == nil {
 		if to, ok := r.file.Maps.Datastores[vm.VMX.Datastore]; ok {
 			o.To = []Destination{to}

@@ -115,7 +115,7 @@ func TestADraftOfNothing(t *testing.T) {
 	if err := d.Write(&b, esx.NewIndex(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, found := parse([]byte(b.String())); len(found) > 0 {
+	if _, found := decodeFile([]byte(b.String())); len(found) > 0 {
 		t.Errorf("%v in:\n%s", found, b.String())
 	}
 }
@@ -142,7 +142,7 @@ func TestADraftOfRunningVMs(t *testing.T) {
 
 func TestWord(t *testing.T) {
 	for in, want := range map[string]string{"web01": "web01", "": `""`, "yes": `"yes"`, "Null": `"Null"`, "007": `"007"`, "a b": `"a b"`, "a: b": `"a: b"`, "ä\n": `"ä\n"`, "dir:/x": "dir:/x", "R&D": `"R&D"`, uuid1: uuid1} {
-		if got := word(in); got != want {
+		if got := quoteWord(in); got != want {
 			t.Errorf("%q is written %s, want %s", in, got, want)
 		}
 	}

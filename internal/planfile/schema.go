@@ -16,7 +16,7 @@ const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
 // Parse, so it has the same keys, types and words. It accepts all that Parse accepts; it does not check
 // values that depend on others.
 func Schema() ([]byte, error) {
-	root := structureSchema(reflect.ValueOf(initial()).Elem())
+	root := structureSchema(reflect.ValueOf(defaultFile()).Elem())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"], root["title"] = schemaID, "decamp plan"
 	root["anyOf"] = []any{map[string]any{"required": []string{"select"}}, map[string]any{"required": []string{"vms"}}}
@@ -27,17 +27,17 @@ func Schema() ([]byte, error) {
 // valueSchema describes one value by what a new File has in its place, which is the default.
 func valueSchema(v reflect.Value) map[string]any {
 	if s, ok := reflect.New(v.Type()).Interface().(scalar); ok {
-		return scalarSchema(s.form(), v)
+		return scalarSchema(s.textForm(), v)
 	}
 	if s, ok := reflect.New(v.Type()).Interface().(shorthand); ok {
-		short := valueSchema(reflect.ValueOf(s.short()).Elem())
+		short := valueSchema(reflect.ValueOf(s.shortField()).Elem())
 		return map[string]any{"oneOf": []any{short, structureSchema(v)}}
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return structureSchema(v)
 	case reflect.Slice:
-		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(element(v.Type().Elem()))}
+		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(elementDefault(v.Type().Elem()))}
 	case reflect.Map:
 		return map[string]any{"type": "object", "propertyNames": map[string]any{"minLength": 1}, "additionalProperties": valueSchema(reflect.Zero(v.Type().Elem()))}
 	case reflect.Bool:
@@ -46,10 +46,10 @@ func valueSchema(v reflect.Value) map[string]any {
 	return map[string]any{"type": "integer"}
 }
 
-// element is what a list's elements begin as.
-func element(t reflect.Type) reflect.Value {
+// elementDefault is what a list's elements begin as.
+func elementDefault(t reflect.Type) reflect.Value {
 	if t == reflect.TypeFor[VM]() {
-		return reflect.ValueOf(VM{Options: initial().Defaults})
+		return reflect.ValueOf(VM{Options: defaultFile().Defaults})
 	}
 	return reflect.Zero(t)
 }
@@ -89,14 +89,14 @@ func scalarSchema(f form, v reflect.Value) map[string]any {
 	if f.number {
 		text = map[string]any{"oneOf": []any{text, map[string]any{"type": "integer", "minimum": 0, "maximum": f.maximum}}}
 	}
-	if d := written(v); d != "" {
+	if d := formatDefault(v); d != "" {
 		text["default"] = d
 	}
 	return text
 }
 
-// written returns a default as a file would contain it; empty if there is none.
-func written(v reflect.Value) string {
+// formatDefault returns a default as a file would contain it; empty if there is none.
+func formatDefault(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:
 		if x > 0 {

@@ -16,10 +16,10 @@ const windowDays = 9
 // empty window is open always. Times are those of the clock on the wall: on the night that it
 // is put forward a window may be shorter, or not be at all.
 func (w *Window) At(t time.Time) (open bool, turns time.Time) {
-	if w.empty() {
+	if w.isEmpty() {
 		return true, time.Time{}
 	}
-	spans := w.spans(t.In(w.zone()))
+	spans := w.openSpans(t.In(w.location()))
 	i := slices.IndexFunc(spans, func(s span) bool { return s.to.After(t) })
 	switch {
 	case i < 0:
@@ -32,14 +32,14 @@ func (w *Window) At(t time.Time) (open bool, turns time.Time) {
 	return true, spans[i].to
 }
 
-// spans returns when the window is open in the days around t, which is on the window's clock.
-func (w *Window) spans(t time.Time) (list []span) {
+// openSpans returns when the window is open in the days around t, which is on the window's clock.
+func (w *Window) openSpans(t time.Time) (list []span) {
 	for n := -2; n <= windowDays; n++ {
 		day := time.Date(t.Year(), t.Month(), t.Day()+n, 0, 0, 0, 0, t.Location())
 		if !w.beginsOn(day.Weekday()) {
 			continue
 		}
-		s := w.on(day)
+		s := w.spanOn(day)
 		last := len(list) - 1
 		switch {
 		case !s.to.After(s.from):
@@ -52,8 +52,8 @@ func (w *Window) spans(t time.Time) (list []span) {
 	return list
 }
 
-// on is when the window is open that begins on a day.
-func (w *Window) on(day time.Time) span {
+// spanOn is when the window is open that begins on a day.
+func (w *Window) spanOn(day time.Time) span {
 	at := func(days int, c Clock) time.Time {
 		return time.Date(day.Year(), day.Month(), day.Day()+days, int(c)/minutesOfHour, int(c)%minutesOfHour, 0, 0, day.Location())
 	}
@@ -68,8 +68,8 @@ func (w *Window) beginsOn(day time.Weekday) bool {
 	return len(w.Days) == 0 || slices.Contains(w.Days, Day(days[day]))
 }
 
-// zone is whose clock the window's times are of. It was found when the file was read.
-func (w *Window) zone() *time.Location {
+// location is whose clock the window's times are of. It was found when the file was read.
+func (w *Window) location() *time.Location {
 	if w.Zone == "" {
 		return time.UTC
 	}

@@ -36,21 +36,21 @@ func PasswordFile(c planfile.Credentials, folder string, env func(string) string
 // Local looks at what a plan in folder needs of this machine: secrets that can be read, and
 // programs for its hooks.
 func Local(f *planfile.File, folder string, env func(string) string) planfile.Findings {
-	l := &local{file: f, folder: folder, env: env, programs: map[planfile.Text]bool{}}
-	l.credentials("source.credentials", f.Source.Credentials)
-	l.credentials("source.ssh.credentials", f.Source.SSH.Credentials)
+	l := &localCheck{file: f, folder: folder, env: env, programs: map[planfile.Text]bool{}}
+	l.checkCredentials("source.credentials", f.Source.Credentials)
+	l.checkCredentials("source.ssh.credentials", f.Source.SSH.Credentials)
 	if key := f.Source.SSH.Key; key != "" {
-		l.credentials("source.ssh.key", planfile.Credentials{File: key})
+		l.checkCredentials("source.ssh.key", planfile.Credentials{File: key})
 	}
-	l.hooks(f.At("hooks"), f.Hooks)
-	l.hooks(f.At("defaults.hooks"), f.Defaults.Hooks)
+	l.checkHooks(f.At("hooks"), f.Hooks)
+	l.checkHooks(f.At("defaults.hooks"), f.Defaults.Hooks)
 	for _, vm := range f.VMs {
-		l.hooks(vm.Pos, vm.Hooks)
+		l.checkHooks(vm.Pos, vm.Hooks)
 	}
 	return l.found
 }
 
-type local struct {
+type localCheck struct {
 	file     *planfile.File
 	folder   string
 	env      func(string) string
@@ -58,17 +58,17 @@ type local struct {
 	found    planfile.Findings
 }
 
-func (l *local) credentials(path string, c planfile.Credentials) {
+func (l *localCheck) checkCredentials(path string, c planfile.Credentials) {
 	name, err := PasswordFile(c, l.folder, l.env)
 	if err == nil && name != "" {
-		err = readable(name)
+		err = openable(name)
 	}
 	if err != nil {
 		l.found = append(l.found, planfile.Found("credentials", l.file.At(path), "", err))
 	}
 }
 
-func readable(name string) error {
+func openable(name string) error {
 	f, err := os.Open(name)
 	if err == nil {
 		return f.Close()
@@ -80,7 +80,7 @@ func readable(name string) error {
 	return fault.New(kind, "%w", err).WithHint("put the secret there, in a file that only you can read, or name another file")
 }
 
-func (l *local) hooks(at planfile.Pos, h planfile.Hooks) {
+func (l *localCheck) checkHooks(at planfile.Pos, h planfile.Hooks) {
 	for _, hook := range []planfile.Hook{h.Pre, h.Post} {
 		if len(hook.Command) == 0 || l.programs[hook.Command[0]] {
 			continue

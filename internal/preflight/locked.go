@@ -9,30 +9,30 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// firstLocking is the first ESXi release whose running VMs' disks on VMFS were reported as unreadable
+// firstLockingRelease is the first ESXi release whose running VMs' disks on VMFS were reported as unreadable
 // over https, with or without a snapshot (reports of three projects, of ESXi 7 and 8 with VMFS6). Older
 // releases permit reading the disk below a snapshot. Other datastores have no reports.
-const firstLocking = 7
+const firstLockingRelease = 7
 
-// overHTTPS looks for VMs that https is to read while they run.
-func (c *check) overHTTPS(i int) {
+// checkWarmHTTPS looks for VMs that https is to read while they run.
+func (c *check) checkWarmHTTPS(i int) {
 	m := c.moves[i]
 	if m.Options.Transport != "https" || m.VM.Power != inventory.PoweredOn {
 		return
 	}
 	remedy := "say transport: nfc, which reads every running VM"
 	h := c.hosts[m.VM.Host]
-	if major(h.Version) >= firstLocking && c.onVMFS(m.VM) {
-		c.add(i, planfile.Found("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
+	if majorVersion(h.Version) >= firstLockingRelease && c.onVMFS(m.VM) {
+		c.addFinding(i, planfile.Found("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
 			"it runs, and https cannot read it: host %s (ESXi %s) locks the disks of a running VM, also below a snapshot", h.Name, h.Version).
 			WithHint("%s; or have it shut down: mode: cold", remedy)))
 		return
 	}
-	c.add(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts do not let the disks of a running VM be read over https"))
+	c.addFinding(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts do not let the disks of a running VM be read over https"))
 }
 
-// major is the first number of a version; 0 of none.
-func major(version string) int {
+// majorVersion is the first number of a version; 0 of none.
+func majorVersion(version string) int {
 	first, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(first)
 	if err != nil {
@@ -44,7 +44,7 @@ func major(version string) int {
 // onVMFS reports whether a disk of a VM is on a VMFS.
 func (c *check) onVMFS(vm *inventory.VM) bool {
 	for _, d := range vm.Disks {
-		if c.stores[store{vm.Datacenter, d.Base.Datastore}] == "VMFS" {
+		if c.datastoreTypes[datastoreName{vm.Datacenter, d.Base.Datastore}] == "VMFS" {
 			return true
 		}
 	}
@@ -52,4 +52,4 @@ func (c *check) onVMFS(vm *inventory.VM) bool {
 }
 
 // A store is a datastore by its names.
-type store struct{ datacenter, name string }
+type datastoreName struct{ datacenter, name string }

@@ -104,39 +104,39 @@ type check struct {
 	rig    Rig
 	file   *planfile.File
 	hosts  map[inventory.MoRef]inventory.Host
-	stores map[store]string // types
-	free   bool             // the host's API changes nothing
-	sight  Sight
+	datastoreTypes map[datastoreName]string // types
+	freeLicence   bool             // the host's API changes nothing
+	inspection  Sight
 	moves  []planfile.Move
 	found  planfile.Findings
 
 	places     map[string]Place
 	transports map[string]transport.Transport
-	lacking    map[string]bool // transports that cannot be had
-	bad        map[int]bool    // moves that something stands in the way of
+	reported    map[string]bool // transports that cannot be had
+	blocked        map[int]bool    // moves that something stands in the way of
 }
 
 // Check examines a whole plan. It returns an error if the source could not be queried.
 func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
-	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, stores: map[store]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
+	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, datastoreTypes: map[datastoreName]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, reported: map[string]bool{}, blocked: map[int]bool{}}
 	defer c.close()
-	if err := c.look(ctx); err != nil {
+	if err := c.readInventory(ctx); err != nil {
 		return Report{Findings: c.found}, err
 	}
 	for i := range c.moves {
-		if err := c.vm(ctx, i); err != nil {
+		if err := c.checkVM(ctx, i); err != nil {
 			return Report{Findings: c.found}, err
 		}
 	}
 	asking, asked := recall.Begin(ctx)
 	defer asked()
-	r := Report{Places: c.settle(asking)}
-	c.onHosts(ctx)
-	if err := c.probes(ctx); err != nil {
+	r := Report{Places: c.checkTargets(asking)}
+	c.checkHosts(ctx)
+	if err := c.probeTransports(ctx); err != nil {
 		return Report{Findings: c.found}, err
 	}
 	if c.rig.Examine != nil && len(c.moves) > 0 {
-		c.found = append(c.found, c.rig.Examine(ctx, c.sight)...)
+		c.found = append(c.found, c.rig.Examine(ctx, c.inspection)...)
 	}
 	for _, m := range c.moves {
 		r.VMs, r.Disks, r.Bytes = r.VMs+1, r.Disks+len(m.VM.Disks), r.Bytes+m.VM.Provisioned
@@ -152,8 +152,8 @@ func (c *check) close() {
 	}
 }
 
-// look reads the inventory, once for all VMs.
-func (c *check) look(ctx context.Context) error {
+// readInventory reads the inventory, once for all VMs.
+func (c *check) readInventory(ctx context.Context) error {
 	var hosts []inventory.Host
 	var stores []inventory.Datastore
 	var vms []inventory.VM
@@ -168,18 +168,18 @@ func (c *check) look(ctx context.Context) error {
 		c.hosts[h.Ref] = h
 	}
 	for _, d := range stores {
-		c.stores[store{d.Datacenter, d.Name}] = d.Type
+		c.datastoreTypes[datastoreName{d.Datacenter, d.Name}] = d.Type
 	}
-	c.free = c.rig.Source.FreeLicence(ctx)
+	c.freeLicence = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
-	c.sight = Sight{hosts, stores, vms, c.moves}
-	c.maps(vms, stores)
+	c.inspection = Sight{hosts, stores, vms, c.moves}
+	c.checkMaps(vms, stores)
 	return nil
 }
 
-// add records a finding on a migration; a blocking one ends further checks of it.
-func (c *check) add(i int, f planfile.Finding) {
-	c.bad[i] = c.bad[i] || f.Blocks
+// addFinding records a finding on a migration; a blocking one ends further checks of it.
+func (c *check) addFinding(i int, f planfile.Finding) {
+	c.blocked[i] = c.blocked[i] || f.Blocks
 	c.found = append(c.found, f)
 }
 

@@ -16,38 +16,38 @@ type field struct {
 	example string
 	fact    inventory.Fact // kind of property that the field needs
 
-	texts func(*inventory.VM) []string
-	count func(*inventory.VM) int64
-	bytes func(*inventory.VM) int64
-	truth func(*inventory.VM) bool
-	below bool // the text is a path: = also matches objects below it
+	textsOf func(*inventory.VM) []string
+	countOf func(*inventory.VM) int64
+	bytesOf func(*inventory.VM) int64
+	boolOf func(*inventory.VM) bool
+	isPath bool // the text is a path: = also matches objects below it
 }
 
 // fields in the order of the help.
 var fields = []field{
-	{name: "name", fact: inventory.OnRoll, means: "name of the VM", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
-	{name: "ref", fact: inventory.OnRoll, means: "its reference", example: "ref=vm-42", texts: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
-	{name: "uuid", fact: inventory.OnRoll, means: "its BIOS or instance UUID", example: "uuid ~ 4220*", texts: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
-	{name: "folder", fact: inventory.OnRoll, means: "the inventory folder it is in, or in one below", example: "folder=prod/web", below: true, texts: func(v *inventory.VM) []string { return []string{v.Folder} }},
-	{name: "datacenter", fact: inventory.OnRoll, means: "its datacenter", example: "datacenter=DC1", texts: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
-	{name: "cluster", fact: inventory.OnRoll, means: "the cluster of its host", example: "cluster=prod", texts: func(v *inventory.VM) []string { return []string{v.Cluster} }},
-	{name: "host", fact: inventory.OnRoll, means: "the ESXi host it is on", example: "host=esx1.example.com", texts: func(v *inventory.VM) []string { return []string{v.HostName} }},
-	{name: "datastore", means: "one that its files are on", example: "datastore=ssd1", texts: datastores},
-	{name: "network", means: "one that it is connected to", example: `network="VM Network"`, texts: networks},
-	{name: "os", fact: inventory.FactGuest, means: "the guest, as VMware calls it, or its identifier", example: "os ~ *windows*", texts: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
-	{name: "firmware", fact: inventory.FactFirmware, means: "bios or efi", example: "firmware=efi", texts: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
-	{name: "power", fact: inventory.FactPower, means: "on, off or suspended", example: "power=off", texts: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
-	{name: "warning", means: "the code of one that decamp ls shows", example: "warning=vtpm", texts: warnings},
-	{name: "cpus", fact: inventory.FactHardware, means: "its virtual CPUs", example: "cpus >= 8", count: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
-	{name: "memory", fact: inventory.FactHardware, means: "its memory", example: "memory <= 16GiB", bytes: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
-	{name: "disks", fact: inventory.OnRoll, means: "how many it has", example: "disks=1", count: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
-	{name: "size", means: "of its disks together, as the guest sees them", example: "size < 100GiB", bytes: func(v *inventory.VM) int64 { return v.Provisioned }},
-	{name: "used", means: "what its disks take on datastores", example: "used > 1TiB", bytes: func(v *inventory.VM) int64 { return v.Used }},
-	{name: "snapshots", means: "how many it has", example: "snapshots=0", count: func(v *inventory.VM) int64 { return int64(v.Snapshots) }},
-	{name: "poweredOn", fact: inventory.FactPower, means: "it runs", example: "!poweredOn", truth: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
-	{name: "template", fact: inventory.OnRoll, means: "it is a template", example: "!template", truth: func(v *inventory.VM) bool { return v.Template }},
-	{name: "tools", fact: inventory.FactTools, means: "VMware Tools run in it", example: "tools", truth: func(v *inventory.VM) bool { return v.ToolsRunning }},
-	{name: "cbt", fact: inventory.FactTracking, means: "its changes are tracked", example: "cbt", truth: func(v *inventory.VM) bool { return v.ChangeTracking }},
+	{name: "name", fact: inventory.OnRoll, means: "name of the VM", example: `name ~ "web*"`, textsOf: func(v *inventory.VM) []string { return []string{v.Name} }},
+	{name: "ref", fact: inventory.OnRoll, means: "its reference", example: "ref=vm-42", textsOf: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
+	{name: "uuid", fact: inventory.OnRoll, means: "its BIOS or instance UUID", example: "uuid ~ 4220*", textsOf: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
+	{name: "folder", fact: inventory.OnRoll, means: "the inventory folder it is in, or in one below", example: "folder=prod/web", isPath: true, textsOf: func(v *inventory.VM) []string { return []string{v.Folder} }},
+	{name: "datacenter", fact: inventory.OnRoll, means: "its datacenter", example: "datacenter=DC1", textsOf: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
+	{name: "cluster", fact: inventory.OnRoll, means: "the cluster of its host", example: "cluster=prod", textsOf: func(v *inventory.VM) []string { return []string{v.Cluster} }},
+	{name: "host", fact: inventory.OnRoll, means: "the ESXi host it is on", example: "host=esx1.example.com", textsOf: func(v *inventory.VM) []string { return []string{v.HostName} }},
+	{name: "datastore", means: "one that its files are on", example: "datastore=ssd1", textsOf: datastoreNames},
+	{name: "network", means: "one that it is connected to", example: `network="VM Network"`, textsOf: networkNames},
+	{name: "os", fact: inventory.FactGuest, means: "the guest, as VMware calls it, or its identifier", example: "os ~ *windows*", textsOf: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
+	{name: "firmware", fact: inventory.FactFirmware, means: "bios or efi", example: "firmware=efi", textsOf: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
+	{name: "power", fact: inventory.FactPower, means: "on, off or suspended", example: "power=off", textsOf: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
+	{name: "warning", means: "the code of one that decamp ls shows", example: "warning=vtpm", textsOf: warningCodes},
+	{name: "cpus", fact: inventory.FactHardware, means: "its virtual CPUs", example: "cpus >= 8", countOf: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
+	{name: "memory", fact: inventory.FactHardware, means: "its memory", example: "memory <= 16GiB", bytesOf: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
+	{name: "disks", fact: inventory.OnRoll, means: "how many it has", example: "disks=1", countOf: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
+	{name: "size", means: "of its disks together, as the guest sees them", example: "size < 100GiB", bytesOf: func(v *inventory.VM) int64 { return v.Provisioned }},
+	{name: "used", means: "what its disks take on datastores", example: "used > 1TiB", bytesOf: func(v *inventory.VM) int64 { return v.Used }},
+	{name: "snapshots", means: "how many it has", example: "snapshots=0", countOf: func(v *inventory.VM) int64 { return int64(v.Snapshots) }},
+	{name: "poweredOn", fact: inventory.FactPower, means: "it runs", example: "!poweredOn", boolOf: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
+	{name: "template", fact: inventory.OnRoll, means: "it is a template", example: "!template", boolOf: func(v *inventory.VM) bool { return v.Template }},
+	{name: "tools", fact: inventory.FactTools, means: "VMware Tools run in it", example: "tools", boolOf: func(v *inventory.VM) bool { return v.ToolsRunning }},
+	{name: "cbt", fact: inventory.FactTracking, means: "its changes are tracked", example: "cbt", boolOf: func(v *inventory.VM) bool { return v.ChangeTracking }},
 }
 
 // Field is a field, for help texts.
@@ -62,7 +62,7 @@ func Fields() []Field {
 	return out
 }
 
-func datastores(v *inventory.VM) []string {
+func datastoreNames(v *inventory.VM) []string {
 	names := []string{v.VMX.Datastore}
 	for _, d := range v.Disks {
 		names = append(names, d.Path.Datastore, d.Base.Datastore)
@@ -70,7 +70,7 @@ func datastores(v *inventory.VM) []string {
 	return names
 }
 
-func networks(v *inventory.VM) []string {
+func networkNames(v *inventory.VM) []string {
 	var names []string
 	for _, n := range v.NICs {
 		names = append(names, n.Network)
@@ -78,7 +78,7 @@ func networks(v *inventory.VM) []string {
 	return names
 }
 
-func warnings(v *inventory.VM) []string {
+func warningCodes(v *inventory.VM) []string {
 	var codes []string
 	for _, w := range v.Warnings {
 		codes = append(codes, w.Code)
@@ -86,12 +86,12 @@ func warnings(v *inventory.VM) []string {
 	return codes
 }
 
-// takes reports whether the field can be compared by an operator.
-func (f *field) takes(op string) bool {
+// acceptsOperator reports whether the field can be compared by an operator.
+func (f *field) acceptsOperator(op string) bool {
 	switch {
-	case f.texts != nil:
+	case f.textsOf != nil:
 		return op == "=" || op == "!=" || op == "~"
-	case f.truth != nil:
+	case f.boolOf != nil:
 		return op == "=" || op == "!="
 	}
 	return op != "~"
@@ -104,31 +104,31 @@ type value struct {
 	truth bool
 }
 
-// read makes a token a value of the field's kind.
-func (f *field) read(t token, op string) (value, error) {
+// parseValue makes a token a value of the field's kind.
+func (f *field) parseValue(t token, op string) (value, error) {
 	v := value{text: t.text}
 	var err error
 	switch {
-	case f.texts != nil:
+	case f.textsOf != nil:
 		if op != "~" && t.kind == word && strings.ContainsAny(t.text, "*?") {
-			return v, wrong(t.column, "%s is a pattern, and %s compares with the text as it is", t.text, op).remedy("write %s ~ %s, or put the text in quotes", f.name, t.text)
+			return v, newError(t.column, "%s is a pattern, and %s compares with the text as it is", t.text, op).withRemedy("write %s ~ %s, or put the text in quotes", f.name, t.text)
 		}
 		return v, nil
-	case f.truth != nil:
+	case f.boolOf != nil:
 		if t.text != "true" && t.text != "false" {
-			return v, wrong(t.column, "%s is true or false, not %q", f.name, t.text).remedy("write for example: %s", f.example)
+			return v, newError(t.column, "%s is true or false, not %q", f.name, t.text).withRemedy("write for example: %s", f.example)
 		}
 		v.truth = t.text == "true"
 		return v, nil
-	case f.count != nil:
+	case f.countOf != nil:
 		if v.n, err = strconv.ParseInt(t.text, 10, 64); err != nil {
-			return v, wrong(t.column, "%q is not a whole number", t.text).remedy("write for example: %s", f.example)
+			return v, newError(t.column, "%q is not a whole number", t.text).withRemedy("write for example: %s", f.example)
 		}
 		return v, nil
 	}
 	v.n, err = units.ParseSize(t.text)
 	if digits := strings.TrimLeft(t.text, "0123456789"); err != nil || digits == "" && v.n != 0 {
-		return v, wrong(t.column, "%q is not a size with its unit", t.text).remedy("write a whole number with K, M, G or T, such as 100GiB")
+		return v, newError(t.column, "%q is not a size with its unit", t.text).withRemedy("write a whole number with K, M, G or T, such as 100GiB")
 	}
 	return v, nil
 }
@@ -140,34 +140,34 @@ type term struct {
 	value value
 }
 
-func (t term) match(vm *inventory.VM) bool {
+func (t term) matchVM(vm *inventory.VM) bool {
 	f := t.field
 	switch {
-	case f.texts != nil:
-		return slices.ContainsFunc(f.texts(vm), t.fits) == (t.op != "!=")
-	case f.truth != nil:
-		return (f.truth(vm) == t.value.truth) == (t.op != "!=")
-	case f.count != nil:
-		return ordered(f.count(vm), t.op, t.value.n)
+	case f.textsOf != nil:
+		return slices.ContainsFunc(f.textsOf(vm), t.matchesText) == (t.op != "!=")
+	case f.boolOf != nil:
+		return (f.boolOf(vm) == t.value.truth) == (t.op != "!=")
+	case f.countOf != nil:
+		return compareInts(f.countOf(vm), t.op, t.value.n)
 	}
-	return ordered(f.bytes(vm), t.op, t.value.n)
+	return compareInts(f.bytesOf(vm), t.op, t.value.n)
 }
 
-func (t term) each(tell func(*field)) { tell(t.field) }
+func (t term) visitFields(tell func(*field)) { tell(t.field) }
 
-// fits reports whether one text of the VM is the term's.
-func (t term) fits(have string) bool {
+// matchesText reports whether one text of the VM is the term's.
+func (t term) matchesText(have string) bool {
 	want := t.value.text
 	switch {
 	case t.op == "~":
-		return glob(strings.ToLower(want), strings.ToLower(have))
-	case t.field.below && strings.HasPrefix(strings.ToLower(have), strings.ToLower(want)+"/"):
+		return matchGlob(strings.ToLower(want), strings.ToLower(have))
+	case t.field.isPath && strings.HasPrefix(strings.ToLower(have), strings.ToLower(want)+"/"):
 		return want != ""
 	}
 	return strings.EqualFold(have, want)
 }
 
-func ordered(a int64, op string, b int64) bool {
+func compareInts(a int64, op string, b int64) bool {
 	switch op {
 	case "=":
 		return a == b
@@ -184,18 +184,18 @@ func ordered(a int64, op string, b int64) bool {
 }
 
 func (t term) String() string {
-	if t.field.truth != nil && t.op == "=" && t.value.truth {
+	if t.field.boolOf != nil && t.op == "=" && t.value.truth {
 		return t.field.name
 	}
-	v := quote(t.value.text)
+	v := quoteValue(t.value.text)
 	if t.op != "~" && strings.ContainsAny(v, "*?") && v[0] != '"' {
 		v = `"` + v + `"` // without quotes it would be a pattern
 	}
 	return t.field.name + " " + t.op + " " + v
 }
 
-// glob matches a pattern of * and ? in time that is linear in both, but for their product.
-func glob(pattern, s string) bool {
+// matchGlob matches a pattern of * and ? in time that is linear in both, but for their product.
+func matchGlob(pattern, s string) bool {
 	p, t := []rune(pattern), []rune(s)
 	i, j, star, mark := 0, 0, -1, 0
 	for j < len(t) {

@@ -26,8 +26,8 @@ import (
 
 // Bounds on input: expressions come from untrusted files.
 const (
-	longest = 4 << 10 // bytes of an expression
-	deepest = 100     // levels of ( and !
+	maxBytes = 4 << 10 // bytes of an expression
+	maxDepth = 100     // levels of ( and !
 )
 
 // Expr chooses VMs. The zero value chooses none. It is read once and may then be used
@@ -37,7 +37,7 @@ type Expr struct {
 }
 
 // Match reports whether vm is chosen.
-func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.match(vm) }
+func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.matchVM(vm) }
 
 // Facts lists the properties that are required to match a VM; false means that only a full description
 // suffices.
@@ -46,7 +46,7 @@ func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	if e.root == nil {
 		return nil, true
 	}
-	e.root.each(func(f *field) {
+	e.root.visitFields(func(f *field) {
 		switch {
 		case f.fact == inventory.NoFact:
 			enough = false
@@ -77,74 +77,74 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Text) }
 
-func wrong(column int, format string, args ...any) *Error {
+func newError(column int, format string, args ...any) *Error {
 	return &Error{Column: column, Text: fmt.Sprintf(format, args...)}
 }
 
-func (e *Error) remedy(format string, args ...any) *Error {
+func (e *Error) withRemedy(format string, args ...any) *Error {
 	e.Remedy = fmt.Sprintf(format, args...)
 	return e
 }
 
 // A node is a part of an expression.
 type node interface {
-	match(vm *inventory.VM) bool
-	each(tell func(*field)) // the fields in it
+	matchVM(vm *inventory.VM) bool
+	visitFields(tell func(*field)) // the fields in it
 	String() string
 }
 
 type (
-	and []node
-	or  []node
-	not struct{ node }
+	andNode []node
+	orNode  []node
+	notNode struct{ node }
 )
 
-func (n and) match(vm *inventory.VM) bool {
+func (n andNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
-		if !part.match(vm) {
+		if !part.matchVM(vm) {
 			return false
 		}
 	}
 	return true
 }
 
-func (n or) match(vm *inventory.VM) bool {
+func (n orNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
-		if part.match(vm) {
+		if part.matchVM(vm) {
 			return true
 		}
 	}
 	return false
 }
 
-func (n not) match(vm *inventory.VM) bool { return !n.node.match(vm) }
+func (n notNode) matchVM(vm *inventory.VM) bool { return !n.node.matchVM(vm) }
 
-func (n and) each(tell func(*field)) {
+func (n andNode) visitFields(tell func(*field)) {
 	for _, part := range n {
-		part.each(tell)
+		part.visitFields(tell)
 	}
 }
 
-func (n or) each(tell func(*field)) { and(n).each(tell) }
+func (n orNode) visitFields(tell func(*field)) { andNode(n).visitFields(tell) }
 
-func (n not) each(tell func(*field)) { n.node.each(tell) }
+func (n notNode) visitFields(tell func(*field)) { n.node.visitFields(tell) }
 
-func (n and) String() string { return join(n, " && ") }
-func (n or) String() string  { return join(n, " || ") }
-func (n not) String() string { return "!" + group(n.node) }
+func (n andNode) String() string { return joinParts(n, " && ") }
+func (n orNode) String() string  { return joinParts(n, " || ") }
+func (n notNode) String() string { return "!" + parenthesize(n.node) }
 
-func join(parts []node, by string) string {
+func joinParts(parts []node, by string) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = group(p)
+		texts[i] = parenthesize(p)
 	}
 	return strings.Join(texts, by)
 }
 
-// group adds parentheses around an operand that binds less tightly than its operator.
-func group(n node) string {
+// parenthesize adds parentheses around an operand that binds less tightly than its operator.
+func parenthesize(n node) string {
 	switch n.(type) {
-	case and, or:
+	case andNode, orNode:
 		return "(" + n.String() + ")"
 	}
 	return n.String()

@@ -35,7 +35,7 @@ type Benchmark struct {
 	Top       bool // esxtop counts what hosts read
 
 	link  planfile.Link
-	works *assemble.SourceParts // source of the measurements; nil before the first link
+	source *assemble.SourceParts // source of the measurements; nil before the first link
 	nic   string                // the interface towards the source
 	vms   map[string]*inventory.VM
 }
@@ -46,7 +46,7 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 		return err
 	}
 	b.link = b.Spec.Links[link]
-	if err := b.prepare(ctx); err != nil {
+	if err := b.runPrepare(ctx); err != nil {
 		return err
 	}
 	plan := &planfile.File{Source: b.Spec.Source}
@@ -65,33 +65,33 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	if p.SSH, err = b.Assembler.PlanSSH(plan, b.Folder, planfile.Local); err != nil {
 		return err
 	}
-	b.works = p
+	b.source = p
 	if err := b.Assembler.OpenSource(ctx, p); err != nil {
 		return err
 	}
 	b.Assembler.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
-	return b.find(ctx)
+	return b.findVMs(ctx)
 }
 
 // Leave logs out of the link that was entered last.
 func (b *Benchmark) Leave() error {
-	if b.works == nil {
+	if b.source == nil {
 		return nil
 	}
-	err := b.works.Close()
-	b.works = nil
+	err := b.source.Close()
+	b.source = nil
 	return err
 }
 
-// prepareWithin is how long a link's command may take.
-const prepareWithin = 10 * time.Minute
+// prepareTimeout is how long a link's command may take.
+const prepareTimeout = 10 * time.Minute
 
-// prepare runs the link's command, if it has one.
-func (b *Benchmark) prepare(ctx context.Context) error {
+// runPrepare runs the link's command, if it has one.
+func (b *Benchmark) runPrepare(ctx context.Context) error {
 	if len(b.link.Prepare) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, prepareWithin)
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	var words []string
 	for _, w := range b.link.Prepare {
@@ -121,7 +121,7 @@ func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 		return "", err
 	}
 	for _, i := range all {
-		if !has(i, own) {
+		if !hasAddress(i, own) {
 			continue
 		}
 		if i.MTU != mtu {
@@ -133,7 +133,7 @@ func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 	return "", fault.New(fault.Internal, "no interface has the address %s, from which %s is reached", own, addr)
 }
 
-func has(i net.Interface, ip net.IP) bool {
+func hasAddress(i net.Interface, ip net.IP) bool {
 	addrs, err := i.Addrs()
 	if err != nil {
 		return false
@@ -146,12 +146,12 @@ func has(i net.Interface, ip net.IP) bool {
 	return false
 }
 
-// find looks all VMs of the spec up. One that runs would be another by the next row.
-func (b *Benchmark) find(ctx context.Context) error {
+// findVMs looks all VMs of the spec up. One that runs would be another by the next row.
+func (b *Benchmark) findVMs(ctx context.Context) error {
 	b.vms = map[string]*inventory.VM{}
 	for _, d := range b.Spec.Disks {
 		for _, name := range d.VMs {
-			vm, err := b.works.Session.VM(ctx, string(name))
+			vm, err := b.source.Session.VM(ctx, string(name))
 			switch {
 			case err != nil:
 				return err
@@ -176,46 +176,46 @@ func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	case c.Source == bench.Pattern:
 	case c.Transport == bench.OverNFS:
 		rig.Clone = func(ctx context.Context, d transport.Disk, file string) error {
-			return b.works.Session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
+			return b.source.Session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
 		}
 	default:
-		if rig.Transport, err = b.works.Mover(ctx, b.options(c)); err != nil {
+		if rig.Transport, err = b.source.Mover(ctx, b.optionsFor(c)); err != nil {
 			return row, err
 		}
 		defer func() { err = errors.Join(err, rig.Transport.Close()) }()
 	}
 	rig.Source = func(ctx context.Context, began, ended time.Time) (bench.Device, error) {
-		return b.reads(ctx, rig.VMs, began, ended)
+		return b.countReads(ctx, rig.VMs, began, ended)
 	}
 	if b.Top && c.Source != bench.Pattern {
-		w, err := b.watch(ctx, rig.VMs)
+		w, err := b.startWatch(ctx, rig.VMs)
 		if err != nil {
 			return row, err
 		}
-		defer w.end()
-		rig.Source = w.reads
+		defer w.stop()
+		rig.Source = w.meanReads
 	}
 	if row, err = matrix.Measure(ctx, c, rig); err != nil {
 		return row, err
 	}
 	on := &row.On
-	on.Version, on.Commit, on.Host, on.NIC = b.Assembler.Version, commit(), about(b.works.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
+	on.Version, on.Commit, on.Host, on.NIC = b.Assembler.Version, buildCommit(), productName(b.source.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
 	if c.Source == bench.Pattern {
 		on.Host, on.NIC, on.Seed = "", "", uint64(b.Spec.Computed.Seed)
 	}
 	return row, matrix.Describe(on, c)
 }
 
-// reads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
+// countReads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
 // by: it is taken to go right.
-func (b *Benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
+func (b *Benchmark) countReads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
 	asked := map[inventory.MoRef]bool{}
 	for _, vm := range vms {
 		if asked[vm.Host] {
 			continue
 		}
 		asked[vm.Host] = true
-		r, err := b.works.Session.DiskReads(ctx, vm.Host, began, ended)
+		r, err := b.source.Session.DiskReads(ctx, vm.Host, began, ended)
 		if err != nil {
 			return bench.Device{}, err
 		}
@@ -225,8 +225,8 @@ func (b *Benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended
 	return sum, nil
 }
 
-// options returns the options of a plan's VM for a cell.
-func (b *Benchmark) options(c matrix.Cell) planfile.Options {
+// optionsFor returns the options of a plan's VM for a cell.
+func (b *Benchmark) optionsFor(c matrix.Cell) planfile.Options {
 	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.Spec.NFC, Landing: b.Spec.Landing, Connections: defaultConnections}
 	if b.link.Advertise.IsValid() {
 		o.Landing.Advertise = b.link.Advertise
@@ -240,10 +240,10 @@ func (b *Benchmark) options(c matrix.Cell) planfile.Options {
 // defaultConnections is the default of --connections.
 const defaultConnections = 8
 
-func about(a inventory.About) string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
+func productName(a inventory.About) string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
 
-// commit is what the program was built from, as Go noted it.
-func commit() string {
+// buildCommit is what the program was built from, as Go noted it.
+func buildCommit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

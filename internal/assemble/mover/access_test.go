@@ -46,7 +46,7 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.enter(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		if _, err := s.acquire(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
 	} {
 		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
-		if err := s.offered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
+		if err := s.checkOffered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}

@@ -26,7 +26,7 @@ func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	if string(s.file.Name) != p.Name {
 		return nil, fault.New(fault.Denied, "plan %s is refused: its text is that of plan %s", p.Name, s.file.Name).WithHint("submit it again")
 	}
-	if err := s.permitted(); err != nil {
+	if err := s.checkPermitted(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -38,11 +38,11 @@ func (m *Mover) Admit(ctx context.Context, p fleetdb.Plan) error {
 	if err != nil {
 		return err
 	}
-	return m.allow(s, s.file.Hooks)
+	return m.allowHooks(s, s.file.Hooks)
 }
 
-// allow returns fault.Denied if hooks has a command and this process does not run hooks.
-func (m *Mover) allow(s *planSource, hooks planfile.Hooks) error {
+// allowHooks returns fault.Denied if hooks has a command and this process does not run hooks.
+func (m *Mover) allowHooks(s *planSource, hooks planfile.Hooks) error {
 	if m.Hooks || !hasCommand(hooks) {
 		return nil
 	}

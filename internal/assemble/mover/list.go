@@ -20,7 +20,7 @@ import (
 type lister struct {
 	source *planSource
 	plan   string
-	tell   func([]fleetdb.VM) error
+	report   func([]fleetdb.VM) error
 	choice *planfile.Resolver
 	seq    int64
 }
@@ -30,51 +30,51 @@ type lister struct {
 // requires it.
 func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) error {
 	facts, enough := s.file.Select.Facts()
-	l := &lister{source: s, plan: s.name, tell: tell}
+	l := &lister{source: s, plan: s.name, report: tell}
 	var err error
 	if len(s.file.VMs) == 0 && enough {
-		err = l.pages(ctx, facts)
+		err = l.listSelected(ctx, facts)
 	} else {
-		err = l.named(ctx, facts, enough)
+		err = l.listNamed(ctx, facts, enough)
 	}
 	if err != nil {
 		return err
 	}
-	return tell(l.missing())
+	return tell(l.missingRows())
 }
 
-// pages reports the selected VMs as they arrive: there are no names that could match two VMs.
-func (l *lister) pages(ctx context.Context, facts []inventory.Fact) error {
+// listSelected reports the selected VMs as they arrive: there are no names that could match two VMs.
+func (l *lister) listSelected(ctx context.Context, facts []inventory.Fact) error {
 	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
-	return l.source.Session.Roll(ctx, facts, l.tellOf)
+	return l.source.Session.Roll(ctx, facts, l.reportSelected)
 }
 
-// named looks up names among all VMs, and then requests further properties of those that are named
+// listNamed looks up names among all VMs, and then requests further properties of those that are named
 // first. An ambiguous name is reported before any transfer.
-func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool) error {
+func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
 	names, err := s.Session.Names(ctx, s.file.Called())
 	if err != nil {
 		return err
 	}
 	l.choice = s.file.Resolver(names)
-	vms := refs(l.choice.Named())
+	vms := refsOf(l.choice.Named())
 	if !s.file.Select.IsZero() {
 		vms = namedFirst(vms, names.Refs())
 	}
 	if !enough {
-		return s.Session.EachVM(ctx, vms, l.tellOf)
+		return s.Session.EachVM(ctx, vms, l.reportSelected)
 	}
-	return s.Session.RollOf(ctx, vms, facts, l.tellOf)
+	return s.Session.RollOf(ctx, vms, facts, l.reportSelected)
 }
 
-// tellOf reports the VMs that the plan selects.
-func (l *lister) tellOf(vms []inventory.VM) error {
+// reportSelected reports the VMs that the plan selects.
+func (l *lister) reportSelected(vms []inventory.VM) error {
 	all := make([]*inventory.VM, len(vms))
 	for i := range vms {
 		all[i] = &vms[i]
 	}
-	return l.tell(l.rows(all))
+	return l.report(l.rowsOf(all))
 }
 
 // namedFirst are those that are named, and then all others.
@@ -91,7 +91,7 @@ func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	return vms
 }
 
-func refs(vms []*inventory.VM) []inventory.MoRef {
+func refsOf(vms []*inventory.VM) []inventory.MoRef {
 	all := make([]inventory.MoRef, len(vms))
 	for i, vm := range vms {
 		all[i] = vm.Ref
@@ -99,17 +99,17 @@ func refs(vms []*inventory.VM) []inventory.MoRef {
 	return all
 }
 
-func (l *lister) rows(vms []*inventory.VM) []fleetdb.VM {
+func (l *lister) rowsOf(vms []*inventory.VM) []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, vm := range vms {
 		if m, moved := l.choice.Move(vm); moved {
-			rows = append(rows, l.row(m))
+			rows = append(rows, l.rowOf(m))
 		}
 	}
 	return rows
 }
 
-func (l *lister) row(m planfile.Move) fleetdb.VM {
+func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	vm := m.VM
 	l.seq++
 	row := fleetdb.VM{
@@ -144,8 +144,8 @@ func datastoreOf(source *url.URL, vm *inventory.VM) string {
 	return vm.VMX.Datastore + "@" + hostOf(source, vm)
 }
 
-// missing are the rows of what the plan names and the source does not have.
-func (l *lister) missing() []fleetdb.VM {
+// missingRows are the rows of what the plan names and the source does not have.
+func (l *lister) missingRows() []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, f := range l.choice.End() {
 		l.seq++

@@ -36,7 +36,7 @@ type Mover struct {
 	leftovers *cleanup.Store
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
-	tidier    *tidier
+	cleaner    *cleaner
 	Command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
 	Trials    chan struct{} // has room for as many as may boot at a time
 
@@ -44,16 +44,16 @@ type Mover struct {
 
 	mu      sync.Mutex
 	sources map[string]*planSource    // sources by plan
-	former  []*planSource             // sources of plans that were submitted again under the same name
+	replaced  []*planSource             // sources of plans that were submitted again under the same name
 	logins  map[string]*login.Limiter // login limits by source, and by host
-	drives  map[journal.ID]*drive     // runs under way here
+	events  map[journal.ID]*runEvents     // runs under way here
 }
 
 var _ fleet.Mover = (*Mover)(nil)
 
 // New returns a mover that can only read plans.
 func New(a *assemble.Assembler) *Mover {
-	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, drives: map[journal.ID]*drive{}}
+	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, events: map[journal.ID]*runEvents{}}
 }
 
 // Open opens the state directory for a worker. The engine is launched; runs that were
@@ -69,26 +69,26 @@ func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool,
 	m.store, m.leftovers = journal.NewStore(state), cleanup.NewShared(cleanup.Folder(state), w.Name, nil)
 	if url != "" {
 		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
-		m.leftovers = cleanup.NewShared(sharedRecords{r.Records}, w.Name, m.gone)
+		m.leftovers = cleanup.NewShared(sharedRecords{r.Records}, w.Name, m.workerEnded)
 	}
 	if m.engine, err = workflow.Open(ctx, cfg); err != nil {
 		return nil, err
 	}
-	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.notify, Shared: cfg.URL != ""})
+	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.passEvent, Shared: cfg.URL != ""})
 	warm.Register(m.migrator)
 	if err := m.engine.Launch(); err != nil {
 		return nil, errors.Join(err, m.engine.Close())
 	}
-	m.pacer, m.tidier = newPacer(m, w.Name), newTidier(m)
+	m.pacer, m.cleaner = newPacer(m, w.Name), newCleaner(m)
 	return m, nil
 }
 
 // Close ends the sessions and gives the state directory up. Nothing is under way any more.
 func (m *Mover) Close() error {
-	m.tidier.close()
+	m.cleaner.close()
 	m.pacer.close()
 	errs := []error{m.engine.Close()}
-	for _, s := range append(slices.Collect(maps.Values(m.sources)), m.former...) {
+	for _, s := range append(slices.Collect(maps.Values(m.sources)), m.replaced...) {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
@@ -97,18 +97,18 @@ func (m *Mover) Close() error {
 // rowSource returns the source of the plan that row was listed for, logged in to, until leave is
 // called. A row that was changed in the database is fault.Denied.
 func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, leave func(), err error) {
-	s, err = m.current(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
+	s, err = m.currentSource(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
 	if err != nil {
 		return nil, nil, err
 	}
-	leave, err = s.enter(ctx)
+	leave, err = s.acquire(ctx)
 	return s, leave, err
 }
 
 // sourceOf returns the source of a plan, which need not be logged in to. Only the name and the time
 // of p count: its text is that of the database.
 func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, error) {
-	return m.current(ctx, p.Name, func(is fleetdb.Plan) error {
+	return m.currentSource(ctx, p.Name, func(is fleetdb.Plan) error {
 		if !is.Created.Equal(p.Created) {
 			return fault.New(fault.Denied, "plan %s is refused: it is not the one that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
 				WithHint("see who can write to the database; then drop the plan and submit it again")
@@ -117,9 +117,9 @@ func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, erro
 	})
 }
 
-// current returns the source of the plan of that name that fits: the one that is known, or else one
+// currentSource returns the source of the plan of that name that fits: the one that is known, or else one
 // of what the database has now, which is verified.
-func (m *Mover) current(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
+func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
 	m.mu.Lock()
 	s := m.sources[name]
 	m.mu.Unlock()
@@ -150,26 +150,26 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 		return nil, err
 	}
 	if old != nil {
-		m.former = append(m.former, old) // VMs may still be moved from it
+		m.replaced = append(m.replaced, old) // VMs may still be moved from it
 	}
 	m.sources[p.Name] = s
 	if m.roster != nil { // else it only reads plans
 		source := fleet.Endpoint(s.URL)
-		s.Login.Logins = m.loginsAt(source, "")
+		s.Login.Logins = m.limiterFor(source, "")
 		s.Login.OnHost = func(host string) *login.Limiter {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if s.URL.Scheme != "vcenter" { // an ESXi host counts logins of both kinds together
 				host = ""
 			}
-			return m.loginsAt(source, host)
+			return m.limiterFor(source, host)
 		}
 	}
 	return s, nil
 }
 
-// loginsAt are those of all plans of a source, or of a host of it. The caller has m.mu.
-func (m *Mover) loginsAt(source, host string) *login.Limiter {
+// limiterFor are those of all plans of a source, or of a host of it. The caller has m.mu.
+func (m *Mover) limiterFor(source, host string) *login.Limiter {
 	at := source + " " + host
 	if m.logins[at] == nil {
 		m.logins[at] = login.NewLimiter(m.roster, source, host)
@@ -184,7 +184,7 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 		return err
 	}
 	defer leave()
-	if err := m.allow(s, s.optionsFor(row).Hooks); err != nil {
+	if err := m.allowHooks(s, s.optionsFor(row).Hooks); err != nil {
 		return err
 	}
 	vm, err := s.Session.VMByRef(ctx, inventory.MoRef(row.VM))
@@ -192,10 +192,10 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 		return err
 	}
 	o := s.optionsFor(row)
-	if err := d.Storage(m.storages(row.To)); err != nil {
+	if err := d.Storage(m.storageIDs(row.To)); err != nil {
 		return err
 	}
-	w, err := s.worksOf(ctx, row, vm, o)
+	w, err := s.openVMParts(ctx, row, vm, o)
 	if err != nil {
 		return err
 	}
@@ -204,15 +204,15 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 			return fmt.Errorf("sourceHash: %w", err)
 		}
 	}
-	s.forewarn(ctx, w, o, vm)
-	if err := m.before(ctx, s, o.Hooks.Pre, row, vm); err != nil {
+	s.warnHost(ctx, w, o, vm)
+	if err := m.runPreHook(ctx, s, o.Hooks.Pre, row, vm); err != nil {
 		return fmt.Errorf("hook before the VM: %w", err)
 	}
 	seen := vm
 	if len(o.Hooks.Pre.Command) > 0 { // the hook may have changed the VM, and may have taken long
 		seen = nil
 	}
-	err = m.drive(ctx, w, row, d, preflight.PermitOf(o), seen)
+	err = m.runVM(ctx, w, row, d, preflight.PermitOf(o), seen)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -220,21 +220,21 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 	if passes || errors.Is(err, fault.ErrLogin) || errors.Is(err, fault.ErrNoRoom) {
 		return err // there will be another attempt: this is not the end
 	}
-	return errors.Join(err, m.after(ctx, s, o.Hooks.Post, row, vm, err))
+	return errors.Join(err, m.runPostHook(ctx, s, o.Hooks.Post, row, vm, err))
 }
 
-// drive carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
-func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
-	dr := newDrive(row, d)
-	m.enter(w, dr)
-	defer m.leave(w)
-	flow, leave := m.pacer.join(ctx, row)
+// runVM carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
+func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
+	dr := newRunEvents(row, d)
+	m.registerRuns(w, dr)
+	defer m.unregisterRuns(w)
+	flow, leave := m.pacer.joinFlow(ctx, row)
 	defer leave()
-	if err := m.resume(w, row.Order); err != nil {
+	if err := m.restoreOrder(w, row.Order); err != nil {
 		return err
 	}
 	var errs []error
-	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.turn, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
+	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
 		err := e.Err
 		if err != nil && len(w.To) > 1 {
 			err = fmt.Errorf("to %s: %w", e.To.Name, err)
@@ -244,9 +244,9 @@ func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 	return errors.Join(errs...)
 }
 
-// resume passes the current command to warm runs: the recorded one may be older. A recorded rehearsal
+// restoreOrder passes the current command to warm runs: the recorded one may be older. A recorded rehearsal
 // is requested again if it is still wanted.
-func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
+func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
 			continue
@@ -264,33 +264,33 @@ func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
 	return nil
 }
 
-func (m *Mover) enter(w *assemble.Parts, dr *drive) {
+func (m *Mover) registerRuns(w *assemble.Parts, dr *runEvents) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range w.To {
-		m.drives[d.Plan.ID] = dr
+		m.events[d.Plan.ID] = dr
 	}
 }
 
-func (m *Mover) leave(w *assemble.Parts) {
+func (m *Mover) unregisterRuns(w *assemble.Parts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range w.To {
-		delete(m.drives, d.Plan.ID)
+		delete(m.events, d.Plan.ID)
 	}
 }
 
-// notify passes on an event of a run.
-func (m *Mover) notify(e journal.Event) {
+// passEvent passes on an event of a run.
+func (m *Mover) passEvent(e journal.Event) {
 	m.mu.Lock()
-	dr := m.drives[e.Run]
+	dr := m.events[e.Run]
 	m.mu.Unlock()
 	if dr == nil {
 		return
 	}
-	dr.event(e)
+	dr.handleEvent(e)
 	if e.Kind == journal.RehearsalDone {
-		m.answer(dr, e.Run)
+		m.reportRehearsal(dr, e.Run)
 	}
 }
 
@@ -324,7 +324,7 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 		return err
 	}
 	defer leave()
-	w, err := s.works(ctx, row, s.optionsFor(row))
+	w, err := s.openParts(ctx, row, s.optionsFor(row))
 	if err != nil {
 		return err
 	}
@@ -357,8 +357,8 @@ func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to a
 	return nil
 }
 
-// storages are the ids of the storages behind destinations.
-func (m *Mover) storages(to []string) []string {
+// storageIDs are the ids of the storages behind destinations.
+func (m *Mover) storageIDs(to []string) []string {
 	var ids []string
 	for _, each := range to {
 		if id := admission.StorageOf(m.offers, each); id != "" && !slices.Contains(ids, id) {
@@ -375,7 +375,7 @@ func (m *Mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM
 	if err != nil {
 		return err
 	}
-	leave, err := s.enter(ctx)
+	leave, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}

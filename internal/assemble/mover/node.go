@@ -43,7 +43,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 		}
 	}
 	w := fleetdb.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
-	if w.Offers, err = offered(o.Folders); err != nil {
+	if w.Offers, err = offersOf(o.Folders); err != nil {
 		return nil, err
 	}
 	m, err := Open(ctx, a, o.Shared, o.Insecure, w, r)
@@ -57,8 +57,8 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 	})}, nil
 }
 
-// offered are the folders that a worker offers, with the ids of the storages behind them.
-func offered(folders []string) (map[string]string, error) {
+// offersOf are the folders that a worker offers, with the ids of the storages behind them.
+func offersOf(folders []string) (map[string]string, error) {
 	offers := map[string]string{}
 	for _, folder := range folders {
 		id, err := dir.StorageID(folder)

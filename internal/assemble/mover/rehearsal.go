@@ -19,10 +19,10 @@ import (
 func (m *Mover) Rehearse(row fleetdb.VM, ask fleetdb.Rehearsal) error {
 	id := warmRun(row)
 	m.mu.Lock()
-	dr := m.drives[id]
+	dr := m.events[id]
 	m.mu.Unlock()
 	if done, err := m.store.Rehearsed(id); dr != nil && err == nil && done != nil && done.ID == ask.ID {
-		m.answer(dr, id)
+		m.reportRehearsal(dr, id)
 		return nil
 	}
 	return m.store.AskRehearsal(id, journal.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
@@ -46,8 +46,8 @@ func (m *Mover) TakeBack(row fleetdb.VM, rehearsal string) error {
 // warmRun is the run of a warm VM: it has one destination.
 func warmRun(row fleetdb.VM) journal.ID { return journal.ID(row.Runs[0]) }
 
-// answer passes on how the last rehearsal of a run ended.
-func (m *Mover) answer(dr *drive, id journal.ID) {
+// reportRehearsal passes on how the last rehearsal of a run ended.
+func (m *Mover) reportRehearsal(dr *runEvents, id journal.ID) {
 	done, err := m.store.Rehearsed(id)
 	if err != nil || done == nil {
 		m.a.Log.Warn("how a rehearsal ended is not known", "run", id, "err", err)

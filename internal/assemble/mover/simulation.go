@@ -35,13 +35,13 @@ func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fle
 // NewSimulation returns the simulation of a file of hardware, with its own VMs.
 func NewSimulation(h *planfile.Hardware) simulate.Config {
 	return simulate.Config{
-		VMs: groups(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
+		VMs: simulatedVMs(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
 		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
 	}
 }
 
-// groups returns VMs as a listing has them.
-func groups(all []planfile.Group) (vms []fleetdb.VM) {
+// simulatedVMs returns VMs as a listing has them.
+func simulatedVMs(all []planfile.Group) (vms []fleetdb.VM) {
 	for _, g := range all {
 		for i := range g.Count {
 			n := len(vms) + 1

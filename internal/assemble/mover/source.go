@@ -33,13 +33,13 @@ type planSource struct {
 
 	mu         sync.Mutex // held while it is opened, or rests
 	opened     bool
-	begun      map[inventory.MoRef]bool // hosts that VMs were moved from
-	ground     *assemble.Ground         // network of the VMs; nil until it is needed
+	warned      map[inventory.MoRef]bool // hosts that VMs were moved from
+	infrastructure     *assemble.Infrastructure         // network of the VMs; nil until it is needed
 	users      int                      // moves and the like that are under way
-	resting    *time.Timer              // until it rests; nil: it was never left
-	tidying    sync.WaitGroup
-	tidies     bool                           // a cleanup is running
-	hurry      context.CancelFunc             // ends the tidying; nil before there is any
+	idleTimer    *time.Timer              // until it rests; nil: it was never left
+	cleanups    sync.WaitGroup
+	cleaning     bool                           // a cleanup is running
+	cancelCleanup      context.CancelFunc             // ends the tidying; nil before there is any
 	transports map[string]transport.Transport // transports by their options
 }
 
@@ -52,7 +52,7 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	s := &planSource{
 		m: m, name: p.Name, plan: p, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
 		SourceParts: &assemble.SourceParts{Assembler: m.a, Base: p.Folder, Role: m.roleOf(p), Parts: &assemble.Parts{Store: m.store, Migrator: m.migrator, Leftovers: m.leftovers}},
-		transports:  map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
+		transports:  map[string]transport.Transport{}, warned: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
 		s.entries[file.VMs[i].Pos] = &file.VMs[i]
@@ -62,38 +62,38 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	return s, err
 }
 
-// enter logs in once, and keeps the transports until leave is called. The next caller repeats a failed
+// acquire logs in once, and keeps the transports until leave is called. The next caller repeats a failed
 // login.
-func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
+func (s *planSource) acquire(ctx context.Context) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(ctx); err != nil {
+	if err := s.openSession(ctx); err != nil {
 		return nil, err
 	}
 	s.users++
-	return s.leave, nil
+	return s.release, nil
 }
 
-// restsAfter is the idle time of a source after which its transports are closed.
-const restsAfter = 15 * time.Second
+// idleTimeout is the idle time of a source after which its transports are closed.
+const idleTimeout = 15 * time.Second
 
-func (s *planSource) leave() {
+func (s *planSource) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users > 0 {
 		return
 	}
-	if s.resting == nil {
-		s.resting = time.AfterFunc(restsAfter, s.rest)
+	if s.idleTimer == nil {
+		s.idleTimer = time.AfterFunc(idleTimeout, s.closeIdle)
 	} else {
-		s.resting.Reset(restsAfter)
+		s.idleTimer.Reset(idleTimeout)
 	}
 }
 
-// rest returns the resources that hosts provide for transfers: a server lives for months after a plan's
+// closeIdle returns the resources that hosts provide for transfers: a server lives for months after a plan's
 // end, and would keep datastores mounted and sessions open. The login stays, because the entered
 // password is not available any more.
-func (s *planSource) rest() {
+func (s *planSource) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users > 0 || !s.opened {
@@ -101,7 +101,7 @@ func (s *planSource) rest() {
 	}
 	err := s.endTransports()
 	s.Assembler.WarnStays(err)
-	s.tidy() // reverts changes that a host refused to revert
+	s.startCleanup() // reverts changes that a host refused to revert
 }
 
 // endTransports closes all but the one that reads files. The caller has mu.
@@ -116,12 +116,12 @@ func (s *planSource) endTransports() error {
 	return errors.Join(errs...)
 }
 
-// open logs in unless that was done. The caller has mu.
-func (s *planSource) open(ctx context.Context) error {
+// openSession logs in unless that was done. The caller has mu.
+func (s *planSource) openSession(ctx context.Context) error {
 	if s.opened {
 		return nil
 	}
-	if err := s.permitted(); err != nil {
+	if err := s.checkPermitted(); err != nil {
 		return err
 	}
 	if err := s.logIn(ctx); err != nil {
@@ -129,7 +129,7 @@ func (s *planSource) open(ctx context.Context) error {
 	}
 	s.Reader = https.New(s.Session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.Assembler.Log})
 	s.Rereader = https.New(s.Session, https.Options{MaxConnections: migrate.RereadConnections, Log: s.Assembler.Log})
-	s.tidy()
+	s.startCleanup()
 	s.opened = true
 	return nil
 }
@@ -138,21 +138,21 @@ func (s *planSource) open(ctx context.Context) error {
 // process may hold them for a while. It doubles.
 // for somebody who was killed holds it for a while. It doubles.
 const (
-	tidyAgain  = 5 * time.Second
-	tidySeldom = 10 * time.Minute
+	minCleanupPause  = 5 * time.Second
+	maxCleanupPause = 10 * time.Minute
 )
 
-// tidy reverts the changes of earlier runs in the background: a busy host would otherwise delay all of
+// startCleanup reverts the changes of earlier runs in the background: a busy host would otherwise delay all of
 // its VMs. Resources in use stay. mu must be held.
-func (s *planSource) tidy() {
-	if s.tidies {
+func (s *planSource) startCleanup() {
+	if s.cleaning {
 		return // the running cleanup handles the new changes as well
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.hurry, s.tidies = cancel, true
-	s.tidying.Go(func() {
-		defer s.tidied()
-		for pause := tidyAgain; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, tidySeldom) {
+	s.cancelCleanup, s.cleaning = cancel, true
+	s.cleanups.Go(func() {
+		defer s.endCleanup()
+		for pause := minCleanupPause; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, maxCleanupPause) {
 			if sleep.For(ctx, pause) != nil {
 				return
 			}
@@ -160,15 +160,15 @@ func (s *planSource) tidy() {
 	})
 }
 
-func (s *planSource) tidied() {
+func (s *planSource) endCleanup() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurry()
-	s.tidies = false
+	s.cancelCleanup()
+	s.cleaning = false
 }
 
-// permitted checks a submitted plan as the server did, against the access file of this machine.
-func (s *planSource) permitted() error {
+// checkPermitted checks a submitted plan as the server did, against the access file of this machine.
+func (s *planSource) checkPermitted() error {
 	if s.Role == planfile.Local {
 		return nil
 	}
@@ -179,8 +179,8 @@ func (s *planSource) permitted() error {
 	return access.Permit(s.file, s.Role)
 }
 
-// offered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
-func (s *planSource) offered(row fleetdb.VM) error {
+// checkOffered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
+func (s *planSource) checkOffered(row fleetdb.VM) error {
 	if s.Role != planfile.Operate {
 		return nil
 	}
@@ -212,23 +212,23 @@ func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
 
 // Close logs out.
 func (s *planSource) Close() error {
-	s.end()
-	s.tidying.Wait()
+	s.stopBackground()
+	s.cleanups.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.endTransports(), s.SourceParts.Close())
 }
 
-// end has nothing begin any more, and the tidying end.
-func (s *planSource) end() {
+// stopBackground has nothing begin any more, and the tidying end.
+func (s *planSource) stopBackground() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.resting != nil {
-		s.resting.Stop()
+	if s.idleTimer != nil {
+		s.idleTimer.Stop()
 	}
 	s.opened = false
-	if s.hurry != nil {
-		s.hurry()
+	if s.cancelCleanup != nil {
+		s.cancelCleanup()
 	}
 }
 
@@ -240,9 +240,9 @@ func (s *planSource) optionsFor(row fleetdb.VM) planfile.Options {
 	return s.file.Defaults
 }
 
-// works are those of one VM: what VMs share, and its destinations.
-func (s *planSource) works(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
-	if err := s.offered(row); err != nil {
+// openParts are those of one VM: what VMs share, and its destinations.
+func (s *planSource) openParts(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
+	if err := s.checkOffered(row); err != nil {
 		return nil, err
 	}
 	m := s.MoveOf(o)
@@ -257,12 +257,12 @@ func (s *planSource) works(ctx context.Context, row fleetdb.VM, o planfile.Optio
 		return nil, err
 	}
 	var err error
-	w.Transport, err = s.transport(ctx, w, o)
+	w.Transport, err = s.transportFor(ctx, w, o)
 	return w, err
 }
 
-// worksOf are the works of a VM that is there, with its intents.
-func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
+// openVMParts are the works of a VM that is there, with its intents.
+func (s *planSource) openVMParts(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
 	m := s.MoveOf(o)
 	m.Maps = s.file.Maps.Value()
 	if m.ChangesGuest() {
@@ -270,7 +270,7 @@ func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.
 			return nil, err
 		}
 	}
-	w, err := s.works(ctx, row, o)
+	w, err := s.openParts(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
@@ -281,9 +281,9 @@ func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.
 	return w, nil
 }
 
-// transport returns the one that is made with such options. VMs with the same ones share it,
+// transportFor returns the one that is made with such options. VMs with the same ones share it,
 // and with it the connections and the memory of hosts.
-func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
+func (s *planSource) transportFor(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.Warmly && o.Transport == "landing")
@@ -297,13 +297,13 @@ func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfil
 	return t, err
 }
 
-// forewarn reports findings on a host once, before the first VM of a plan is migrated from it. decamp
+// warnHost reports findings on a host once, before the first VM of a plan is migrated from it. decamp
 // plan check examines VMs: there may be thousands.
-func (s *planSource) forewarn(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
+func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
 	if !s.isFirst(vm.Host) {
 		return
 	}
-	g, err := s.stand(ctx)
+	g, err := s.readInfrastructure(ctx)
 	if err != nil {
 		s.Assembler.Log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
 		return
@@ -316,25 +316,25 @@ func (s *planSource) forewarn(ctx context.Context, w *assemble.Parts, o planfile
 func (s *planSource) isFirst(host inventory.MoRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := !s.begun[host]
-	s.begun[host] = true
+	first := !s.warned[host]
+	s.warned[host] = true
 	return first
 }
 
-// stand returns what the VMs stand on, read once: not once for each of a thousand hosts.
-func (s *planSource) stand(ctx context.Context) (assemble.Ground, error) {
+// readInfrastructure returns what the VMs stand on, read once: not once for each of a thousand hosts.
+func (s *planSource) readInfrastructure(ctx context.Context) (assemble.Infrastructure, error) {
 	s.mu.Lock()
-	g := s.ground
+	g := s.infrastructure
 	s.mu.Unlock()
 	if g != nil {
 		return *g, nil
 	}
-	read, err := assemble.ReadGround(ctx, s.Session)
+	read, err := assemble.ReadInfrastructure(ctx, s.Session)
 	if err != nil {
 		return read, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ground = &read
+	s.infrastructure = &read
 	return read, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // drive is one VM under way: what its runs tell, in the words of the fleet.
-type drive struct {
+type runEvents struct {
 	row fleetdb.VM
 	to  fleet.Driver
 
@@ -21,8 +21,8 @@ type drive struct {
 	step  string
 	disks map[diskStep]journal.Bytes
 	read  map[diskStep]int64 // bytes read in this step, over all attempts
-	past  []moment           // points of the last rateWindow, oldest first
-	again int64              // bytes read back from images
+	points  []ratePoint           // points of the last rateWindow, oldest first
+	reread int64              // bytes read back from images
 	last  fleetdb.Progress
 }
 
@@ -34,26 +34,26 @@ type diskStep struct {
 }
 
 // moment is how much a VM had moved at a time.
-type moment struct {
+type ratePoint struct {
 	at           time.Time
-	moved, again int64
+	moved, reread int64
 }
 
 // rateWindow is the time over which rates of VMs are averaged. It is the same for all, also for those
 // that just began: therefore the sum of rates does not exceed the copied bytes.
 const rateWindow = 5 * time.Second
 
-func newDrive(row fleetdb.VM, d fleet.Driver) *drive {
-	return &drive{row: row, to: d, disks: map[diskStep]journal.Bytes{}, read: map[diskStep]int64{}}
+func newRunEvents(row fleetdb.VM, d fleet.Driver) *runEvents {
+	return &runEvents{row: row, to: d, disks: map[diskStep]journal.Bytes{}, read: map[diskStep]int64{}}
 }
 
-// turn is asked for by each of the VM's runs; the Driver has them hold one together.
-func (dr *drive) turn(ctx context.Context, s migrate.Stage) (func(), error) {
+// acquireSlot is asked for by each of the VM's runs; the Driver has them hold one together.
+func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.Stage) (func(), error) {
 	return dr.to.Turn(ctx, fleetdb.Stage(s), 0)
 }
 
-// event handles an event of a run.
-func (dr *drive) event(e journal.Event) {
+// handleEvent handles an event of a run.
+func (dr *runEvents) handleEvent(e journal.Event) {
 	dr.mu.Lock()
 	defer dr.mu.Unlock()
 	switch e.Kind {
@@ -62,7 +62,7 @@ func (dr *drive) event(e journal.Event) {
 			dr.step = e.Step
 			clear(dr.disks)
 			clear(dr.read)
-			dr.stand()
+			dr.resetRates()
 		}
 		dr.to.Step(e.Step, "")
 	case journal.SourceReread:
@@ -75,9 +75,9 @@ func (dr *drive) event(e journal.Event) {
 		}
 	case journal.Progressed:
 		if e.Bytes != nil {
-			dr.count(e)
+			dr.countBytes(e)
 			dr.disks[diskStep{e.Run, e.Step, e.Disk}] = *e.Bytes
-			dr.tell(e.Time)
+			dr.reportProgress(e.Time)
 		}
 	case journal.Waits:
 		if e.Step == dr.step {
@@ -93,36 +93,36 @@ func (dr *drive) event(e journal.Event) {
 	}
 }
 
-// stand resets the rates of a transfer that stopped.
-func (dr *drive) stand() {
-	dr.past = nil
+// resetRates resets the rates of a transfer that stopped.
+func (dr *runEvents) resetRates() {
+	dr.points = nil
 	if dr.last.Rate+dr.last.Reread > 0 {
 		dr.last.Rate, dr.last.Reread, dr.last.Busy = 0, 0, bottleneck.Busy{}
 		dr.to.Progress(dr.last)
 	}
 }
 
-// count adds the bytes read since the last event of the same disk. An attempt counts from zero. Several
+// countBytes adds the bytes read since the last event of the same disk. An attempt counts from zero. Several
 // destinations share reads of a source: the run with the most bytes counts.
-func (dr *drive) count(e journal.Event) {
+func (dr *runEvents) countBytes(e journal.Event) {
 	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
 	if more < 0 {
 		more = e.Bytes.Read
 	}
 	if readsImages(e.Step) {
-		dr.again += more
+		dr.reread += more
 		return
 	}
-	before := dr.furthest(e.Step, e.Disk)
+	before := dr.maxRead(e.Step, e.Disk)
 	dr.read[k] += more
-	dr.last.Moved += dr.furthest(e.Step, e.Disk) - before
+	dr.last.Moved += dr.maxRead(e.Step, e.Disk) - before
 }
 
 // readsImages reports whether a step reads images back, not the source.
 func readsImages(step string) bool { return step == "verify" || step == "prove" }
 
-func (dr *drive) furthest(step string, disk int32) (most int64) {
+func (dr *runEvents) maxRead(step string, disk int32) (most int64) {
 	for k, n := range dr.read {
 		if k.step == step && k.disk == disk {
 			most = max(most, n)
@@ -131,10 +131,10 @@ func (dr *drive) furthest(step string, disk int32) (most int64) {
 	return most
 }
 
-func (dr *drive) tell(now time.Time) {
+func (dr *runEvents) reportProgress(now time.Time) {
 	p := &dr.last
 	p.Key, p.Total, p.Done = dr.row.Key, dr.row.Bytes, 0
-	dr.rates(now)
+	dr.updateRates(now)
 	total := int64(0)
 	var busy bottleneck.Mean
 	for _, b := range dr.disks {
@@ -147,14 +147,14 @@ func (dr *drive) tell(now time.Time) {
 	dr.to.Progress(*p)
 }
 
-// rates sets the bytes copied and read back per second over the last rateWindow.
-func (dr *drive) rates(now time.Time) {
-	dr.past = append(dr.past, moment{now, dr.last.Moved, dr.again})
-	for len(dr.past) > 2 && now.Sub(dr.past[1].at) >= rateWindow {
-		dr.past = dr.past[1:]
+// updateRates sets the bytes copied and read back per second over the last rateWindow.
+func (dr *runEvents) updateRates(now time.Time) {
+	dr.points = append(dr.points, ratePoint{now, dr.last.Moved, dr.reread})
+	for len(dr.points) > 2 && now.Sub(dr.points[1].at) >= rateWindow {
+		dr.points = dr.points[1:]
 	}
-	first := dr.past[0]
+	first := dr.points[0]
 	d := max(now.Sub(first.at), rateWindow)
 	dr.last.Rate = int64(float64(dr.last.Moved-first.moved) / d.Seconds())
-	dr.last.Reread = int64(float64(dr.again-first.again) / d.Seconds())
+	dr.last.Reread = int64(float64(dr.reread-first.reread) / d.Seconds())
 }

@@ -26,49 +26,49 @@ type pacer struct {
 	m       *Mover
 	worker  string
 	budgets *budget.Budgets
-	end     context.CancelFunc
-	ended   sync.WaitGroup
+	cancel     context.CancelFunc
+	done   sync.WaitGroup
 
 	mu     sync.Mutex
 	moving []fleetdb.VM  // VMs that have joined
-	some   chan struct{} // has a token while there is one
-	joined map[string]bool
+	wake   chan struct{} // has a token while there is one
+	limited map[string]bool
 }
 
 const (
-	// lookAgain is how often rates are looked at while something is moved.
-	lookAgain = time.Second
+	// updateInterval is how often rates are looked at while something is moved.
+	updateInterval = time.Second
 
 	RateSuffix = "/rate"
 )
 
 func newPacer(m *Mover, worker string) *pacer {
 	ctx, end := context.WithCancel(context.Background())
-	p := &pacer{m: m, worker: worker, budgets: budget.New(budget.Wall()), end: end, some: make(chan struct{}, 1), joined: map[string]bool{}}
-	p.ended.Go(func() { p.follow(ctx) })
+	p := &pacer{m: m, worker: worker, budgets: budget.New(budget.Wall()), cancel: end, wake: make(chan struct{}, 1), limited: map[string]bool{}}
+	p.done.Go(func() { p.updateLoop(ctx) })
 	return p
 }
 
 func (p *pacer) close() {
-	p.end()
-	p.ended.Wait()
+	p.cancel()
+	p.done.Wait()
 }
 
-// join has a VM's transfers keep within all rates that they are of.
-func (p *pacer) join(ctx context.Context, row fleetdb.VM) (flow *budget.Flow, leave func()) {
+// joinFlow has a VM's transfers keep within all rates that they are of.
+func (p *pacer) joinFlow(ctx context.Context, row fleetdb.VM) (flow *budget.Flow, leave func()) {
 	p.mu.Lock()
 	p.moving = append(p.moving, row)
 	p.mu.Unlock()
-	p.look(ctx) // before the first byte
+	p.updateRates(ctx) // before the first byte
 	select {
-	case p.some <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 	flow = p.budgets.Join(row.Key.String(), 1, namesOf(row, p.worker)...)
-	return flow, func() { flow.Leave(); p.leave(row) }
+	return flow, func() { flow.Leave(); p.leaveFlow(row) }
 }
 
-func (p *pacer) leave(row fleetdb.VM) {
+func (p *pacer) leaveFlow(row fleetdb.VM) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.moving = slices.DeleteFunc(p.moving, func(vm fleetdb.VM) bool { return vm.Key == row.Key })
@@ -84,35 +84,35 @@ func namesOf(row fleetdb.VM, worker string) []string {
 	return slices.Compact(names)
 }
 
-// follow sets the rates as they change, while something is moved.
-func (p *pacer) follow(ctx context.Context) {
+// updateLoop sets the rates as they change, while something is moved.
+func (p *pacer) updateLoop(ctx context.Context) {
 	for {
 		select {
-		case <-p.some:
+		case <-p.wake:
 		case <-ctx.Done():
 			return
 		}
-		for p.busy() {
-			if sleep.For(ctx, lookAgain) != nil {
+		for p.isBusy() {
+			if sleep.For(ctx, updateInterval) != nil {
 				return
 			}
-			p.look(ctx)
+			p.updateRates(ctx)
 		}
 	}
 }
 
-func (p *pacer) busy() bool {
+func (p *pacer) isBusy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.moving) > 0
 }
 
-// look updates the rates. If they cannot be read, the old ones stay.
-func (p *pacer) look(ctx context.Context) {
-	rates, err := p.rates(ctx)
+// updateRates updates the rates. If they cannot be read, the old ones stay.
+func (p *pacer) updateRates(ctx context.Context) {
+	rates, err := p.currentRates(ctx)
 	var parts map[string]float64
 	if err == nil && len(rates) > 0 {
-		parts, err = p.parts(ctx)
+		parts, err = p.localShares(ctx)
 	}
 	if err != nil {
 		p.m.a.Log.Debug("rates not read", "err", err)
@@ -120,24 +120,24 @@ func (p *pacer) look(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name := range p.joined {
+	for name := range p.limited {
 		if _, said := rates[name]; !said {
 			rates[name] = budget.Week{Rate: budget.Unlimited}
-			delete(p.joined, name)
+			delete(p.limited, name)
 		}
 	}
 	for name, week := range rates {
 		if week.Rate != budget.Unlimited || len(week.Rules) > 0 {
-			p.joined[name] = true
+			p.limited[name] = true
 		}
-		if err := p.budgets.Set(name, times(week, parts[name])); err != nil {
+		if err := p.budgets.Set(name, scaleWeek(week, parts[name])); err != nil {
 			p.m.a.Log.Warn("rate not set", "of", name, "err", err)
 		}
 	}
 }
 
-// rates are what plans and operators say now. An operator's word stands above a plan's.
-func (p *pacer) rates(ctx context.Context) (map[string]budget.Week, error) {
+// currentRates are what plans and operators say now. An operator's word stands above a plan's.
+func (p *pacer) currentRates(ctx context.Context) (map[string]budget.Week, error) {
 	rates := map[string]budget.Week{}
 	p.m.mu.Lock()
 	for name, s := range p.m.sources {
@@ -155,8 +155,8 @@ func (p *pacer) rates(ctx context.Context) (map[string]budget.Week, error) {
 	return rates, err
 }
 
-// parts are which part of the transfers within each rate is this process's; all, alone.
-func (p *pacer) parts(ctx context.Context) (map[string]float64, error) {
+// localShares are which part of the transfers within each rate is this process's; all, alone.
+func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 	workers, err := p.m.roster.Workers.List(ctx)
 	if err != nil {
 		return nil, err
@@ -171,11 +171,11 @@ func (p *pacer) parts(ctx context.Context) (map[string]float64, error) {
 	defer p.mu.Unlock()
 	ours, all := map[string]float64{}, map[string]float64{}
 	for _, vm := range p.moving {
-		count1(ours, namesOf(vm, p.worker))
+		increment(ours, namesOf(vm, p.worker))
 	}
 	for _, vm := range under {
 		if vm.Holds && vm.Worker != p.worker {
-			count1(all, namesOf(vm, vm.Worker))
+			increment(all, namesOf(vm, vm.Worker))
 		}
 	}
 	for name, n := range ours {
@@ -184,14 +184,14 @@ func (p *pacer) parts(ctx context.Context) (map[string]float64, error) {
 	return ours, nil
 }
 
-func count1(counts map[string]float64, names []string) {
+func increment(counts map[string]float64, names []string) {
 	for _, name := range names {
 		counts[name]++
 	}
 }
 
-// times scales a rate. A rate without local transfers stays whole: no transfer uses it.
-func times(w budget.Week, part float64) budget.Week {
+// scaleWeek scales a rate. A rate without local transfers stays whole: no transfer uses it.
+func scaleWeek(w budget.Week, part float64) budget.Week {
 	if part <= 0 || part >= 1 {
 		return w
 	}

@@ -16,46 +16,46 @@ import (
 
 // tidier reverts changes on hosts from which no VM is migrated any more: a process that was killed with
 // the last VMs of a plan has no further work there after its restart, and would not log in.
-type tidier struct {
+type cleaner struct {
 	m     *Mover
-	end   context.CancelFunc
-	ended sync.WaitGroup
+	cancel   context.CancelFunc
+	done sync.WaitGroup
 }
 
 // Pause between checks. A process that migrates VMs from a source reverts leftovers when it logs in;
 // this one handles unused sources. After a failure the pause doubles.
 // for what nobody comes by. Where it fails, the pause doubles.
 const (
-	tidierFirst  = 5 * time.Second
-	tidierLooks  = 30 * time.Second
-	tidierSeldom = 30 * time.Minute
+	firstCleanPause  = 5 * time.Second
+	cleanPause  = 30 * time.Second
+	maxCleanPause = 30 * time.Minute
 )
 
-func newTidier(m *Mover) *tidier {
+func newCleaner(m *Mover) *cleaner {
 	ctx, end := context.WithCancel(context.Background())
-	t := &tidier{m: m, end: end}
-	t.ended.Go(func() { t.follow(ctx) })
+	t := &cleaner{m: m, cancel: end}
+	t.done.Go(func() { t.cleanLoop(ctx) })
 	return t
 }
 
-func (t *tidier) close() {
-	t.end()
-	t.ended.Wait()
+func (t *cleaner) close() {
+	t.cancel()
+	t.done.Wait()
 }
 
-func (t *tidier) follow(ctx context.Context) {
-	for pause := tidierFirst; sleep.For(ctx, pause) == nil; {
-		if err := t.look(ctx); err != nil {
+func (t *cleaner) cleanLoop(ctx context.Context) {
+	for pause := firstCleanPause; sleep.For(ctx, pause) == nil; {
+		if err := t.cleanUnused(ctx); err != nil {
 			t.m.a.Log.Warn("leftover changes on hosts stay for now", "err", err)
-			pause = min(2*pause, tidierSeldom)
+			pause = min(2*pause, maxCleanPause)
 			continue
 		}
-		pause = tidierLooks
+		pause = cleanPause
 	}
 }
 
-// look reverts the changes on each unused source that has any.
-func (t *tidier) look(ctx context.Context) error {
+// cleanUnused reverts the changes on each unused source that has any.
+func (t *cleaner) cleanUnused(ctx context.Context) error {
 	servers, err := t.m.leftovers.Abandoned(ctx)
 	if len(servers) == 0 {
 		return err
@@ -67,13 +67,13 @@ func (t *tidier) look(ctx context.Context) error {
 	slices.SortFunc(plans, func(a, b fleetdb.Plan) int { return b.Created.Compare(a.Created) }) // the newest password is the right one
 	errs := []error{err}
 	for _, server := range servers {
-		errs = append(errs, t.tidy(ctx, server, plans))
+		errs = append(errs, t.cleanServer(ctx, server, plans))
 	}
 	return errors.Join(errs...)
 }
 
-// tidy logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
-func (t *tidier) tidy(ctx context.Context, server string, plans []fleetdb.Plan) error {
+// cleanServer logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
+func (t *cleaner) cleanServer(ctx context.Context, server string, plans []fleetdb.Plan) error {
 	for _, p := range plans {
 		whole, err := t.m.roster.Plans.Get(ctx, p.Name)
 		if fault.Is(err, fault.NotFound) {
@@ -86,21 +86,21 @@ func (t *tidier) tidy(ctx context.Context, server string, plans []fleetdb.Plan) 
 		if err != nil || assemble.ServerOf(s.URL) != server {
 			continue // the plan cannot be read, and its own commands report that
 		}
-		return s.visit(ctx)
+		return s.cleanUp(ctx)
 	}
 	return nil
 }
 
-// visit logs in if necessary, and reverts changes.
-func (s *planSource) visit(ctx context.Context) error {
-	leave, err := s.enter(ctx)
+// cleanUp logs in if necessary, and reverts changes.
+func (s *planSource) cleanUp(ctx context.Context) error {
+	leave, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tidy()
+	s.startCleanup()
 	return nil
 }
 
@@ -134,12 +134,12 @@ func (s sharedRecords) Where(id cleanup.ID) string {
 	return "record " + string(id) + " of the database"
 }
 
-// goneWait bounds the question whether a worker is there.
-const goneWait = 10 * time.Second
+// workerListTimeout bounds the question whether a worker is there.
+const workerListTimeout = 10 * time.Second
 
-// gone reports whether a worker is known to have ended: any worker may revert its changes.
-func (m *Mover) gone(worker string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
+// workerEnded reports whether a worker is known to have ended: any worker may revert its changes.
+func (m *Mover) workerEnded(worker string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), workerListTimeout)
 	defer cancel()
 	workers, err := m.roster.Workers.List(ctx)
 	i := slices.IndexFunc(workers, func(w fleetdb.Worker) bool { return w.Name == worker })
