@@ -64,9 +64,9 @@ type adviseCommand struct {
 func newAdvise(p *program) *cobra.Command {
 	ad := &adviseCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}, allocated: 19 << 30}
 	cmd := &cobra.Command{
-		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
+		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: trimHelp(adviseHelp), Example: trimHelp(adviseExamples),
 		Args: cobra.MaximumNArgs(1),
-		Annotations: exits(exit{fault.NotFound, "no such plan, or a file that was named is not there"},
+		Annotations: exitCodes(exit{fault.NotFound, "no such plan, or a file that was named is not there"},
 			exit{fault.Conflict, "nothing of the plan moves that could be measured"},
 			exit{fault.Unreachable, "the server or the database cannot be reached"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -74,7 +74,7 @@ func newAdvise(p *program) *cobra.Command {
 			if len(args) == 1 {
 				return ad.runLive(cmd.Context(), args[0])
 			}
-			return ad.run()
+			return ad.predict()
 		},
 	}
 	f := cmd.Flags()
@@ -88,15 +88,15 @@ func newAdvise(p *program) *cobra.Command {
 	f.Var(&ad.allocated, "allocated", "bytes to move, for the times")
 	f.StringVar(&ad.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
 	f.StringVar(&ad.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
-	ad.fleet.register(cmd)
+	ad.fleet.registerFlags(cmd)
 	return cmd
 }
 
-func (ad *adviseCommand) run() error {
+func (ad *adviseCommand) predict() error {
 	if ad.setup.Export = bench.Export(ad.export); ad.setup.Export != bench.Async && ad.setup.Export != bench.Sync {
 		return fault.New(fault.Invalid, "--nfs %s: want async or sync", ad.export)
 	}
-	rows, err := ad.measured()
+	rows, err := ad.loadRows()
 	if err != nil {
 		return err
 	}
@@ -108,18 +108,18 @@ func (ad *adviseCommand) run() error {
 	if err != nil {
 		return err
 	}
-	if err := ad.price(report.Steps); err != nil {
+	if err := ad.addPrices(report.Steps); err != nil {
 		return err
 	}
 	if ad.out.json {
-		return ad.out.print(report)
+		return ad.out.printJSON(report)
 	}
 	writeAdvice(ad.out, report, ad.out.verbose)
 	return nil
 }
 
-// measured are the published rows, and the user's.
-func (ad *adviseCommand) measured() ([]bench.Row, error) {
+// loadRows are the published rows, and the user's.
+func (ad *adviseCommand) loadRows() ([]bench.Row, error) {
 	rows := bench.Seed().Matrix
 	if ad.rows == "" {
 		return rows, nil
@@ -136,8 +136,8 @@ func (ad *adviseCommand) measured() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// price adds the prices to the steps.
-func (ad *adviseCommand) price(steps []advise.Advice) error {
+// addPrices adds the prices to the steps.
+func (ad *adviseCommand) addPrices(steps []advise.Advice) error {
 	if ad.prices == "" {
 		return nil
 	}
@@ -173,7 +173,7 @@ func readJSON(path string, into any) error {
 
 // writeAdvice prints what limits now, then what to do about it.
 func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
-	fmt.Fprintf(w, "%s: %.1f MiB/s, %s take %s%s\n", r.Name, r.MiBs, size(r.Allocated), lasts(r.Allocated, r.MiBs), measuredToo(r.Measured))
+	fmt.Fprintf(w, "%s: %.1f MiB/s, %s take %s%s\n", r.Name, r.MiBs, sizeText(r.Allocated), copyDuration(r.Allocated, r.MiBs), measuredSuffix(r.Measured))
 	limit := r.Layers[0]
 	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there comes through.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
 	writeLayers(w, r.Layers)
@@ -198,11 +198,11 @@ var layerMeans = map[advise.Layer]string{
 	advise.Commit:      "writes of a sync export that wait for the medium",
 }
 
-func lasts(bytes int64, mibs float64) string {
-	return duration(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
+func copyDuration(bytes int64, mibs float64) string {
+	return durationText(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
 }
 
-func measuredToo(rows []bench.Row) string {
+func measuredSuffix(rows []bench.Row) string {
 	if len(rows) == 0 {
 		return ""
 	}
@@ -213,9 +213,9 @@ func writeLayers(w io.Writer, layers []advise.Share) {
 	t := newTable("LAYER", "ALONE", "COMES THROUGH", "")
 	t.alignRight(1, 2)
 	for _, l := range layers {
-		t.add(string(l.Layer), fmt.Sprintf("%.0f MiB/s", l.Alone), fmt.Sprintf("%.0f %%", 100*l.Part), layerMeans[l.Layer])
+		t.addRow(string(l.Layer), fmt.Sprintf("%.0f MiB/s", l.Alone), fmt.Sprintf("%.0f %%", 100*l.Part), layerMeans[l.Layer])
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
 func writeSteps(w io.Writer, r advise.Report) {
@@ -231,10 +231,10 @@ func writeSteps(w io.Writer, r advise.Report) {
 	t := newTable(header...)
 	t.alignRight(0, 2, 3, 4, 5, 6, 7, 8)
 	for i, s := range r.Steps {
-		t.add(append([]string{strconv.Itoa(i + 1), s.String(), fmt.Sprintf("%.1f", s.Before), fmt.Sprintf("%.1f", s.After),
-			fmt.Sprintf("%+.0f %%", 100*s.Gain()), fmt.Sprintf("%.1f-%.1f", s.Least, s.Most), lasts(r.Allocated, s.After)}, priceCells(s)...)...)
+		t.addRow(append([]string{strconv.Itoa(i + 1), s.String(), fmt.Sprintf("%.1f", s.Before), fmt.Sprintf("%.1f", s.After),
+			fmt.Sprintf("%+.0f %%", 100*s.Gain()), fmt.Sprintf("%.1f-%.1f", s.Least, s.Most), copyDuration(r.Allocated, s.After)}, priceCells(s)...)...)
 	}
-	t.write(w)
+	t.writeTo(w)
 	fmt.Fprintln(w, "\nMeasured, by others or by you:")
 	for i, s := range r.Steps {
 		for _, e := range s.Rests {
@@ -263,15 +263,15 @@ func writeModel(w io.Writer, r advise.Report) {
 		unit  string
 	}{{"source", m.Source, 1e3, "ms/MiB"}, {"dest", m.Destination, 1e3, "ms/MiB"}, {"commit", m.Commit, 1e3, "ms a write of 64 KiB"}} {
 		for _, medium := range slices.Sorted(maps.Keys(k.of)) {
-			t.add(k.name+" "+medium, fmt.Sprintf("%.3f", k.of[medium]*k.scale), k.unit)
+			t.addRow(k.name+" "+medium, fmt.Sprintf("%.3f", k.of[medium]*k.scale), k.unit)
 		}
 	}
-	t.add("host", fmt.Sprintf("%.3f", m.Host*1e3), "ms/MiB")
-	t.add("wire", fmt.Sprintf("%.3f", m.Efficiency), "of the link's bits")
-	t.add("jumbo", fmt.Sprintf("%.3f", m.Jumbo), "times host and wire, with an MTU of 9000")
-	t.add("p", fmt.Sprintf("%.3f", m.P), "1: one after the other; infinite: wholly overlapped")
-	t.add("q", fmt.Sprintf("%.3f", m.Q), "the same, of the destination and the rest")
-	t.write(w)
+	t.addRow("host", fmt.Sprintf("%.3f", m.Host*1e3), "ms/MiB")
+	t.addRow("wire", fmt.Sprintf("%.3f", m.Efficiency), "of the link's bits")
+	t.addRow("jumbo", fmt.Sprintf("%.3f", m.Jumbo), "times host and wire, with an MTU of 9000")
+	t.addRow("p", fmt.Sprintf("%.3f", m.P), "1: one after the other; infinite: wholly overlapped")
+	t.addRow("q", fmt.Sprintf("%.3f", m.Q), "the same, of the destination and the rest")
+	t.writeTo(w)
 	gbits, _ := bench.Gigabits(r.NIC) // valid, as it was parsed before
 	fmt.Fprintf(w, "\nOver https, where disks are faster: %.0f MiB/s with one connection, %.0f with eight (%s).\n\n",
 		r.HTTPS.Predict(1, gbits, r.MTU), r.HTTPS.Predict(8, gbits, r.MTU), bench.Seed().HTTPS.Origin)
@@ -279,10 +279,10 @@ func writeModel(w io.Writer, r advise.Report) {
 	rows.alignRight(1, 2, 3)
 	for _, row := range r.Rows {
 		if p, err := m.Predict(row.Setup); err == nil {
-			rows.add(row.Name(), fmt.Sprintf("%.1f", row.Rate()), fmt.Sprintf("%.1f", p.MiBs), fmt.Sprintf("%+.1f %%", 100*(p.MiBs/row.Rate()-1)), row.Origin)
+			rows.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), fmt.Sprintf("%.1f", p.MiBs), fmt.Sprintf("%+.1f %%", 100*(p.MiBs/row.Rate()-1)), row.Origin)
 		}
 	}
-	rows.write(w)
+	rows.writeTo(w)
 }
 
 // liveAdvice is what advise prints of a plan under way.
@@ -301,21 +301,21 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	r, err := measuredNow(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	if ad.out.json {
-		return ad.out.print(r)
+		return ad.out.printJSON(r)
 	}
-	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
+	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, countOf(r.Moving, "VM"), rateText(r.Rate, time.Second), r.Limit)
 	t := newTable("PART", "BUSY", "WHAT IT IS")
 	t.alignRight(1)
 	for _, p := range partsOf(r.Busy) {
-		t.add(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
+		t.addRow(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
 	}
-	t.write(ad.out)
+	t.writeTo(ad.out)
 	fmt.Fprintln(ad.out)
 	for _, do := range r.Do {
 		fmt.Fprintln(ad.out, "- "+do)
@@ -342,9 +342,9 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 		return r, fault.New(fault.Conflict, "of plan %s no disk is read at the moment that could be measured", name).
 			WithHint("see its VMs with decamp status %s", fault.Quote(name))
 	}
-	r.Do = []string{doAbout[r.Limit.What]}
+	r.Do = []string{remedies[r.Limit.What]}
 	if r.Limit.Gain > 0 {
-		r.Do = append(r.Do, "then: "+doAbout[r.Limit.Next])
+		r.Do = append(r.Do, "then: "+remedies[r.Limit.Next])
 	}
 	return r, nil
 }
@@ -363,8 +363,8 @@ func partsOf(b bottleneck.Busy) []busyPart {
 	}
 }
 
-// doAbout has the remedies for each part, the cheapest first.
-var doAbout = map[string]string{
+// remedies has the remedies for each part, the cheapest first.
+var remedies = map[string]string{
 	"source":    "source: move VMs of several hosts and datastores at once, read over nfc or let the host write (transport: nfc, landing); then a faster link or datastore: see the effect of each with decamp advise --source … --nic …",
 	"target":    "target: spread the plan over several destinations (to:), or put the images on faster storage: see the effect with decamp advise --dest …",
 	"processor": "processor: add a machine (decamp worker --join), or give this one more cores",

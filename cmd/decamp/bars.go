@@ -44,36 +44,36 @@ func newBars(s *screen, names runNames) *bars {
 		screen: s, names: names, pool: mpb.New(mpb.WithOutput(s.file)),
 		byDisk: map[diskOf]*bar{}, stages: map[journal.ID]*stages{},
 	}
-	s.divert(b.pool)
+	s.redirect(b.pool)
 	return b
 }
 
-func (b *bars) event(e journal.Event) {
+func (b *bars) handleEvent(e journal.Event) {
 	switch e.Kind {
 	case journal.StepBegan:
-		b.enter(e)
+		b.showStep(e)
 		return
 	case journal.Projected:
-		b.project(e)
+		b.showOutlook(e)
 		return
 	case journal.Progressed:
 		if e.Bytes != nil {
-			b.bar(e).set(*e.Bytes)
-			b.limit(e.Run)
+			b.barFor(e).update(*e.Bytes)
+			b.showLimit(e.Run)
 		}
 		return
 	case journal.DiskDone:
-		b.drop(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
+		b.removeBars(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
 	case journal.StepDone, journal.StepRetried, journal.RunFailed, journal.RunStopped:
-		b.drop(func(d diskOf) bool { return d.run == e.Run })
+		b.removeBars(func(d diskOf) bool { return d.run == e.Run })
 	}
-	if line := say(e); line != "" {
+	if line := eventText(e); line != "" {
 		fmt.Fprintln(b.screen, b.names.prefix(e)+line)
 	}
 }
 
-// enter shows that a step has begun.
-func (b *bars) enter(e journal.Event) {
+// showStep shows that a step has begun.
+func (b *bars) showStep(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
 		s.more.Store("")
@@ -84,20 +84,20 @@ func (b *bars) enter(e journal.Event) {
 	s.more.Store("")
 	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			return prefix + pipeline(s.step.Load().(string)) + s.more.Load().(string)
+			return prefix + pipelineText(s.step.Load().(string)) + s.more.Load().(string)
 		})))
 	b.stages[e.Run] = s
 }
 
-// project shows what a cutover now would mean.
-func (b *bars) project(e journal.Event) {
+// showOutlook shows what a cutover now would mean.
+func (b *bars) showOutlook(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
 		s.more.Store("; " + outlookWords(*e.Outlook))
 	}
 }
 
-// limit shows what limits the run.
-func (b *bars) limit(run journal.ID) {
+// showLimit shows what limits the run.
+func (b *bars) showLimit(run journal.ID) {
 	var busy bottleneck.Mean
 	for d, bar := range b.byDisk {
 		if d.run == run {
@@ -109,8 +109,8 @@ func (b *bars) limit(run journal.ID) {
 	}
 }
 
-// pipeline returns "copy -> [detect] -> convert -> verify -> commit". Other steps precede these.
-func pipeline(now string) string {
+// pipelineText returns "copy -> [detect] -> convert -> verify -> commit". Other steps precede these.
+func pipelineText(now string) string {
 	var words []string
 	for _, s := range migrate.Steps() {
 		words = append(words, s.Name())
@@ -123,20 +123,20 @@ func pipeline(now string) string {
 	return strings.Join(words, " -> ")
 }
 
-func (b *bars) bar(e journal.Event) *bar {
+func (b *bars) barFor(e journal.Event) *bar {
 	d := diskOf{e.Run, e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
 		return have
 	}
 	n := &bar{}
 	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
-		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+label(e, ""), decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Any(n.text)))
+		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+stepLabel(e, ""), decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(n.barText)))
 	b.byDisk[d] = n
 	return n
 }
 
-func (b *bar) set(s journal.Bytes) {
+func (b *bar) update(s journal.Bytes) {
 	b.mu.Lock()
 	b.bytes = s
 	b.mu.Unlock()
@@ -144,14 +144,14 @@ func (b *bar) set(s journal.Bytes) {
 	b.SetCurrent(s.Done + s.Skipped)
 }
 
-func (b *bar) text(decor.Statistics) string {
+func (b *bar) barText(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return state(b.bytes)
+	return progressText(b.bytes)
 }
 
-// drop takes bars away: their disks are done, or the step is over.
-func (b *bars) drop(which func(diskOf) bool) {
+// removeBars takes bars away: their disks are done, or the step is over.
+func (b *bars) removeBars(which func(diskOf) bool) {
 	for d, bar := range b.byDisk {
 		if which(d) {
 			bar.Abort(true)
@@ -161,10 +161,10 @@ func (b *bars) drop(which func(diskOf) bool) {
 }
 
 func (b *bars) close() {
-	b.drop(func(diskOf) bool { return true })
+	b.removeBars(func(diskOf) bool { return true })
 	for _, s := range b.stages {
 		s.Abort(true)
 	}
 	b.pool.Wait()
-	b.screen.divert(nil)
+	b.screen.redirect(nil)
 }

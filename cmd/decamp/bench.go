@@ -20,9 +20,9 @@ func newBench(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench COMMAND",
 		Short:       "Measure ways to move disks, and show what that proves",
-		Long:        text(benchHelp),
-		Example:     text(benchExamples),
-		Annotations: exits(),
+		Long:        trimHelp(benchHelp),
+		Example:     trimHelp(benchExamples),
+		Annotations: exitCodes(),
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

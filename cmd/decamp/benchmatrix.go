@@ -58,15 +58,15 @@ type matrixCommand struct {
 func newBenchMatrix(p *program) *cobra.Command {
 	mc := &matrixCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: text(benchMatrixHelp + sourceHelp), Example: text(benchMatrixExamples),
-		Args: takes(),
-		Annotations: exits(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
+		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: trimHelp(benchMatrixHelp + sourceHelp), Example: trimHelp(benchMatrixExamples),
+		Args: exactArgs(),
+		Annotations: exitCodes(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
 			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command tries it again"})...),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			if mc.spec == "" {
 				return badUsage(cmd, "--spec is missing")
 			}
-			return mc.run(cmd.Context())
+			return mc.runMatrix(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
@@ -80,7 +80,7 @@ func newBenchMatrix(p *program) *cobra.Command {
 	return cmd
 }
 
-func (mc *matrixCommand) run(ctx context.Context) (err error) {
+func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 	spec, err := planfile.LoadMatrix(mc.spec)
 	if err != nil {
 		return err
@@ -93,19 +93,19 @@ func (mc *matrixCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, unlock)
+	defer joinClose(&err, unlock)
 	log, err := matrix.OpenLog(mc.rows)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, log.Close)
+	defer joinClose(&err, log.Close)
 	folder, err := filepath.Abs(filepath.Dir(mc.spec))
 	if err != nil {
 		return err
 	}
 	b := &measure.Benchmark{Assembler: mc.assembler, Spec: spec, Folder: folder, Login: mc.login, Top: mc.top}
-	defer closing(&err, b.Leave)
-	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.tellCell}
+	defer joinClose(&err, b.Leave)
+	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.printCell}
 	if err := r.Run(ctx); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	var errs []error
 	for _, c := range cells {
 		if mc.out.json {
-			errs = append(errs, mc.out.print(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
+			errs = append(errs, mc.out.printJSON(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
 		} else {
 			fmt.Fprintln(mc.out, c.Name())
 		}
@@ -127,8 +127,8 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	return errors.Join(errs...)
 }
 
-// tellCell reports a finished row, and on a terminal also its start.
-func (mc *matrixCommand) tellCell(p matrix.Progress) {
+// printCell reports a finished row, and on a terminal also its start.
+func (mc *matrixCommand) printCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
@@ -138,12 +138,12 @@ func (mc *matrixCommand) tellCell(p matrix.Progress) {
 			fmt.Fprintf(mc.out.screen, "%s …\n", what)
 		}
 	case mc.out.json:
-		_ = mc.out.print(p.Row) // the standard output remembers that it failed
+		_ = mc.out.printJSON(p.Row) // the standard output remembers that it failed
 	default:
 		had := ""
 		if p.Had {
 			had = "  (was measured)"
 		}
-		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), duration(p.Row.Duration()), had)
+		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), durationText(p.Row.Duration()), had)
 	}
 }

@@ -44,13 +44,13 @@ type benchReportCommand struct {
 func newBenchReport(p *program) *cobra.Command {
 	br := &benchReportCommand{out: p.out}
 	cmd := &cobra.Command{
-		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: text(benchReportHelp), Example: text(benchReportExamples),
-		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
+		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: trimHelp(benchReportHelp), Example: trimHelp(benchReportExamples),
+		Annotations: exitCodes(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if br.csv && br.goform || br.out.json && (br.csv || br.goform) {
 				return badUsage(cmd, "--json, --csv and --gobench exclude each other")
 			}
-			return br.run(files)
+			return br.runReport(files)
 		},
 	}
 	f := cmd.Flags()
@@ -62,7 +62,7 @@ func newBenchReport(p *program) *cobra.Command {
 	return cmd
 }
 
-func (br *benchReportCommand) run(files []string) error {
+func (br *benchReportCommand) runReport(files []string) error {
 	r, err := reportOf(files)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (br *benchReportCommand) run(files []string) error {
 	}
 	switch {
 	case br.out.json:
-		return br.out.print(r)
+		return br.out.printJSON(r)
 	case br.csv:
 		return report.WriteCSV(br.out, r)
 	case br.goform:
@@ -128,9 +128,9 @@ func writeReport(w io.Writer, r report.Report) {
 		t := newTable(strings.ToUpper(s.Name), "RATE", "LASTED", "READ IOPS", "WRITE IOPS", "BUSY")
 		t.alignRight(1, 2, 3, 4, 5)
 		for _, row := range s.Rows {
-			t.add(row.Name(), fmt.Sprintf("%.1f", row.Rate()), duration(row.Duration()), figure(row.Read.IOPS), figure(row.Written.IOPS), share(row.Written.Busy))
+			t.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), durationText(row.Duration()), formatCount(row.Read.IOPS), formatCount(row.Written.IOPS), formatShare(row.Written.Busy))
 		}
-		t.write(w)
+		t.writeTo(w)
 		writeEffects(w, s.Effects)
 		for _, c := range s.Curves {
 			fmt.Fprintf(w, "%s\n", c)
@@ -138,15 +138,15 @@ func writeReport(w io.Writer, r report.Report) {
 	}
 }
 
-// figure and share leave out missing measurements.
-func figure(v float64) string {
+// formatCount and share leave out missing measurements.
+func formatCount(v float64) string {
 	if v == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%.0f", v)
 }
 
-func share(v float64) string {
+func formatShare(v float64) string {
 	if v == 0 {
 		return ""
 	}
@@ -161,8 +161,8 @@ func writeEffects(w io.Writer, effects []bench.Effect) {
 	t := newTable("ALONE", "", "MEDIAN", "LEAST", "MOST", "PAIRS")
 	t.alignRight(2, 3, 4, 5)
 	for _, e := range effects {
-		t.add(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
+		t.addRow(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
 	}
-	t.write(w)
+	t.writeTo(w)
 	fmt.Fprintln(w)
 }

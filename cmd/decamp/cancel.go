@@ -36,18 +36,18 @@ func newCancel(p *program) *cobra.Command {
 	cc := &cancelCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "cancel RUN|PLAN[/VM]", Short: "Give a migration or a plan up, and leave VMs as they were found",
-		Long: text(cancelHelp) + "\n\n" + text(namedHelp) + "\n\n" + text(sourceHelp), Args: takes("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
-		Annotations: exits(append(slices.Clone(sourceExits[1:]),
+		Long: trimHelp(cancelHelp) + "\n\n" + trimHelp(namedHelp) + "\n\n" + trimHelp(sourceHelp), Args: exactArgs("RUN"), Example: "decamp cancel web01-3f9a1c\ndecamp cancel wave-1/db01",
+		Annotations: exitCodes(append(slices.Clone(sourceExits[1:]),
 			exit{fault.NotFound, "there is no such run, plan or VM: decamp runs and decamp status list them"},
 			exit{fault.Conflict, "the VM is published, or a decamp is at work that does not take the order"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return giveOrderByName(cmd.Context(), cc.out, &cc.fleet, args[0], fleetdb.Cancel, func() error {
 				return cc.cancelRun(cmd.Context(), journal.ID(args[0]))
 			})
 		}),
 	}
-	cc.fleet.register(cmd)
+	cc.fleet.registerFlags(cmd)
 	registerSSH(&cc.ssh, cmd.Flags())
 	registerLogin(&cc.login, cmd)
 	return cmd
@@ -64,7 +64,7 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 		if err := store.Give(id, journal.GiveUp); err != nil {
 			return err
 		}
-		return tellOrder(cc.out, id, journal.GiveUp, true)
+		return printOrder(cc.out, id, journal.GiveUp, true)
 	}
 	p := run.Plan
 	m := recordedMove(p)
@@ -73,7 +73,7 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 	if err != nil {
 		return err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	w.To[0].Plan = p
 	return discardRuns(ctx, cc.out, w)
 }

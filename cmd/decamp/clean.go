@@ -44,10 +44,10 @@ func newClean(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "clean URL",
 		Short:   "Revert leftover changes on a host",
-		Long:    text(cleanHelp) + "\n\n" + text(sourceHelp),
-		Example: text(cleanExamples),
-		Args:    takes("URL"),
-		Annotations: exits(
+		Long:    trimHelp(cleanHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(cleanExamples),
+		Args:    exactArgs("URL"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "the host of a record is not there any more: see --forget"},
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
 			exit{fault.Unreachable, "the address does not answer"},
@@ -55,8 +55,8 @@ func newClean(p *program) *cobra.Command {
 			exit{fault.Unsupported, "a newer decamp made the record"},
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return cl.run(cmd.Context(), args[0])
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			return cl.runClean(cmd.Context(), args[0])
 		}),
 	}
 	cmd.Flags().BoolVar(&cl.forget, "forget", false, "drop the records and ask no host")
@@ -65,7 +65,7 @@ func newClean(p *program) *cobra.Command {
 	return cmd
 }
 
-func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
+func (cl *cleanCommand) runClean(ctx context.Context, rawURL string) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, unlock)
+	defer joinClose(&err, unlock)
 	store := cleanup.NewStore(state)
 	list, failed := recordsOf(store, assemble.ServerOf(u))
 	var done []cleanup.Record
@@ -89,7 +89,7 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 		done, err = cl.cleanHost(ctx, u, store)
 		failed = nil // it reported them
 	}
-	return errors.Join(cl.tellCleaned(assemble.ServerOf(u), done), err, failed)
+	return errors.Join(cl.printCleaned(assemble.ServerOf(u), done), err, failed)
 }
 
 func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanup.Store) (_ []cleanup.Record, err error) {
@@ -97,9 +97,9 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanu
 	if err != nil {
 		return nil, err
 	}
-	defer closing(&err, session.Close)
+	defer joinClose(&err, session.Close)
 	shells := cl.assembler.NewHostShells(session, u, cl.login, cl.ssh, store)
-	defer closing(&err, shells.Close)
+	defer joinClose(&err, shells.Close)
 	return assemble.PutBack(ctx, shells)
 }
 
@@ -122,16 +122,16 @@ func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	return errors.Join(errs...)
 }
 
-func (cl *cleanCommand) tellCleaned(server string, done []cleanup.Record) error {
+func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error {
 	if cl.out.json {
 		word := "putBack"
 		if cl.forget {
 			word = "forgotten"
 		}
-		return cl.out.print(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
+		return cl.out.printJSON(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
 	}
 	if len(done) == 0 {
-		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", plain(server))
+		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", printable(server))
 		return err
 	}
 	for _, r := range done {
@@ -139,7 +139,7 @@ func (cl *cleanCommand) tellCleaned(server string, done []cleanup.Record) error 
 		if cl.forget {
 			form = "That host %s had %s is forgotten.\n"
 		}
-		if _, err := fmt.Fprintf(cl.out, form, plain(r.Where()), plain(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(cl.out, form, printable(r.Where()), printable(r.Text)); err != nil {
 			return err
 		}
 	}

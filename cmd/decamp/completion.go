@@ -22,11 +22,11 @@ func newCompletion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "completion SHELL",
 		Short:       "Print the completion script for bash, zsh or fish",
-		Long:        text(completionHelp),
-		Example:     text(completionExamples),
-		Args:        takes("SHELL"),
+		Long:        trimHelp(completionHelp),
+		Example:     trimHelp(completionExamples),
+		Args:        exactArgs("SHELL"),
 		ValidArgs:   []string{"bash", "zsh", "fish"},
-		Annotations: exits(),
+		Annotations: exitCodes(),
 		RunE:        func(cmd *cobra.Command, args []string) error { return writeCompletion(p.out, cmd, args[0]) },
 	}
 }

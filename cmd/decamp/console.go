@@ -47,9 +47,9 @@ type consoleCommand struct {
 func newConsole(p *program) *cobra.Command {
 	cs := &consoleCommand{in: p.in, out: p.out, terminal: p.terminal, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a VM that was moved", Long: text(consoleHelp) + "\n\n" + text(namedHelp),
-		Args: takes("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
-		Annotations: exits(
+		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a VM that was moved", Long: trimHelp(consoleHelp) + "\n\n" + trimHelp(namedHelp),
+		Args: exactArgs("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
+		Annotations: exitCodes(
 			exit{fault.NotFound, "there is no such run, plan or VM, or it is not published"},
 			exit{fault.Conflict, "the VM is off, or another user has its console or took it over"},
 			exit{fault.Unsupported, "the VM has no serial console, or its target provides none; the remedy has an alternative"},
@@ -58,19 +58,19 @@ func newConsole(p *program) *cobra.Command {
 			exit{fault.Corrupt, "the VM's record cannot be read, or what answers sends no console"},
 			exit{fault.Transient, "the connection broke"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if cs.out.json {
 				return badUsage(cmd, "--json: the output of a guest is not JSON")
 			}
-			return cs.run(cmd.Context(), args[0])
+			return cs.openConsole(cmd.Context(), args[0])
 		}),
 	}
-	cs.fleet.register(cmd)
+	cs.fleet.registerFlags(cmd)
 	return cmd
 }
 
-// run attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
-func (cs *consoleCommand) run(ctx context.Context, name string) error {
+// openConsole attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
+func (cs *consoleCommand) openConsole(ctx context.Context, name string) error {
 	c, closeControl, err := cs.fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	if err != nil {
 		return err
 	}
-	return cs.attach(ctx, moved.Record.Called(), open)
+	return cs.attachTerminal(ctx, moved.Record.Called(), open)
 }
 
 // publishedOf returns the record of a run's published VM.
@@ -176,11 +176,11 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 	return targets.ErrNoConsole
 }
 
-// attach joins this process's terminal, or its input and output, with the console of the VM called name, and closes
+// attachTerminal joins this process's terminal, or its input and output, with the console of the VM called name, and closes
 // that. The terminal is as before when it returns, however that comes.
-func (cs *consoleCommand) attach(ctx context.Context, name string, console io.ReadWriteCloser) error {
+func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, console io.ReadWriteCloser) error {
 	var shown io.Writer = cs.out
-	if !isTerminal(cs.out.file()) {
+	if !isTerminal(cs.out.stdoutFile()) {
 		shown = &attach.Harmless{To: cs.out}
 	}
 	t := attach.New(console, cs.in, shown)
@@ -189,23 +189,23 @@ func (cs *consoleCommand) attach(ctx context.Context, name string, console io.Re
 		if err != nil {
 			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
 		}
-		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Ctrl-] leaves it.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Ctrl-] leaves it.\n", printable(name))
 		err = errors.Join(t.RunTyped(ctx, tty), tty.Close())
-		return cs.tellEnd(ctx, name, err)
+		return cs.printEnd(ctx, name, err)
 	}
-	return cs.tellEnd(ctx, name, t.Run(ctx))
+	return cs.printEnd(ctx, name, t.Run(ctx))
 }
 
-// tellEnd reports how an attachment ended. Leaving it is not an error.
-func (cs *consoleCommand) tellEnd(ctx context.Context, name string, err error) error {
+// printEnd reports how an attachment ended. Leaving it is not an error.
+func (cs *consoleCommand) printEnd(ctx context.Context, name string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fault.Wrap(fault.Canceled, attach.ErrLeft)
 	case errors.Is(err, attach.ErrLeft):
-		fmt.Fprintf(cs.out.screen, "\nThe console of %s is left.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "\nThe console of %s is left.\n", printable(name))
 		return nil
 	case err == nil:
-		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", printable(name))
 	}
 	return err
 }

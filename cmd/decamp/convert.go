@@ -57,21 +57,21 @@ func newConvert(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "convert IN OUT",
 		Short:   "Convert a disk of any flavour into a raw or qcow2 image",
-		Long:    text(convertHelp),
-		Example: text(convertExamples),
-		Args:    takes("IN", "OUT"),
-		Annotations: exits(
+		Long:    trimHelp(convertHelp),
+		Example: trimHelp(convertExamples),
+		Args:    exactArgs("IN", "OUT"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
 			exit{fault.Denied, "a file cannot be read or written"},
 			exit{fault.Conflict, "OUT exists, another decamp writes it, or the disk was written to"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged, or the image differs from the written data"},
 			exit{fault.Full, "no space left; make room and run the command again"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := cv.check(cmd, args[0], args[1]); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := cv.checkFlags(cmd, args[0], args[1]); err != nil {
 				return err
 			}
-			return cv.run(cmd.Context(), args[0], args[1])
+			return cv.runConvert(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
@@ -79,12 +79,12 @@ func newConvert(p *program) *cobra.Command {
 	f.BoolVar(&cv.force, "force", false, "replace OUT if it is there")
 	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
 	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk: they take time, also for empty areas")
-	cv.inputFlags.register(cmd)
+	cv.inputFlags.registerFlags(cmd)
 	return cmd
 }
 
-// check refuses contradicting flags, and determines the format of OUT.
-func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
+// checkFlags refuses contradicting flags, and determines the format of OUT.
+func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 	if cv.format == "" {
 		cv.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
 	}
@@ -97,7 +97,7 @@ func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
 	if cv.sums && cv.noVerify {
 		return badUsage(cmd, "--sums are taken while the image is verified: --no-verify does not fit")
 	}
-	return cv.inputFlags.check(cmd, in)
+	return cv.inputFlags.checkFlags(cmd, in)
 }
 
 // converted is what decamp convert made.
@@ -112,13 +112,13 @@ type converted struct {
 	Warnings []string         `json:"warnings"`
 }
 
-func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err error) {
+func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string) (err error) {
 	in, err := openInput(ctx, cv.in, inPath, cv.inputFlags)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, in.close)
-	if same(inPath, outPath) {
+	defer joinClose(&err, in.close)
+	if isSameFile(inPath, outPath) {
 		return fault.New(fault.Invalid, "%s is the disk that is read", outPath).WithHint("choose another name for the image")
 	}
 	c, err := newConversion(in, cv, outPath)
@@ -126,10 +126,10 @@ func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err 
 		return err
 	}
 	c.shown = newProgress(cv.out, nil)
-	made, err := c.run(ctx)
+	made, err := c.convertDisk(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {
-		cv.out.warn("%s", plain(w))
+		cv.out.warn("%s", printable(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
@@ -140,8 +140,8 @@ func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err 
 	return cv.writeConverted(made)
 }
 
-// same reports whether both names are one file.
-func same(a, b string) bool {
+// isSameFile reports whether both names are one file.
+func isSameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
@@ -169,28 +169,28 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
-		Anew:   func(why string) { c.note("%s is written again: %s", growing.Path, why) },
+		Anew:   func(why string) { c.addNote("%s is written again: %s", growing.Path, why) },
 		GiveUp: fmt.Sprintf("rm %s %s, and begin again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
 	return c, nil
 }
 
-// run fills the image, proves it and gives it its name.
-func (c *conversion) run(ctx context.Context) (made converted, err error) {
+// convertDisk fills the image, proves it and gives it its name.
+func (c *conversion) convertDisk(ctx context.Context) (made converted, err error) {
 	final := c.draft.Final
 	made = converted{Out: final.Path, Format: final.Format, Manifest: final.Path + ".manifest", Size: final.Size}
 	defer func() { made.Warnings = append([]string{}, c.in.warnings()...) }()
 	if err := c.draft.Prepare(); err != nil {
 		return made, err
 	}
-	if made.Root, _, err = c.job.Fill(ctx, c.copy); err != nil {
+	if made.Root, _, err = c.job.Fill(ctx, c.copyDisk); err != nil {
 		return made, err
 	}
 	made.Copied = c.copied
-	c.shown.event(journal.Event{Kind: journal.StepDone, Step: "copy"})
+	c.shown.handleEvent(journal.Event{Kind: journal.StepDone, Step: "copy"})
 	if !c.flags.noVerify {
-		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.meter("verify").verifying})
+		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.newMeter("verify").showVerify})
 		if err != nil {
 			return made, err
 		}
@@ -199,37 +199,37 @@ func (c *conversion) run(ctx context.Context) (made converted, err error) {
 	return made, c.draft.Publish()
 }
 
-// copy fills what the manifest lacks.
-func (c *conversion) copy(ctx context.Context, into *image.Copying) (err error) {
-	c.note("writing %s %s", c.draft.Final.Path, into.From())
-	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.meter("copy").copying})
+// copyDisk fills what the manifest lacks.
+func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
+	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
+	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").showCopy})
 	return err
 }
 
-func (c *conversion) note(format string, args ...any) {
-	c.shown.event(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
+func (c *conversion) addNote(format string, args ...any) {
+	c.shown.handleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
 
 // writeConverted prints the created image and its verification.
 func (cv *convertCommand) writeConverted(c converted) error {
 	if cv.out.json {
-		return cv.out.print(c)
+		return cv.out.printJSON(c)
 	}
-	fmt.Fprintf(cv.out, "%s is written.\n", plain(c.Out))
-	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
-	t.add("  manifest", plain(c.Manifest))
-	t.add("  root", c.Root.String())
+	fmt.Fprintf(cv.out, "%s is written.\n", printable(c.Out))
+	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", sizeText(c.Size), sizeText(c.Copied.Read), sizeText(c.Copied.Written)))
+	t.addRow("  manifest", printable(c.Manifest))
+	t.addRow("  root", c.Root.String())
 	if v := c.Verified; v != nil {
 		if v.SHA256 != "" {
-			t.add("  sha256", v.SHA256)
-			t.add("  md5", v.MD5)
+			t.addRow("  sha256", v.SHA256)
+			t.addRow("  md5", v.MD5)
 		}
-		t.add("  verified", "all of it, read from "+v.Medium)
+		t.addRow("  verified", "all of it, read from "+v.Medium)
 	} else {
-		t.add("  verified", "no, as asked")
+		t.addRow("  verified", "no, as asked")
 	}
-	t.write(cv.out)
+	t.writeTo(cv.out)
 	return nil
 }
 
-func (c *conversion) meter(step string) *meter { return newMeter(c.shown, step) }
+func (c *conversion) newMeter(step string) *meter { return newMeter(c.shown, step) }

@@ -28,7 +28,7 @@ type inputFlags struct {
 	backing   bool
 }
 
-func (o *inputFlags) register(cmd *cobra.Command) {
+func (o *inputFlags) registerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
@@ -38,7 +38,7 @@ func (o *inputFlags) register(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
-func (o *inputFlags) check(cmd *cobra.Command, in string) error {
+func (o *inputFlags) checkFlags(cmd *cobra.Command, in string) error {
 	switch {
 	case o.from != "" && o.from != "vmdk" && o.from != "qcow2" && o.from != "raw":
 		return badUsage(cmd, "--from %q: want vmdk, qcow2 or raw", o.from)
@@ -48,8 +48,8 @@ func (o *inputFlags) check(cmd *cobra.Command, in string) error {
 	return nil
 }
 
-// disk returns how the disk at path is opened.
-func (o *inputFlags) disk(path string) diskfile.Options {
+// diskOptions returns how the disk at path is opened.
+func (o *inputFlags) diskOptions(path string) diskfile.Options {
 	return diskfile.Options{
 		Kind: diskfile.Kind(o.from), RecordedRaw: recordedRaw(path), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing,
 	}
@@ -85,7 +85,7 @@ func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*in
 	if path == "-" {
 		return openStream(ctx, stdin{ctx, in})
 	}
-	f, err := diskfile.Open(ctx, path, o.disk(path))
+	f, err := diskfile.Open(ctx, path, o.diskOptions(path))
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*in
 		copy: func(ctx context.Context, t disk.Target, opts blockcopy.Options) (blockcopy.Result, error) {
 			return blockcopy.Copy(ctx, f, t, opts)
 		},
-		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.disk(path)) },
+		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.diskOptions(path)) },
 	}, nil
 }
 
@@ -120,8 +120,8 @@ type stdin struct {
 	file *os.File
 }
 
-// stdinWait is how long it may take until a read notices that ctx has ended.
-const stdinWait = 200 * time.Millisecond
+// stdinPollInterval is how long it may take until a read notices that ctx has ended.
+const stdinPollInterval = 200 * time.Millisecond
 
 func (s stdin) Read(p []byte) (int, error) {
 	fds := []unix.PollFd{{Fd: int32(s.file.Fd()), Events: unix.POLLIN}}
@@ -129,7 +129,7 @@ func (s stdin) Read(p []byte) (int, error) {
 		if err := s.ctx.Err(); err != nil {
 			return 0, err
 		}
-		n, err := unix.Poll(fds, int(stdinWait/time.Millisecond))
+		n, err := unix.Poll(fds, int(stdinPollInterval/time.Millisecond))
 		switch {
 		case err == unix.EINTR:
 		case err != nil:

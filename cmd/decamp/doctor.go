@@ -54,23 +54,23 @@ func newDoctor(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "doctor [URL [VM ...]] [--to TARGET ...]",
 		Short:   "Report problems and bottlenecks of a migration, with remedies",
-		Long:    text(doctorHelp) + "\n\n" + text(sourceHelp),
-		Example: text(doctorExamples),
-		Annotations: exits(append(slices.Clone(sourceExits),
+		Long:    trimHelp(doctorHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(doctorExamples),
+		Annotations: exitCodes(append(slices.Clone(sourceExits),
 			exit{fault.Conflict, "something was found that will fail"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := dc.check(cmd); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := dc.checkFlags(cmd); err != nil {
 				return err
 			}
-			return dc.run(cmd.Context(), args)
+			return dc.runDoctor(cmd.Context(), args)
 		}),
 	}
-	dc.register(cmd)
+	dc.registerFlags(cmd)
 	return cmd
 }
 
-func (dc *doctorCommand) register(cmd *cobra.Command) {
+func (dc *doctorCommand) registerFlags(cmd *cobra.Command) {
 	dc.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&dc.to, "to", nil, "`TARGET` of the VMs, as for decamp migrate; may be repeated")
@@ -86,28 +86,28 @@ func (dc *doctorCommand) register(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
-// check completes the options, and refuses flags that do not fit.
-func (dc *doctorCommand) check(cmd *cobra.Command) error {
-	if err := dc.complete(cmd); err != nil {
+// checkFlags completes the options, and refuses flags that do not fit.
+func (dc *doctorCommand) checkFlags(cmd *cobra.Command) error {
+	if err := dc.setOptions(cmd); err != nil {
 		return err
 	}
 	return dc.checkKeys(cmd)
 }
 
-// run performs all possible checks: if the login fails, it still checks this machine, and returns the
+// runDoctor performs all possible checks: if the login fails, it still checks this machine, and returns the
 // login's error.
-func (dc *doctorCommand) run(ctx context.Context, args []string) error {
-	found, err := dc.examine(ctx, args)
+func (dc *doctorCommand) runDoctor(ctx context.Context, args []string) error {
+	found, err := dc.runChecks(ctx, args)
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), err)
 	}
-	return dc.writeDiagnosis(found, errors.Join(err, failures(found)))
+	return dc.writeDiagnosis(found, errors.Join(err, failureError(found)))
 }
 
-// examine returns the findings of all reachable objects, and the error of the others.
-func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []doctor.Finding, err error) {
+// runChecks returns the findings of all reachable objects, and the error of the others.
+func (dc *doctorCommand) runChecks(ctx context.Context, args []string) (found []doctor.Finding, err error) {
 	d := &assemble.Diagnosis{Move: dc.Move, Parts: &assemble.Parts{}}
-	defer closing(&err, d.Parts.Close)
+	defer joinClose(&err, d.Parts.Close)
 	barred := dc.assembler.OpenTargets(d.Parts, dc.Move, planfile.Local)
 	if len(args) > 0 {
 		barred = errors.Join(barred, dc.assembler.LogIn(ctx, d, args[0], args[1:]))
@@ -115,8 +115,8 @@ func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []do
 	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: dc.short}), barred
 }
 
-// failures returns the error for findings that will fail; nil without any.
-func failures(found []doctor.Finding) error {
+// failureError returns the error for findings that will fail; nil without any.
+func failureError(found []doctor.Finding) error {
 	n := 0
 	for _, f := range found {
 		if f.Status == doctor.Failure {
@@ -126,7 +126,7 @@ func failures(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s will fail", count(n, "thing")).WithHint("apply the remedy of each, and run the command again")
+	return fault.New(fault.Conflict, "%s will fail", countOf(n, "thing")).WithHint("apply the remedy of each, and run the command again")
 }
 
 // diagnosisOf is what --json prints.
@@ -141,11 +141,11 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 	if dc.out.json {
 		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
 		if end == nil {
-			return dc.out.print(d)
+			return dc.out.printJSON(d)
 		}
 		p := problemOf(end)
 		d.Error = &p
-		if err := dc.out.print(d); err != nil {
+		if err := dc.out.printJSON(d); err != nil {
 			return err
 		}
 		return inResult{end}
@@ -155,14 +155,14 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 		least = doctor.OK
 	}
 	writeFindings(dc.out, found, least)
-	if _, err := fmt.Fprintln(dc.out, tally(found)); err != nil {
+	if _, err := fmt.Fprintln(dc.out, countFindings(found)); err != nil {
 		return err
 	}
 	return end
 }
 
-// tally counts the findings: "1 failure, 2 warnings; 30 checks passed".
-func tally(found []doctor.Finding) string {
+// countFindings counts the findings: "1 failure, 2 warnings; 30 checks passed".
+func countFindings(found []doctor.Finding) string {
 	n := map[doctor.Status]int{}
 	for _, f := range found {
 		n[f.Status]++

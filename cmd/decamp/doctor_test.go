@@ -73,7 +73,7 @@ func TestDoctorText(t *testing.T) {
 	}
 	var out bytes.Buffer
 	writeFindings(&out, found, doctor.OK)
-	out.WriteString(tally(found) + "\n" + tally(found[5:6]) + "\n")
+	out.WriteString(countFindings(found) + "\n" + countFindings(found[5:6]) + "\n")
 	golden(t, "testdata/doctor.txt", out.String())
 	out.Reset()
 	writeFindings(&out, found, doctor.Warning)

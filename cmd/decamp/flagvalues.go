@@ -80,11 +80,11 @@ func (s *spot) Set(text string) (err error) {
 	return nil
 }
 
-// asked reports whether the user asked for a second reading.
-func (s *spot) asked() bool { return s.given && !s.None }
+// isRequested reports whether the user asked for a second reading.
+func (s *spot) isRequested() bool { return s.given && !s.None }
 
-// sample returns what --spot chooses of a disk.
-func (s *spot) sample() (manifest.Sample, error) {
+// newSample returns what --spot chooses of a disk.
+func (s *spot) newSample() (manifest.Sample, error) {
 	chosen := manifest.Sample{First: s.First, Random: s.Random}
 	if chosen.Random == 0 {
 		chosen.Random = migrate.RandomChunks

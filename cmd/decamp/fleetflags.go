@@ -60,7 +60,7 @@ func (f *fleetFlags) registerDB(cmd *cobra.Command) {
 	f.registerInsecure(cmd)
 }
 
-func (f *fleetFlags) register(cmd *cobra.Command) {
+func (f *fleetFlags) registerFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
@@ -174,7 +174,7 @@ func limitWords(name string, units int64) string {
 	case units == 0:
 		return "0, nothing begins"
 	case strings.HasSuffix(name, mover.RateSuffix):
-		return rate(units, time.Second)
+		return rateText(units, time.Second)
 	}
 	return strconv.FormatInt(units, 10)
 }

@@ -46,7 +46,7 @@ type folderFuseCommand struct {
 	host, manifest, dir string
 }
 
-func (ff *folderFuseCommand) flags() *pflag.FlagSet {
+func (ff *folderFuseCommand) newFlagSet() *pflag.FlagSet {
 	f := pflag.NewFlagSet(folderFuse, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.SortFlags = false
@@ -62,9 +62,9 @@ func (ff *folderFuseCommand) flags() *pflag.FlagSet {
 	return f
 }
 
-// parse reads the arguments.
-func (ff *folderFuseCommand) parse(args []string) error {
-	f := ff.flags()
+// parseArgs reads the arguments.
+func (ff *folderFuseCommand) parseArgs(args []string) error {
+	f := ff.newFlagSet()
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -73,10 +73,10 @@ func (ff *folderFuseCommand) parse(args []string) error {
 		return fmt.Errorf("want HOST, MANIFEST and MOUNTPOINT, got %d arguments", len(rest))
 	}
 	ff.host, ff.manifest, ff.dir = rest[0], rest[1], rest[2]
-	return ff.check()
+	return ff.checkArgs()
 }
 
-func (ff *folderFuseCommand) check() error {
+func (ff *folderFuseCommand) checkArgs() error {
 	switch {
 	case ff.host == "" || strings.ContainsAny(ff.host, "/@?#"):
 		return fmt.Errorf("%q is not a host", ff.host)
@@ -108,30 +108,30 @@ func (ff *folderFuseCommand) allowOther() bool {
 func runFolderFuse(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	ff := &folderFuseCommand{out: p.out, assembler: p.assembler}
-	err := ff.parse(args)
+	err := ff.parseArgs(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(ff.out, folderFuseUsage, ff.flags().FlagUsages())
+		fmt.Fprint(ff.out, folderFuseUsage, ff.newFlagSet().FlagUsages())
 		return 0
 	}
-	ready := ff.ready()
+	ready := ff.readyFunc()
 	defer ready()
 	if err != nil {
-		fmt.Fprintf(ff.out.screen, "error: %v\n%s%s", err, folderFuseUsage, ff.flags().FlagUsages())
+		fmt.Fprintf(ff.out.screen, "error: %v\n%s%s", err, folderFuseUsage, ff.newFlagSet().FlagUsages())
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
-	if err := ff.run(ctx, ready); err != nil {
-		fmt.Fprintf(ff.out.screen, "error: %s\n", plain(fault.OneLine(err.Error())))
+	if err := ff.runMount(ctx, ready); err != nil {
+		fmt.Fprintf(ff.out.screen, "error: %s\n", printable(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
-			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", plain(hint))
+			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", printable(hint))
 		}
 		return fault.ExitCode(err)
 	}
 	return 0
 }
 
-// ready returns a function that closes the descriptor for the caller's notification, once. No child
+// readyFunc returns a function that closes the descriptor for the caller's notification, once. No child
 // process may have it open.
-func (ff *folderFuseCommand) ready() func() {
+func (ff *folderFuseCommand) readyFunc() func() {
 	if ff.readyFD < 3 { // the standard streams are not the notification
 		return func() {}
 	}
@@ -145,12 +145,12 @@ func (ff *folderFuseCommand) ready() func() {
 	}
 }
 
-func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) {
-	become, err := ff.identity()
+func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err error) {
+	become, err := ff.newIdentity()
 	if err != nil {
 		return err
 	}
-	stores, err := ff.datastores()
+	stores, err := ff.readDatastores()
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) 
 	return nil
 }
 
-func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
+func (ff *folderFuseCommand) readDatastores() ([]inventory.Datastore, error) {
 	f, err := os.Open(ff.manifest)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "open manifest: %w", err)
@@ -198,8 +198,8 @@ func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
 	return stores, err
 }
 
-// identity returns the user and the group to become.
-func (ff *folderFuseCommand) identity() (mount.Identity, error) {
+// newIdentity returns the user and the group to become.
+func (ff *folderFuseCommand) newIdentity() (mount.Identity, error) {
 	id := mount.NewIdentity()
 	if ff.changeGroup != "" {
 		if err := id.SetGroup(ff.changeGroup); err != nil {

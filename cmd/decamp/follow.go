@@ -20,7 +20,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	}
 	w := &watcher{out: out, plan: name, seen: map[fleetdb.Key]string{}}
 	if !p.State.Over() {
-		if err := w.follow(ctx, c, p.Rev); err != nil {
+		if err := w.followEvents(ctx, c, p.Rev); err != nil {
 			return err
 		}
 		if p, err = c.Plan(ctx, name); err != nil {
@@ -29,7 +29,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	}
 	p.Text = ""
 	if out.json {
-		if err := out.print(map[string]any{"plan": p}); err != nil {
+		if err := out.printJSON(map[string]any{"plan": p}); err != nil {
 			return err
 		}
 	} else {
@@ -50,26 +50,26 @@ type watcher struct {
 // errEnded ends a Follow: the plan has ended.
 var errEnded = errors.New("the plan has ended")
 
-// follow returns when the plan has ended.
-func (w *watcher) follow(ctx context.Context, c server.Control, since int64) error {
+// followEvents returns when the plan has ended.
+func (w *watcher) followEvents(ctx context.Context, c server.Control, since int64) error {
 	ctx, end := context.WithCancel(ctx)
 	var summing sync.WaitGroup
 	defer summing.Wait()
 	defer end()
-	summing.Go(func() { w.sumUp(ctx, c) })
-	err := c.Follow(ctx, since, w.changes)
+	summing.Go(func() { w.printSums(ctx, c) })
+	err := c.Follow(ctx, since, w.handleChanges)
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	return err
 }
 
-func (w *watcher) changes(all fleetdb.Changes) error {
+func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, vm := range all.VMs {
 		if vm.Plan == w.plan {
-			w.vm(vm)
+			w.printVM(vm)
 		}
 	}
 	for _, p := range all.Plans {
@@ -80,9 +80,9 @@ func (w *watcher) changes(all fleetdb.Changes) error {
 	return nil
 }
 
-// vm prints the relevant changes of a VM, without the grants of slots.
-func (w *watcher) vm(vm fleetdb.VM) {
-	line := w.sentence(vm)
+// printVM prints the relevant changes of a VM, without the grants of slots.
+func (w *watcher) printVM(vm fleetdb.VM) {
+	line := w.stateText(vm)
 	before, seen := w.seen[vm.Key]
 	if line == before || line == "" {
 		return
@@ -90,20 +90,20 @@ func (w *watcher) vm(vm fleetdb.VM) {
 	w.seen[vm.Key] = line
 	switch {
 	case w.out.json:
-		_ = w.out.print(map[string]any{"vm": vm}) // without a reader there is nothing to do
+		_ = w.out.printJSON(map[string]any{"vm": vm}) // without a reader there is nothing to do
 	case !seen && vm.State == fleetdb.Queued:
 	default:
-		fmt.Fprintf(w.out.screen, "%s: %s\n", plain(vm.Name), plain(line))
+		fmt.Fprintf(w.out.screen, "%s: %s\n", printable(vm.Name), printable(line))
 	}
 }
 
 // told are the printed steps: the others follow from them, or take no time.
-var told = map[string]string{
+var stepTexts = map[string]string{
 	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and proven",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
-func (w *watcher) sentence(vm fleetdb.VM) string {
+func (w *watcher) stateText(vm fleetdb.VM) string {
 	switch vm.State {
 	case fleetdb.Queued:
 		if vm.Failure != nil {
@@ -114,7 +114,7 @@ func (w *watcher) sentence(vm fleetdb.VM) string {
 		if vm.Waits != "" {
 			return vm.Step + ": " + fault.OneLine(vm.Waits)
 		}
-		return told[vm.Step]
+		return stepTexts[vm.Step]
 	case fleetdb.Stranded:
 		return fault.OneLine(vm.Waits)
 	case fleetdb.Failed:
@@ -125,12 +125,12 @@ func (w *watcher) sentence(vm fleetdb.VM) string {
 	return string(vm.State)
 }
 
-// sumEvery is how often the whole plan is summed up.
-const sumEvery = 10 * time.Second
+// sumInterval is how often the whole plan is summed up.
+const sumInterval = 10 * time.Second
 
-// sumUp prints the progress of the plan at intervals.
-func (w *watcher) sumUp(ctx context.Context, c server.Control) {
-	tick := time.NewTicker(sumEvery)
+// printSums prints the progress of the plan at intervals.
+func (w *watcher) printSums(ctx context.Context, c server.Control) {
+	tick := time.NewTicker(sumInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -146,11 +146,11 @@ func (w *watcher) sumUp(ctx context.Context, c server.Control) {
 		if err != nil {
 			continue
 		}
-		w.tellSum(p, progress)
+		w.printSum(p, progress)
 	}
 }
 
-func (w *watcher) tellSum(p fleetdb.Plan, progress []fleetdb.Progress) {
+func (w *watcher) printSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := p.Counts
@@ -159,11 +159,11 @@ func (w *watcher) tellSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 		if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 			sum["limit"] = limit
 		}
-		_ = w.out.print(sum)
+		_ = w.out.printJSON(sum)
 		return
 	}
-	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[fleetdb.Done], count(total(n), "VM"),
-		underWay(n), waiting(n), n[fleetdb.Failed], rate(rateOf(progress, p.Name), time.Second))
+	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
+		runningCount(n), waitingCount(n), n[fleetdb.Failed], rateText(rateOf(progress, p.Name), time.Second))
 	if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)
 	}

@@ -15,7 +15,7 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
@@ -40,9 +40,9 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 		return err
 	}
 	if out.json {
-		return out.print(map[string]any{"plan": planName, "vm": vmName, "order": o})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "order": o})
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", plain(name), planOrderWords(o))
+	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), planOrderWords(o))
 	return err
 }
 
@@ -64,9 +64,9 @@ func planOrderWords(o fleetdb.Order) string {
 	return "it goes on."
 }
 
-func tellOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
+func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
 	if out.json {
-		return out.print(map[string]any{"run": id, "order": order, "driven": driven})
+		return out.printJSON(map[string]any{"run": id, "order": order, "driven": driven})
 	}
 	fmt.Fprintf(out, "%s\n", orderWords(order))
 	if !driven {

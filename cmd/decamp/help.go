@@ -26,8 +26,8 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return err.WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// takes checks that a command is given exactly the arguments that are named.
-func takes(names ...string) cobra.PositionalArgs {
+// exactArgs checks that a command is given exactly the arguments that are named.
+func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
@@ -44,8 +44,8 @@ func badUsage(cmd *cobra.Command, format string, args ...any) error {
 		WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// text is a help text without the newlines that frame it in the source.
-func text(s string) string { return strings.Trim(s, "\n") }
+// trimHelp is a help text without the newlines that frame it in the source.
+func trimHelp(s string) string { return strings.Trim(s, "\n") }
 
 // helpWidth is where help texts are wrapped.
 const helpWidth = 100
@@ -59,9 +59,9 @@ type exit struct {
 	means string
 }
 
-// exits documents a command's exit codes. 0, wrong usage, our own faults and being
+// exitCodes documents a command's exit codes. 0, wrong usage, our own faults and being
 // stopped are the same everywhere.
-func exits(some ...exit) map[string]string {
+func exitCodes(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
 	all := append([]exit{{fault.Internal, "a fault of decamp itself; please report it"}, {fault.Invalid, "wrong usage or input"}}, some...)
 	slices.SortStableFunc(all, func(a, b exit) int { return a.code() - b.code() })
@@ -78,20 +78,20 @@ func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", cod
 // section is one part of a command's help.
 type section struct{ title, body string }
 
-// sections returns a command's help, which is also the source of docs/commands.md.
-func sections(cmd *cobra.Command) []section {
+// helpSections returns a command's help, which is also the source of docs/commands.md.
+func helpSections(cmd *cobra.Command) []section {
 	return []section{
-		{"Usage", "  " + usage(cmd)},
+		{"Usage", "  " + usageLine(cmd)},
 		{"Commands", commandList(cmd)},
-		{"Flags", flags(cmd.LocalNonPersistentFlags())},
-		{"Global flags", flags(globalFlags(cmd))},
-		{"Examples", indent(cmd.Example)},
-		{"Exit codes", indent(cmd.Annotations[exitNote])},
+		{"Flags", flagHelp(cmd.LocalNonPersistentFlags())},
+		{"Global flags", flagHelp(globalFlags(cmd))},
+		{"Examples", indentLines(cmd.Example)},
+		{"Exit codes", indentLines(cmd.Annotations[exitNote])},
 	}
 }
 
-// usage returns cobra's usage line without "[flags]", which has a separate section.
-func usage(cmd *cobra.Command) string {
+// usageLine returns cobra's usage line without "[flags]", which has a separate section.
+func usageLine(cmd *cobra.Command) string {
 	if !cmd.HasParent() {
 		return cmd.Name() + " COMMAND"
 	}
@@ -101,7 +101,7 @@ func usage(cmd *cobra.Command) string {
 func writeHelp(cmd *cobra.Command, _ []string) {
 	var b strings.Builder
 	b.WriteString(cmd.Long + "\n")
-	for _, s := range sections(cmd) {
+	for _, s := range helpSections(cmd) {
 		if s.body != "" {
 			fmt.Fprintf(&b, "\n%s:\n%s\n", s.title, s.body)
 		}
@@ -127,14 +127,14 @@ func globalFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return cmd.InheritedFlags()
 }
 
-func flags(f *pflag.FlagSet) string {
+func flagHelp(f *pflag.FlagSet) string {
 	if help := f.Lookup("help"); help != nil {
 		help.Hidden = true
 	}
 	return strings.TrimRight(flaghelp.Usages(f, helpWidth), "\n")
 }
 
-func indent(s string) string {
+func indentLines(s string) string {
 	if s == "" {
 		return ""
 	}

@@ -47,26 +47,26 @@ func newInspect(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "inspect IN",
 		Short:   "Show the layers, files and allocation of a disk",
-		Long:    text(inspectHelp),
-		Example: text(inspectExamples),
-		Args:    takes("IN"),
-		Annotations: exits(
+		Long:    trimHelp(inspectHelp),
+		Example: trimHelp(inspectExamples),
+		Args:    exactArgs("IN"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
 			exit{fault.Denied, "a file cannot be read"},
 			exit{fault.Conflict, "a parent was written to after the snapshot"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
 				return badUsage(cmd, "the standard input cannot be inspected: store it in a file")
 			}
-			if err := i.check(cmd, args[0]); err != nil {
+			if err := i.checkFlags(cmd, args[0]); err != nil {
 				return err
 			}
-			return i.run(cmd.Context(), args[0])
+			return i.runInspect(cmd.Context(), args[0])
 		}),
 	}
-	i.register(cmd)
+	i.registerFlags(cmd)
 	cmd.Flags().BoolVar(&i.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
 	return cmd
 }
@@ -82,12 +82,12 @@ type inspected struct {
 	Guest    *guest.Report    `json:"guest,omitempty"` // guest of the disk; only with --guest
 }
 
-func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
-	f, err := diskfile.Open(ctx, path, i.disk(path))
+func (i *inspectCommand) runInspect(ctx context.Context, path string) (err error) {
+	f, err := diskfile.Open(ctx, path, i.diskOptions(path))
 	if err != nil {
 		return err
 	}
-	defer closing(&err, f.Close)
+	defer joinClose(&err, f.Close)
 	found := inspected{File: f.Path, Kind: f.Kind, Size: f.Size()}
 	if found.Layers, err = f.Layers(ctx); err != nil {
 		return err
@@ -112,16 +112,16 @@ func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
 // writeInspected prints the disk, its layers, their files, and warnings.
 func (i *inspectCommand) writeInspected(d inspected) error {
 	if i.out.json {
-		return i.out.print(d)
+		return i.out.printJSON(d)
 	}
-	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
-	fmt.Fprintf(i.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
+	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", printable(filepath.Base(d.File)), d.Kind, sizeText(d.Size), d.Size)
+	fmt.Fprintf(i.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", sizeText(d.Usage.Data), sizeText(d.Usage.Zero), d.Usage.Runs)
 	i.writeLayers(d.Layers)
 	i.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
 		fmt.Fprintln(i.out, "\nWarnings")
 		for _, w := range d.Warnings {
-			fmt.Fprintf(i.out, "  %s\n", plain(w))
+			fmt.Fprintf(i.out, "  %s\n", printable(w))
 		}
 	}
 	if d.Guest != nil {
@@ -135,26 +135,26 @@ func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t.alignRight(3, 4, 7, 8, 9, 10)
 	for _, l := range layers {
 		row := []string{
-			plain(l.Name), cmp.Or(plain(l.CreateType), "-"), l.Format, size(l.Size),
+			printable(l.Name), cmp.Or(printable(l.CreateType), "-"), l.Format, sizeText(l.Size),
 			sizeOrNone(l.Grain), cmp.Or(l.CID, "-"), cmp.Or(l.ParentCID, "-"),
 		}
-		t.add(append(row, usageCells(l.Usage)...)...)
+		t.addRow(append(row, usageCells(l.Usage)...)...)
 	}
-	t.write(i.out)
+	t.writeTo(i.out)
 }
 
 func usageCells(u *diskfile.Usage) []string {
 	if u == nil {
 		return []string{"-", "-", "-", "-"}
 	}
-	return []string{size(u.Data), size(u.Zero), size(u.Absent), fmt.Sprint(u.Runs)}
+	return []string{sizeText(u.Data), sizeText(u.Zero), sizeText(u.Absent), fmt.Sprint(u.Runs)}
 }
 
 func sizeOrNone(n int64) string {
 	if n == 0 {
 		return "-"
 	}
-	return size(n)
+	return sizeText(n)
 }
 
 // writeExtents lists the files, newest layer first.
@@ -164,21 +164,21 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	rows := 0
 	for _, l := range layers {
 		for _, e := range l.Extents {
-			t.add(cmp.Or(plain(e.File), "(none)"), e.Format, size(e.Off), size(e.Len))
+			t.addRow(cmp.Or(printable(e.File), "(none)"), e.Format, sizeText(e.Off), sizeText(e.Len))
 			rows++
 		}
 	}
 	if rows > 0 {
 		fmt.Fprintln(i.out)
-		t.write(i.out)
+		t.writeTo(i.out)
 	}
 }
 
 // writeGuest prints the contents of a disk, the verdict first.
 func (i *inspectCommand) writeGuest(r guest.Report) {
-	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
+	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system was found"))
 	if r.Verdict != "" {
-		fmt.Fprintf(i.out, "  %s\n", plain(r.Verdict))
+		fmt.Fprintf(i.out, "  %s\n", printable(r.Verdict))
 	}
 	i.writeFileSystems(r)
 	if r.Linux != nil {
@@ -188,7 +188,7 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(i.out, "\nTo be known")
 		for _, w := range r.Warnings {
-			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, plain(w.Text))
+			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, printable(w.Text))
 		}
 	}
 }
@@ -201,9 +201,9 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	add := func(place string, kind guest.FileSystem, label string, length int64, u *tree.Usage) {
 		free := "-"
 		if u != nil {
-			free = size(u.Free)
+			free = sizeText(u.Free)
 		}
-		t.add(plain(place), cmp.Or(string(kind), "-"), cmp.Or(plain(label), "-"), size(length), free)
+		t.addRow(printable(place), cmp.Or(string(kind), "-"), cmp.Or(printable(label), "-"), sizeText(length), free)
 		rows++
 	}
 	for _, p := range r.Partitions {
@@ -214,7 +214,7 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	}
 	if rows > 0 {
 		fmt.Fprintln(i.out)
-		t.write(i.out)
+		t.writeTo(i.out)
 	}
 }
 
@@ -225,10 +225,10 @@ func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	t := newTable("KERNEL", "INITRAMFS", "BY", "DRIVERS AT BOOT")
 	for _, k := range kernels {
 		by := strings.TrimSpace(k.Maker + " " + k.Compression)
-		t.add(plain(k.Image), cmp.Or(plain(k.Initramfs), "-"), cmp.Or(plain(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
+		t.addRow(printable(k.Image), cmp.Or(printable(k.Initramfs), "-"), cmp.Or(printable(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
 	}
 	fmt.Fprintln(i.out)
-	t.write(i.out)
+	t.writeTo(i.out)
 }
 
 func (i *inspectCommand) writeNICs(nics []linux.NIC) {
@@ -241,8 +241,8 @@ func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 		if n.DHCP {
 			addresses = append([]string{"DHCP"}, addresses...)
 		}
-		t.add(cmp.Or(plain(n.Name), "-"), cmp.Or(plain(n.MAC), "-"), string(n.By), plain(strings.Join(addresses, " ")), plain(n.File))
+		t.addRow(cmp.Or(printable(n.Name), "-"), cmp.Or(printable(n.MAC), "-"), string(n.By), printable(strings.Join(addresses, " ")), printable(n.File))
 	}
 	fmt.Fprintln(i.out)
-	t.write(i.out)
+	t.writeTo(i.out)
 }

@@ -28,8 +28,8 @@ decamp key list /etc/decamp/fleet.key
 
 func newKey(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "key COMMAND", Short: "Make the key that signs plans in the fleet's database", Long: text(keyHelp), Example: text(keyExamples),
-		Annotations: exits(), Args: noSuchCommand,
+		Use: "key COMMAND", Short: "Make the key that signs plans in the fleet's database", Long: trimHelp(keyHelp), Example: trimHelp(keyExamples),
+		Annotations: exitCodes(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
@@ -47,14 +47,14 @@ func newKeyCommand(p *program, name, short, long string, do func(path string) (*
 	denied := exit{fault.Denied, "the file may not be used, or others may read it"}
 	return &cobra.Command{
 		Use: name + " FILE", Short: short, Long: long, Example: "decamp key " + name + " /etc/decamp/fleet.key",
-		Args: takes("FILE"), Annotations: exits(append(more, denied)...),
-		RunE: p.logged(func(_ *cobra.Command, args []string) error {
+		Args: exactArgs("FILE"), Annotations: exitCodes(append(more, denied)...),
+		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
 			keys, err := do(args[0])
 			if err != nil {
 				return err
 			}
 			if p.out.json {
-				return p.out.print(map[string][]string{"keys": keys.IDs()})
+				return p.out.printJSON(map[string][]string{"keys": keys.IDs()})
 			}
 			for i, id := range keys.IDs() {
 				does := "signs and verifies"

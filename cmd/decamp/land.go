@@ -73,21 +73,21 @@ func newLand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "land",
 		Short:   "Serve a folder as a datastore that ESXi writes to",
-		Long:    text(landHelp),
-		Example: text(landExamples),
-		Args:    takes(),
-		Annotations: exits(
+		Long:    trimHelp(landHelp),
+		Example: trimHelp(landExamples),
+		Args:    exactArgs(),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "the folder is not there, or a host's name has no address"},
 			exit{fault.Denied, "no right to use the ports, or the folder"},
 			exit{fault.Conflict, "another server has the ports"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case lc.export == "":
 				return badUsage(cmd, "--export is required: the folder to serve")
 			case len(lc.allow) == 0:
 				return badUsage(cmd, "--allow is missing: say which hosts may write there")
 			}
-			return lc.run(cmd.Context())
+			return lc.runLand(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
@@ -104,8 +104,8 @@ func newLand(p *program) *cobra.Command {
 	return cmd
 }
 
-// run serves until ctx ends.
-func (lc *landCommand) run(ctx context.Context) (err error) {
+// runLand serves until ctx ends.
+func (lc *landCommand) runLand(ctx context.Context) (err error) {
 	dir, err := filepath.Abs(lc.export)
 	if err != nil {
 		return err
@@ -114,12 +114,12 @@ func (lc *landCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &lander{out: lc.out, watch: filewatch.New(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.doorOf(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
+	l := &lander{out: lc.out, watch: filewatch.New(dir), warned: map[string]bool{}}
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.newAllowList(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, s.Close)
+	defer joinClose(&err, s.Close)
 	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: lc.listen, Portmap: lc.portmap})
 	if err != nil {
 		return err
@@ -127,14 +127,14 @@ func (lc *landCommand) run(ctx context.Context) (err error) {
 	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
 		lc.out.warn("%s", warning)
 	}
-	facts, err := lc.facts(dir, hosts, ports.NFS.Addr())
+	facts, err := lc.newFacts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
-		err = tellLanding(lc.out, facts)
+		err = printLanding(lc.out, facts)
 	}
 	if err != nil {
 		return errors.Join(err, ports.Close(ctx))
 	}
-	return l.serve(ctx, s, ports, dir)
+	return l.serveUntilDone(ctx, s, ports, dir)
 }
 
 // lander reports the files of a served folder.
@@ -143,7 +143,7 @@ type lander struct {
 	watch *filewatch.Watch
 
 	mu   sync.Mutex
-	said map[string]bool // refusals, each once
+	warned map[string]bool // refusals, each once
 }
 
 // exportOf is the folder as it is served.
@@ -154,20 +154,20 @@ func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	}}
 	if readOnly {
 		e.Writable = func(name string) bool {
-			l.refuse("a change of "+strconv.Quote(name), "the folder is served with --read-only")
+			l.warnRefused("a change of "+strconv.Quote(name), "the folder is served with --read-only")
 			return false
 		}
 	}
 	return e
 }
 
-// doorOf returns the allow list, and prints rejected addresses.
-func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
+// newAllowList returns the allow list, and prints rejected addresses.
+func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
 		if h.Admit(addr) {
 			return true
 		}
-		l.refuse("a connection from "+addr.Unmap().String(), "no --allow names it")
+		l.warnRefused("a connection from "+addr.Unmap().String(), "no --allow names it")
 		return false
 	}
 }
@@ -175,41 +175,41 @@ func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
 // maxRefusals is the number of remembered rejected addresses.
 const maxRefusals = 1000
 
-func (l *lander) refuse(what, why string) {
+func (l *lander) warnRefused(what, why string) {
 	l.mu.Lock()
-	again := l.said[what] || len(l.said) == maxRefusals
-	l.said[what] = true
+	again := l.warned[what] || len(l.warned) == maxRefusals
+	l.warned[what] = true
 	l.mu.Unlock()
 	if !again {
 		l.out.warn("refused %s: %s", what, why)
 	}
 }
 
-// landLook is the time between two looks at the files.
-const landLook = time.Second
+// watchInterval is the time between two looks at the files.
+const watchInterval = time.Second
 
-// serve serves and reports until ctx ends. Then it syncs the received files.
-func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
+// serveUntilDone serves and reports until ctx ends. Then it syncs the received files.
+func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, ports) }()
-	tick := time.NewTicker(landLook)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			l.tell(now)
+			l.printChanges(now)
 		case err := <-ended:
-			l.tell(time.Now())
-			return errors.Join(err, l.finish(dir, s.Mounts()))
+			l.printChanges(time.Now())
+			return errors.Join(err, l.syncAndReport(dir, s.Mounts()))
 		}
 	}
 }
 
-// tell prints changes of the files.
-func (l *lander) tell(now time.Time) {
+// printChanges prints changes of the files.
+func (l *lander) printChanges(now time.Time) {
 	for _, f := range l.watch.Look(now) {
 		if l.out.json {
-			_ = l.out.print(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
+			_ = l.out.printJSON(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
 			continue
 		}
 		fmt.Fprintln(l.out.screen, landingWords(f))
@@ -218,19 +218,19 @@ func (l *lander) tell(now time.Time) {
 
 // landingWords reports in one line how far a file is.
 func landingWords(f filewatch.File) string {
-	name := plain(f.Name)
+	name := printable(f.Name)
 	switch f.State {
 	case filewatch.Landed:
-		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, size(f.Landed), size(f.Size), duration(f.Elapsed), rate(f.Landed, f.Elapsed))
+		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, sizeText(f.Landed), sizeText(f.Size), durationText(f.Elapsed), rateText(f.Landed, f.Elapsed))
 	case filewatch.Silent:
-		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, size(f.Landed), size(f.Size))
+		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, sizeText(f.Landed), sizeText(f.Size))
 	case filewatch.Removed:
 		return fmt.Sprintf("%s: removed before it was complete", name)
 	}
 	if f.Elapsed == 0 {
-		return fmt.Sprintf("%s: begins to land, %s", name, size(f.Size))
+		return fmt.Sprintf("%s: begins to land, %s", name, sizeText(f.Size))
 	}
-	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
+	return fmt.Sprintf("%s: %s of %s so far, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
 }
 
 // landEnd is the result of a landing.
@@ -241,8 +241,8 @@ type landEnd struct {
 	Mounts []string `json:"mounts"` // hosts that did not unmount
 }
 
-// finish puts everything onto the medium.
-func (l *lander) finish(dir string, mounts []nfs.Mount) error {
+// syncAndReport puts everything onto the medium.
+func (l *lander) syncAndReport(dir string, mounts []nfs.Mount) error {
 	if err := syncFileSystem(dir); err != nil {
 		return fault.New(fault.Internal, "sync %s: %w", dir, err).
 			WithHint("compare the received files with their source before use; see dmesg for errors of the disk")
@@ -255,23 +255,23 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 		}
 	}
 	if l.out.json {
-		return l.out.print(map[string]landEnd{"ended": end})
+		return l.out.printJSON(map[string]landEnd{"ended": end})
 	}
-	return end.write(l.out)
+	return end.writeText(l.out)
 }
 
-func (e landEnd) write(w io.Writer) error {
+func (e landEnd) writeText(w io.Writer) error {
 	var b strings.Builder
 	switch e.Files {
 	case 0:
 		b.WriteString("No file landed.\n")
 	case 1:
-		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", size(e.Bytes))
+		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", sizeText(e.Bytes))
 	default:
-		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, size(e.Bytes))
+		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, sizeText(e.Bytes))
 	}
 	for _, name := range e.Open {
-		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", plain(name))
+		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", printable(name))
 	}
 	for _, host := range e.Mounts {
 		fmt.Fprintf(&b, "Host %s still has the datastore. Take it off there: esxcli storage nfs remove -v decamp\n", host)
@@ -305,7 +305,7 @@ type landFacts struct {
 // another is unknown.
 const nfsPort = 2049
 
-func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
+func (lc *landCommand) newFacts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
@@ -343,8 +343,8 @@ func addressTowards(host netip.Addr) (string, error) {
 	return ip, err
 }
 
-// tellLanding prints how to use the datastore.
-func tellLanding(out *output, f landFacts) error {
+// printLanding prints how to use the datastore.
+func printLanding(out *output, f landFacts) error {
 	switch {
 	case !f.Portmap:
 		out.warn("without a port mapper ESXi cannot mount it; other clients need the port as an option: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
@@ -352,12 +352,12 @@ func tellLanding(out *output, f landFacts) error {
 		out.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
 	}
 	if out.json {
-		return out.print(f)
+		return out.printJSON(f)
 	}
-	return f.write(out)
+	return f.writeText(out)
 }
 
-func (f landFacts) write(w io.Writer) error {
+func (f landFacts) writeText(w io.Writer) error {
 	how := "writes are acknowledged when they are in memory"
 	switch {
 	case f.ReadOnly:
@@ -366,7 +366,7 @@ func (f landFacts) write(w io.Writer) error {
 		how = "writes are acknowledged when they are on the medium"
 	}
 	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Interrupt to end it.\n\nOn the host:\n\n  %s\n\n",
-		plain(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
+		printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
 }
 
@@ -375,13 +375,13 @@ func (f landFacts) write(w io.Writer) error {
 func localAccess(dir string, h assemble.Hosts, own []netip.Addr) (warnings []string) {
 	if mode, ok := openFolder(dir); ok {
 		warnings = append(warnings, fmt.Sprintf("other users of this machine can reach the files in %s, whose permissions are %s; to prevent that, run: chmod 700 %s",
-			plain(dir), mode, fault.Quote(dir)))
+			printable(dir), mode, fault.Quote(dir)))
 	}
 	for _, allowed := range h {
 		for _, addr := range own {
 			if allowed.Contains(addr) {
 				warnings = append(warnings, fmt.Sprintf("any user of this machine can mount %s, because --allow %s includes its address %s; allow only the addresses of the hosts",
-					plain(dir), allowed, addr))
+					printable(dir), allowed, addr))
 				break
 			}
 		}

@@ -72,7 +72,7 @@ func TestEndSaysWhatIsLeft(t *testing.T) {
 		}},
 	} {
 		var b strings.Builder
-		if err := tc.end.write(&b); err != nil {
+		if err := tc.end.writeText(&b); err != nil {
 			t.Fatal(err)
 		}
 		mustContain(t, b.String(), tc.want...)

@@ -45,9 +45,9 @@ type limitsCommand struct {
 func newLimits(p *program) *cobra.Command {
 	lim := &limitsCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "limits [NAME VALUE]", Short: "Say how much may be under way at once", Long: text(limitsHelp), Example: text(limitsExamples),
-		Args: cobra.MaximumNArgs(2), Annotations: exits(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		Use: "limits [NAME VALUE]", Short: "Say how much may be under way at once", Long: trimHelp(limitsHelp), Example: trimHelp(limitsExamples),
+		Args: cobra.MaximumNArgs(2), Annotations: exitCodes(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case lim.unset && len(args) == 1:
 				return lim.setLimit(cmd.Context(), args[0], -1)
@@ -66,7 +66,7 @@ func newLimits(p *program) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&lim.unset, "unset", false, "take a limit back: what plans say counts again")
-	lim.fleet.register(cmd)
+	lim.fleet.registerFlags(cmd)
 	return cmd
 }
 
@@ -87,14 +87,14 @@ func (lim *limitsCommand) setLimit(ctx context.Context, name string, units int64
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	if err := c.SetLimit(ctx, name, units); err != nil {
 		return err
 	}
 	if lim.out.json {
-		return lim.out.print(map[string]any{"name": name, "units": units})
+		return lim.out.printJSON(map[string]any{"name": name, "units": units})
 	}
-	_, err = fmt.Fprintf(lim.out, "%s: %s\n", plain(name), limitWords(name, units))
+	_, err = fmt.Fprintf(lim.out, "%s: %s\n", printable(name), limitWords(name, units))
 	return err
 }
 
@@ -103,13 +103,13 @@ func (lim *limitsCommand) listLimits(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	limits, err := c.Limits(ctx)
 	if err != nil {
 		return err
 	}
 	if lim.out.json {
-		return lim.out.print(map[string]any{"limits": limits})
+		return lim.out.printJSON(map[string]any{"limits": limits})
 	}
 	if len(limits) == 0 {
 		fmt.Fprintln(lim.out, "No limits are set: what plans say counts, and its defaults.")
@@ -118,8 +118,8 @@ func (lim *limitsCommand) listLimits(ctx context.Context) (err error) {
 	t := newTable("NAME", "VALUE")
 	t.alignRight(1)
 	for _, l := range limits {
-		t.add(plain(l.Name), limitWords(l.Name, l.Units))
+		t.addRow(printable(l.Name), limitWords(l.Name, l.Units))
 	}
-	t.write(lim.out)
+	t.writeTo(lim.out)
 	return nil
 }

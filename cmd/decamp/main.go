@@ -32,7 +32,7 @@ func main() {
 	}
 	unprotected := forbidCoreDumps()
 	tuning.Apply()
-	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
 	p := newProgram(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
 	if unprotected != nil {
@@ -41,12 +41,12 @@ func main() {
 	if filepath.Base(os.Args[0]) == folderFuse {
 		os.Exit(runFolderFuse(ctx, p, os.Args[1:]))
 	}
-	os.Exit(run(ctx, p, os.Args[1:]))
+	os.Exit(runCommand(ctx, p, os.Args[1:]))
 }
 
-// ending are the signals that stop a command in good order. A terminal that closes sends
+// stopSignals are the signals that stop a command in good order. A terminal that closes sends
 // SIGHUP; under nohup it is ignored, and stays so.
-func ending() []os.Signal {
+func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)

@@ -123,31 +123,31 @@ func newMigrate(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "migrate URL VM --to TARGET [--to TARGET ...]",
 		Short:   "Move one VM",
-		Long:    text(migrateHelp) + "\n\n" + text(sourceHelp),
-		Example: text(migrateExamples),
-		Args:    takes("URL", "VM"),
-		Annotations: exits(append(slices.Clone(sourceExits),
+		Long:    trimHelp(migrateHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(migrateExamples),
+		Args:    exactArgs("URL", "VM"),
+		Annotations: exitCodes(append(slices.Clone(sourceExits),
 			exit{fault.Conflict, "something is in the way: the VM runs, the folder exists, another decamp works here"},
 			exit{fault.Unsupported, "decamp cannot migrate the VM; the error has a remedy"},
 			exit{fault.Corrupt, "an image differs from the copied data; nothing was published"},
 			exit{fault.Full, "no space left; make room and run the command again"},
 			exit{fault.Transient, "the host failed again and again, or another decamp has the images; run the command again to continue"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := mc.check(cmd); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := mc.checkFlags(cmd); err != nil {
 				return err
 			}
 			if mc.dryRun {
 				return mc.runDry(cmd.Context(), args[0], args[1])
 			}
-			return mc.run(cmd.Context(), args[0], args[1])
+			return mc.runMigrate(cmd.Context(), args[0], args[1])
 		}),
 	}
-	mc.register(cmd)
+	mc.registerFlags(cmd)
 	return cmd
 }
 
-func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err error) {
+func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (err error) {
 	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	if err != nil {
 		return err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	vm, err := w.Session.VM(ctx, name)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	}
 	mc.assembler.ForewarnVM(ctx, w, mc.Move, vm)
 	shown := newProgress(mc.out, runNamesOf(w))
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Rig{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
@@ -212,7 +212,7 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	if err := mc.assembler.OpenTargets(p.Parts, mc.Move, planfile.Local); err != nil {
 		return err
 	}
-	defer closing(&err, p.Close)
+	defer joinClose(&err, p.Close)
 	if err := mc.assembler.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
@@ -230,15 +230,15 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	for _, d := range p.To {
 		r.Destinations = append(r.Destinations, assemble.Outline(ctx, d, def, obstacles, refused))
 	}
-	if err := mc.tellDryRun(def.VM, r); err != nil {
+	if err := mc.printDryRun(def.VM, r); err != nil {
 		return err
 	}
 	return r.Err()
 }
 
-func (mc *migrateCommand) tellDryRun(vm *inventory.VM, r assemble.DryRun) error {
+func (mc *migrateCommand) printDryRun(vm *inventory.VM, r assemble.DryRun) error {
 	if mc.out.json {
-		return mc.out.print(r)
+		return mc.out.printJSON(r)
 	}
 	writeDryRun(mc.out, &r, vm)
 	_, err := fmt.Fprintln(mc.out, "This was a dry run: nothing was made, copied or switched off.")

@@ -35,14 +35,14 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 		fmt.Fprintf(out.screen, "continuing run %s\n", p.ID)
 		return nil
 	}
-	held, total := proven(images)
-	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
+	held, total := verifiedBytes(images)
+	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percentText(held, total))
 	return nil
 }
 
-// proven adds up what the images' manifests hold, in bytes. A manifest that is not
+// verifiedBytes adds up what the images' manifests hold, in bytes. A manifest that is not
 // there yet holds nothing; one that is damaged is the copy step's business.
-func proven(images []targets.Image) (held, total int64) {
+func verifiedBytes(images []targets.Image) (held, total int64) {
 	for _, img := range images {
 		total += img.Size
 		if log, err := manifest.Open(img.Manifest); err == nil {
@@ -79,7 +79,7 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		return err
 	}
 	if out.json {
-		return out.print(struct {
+		return out.printJSON(struct {
 			migrate.Outcome
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
@@ -89,11 +89,11 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
 	if done.Repeated && done.Facts.Started != nil {
-		fmt.Fprintf(out, "%s was moved before (run %s).\n", plain(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was moved before (run %s).\n", printable(done.Facts.VM.Name), done.Run)
 	} else if done.Repeated {
-		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", plain(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", printable(done.Facts.VM.Name), done.Run)
 	} else {
-		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", plain(done.Facts.VM.Name), whereabouts(p), done.Run)
+		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", printable(done.Facts.VM.Name), locationText(p), done.Run)
 	}
 	if o := done.Facts.Outage; o != nil && !done.Repeated {
 		fmt.Fprintln(out, outageWords(*o))
@@ -121,12 +121,12 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 
 // outageWords say how long a VM was off, and what for.
 func outageWords(o journal.Outage) string {
-	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
+	text := "It was off for " + durationText(o.Took) + ", from its shutdown to its definition"
 	if o.Started {
-		text = "It was off for " + duration(o.Took) + ", from its shutdown until it ran at its target"
+		text = "It was off for " + durationText(o.Took) + ", from its shutdown until it ran at its target"
 	}
 	if o.Delivery > 0 {
-		text += ", " + duration(o.Delivery) + " of it for the delivery"
+		text += ", " + durationText(o.Delivery) + " of it for the delivery"
 	}
 	return text + "; its boot is not counted."
 }
@@ -164,7 +164,7 @@ func writeChecks(w io.Writer, checks []targets.Check) {
 	}
 	partly := false
 	for _, c := range checks {
-		fmt.Fprintf(w, "disk %d: %s\n", c.Key, plain(c.String()))
+		fmt.Fprintf(w, "disk %d: %s\n", c.Key, printable(c.String()))
 		partly = partly || c.SourceHash == ""
 	}
 	if partly {
@@ -177,9 +177,9 @@ func writeImages(w io.Writer, images []targets.Image) {
 	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
 	t.alignRight(1)
 	for _, img := range images {
-		t.add(filepath.Base(img.Final), size(img.Size), string(img.Format), img.Root)
+		t.addRow(filepath.Base(img.Final), sizeText(img.Size), string(img.Format), img.Root)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
 // writeStages prints the time of each stage. Work and waits are sums over parallel workers and may
@@ -191,24 +191,24 @@ func writeStages(w io.Writer, stages []journal.Stage) {
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""
 		if s.Bytes > 0 {
-			bytes, moved, speed = size(s.Bytes), size(s.Moved), rate(s.Moved, s.Elapsed)
+			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Moved), rateText(s.Moved, s.Elapsed)
 		}
-		t.add(s.Name, duration(s.Elapsed), bytes, moved, speed, spent(s.Working), spent(s.Source), spent(s.Target))
+		t.addRow(s.Name, durationText(s.Elapsed), bytes, moved, speed, nonZeroDuration(s.Working), nonZeroDuration(s.Source), nonZeroDuration(s.Target))
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-func spent(d time.Duration) string {
+func nonZeroDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return duration(d)
+	return durationText(d)
 }
 
-// whereabouts say where the VM is.
-func whereabouts(p *dir.Published) string {
+// locationText say where the VM is.
+func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
+		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Place), printable(d.ID), printable(d.Name))
 	}
 	return "published in " + p.Folder
 }

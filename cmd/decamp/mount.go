@@ -53,17 +53,17 @@ func newMount(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mount URL DIR",
 		Short:   "Show a host's datastores as a folder",
-		Long:    text(mountHelp) + "\n\n" + text(sourceHelp),
-		Example: text(mountExamples),
-		Args:    takes("URL", "DIR"),
-		Annotations: exits(append(sourceExits,
+		Long:    trimHelp(mountHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(mountExamples),
+		Args:    exactArgs("URL", "DIR"),
+		Annotations: exitCodes(append(sourceExits,
 			exit{fault.Conflict, "a host is mounted at DIR already"},
 			exit{fault.Unsupported, "there is no FUSE on this machine, or no right to use it"})...),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := m.check(cmd); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := m.checkFlags(cmd); err != nil {
 				return err
 			}
-			return m.run(cmd.Context(), args[0], args[1])
+			return m.runMount(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
@@ -74,7 +74,7 @@ func newMount(p *program) *cobra.Command {
 	return cmd
 }
 
-func (m *mountCommand) check(cmd *cobra.Command) error {
+func (m *mountCommand) checkFlags(cmd *cobra.Command) error {
 	switch {
 	case m.connections < 1 || m.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", m.connections)
@@ -84,8 +84,8 @@ func (m *mountCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// run serves until ctx ends or the folder is unmounted.
-func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) {
+// runMount serves until ctx ends or the folder is unmounted.
+func (m *mountCommand) runMount(ctx context.Context, rawURL, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -100,17 +100,17 @@ func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer closing(&err, shown.Close)
-	if err := m.tellMounted(rawURL, dir); err != nil {
+	defer joinClose(&err, shown.Close)
+	if err := m.printMounted(rawURL, dir); err != nil {
 		return err
 	}
 	shown.Wait(ctx)
 	return nil
 }
 
-func (m *mountCommand) tellMounted(rawURL, dir string) error {
+func (m *mountCommand) printMounted(rawURL, dir string) error {
 	if m.out.json {
-		return m.out.print(struct {
+		return m.out.printJSON(struct {
 			Mounted string `json:"mounted"`
 		}{dir})
 	}

@@ -82,17 +82,17 @@ var optionUsages = []struct{ flag, usage string }{
 	{"nfc-plain", "with nfc: read without encryption: every machine on the path can read the data"},
 }
 
-func (o *moveFlags) register(cmd *cobra.Command) {
+func (o *moveFlags) registerFlags(cmd *cobra.Command) {
 	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
 	o.registerPlace(f)
-	o.registerKeys(cmd, o.byHand())
+	o.registerKeys(cmd, o.extraFlags())
 	registerLogin(&o.Login, cmd)
 }
 
-// byHand returns the flags that are no key of the options, or have another form.
-func (o *moveFlags) byHand() *pflag.FlagSet {
+// extraFlags returns the flags that are no key of the options, or have another form.
+func (o *moveFlags) extraFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
@@ -162,12 +162,12 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	}
 }
 
-// check completes the options, and refuses flags that do not fit, before anything is asked or opened.
-func (o *moveFlags) check(cmd *cobra.Command) error {
+// checkFlags completes the options, and refuses flags that do not fit, before anything is asked or opened.
+func (o *moveFlags) checkFlags(cmd *cobra.Command) error {
 	if len(o.to) == 0 {
 		return badUsage(cmd, "--to is missing: want dir:FOLDER")
 	}
-	if err := o.complete(cmd); err != nil {
+	if err := o.setOptions(cmd); err != nil {
 		return err
 	}
 	if err := o.checkKeys(cmd); err != nil {
@@ -203,8 +203,8 @@ func (o *moveFlags) check(cmd *cobra.Command) error {
 	return o.checkNFC(cmd)
 }
 
-// complete sets the keys that flags of other forms set.
-func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
+// setOptions sets the keys that flags of other forms set.
+func (o *moveFlags) setOptions(cmd *cobra.Command) (err error) {
 	if o.To, err = destinationsOf(cmd, o.to, o.stage); err != nil {
 		return err
 	}

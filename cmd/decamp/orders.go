@@ -33,16 +33,16 @@ func newRetry(p *program) *cobra.Command {
 func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: name + " PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("PLAN"),
+		Use: name + " PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN"),
 		Example:     "decamp " + name + " wave-1\ndecamp " + name + " wave-1/db01",
-		Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
 				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("decamp status lists them; what decamp migrate began is continued by the same command")
 			})
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }
 
@@ -75,11 +75,11 @@ func newPause(p *program) *cobra.Command {
 func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: name + " RUN|PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("RUN"),
+		Use: name + " RUN|PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("RUN"),
 		Example:           "decamp " + name + " web01-3f9a1c\ndecamp " + name + " wave-1/db01",
-		Annotations:       exits(ordersExits...),
+		Annotations:       exitCodes(ordersExits...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = fleetdb.GoOn, journal.GoOn
@@ -87,7 +87,7 @@ func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal
 			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, journal.ID(args[0]), run) })
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }
 
@@ -105,5 +105,5 @@ func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journ
 	if err := store.Give(id, order); err != nil {
 		return err
 	}
-	return tellOrder(out, id, order, workflow.InUse(state))
+	return printOrder(out, id, order, workflow.InUse(state))
 }

@@ -44,15 +44,15 @@ func (r *results) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed is the first failure.
-func (r *results) failed() error {
+// firstError is the first failure.
+func (r *results) firstError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// file returns the file of the standard output; nil if it is not a file.
-func (o *output) file() *os.File {
+// stdoutFile returns the file of the standard output; nil if it is not a file.
+func (o *output) stdoutFile() *os.File {
 	w := o.Writer
 	if r, is := w.(*results); is {
 		w = r.w
@@ -61,22 +61,22 @@ func (o *output) file() *os.File {
 	return f
 }
 
-// report prints the error and its remedy: one line each, or one JSON object.
-func (o *output) report(err error) {
+// reportError prints the error and its remedy: one line each, or one JSON object.
+func (o *output) reportError(err error) {
 	switch {
 	case err == nil:
 	case o.json:
 		if _, is := err.(inResult); is {
 			return
 		}
-		o.print(struct {
+		o.printJSON(struct {
 			Error problem `json:"error"`
 		}{problemOf(err)})
 	default:
 		p := problemOf(err)
-		fmt.Fprintf(o.screen, "decamp: %s\n", plain(p.Message))
+		fmt.Fprintf(o.screen, "decamp: %s\n", printable(p.Message))
 		if p.Remedy != "" {
-			fmt.Fprintf(o.screen, "Remedy: %s\n", plain(p.Remedy))
+			fmt.Fprintf(o.screen, "Remedy: %s\n", printable(p.Remedy))
 		}
 	}
 }
@@ -97,8 +97,8 @@ func problemOf(err error) problem {
 	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
 }
 
-// print writes v as one line of JSON.
-func (o *output) print(v any) error {
+// printJSON writes v as one line of JSON.
+func (o *output) printJSON(v any) error {
 	enc := json.NewEncoder(o)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -106,7 +106,7 @@ func (o *output) print(v any) error {
 
 // warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
-	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
 	if o.json {
 		o.log.Warn(text)
 		return
@@ -117,12 +117,12 @@ func (o *output) warn(format string, args ...any) {
 // note prints a message for users. With --json nothing prints it.
 func (o *output) note(format string, args ...any) {
 	if !o.json {
-		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintln(o.screen, printable(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 }
 
-// closing joins the error of close to err: for defer, which would lose it.
-func closing(err *error, close func() error) {
+// joinClose joins the error of close to err: for defer, which would lose it.
+func joinClose(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
@@ -151,8 +151,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.file.Write(p)
 }
 
-// divert sends further writes to w; nil ends that.
-func (s *screen) divert(w io.Writer) {
+// redirect sends further writes to w; nil ends that.
+func (s *screen) redirect(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.above = w

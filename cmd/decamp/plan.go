@@ -26,9 +26,9 @@ func newPlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
 		Short:       "Write, check and carry out plans of many VMs",
-		Long:        text(planHelp),
-		Example:     text(planExamples),
-		Annotations: exits(),
+		Long:        trimHelp(planHelp),
+		Example:     trimHelp(planExamples),
+		Annotations: exitCodes(),
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -48,8 +48,8 @@ sed -i '1i # yaml-language-server: $schema=plan.schema.json' plan.yaml
 
 func newPlanSchema(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON schema of plan files", Long: text(planSchemaHelp), Example: text(planSchemaExamples),
-		Args: takes(), Annotations: exits(),
+		Use: "schema", Short: "Print the JSON schema of plan files", Long: trimHelp(planSchemaHelp), Example: trimHelp(planSchemaExamples),
+		Args: exactArgs(), Annotations: exitCodes(),
 		RunE: func(*cobra.Command, []string) error {
 			schema, err := planfile.Schema()
 			if err != nil {

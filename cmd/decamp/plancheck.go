@@ -45,23 +45,23 @@ type planCheckCommand struct {
 func newPlanCheck(p *program) *cobra.Command {
 	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "check FILE", Short: "Report problems of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
-		Args: takes("FILE"),
-		Annotations: exits(
+		Use: "check FILE", Short: "Report problems of a plan", Long: trimHelp(planCheckHelp), Example: trimHelp(planCheckExamples),
+		Args: exactArgs("FILE"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "the file, a VM, a folder or a program is not there"},
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, SSH off"},
 			exit{fault.Unreachable, "the address does not answer"},
 			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
 			exit{fault.Unsupported, "a VM has something decamp cannot move"},
 			exit{fault.Full, "the VMs do not fit where they are to live"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pc.run(cmd.Context(), args[0]) }),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pc.runCheck(cmd.Context(), args[0]) }),
 	}
 	cmd.Flags().BoolVar(&pc.dryRun, "dry-run", false, "say what each VM would be defined as, too")
 	registerLogin(&pc.login, cmd)
 	return cmd
 }
 
-func (pc *planCheckCommand) run(ctx context.Context, path string) error {
+func (pc *planCheckCommand) runCheck(ctx context.Context, path string) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	var r preflight.Report
 	var o *assemble.Outlines
 	if len(found) == 0 {
-		if r, o, err = pc.check(ctx, f, filepath.Dir(path)); err != nil {
+		if r, o, err = pc.checkPlan(ctx, f, filepath.Dir(path)); err != nil {
 			return err
 		}
 	} else {
@@ -84,9 +84,9 @@ func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	return nil
 }
 
-// check examines this machine first. A failed login is a finding like others: findings on this machine
+// checkPlan examines this machine first. A failed login is a finding like others: findings on this machine
 // are reported anyway.
-func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
+func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
 	if pc.login.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
@@ -96,7 +96,7 @@ func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder 
 	}
 	found := preflight.Local(inFiles, folder, pc.assembler.Env)
 	w, err := pc.assembler.OpenPlan(ctx, pc.login, f, folder)
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	if err == nil {
 		rig := w.Rig(f)
 		if pc.dryRun {

@@ -21,17 +21,17 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 	}
 	if out.json {
 		r.Findings = append(planfile.Findings{}, r.Findings...) // a list, if an empty one
-		return out.print(struct {
+		return out.printJSON(struct {
 			Plan string `json:"plan"`
 			preflight.Report
 			Outlines []assemble.DryRun `json:"outlines,omitempty"` // definitions; only with --dry-run
 		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {
-		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
+		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, countOf(r.VMs, "VM"), countOf(r.Disks, "disk"), sizeText(r.Bytes))
 	}
 	for _, s := range r.Places {
-		fmt.Fprintf(out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
+		fmt.Fprintf(out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
 	}
 	writeOutlines(out, o)
 	for _, finding := range r.Findings {
@@ -59,9 +59,9 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	if f.VM != "" {
 		what = f.VM + ": " + what
 	}
-	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(fault.OneLine(what)))
+	fmt.Fprintf(w, "\n%s: %s: %s\n", printable(place), mark, printable(fault.OneLine(what)))
 	if f.Remedy != "" {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(fault.OneLine(f.Remedy)))
+		fmt.Fprintf(w, "  Remedy: %s\n", printable(fault.OneLine(f.Remedy)))
 	}
 }
 

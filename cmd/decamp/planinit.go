@@ -42,7 +42,7 @@ type planInitCommand struct {
 	out       *output
 	assembler *assemble.Assembler
 	login     assemble.Login
-	choose    string
+	selection    string
 	name      string
 	to        []string
 	powerOff  bool
@@ -52,21 +52,21 @@ type planInitCommand struct {
 func newPlanInit(p *program) *cobra.Command {
 	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "init URL", Short: "Print a plan of what a source has", Args: takes("URL"),
-		Long:    text(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + text(sourceHelp),
-		Example: text(planInitExamples), Annotations: exits(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
+		Use: "init URL", Short: "Print a plan of what a source has", Args: exactArgs("URL"),
+		Long:    trimHelp(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(planInitExamples), Annotations: exitCodes(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			chosen, err := pi.check(cmd)
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			chosen, err := pi.checkFlags(cmd)
 			if err != nil {
 				return err
 			}
-			return pi.run(cmd.Context(), chosen, args[0])
+			return pi.runInit(cmd.Context(), chosen, args[0])
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&pi.choose, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringVar(&pi.selection, "select", "", "only the VMs that `EXPR` chooses")
 	f.StringArrayVar(&pi.to, "to", nil, "target of the VMs: `dir:FOLDER`; may be repeated")
 	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
 	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
@@ -80,15 +80,15 @@ func fieldsHelp() string {
 	t := newTable()
 	t.rows = nil
 	for _, f := range selector.Fields() {
-		t.add("  "+f.Name, f.Means)
+		t.addRow("  "+f.Name, f.Means)
 	}
 	var b strings.Builder
-	t.write(&b)
+	t.writeTo(&b)
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// check refuses flags that do not fit, before the source is asked.
-func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selector.Expr, err error) {
+// checkFlags refuses flags that do not fit, before the source is asked.
+func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr, err error) {
 	if pi.name != "" && !planfile.IsName(pi.name) {
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
 	}
@@ -99,26 +99,26 @@ func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selector.Expr, err 
 		}
 		pi.to[i] = string(d)
 	}
-	if pi.choose == "" {
+	if pi.selection == "" {
 		return chosen, nil
 	}
-	if chosen, err = selector.Parse(pi.choose); err != nil {
+	if chosen, err = selector.Parse(pi.selection); err != nil {
 		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selector.RemedyOf(err))
 	}
 	return chosen, nil
 }
 
-func (pi *planInitCommand) run(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
+func (pi *planInitCommand) runInit(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
 	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, src.Close)
+	defer joinClose(&err, src.Close)
 	vms, err := src.VMs(ctx)
 	if err != nil {
 		return err
 	}
-	d, err := pi.draft(rawURL, vms, chosen)
+	d, err := pi.newDraft(rawURL, vms, chosen)
 	if err != nil {
 		return err
 	}
@@ -127,12 +127,12 @@ func (pi *planInitCommand) run(ctx context.Context, chosen selector.Expr, rawURL
 		return d.Write(pi.out, names)
 	}
 	plan, left := d.JSON(names)
-	return pi.out.print(map[string]any{"plan": plan, "left": left})
+	return pi.out.printJSON(map[string]any{"plan": plan, "left": left})
 }
 
-// draft is the plan of the VMs that are chosen; without an expression, all are.
-func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
-	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.choose, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
+// newDraft is the plan of the VMs that are chosen; without an expression, all are.
+func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
+	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.selection, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
 		d.Name = planName(rawURL)
 	}
@@ -149,7 +149,7 @@ func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selec
 		}
 	}
 	if len(d.VMs) == 0 && !chosen.IsZero() {
-		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.choose).
+		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.selection).
 			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
 	}
 	return d, nil
@@ -157,8 +157,8 @@ func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selec
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// longestPlanName is what a plan's name may have.
-const longestPlanName = 63
+// maxPlanName is what a plan's name may have.
+const maxPlanName = 63
 
 // planName makes the source's host a name that a plan may have.
 func planName(rawURL string) string {
@@ -170,5 +170,5 @@ func planName(rawURL string) string {
 	if name == "" {
 		return "plan"
 	}
-	return name[:min(len(name), longestPlanName)]
+	return name[:min(len(name), maxPlanName)]
 }

@@ -50,25 +50,25 @@ type planRunCommand struct {
 func newPlanRun(p *program) *cobra.Command {
 	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "run FILE", Short: "Carry a plan out", Long: text(planRunHelp), Example: text(planRunExamples),
-		Args: takes("FILE"),
-		Annotations: exits(
+		Use: "run FILE", Short: "Carry a plan out", Long: trimHelp(planRunHelp), Example: trimHelp(planRunExamples),
+		Args: exactArgs("FILE"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "the file is not there"},
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
 			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pr.run(cmd.Context(), args[0]) }),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pr.runPlan(cmd.Context(), args[0]) }),
 	}
 	cmd.Flags().BoolVar(&pr.detach, "detach", false, "hand the plan over, and do not wait for its end")
-	cmd.Flags().IntVar(&pr.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "at most `N` VMs at a time are driven by this process")
 	registerTrials(cmd.Flags(), &pr.trials)
 	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
-	pr.fleet.register(cmd)
+	pr.fleet.registerFlags(cmd)
 	pr.fleet.registerKey(cmd)
 	return cmd
 }
 
-func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
+func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) {
 	s, f, err := readSubmission(pr.out, path)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	local, here := c.(server.Audited)
 	if here && pr.detach {
 		if err := ownCredentials(f); err != nil {
@@ -94,17 +94,17 @@ func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
 	n, err := mover.OpenNode(ctx, pr.assembler, local.Roster, mover.NodeOptions{
 		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure,
 	})
-	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
+	if fault.Is(err, fault.Conflict) && isFile(url) && isDriven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
+		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", printable(err.Error()))
 		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	return pr.runToEnd(ctx, c, n, s)
 }
 
@@ -117,8 +117,8 @@ func ownCredentials(f *planfile.File) error {
 	return assemble.NoCredentials(string(f.Source.URL))
 }
 
-// driven reports whether a process executes the fleet's plans.
-func driven(ctx context.Context, c server.Control) bool {
+// isDriven reports whether a process executes the fleet's plans.
+func isDriven(ctx context.Context, c server.Control) bool {
 	workers, err := c.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
@@ -131,7 +131,7 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 	}
 	if detach {
 		if pr.out.json {
-			return pr.out.print(map[string]string{"plan": p.Name})
+			return pr.out.printJSON(map[string]string{"plan": p.Name})
 		}
 		_, err := fmt.Fprintf(pr.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
 		return err
@@ -145,7 +145,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if err != nil {
 		return err
 	}
-	if others := unfinished(ctx, c, p.Name); len(others) > 0 {
+	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
 		fmt.Fprintf(pr.out.screen, "Other plans that are not ended go on, too: %v\n", others)
 	}
 	ctx, end := context.WithCancel(ctx)
@@ -168,8 +168,8 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	return err
 }
 
-// unfinished lists the other plans that are not ended.
-func unfinished(ctx context.Context, c server.Control, but string) (names []string) {
+// unfinishedPlans lists the other plans that are not ended.
+func unfinishedPlans(ctx context.Context, c server.Control, but string) (names []string) {
 	plans, err := c.Plans(ctx)
 	if err != nil {
 		return nil

@@ -55,15 +55,15 @@ type simulateCommand struct {
 func newPlanSimulate(p *program) *cobra.Command {
 	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
-		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: text(planSimulateHelp), Example: text(planSimulateExamples),
+		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: trimHelp(planSimulateHelp), Example: trimHelp(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && sim.hosts != "" {
 				return nil
 			}
-			return takes("FILE")(cmd, args)
+			return exactArgs("FILE")(cmd, args)
 		},
-		Annotations: exits(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
-		RunE:        p.logged(func(cmd *cobra.Command, args []string) error { return sim.run(cmd.Context(), args) }),
+		Annotations: exitCodes(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
+		RunE:        p.withLog(func(cmd *cobra.Command, args []string) error { return sim.runSimulation(cmd.Context(), args) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -78,8 +78,8 @@ func newPlanSimulate(p *program) *cobra.Command {
 	return cmd
 }
 
-// rates are the simulation's.
-func (sim *simulateCommand) rates() map[string]int64 {
+// ratesByName are the simulation's.
+func (sim *simulateCommand) ratesByName() map[string]int64 {
 	rates := map[string]int64{}
 	for name, rate := range map[string]flaghelp.Rate{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
 		if rate > 0 {
@@ -89,7 +89,7 @@ func (sim *simulateCommand) rates() map[string]int64 {
 	return rates
 }
 
-func (sim *simulateCommand) run(ctx context.Context, args []string) error {
+func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) error {
 	h := &planfile.Hardware{}
 	if sim.hosts != "" {
 		var err error
@@ -114,7 +114,7 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
 	if sim.hosts == "" {
-		s.Rates = sim.rates()
+		s.Rates = sim.ratesByName()
 	}
 	done, err := mover.Simulate(ctx, s, h)
 	if err != nil {
@@ -125,12 +125,12 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 
 func writeSimulated(out *output, name string, s mover.Simulated) error {
 	if out.json {
-		if err := out.print(s); err != nil {
+		if err := out.printJSON(s); err != nil {
 			return err
 		}
 		return neverError(s)
 	}
-	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
+	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", printable(name), countOf(len(s.VMs), "VM"), sizeText(s.Bytes), durationText(s.Makespan), boundsText(s), rateText(s.Bytes, s.Makespan))
 	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
 		fmt.Fprintln(out, "\nWhat VMs waited for before they began")
@@ -141,39 +141,39 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 	return neverError(s)
 }
 
-// mostLoads is how many hosts and workers are shown.
-const mostLoads = 40
+// maxLoads is how many hosts and workers are shown.
+const maxLoads = 40
 
 // writeLoads shows what hosts and workers had to do; of many, those that had most.
 func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
-	if len(loads) > mostLoads {
+	if len(loads) > maxLoads {
 		slices.SortStableFunc(loads, func(x, y simulate.Load) int {
 			return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes))
 		})
-		loads = loads[:mostLoads]
+		loads = loads[:maxLoads]
 	}
 	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF ALL THE TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
-		t.add(plain(l.Name), strconv.Itoa(l.VMs), size(l.Bytes), strconv.Itoa(l.Most), duration(l.Busy), percent(int64(l.Busy), int64(s.Makespan)))
+		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Most), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
 	}
-	t.write(w)
+	t.writeTo(w)
 	if more := len(s.Loads) - len(loads); more > 0 {
 		fmt.Fprintf(w, "and %d more, which had less to do\n", more)
 	}
 }
 
-// between returns the bounds of an end, if there are any.
-func between(s mover.Simulated) string {
+// boundsText returns the bounds of an end, if there are any.
+func boundsText(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", between %s and %s", duration(s.Least), duration(s.Most))
+	return fmt.Sprintf(", between %s and %s", durationText(s.Least), durationText(s.Most))
 }
 
-// mostWaits is the number of printed reasons.
-const mostWaits = 5
+// maxWaits is the number of printed reasons.
+const maxWaits = 5
 
 // waitedFor sums up what VMs waited for, what cost most first.
 func waitedFor(s mover.Simulated) []string {
@@ -190,8 +190,8 @@ func waitedFor(s mover.Simulated) []string {
 	}
 	names := slices.SortedFunc(maps.Keys(waits), func(x, y string) int { return int(waits[y].time - waits[x].time) })
 	var lines []string
-	for _, name := range names[:min(len(names), mostWaits)] {
-		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", plain(name), count(waits[name].vms, "VM"), duration(waits[name].time/time.Duration(waits[name].vms))))
+	for _, name := range names[:min(len(names), maxWaits)] {
+		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", printable(name), countOf(waits[name].vms, "VM"), durationText(waits[name].time/time.Duration(waits[name].vms))))
 	}
 	return lines
 }
@@ -202,6 +202,6 @@ func neverError(s mover.Simulated) error {
 		return nil
 	}
 	first := s.Never[0]
-	return fault.New(fault.Conflict, "%s of the plan would never begin; %s: %s", count(len(s.Never), "VM"), first.VM, first.Why).
+	return fault.New(fault.Conflict, "%s of the plan would never begin; %s: %s", countOf(len(s.Never), "VM"), first.VM, first.Why).
 		WithHint("find the obstacles with decamp plan check")
 }

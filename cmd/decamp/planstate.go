@@ -19,16 +19,16 @@ func planState(p fleetdb.Plan) string {
 	return string(p.State)
 }
 
-func total(n fleetdb.Counts) (all int) {
+func totalOf(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
 	}
 	return all
 }
 
-func underWay(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
+func runningCount(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
 
-func waiting(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
+func waitingCount(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
 
 // rateOf sums up the recent rates of a plan's transfers.
 func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
@@ -47,15 +47,15 @@ func writePlan(out io.Writer, p fleetdb.Plan) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, planState(p), count(total(p.Counts), "VM"))
+	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, planState(p), countOf(totalOf(p.Counts), "VM"))
 	if len(parts) > 0 {
 		fmt.Fprintf(out, " (%s)", strings.Join(parts, ", "))
 	}
 	fmt.Fprintln(out)
 	if p.Failure != nil {
-		fmt.Fprintf(out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
+		fmt.Fprintf(out, "%s\n", printable(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
+			fmt.Fprintf(out, "Remedy: %s\n", printable(fault.OneLine(p.Failure.Hint)))
 		}
 	}
 }
@@ -68,10 +68,10 @@ func planError(p fleetdb.Plan) error {
 	failed, canceled := p.Counts[fleetdb.Failed], p.Counts[fleetdb.Canceled]
 	switch {
 	case failed > 0:
-		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, count(total(p.Counts), "VM")).
+		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, countOf(totalOf(p.Counts), "VM")).
 			WithHint("see the reasons with decamp status %s; try them again with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, count(total(p.Counts), "VM"))
+		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, countOf(totalOf(p.Counts), "VM"))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) str
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
 	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
-		Terminal: p.asker, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { tellFound(p.out, found) }, Log: log,
+		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}
 	return p
 }
@@ -71,14 +71,14 @@ func (p *program) commandWith(more ...string) string {
 	return strings.Join(words, " ")
 }
 
-// logged gives a command its log for as long as it runs.
-func (p *program) logged(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+// withLog gives a command its log for as long as it runs.
+func (p *program) withLog(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		stop, err := p.startLog()
 		if err != nil {
 			return err
 		}
-		defer closing(&err, stop)
+		defer joinClose(&err, stop)
 		return run(cmd, args)
 	}
 }
@@ -86,8 +86,8 @@ func (p *program) logged(run func(cmd *cobra.Command, args []string) error) func
 // version is set by the build (-ldflags "-X main.version=…"). It goes into vm.json.
 var version = "unknown"
 
-// asker returns the terminal that questions are asked on.
-func (p *program) asker() (assemble.Terminal, error) {
+// promptTerminal returns the terminal that questions are asked on.
+func (p *program) promptTerminal() (assemble.Terminal, error) {
 	t, err := p.terminal()
 	if err != nil {
 		return nil, err // not a nil *terminal in an interface

@@ -38,7 +38,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // run executes one command.
-func (r *rig) run(ctx context.Context, args []string) int { return run(ctx, r.program, args) }
+func (r *rig) run(ctx context.Context, args []string) int { return runCommand(ctx, r.program, args) }
 
 // stderr is what was written for eyes so far.
 func (r *rig) stderr() string {
@@ -140,7 +140,7 @@ func TestErrorsAsJSON(t *testing.T) {
 
 func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 	r := newRig(t)
-	r.program.out.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
+	r.program.out.reportError(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
 	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
 		t.Errorf("got %q", got)
 	}

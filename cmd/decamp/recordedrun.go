@@ -14,7 +14,7 @@ import (
 func discardRuns(ctx context.Context, out *output, w *assemble.Parts) error {
 	shown := newProgress(out, runNamesOf(w))
 	defer shown.close()
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	var errs []error
 	for _, d := range w.To {
 		errs = append(errs, discardRun(ctx, out, w, d))
@@ -27,7 +27,7 @@ func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble
 		return err
 	}
 	if out.json {
-		return out.print(map[string]journal.ID{"discarded": d.Plan.ID})
+		return out.printJSON(map[string]journal.ID{"discarded": d.Plan.ID})
 	}
 	_, err := fmt.Fprintf(out, "Run %s is discarded; its images are removed.\n", d.Plan.ID)
 	return err

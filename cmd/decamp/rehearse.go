@@ -58,9 +58,9 @@ type rehearseCommand struct {
 func newRehearse(p *program) *cobra.Command {
 	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
-		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
-		Annotations: exits(
+		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: trimHelp(rehearseHelp) + "\n\n" + trimHelp(namedHelp),
+		Args: exactArgs("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
+		Annotations: exitCodes(
 			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
 			exit{fault.Conflict, "the run is not warm, no round is complete, or one was interrupted; no worker executes the plan's VM, or it is being rehearsed"},
 			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the error has a remedy"},
@@ -68,27 +68,27 @@ func newRehearse(p *program) *cobra.Command {
 			exit{fault.Full, "no space left for its log and picture"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if rh.deadline < 0 {
 				return badUsage(cmd, "--deadline: want a time above 0")
 			}
-			return rh.run(cmd.Context(), args[0])
+			return rh.runRehearse(cmd.Context(), args[0])
 		}),
 	}
 	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
 	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	rh.fleet.register(cmd)
+	rh.fleet.registerFlags(cmd)
 	return cmd
 }
 
-// run finds out whose run is meant.
-func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
+// runRehearse finds out whose run is meant.
+func (rh *rehearseCommand) runRehearse(ctx context.Context, name string) (err error) {
 	ask := journal.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
 	c, closeControl, err := rh.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
@@ -127,7 +127,7 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	}
 	var report testboot.Report
 	if driven {
-		report, err = rh.askRehearsal(ctx, rehearsed{state, store, id, ask})
+		report, err = rh.askRehearsal(ctx, pendingRehearsal{state, store, id, ask})
 	} else {
 		report, err = rh.rehearseHere(ctx, run.Plan, ask)
 	}
@@ -137,7 +137,7 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	if err := writeTrial(rh.out, report); err != nil {
 		return err
 	}
-	return bootless(run.Plan.VM.Name, report)
+	return bootError(run.Plan.VM.Name, report)
 }
 
 // rehearseHere boots the VM of a run that no process executes.
@@ -146,7 +146,7 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	if err := rh.assembler.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
@@ -155,24 +155,24 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	}
 	shown := newProgress(rh.out, nil)
 	defer shown.close()
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
 // rehearsed is a rehearsal that another process was asked for.
-type rehearsed struct {
+type pendingRehearsal struct {
 	state string
 	store *journal.Store
 	id    journal.ID
 	ask   journal.Rehearsal
 }
 
-// rehearsedEvery is how often one looks for the answer.
-const rehearsedEvery = 500 * time.Millisecond
+// resultInterval is how often one looks for the answer.
+const resultInterval = 500 * time.Millisecond
 
 // askRehearsal requests the boot from the process that executes the run, and waits for the result. An
 // interrupted wait withdraws the request.
-func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report testboot.Report, err error) {
+func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal) (report testboot.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
 	}
@@ -188,17 +188,17 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (repor
 		case answer != nil && answer.ID == r.ask.ID:
 			return trialOf(*answer)
 		}
-		if err := r.driven(); err != nil {
+		if err := r.checkDriven(); err != nil {
 			return report, err
 		}
-		if err := sleep.For(ctx, rehearsedEvery); err != nil {
+		if err := sleep.For(ctx, resultInterval); err != nil {
 			return report, err
 		}
 	}
 }
 
-// driven returns an error if no process will answer.
-func (r rehearsed) driven() error {
+// checkDriven returns an error if no process will answer.
+func (r pendingRehearsal) checkDriven() error {
 	run, err := r.store.Run(r.id)
 	switch {
 	case err != nil:
@@ -237,8 +237,8 @@ func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	return err == nil && !far && isFile(url)
 }
 
-// farReport is a worker's report on a VM that it booted.
-type farReport struct {
+// workerReport is a worker's report on a VM that it booted.
+type workerReport struct {
 	testboot.Report
 	Worker string `json:"worker"`               // worker with the files
 	Tail   string `json:"serialTail,omitempty"` // end of the serial port's output
@@ -250,42 +250,42 @@ func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm 
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
 	}
-	r := farReport{Worker: done.Worker, Tail: done.Tail}
+	r := workerReport{Worker: done.Worker, Tail: done.Tail}
 	if err := json.Unmarshal(done.Report, &r.Report); err != nil {
 		return fault.New(fault.Corrupt, "report of worker %s on the rehearsal of %s: %w", done.Worker, vm.Key, err)
 	}
-	if err := rh.writeFar(r); err != nil {
+	if err := rh.writeWorkerReport(r); err != nil {
 		return err
 	}
-	return bootless(vm.Name, r.Report)
+	return bootError(vm.Name, r.Report)
 }
 
-// writeFar is writeTrial for a VM that another machine booted. For one that does not boot it prints the
+// writeProgress is writeTrial for a VM that another machine booted. For one that does not boot it prints the
 // end of the serial port's output.
-func (rh *rehearseCommand) writeFar(r farReport) error {
+func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 	if rh.out.json {
-		return rh.out.print(r)
+		return rh.out.printJSON(r)
 	}
 	if err := writeTrial(rh.out, r.Report); err != nil {
 		return err
 	}
 	if r.Screen != "" || r.Serial != "" {
-		fmt.Fprintf(rh.out, "These files are on worker %s.\n", plain(r.Worker))
+		fmt.Fprintf(rh.out, "These files are on worker %s.\n", printable(r.Worker))
 	}
 	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
 		return nil
 	}
 	fmt.Fprintln(rh.out, "Last output of the serial port:")
 	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
-		fmt.Fprintf(rh.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintf(rh.out, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
 	}
 	return nil
 }
 
 const (
-	answeredEvery = time.Second      // how often one looks for a worker's answer
-	takeBackTime  = 10 * time.Second // time limit after an interrupt
-	mostMisses    = 60               // looks in a row that a server or a database may not answer
+	answerInterval = time.Second      // how often one looks for a worker's answer
+	withdrawTimeout  = 10 * time.Second // time limit after an interrupt
+	maxMisses    = 60               // looks in a row that a server or a database may not answer
 )
 
 // askWorker requests a rehearsal, and waits for its result. An interrupted wait withdraws the request.
@@ -297,14 +297,14 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 		if !done.Ended.IsZero() {
 			return
 		}
-		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
 			rh.out.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
 		}
 	}()
 	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", plain(vm.Worker), plain(vm.Name))
+		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", printable(vm.Worker), printable(vm.Name))
 	}
 	for misses := 0; ; {
 		done, err = rehearsalOf(ctx, c, vm, ask.ID)
@@ -315,12 +315,12 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 			return done, nil
 		case err == nil:
 			misses = 0
-		case !fault.Is(err, fault.Unreachable) || misses == mostMisses:
+		case !fault.Is(err, fault.Unreachable) || misses == maxMisses:
 			return done, err
 		default:
 			misses++
 		}
-		if err := sleep.For(ctx, answeredEvery); err != nil {
+		if err := sleep.For(ctx, answerInterval); err != nil {
 			return done, err
 		}
 	}

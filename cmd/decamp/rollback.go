@@ -41,21 +41,21 @@ func newRollback(p *program) *cobra.Command {
 	rb := &rollbackCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "rollback PLAN[/VM]|RUN", Short: "Discard unpublished VMs, or withdraw a published VM",
-		Long: text(rollbackHelp) + "\n\n" + text(namedHelp), Args: takes("PLAN or RUN"),
+		Long: trimHelp(rollbackHelp) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
-		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return rb.run(cmd.Context(), args[0])
+		Annotations: exitCodes(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			return rb.runRollback(cmd.Context(), args[0])
 		}),
 	}
 	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "one VM: also remove it if it is published, with all data written to it since")
-	rb.fleet.register(cmd)
+	rb.fleet.registerFlags(cmd)
 	registerLogin(&rb.login, cmd)
 	return cmd
 }
 
-// run takes back what a name stands for: a plan, a VM of it, or a run.
-func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
+// runRollback takes back what a name stands for: a plan, a VM of it, or a run.
+func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err error) {
 	c, closeControl, err := rb.fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -68,9 +68,9 @@ func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
 		if err := closeControl(); err != nil { // the run's state is opened alone
 			return err
 		}
-		return rb.rollBack(ctx, journal.ID(name))
+		return rb.rollBackRun(ctx, journal.ID(name))
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	switch {
 	case err != nil:
 		return err
@@ -83,8 +83,8 @@ func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
 	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
 
-// rollBack takes a run back that is of no plan.
-func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err error) {
+// rollBackRun takes a run back that is of no plan.
+func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err error) {
 	state, err := rb.assembler.StateDir()
 	if err != nil {
 		return err
@@ -106,18 +106,18 @@ func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err err
 	if err != nil {
 		return err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	d := w.To[0]
 	d.Plan = p
 	shown := newProgress(rb.out, runNamesOf(w))
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
 	shown.close()
 	if err != nil {
 		return err
 	}
 	if rb.out.json {
-		return rb.out.print(map[string]journal.ID{"rolledBack": id})
+		return rb.out.printJSON(map[string]journal.ID{"rolledBack": id})
 	}
 	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
 	return err

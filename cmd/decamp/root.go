@@ -31,8 +31,8 @@ func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "decamp",
 		Short:             "Move virtual machines off VMware onto KVM",
-		Long:              text(rootHelp),
-		Example:           text(rootExamples),
+		Long:              trimHelp(rootHelp),
+		Example:           trimHelp(rootExamples),
 		Args:              noSuchCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
@@ -54,8 +54,8 @@ func newRoot(p *program) *cobra.Command {
 	return root
 }
 
-// run executes one command and returns the process's exit code.
-func run(ctx context.Context, p *program, args []string) int {
+// runCommand executes one command and returns the process's exit code.
+func runCommand(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.DiscardHandler))
 	results := &results{w: p.out.Writer}
 	p.out.Writer = results
@@ -63,11 +63,11 @@ func run(ctx context.Context, p *program, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = results.failed()
+		err = results.firstError()
 	}
 	if slices.Contains(args, "--json") {
 		p.out.json = true // also if an error kept the flags from being read
 	}
-	p.out.report(err)
+	p.out.reportError(err)
 	return fault.ExitCode(err)
 }

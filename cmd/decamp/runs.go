@@ -39,16 +39,16 @@ func newRuns(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:               "runs",
 		Short:             "List the migrations begun here",
-		Long:              text(runsHelp),
-		Example:           text(runsExamples),
-		Args:              takes(),
-		Annotations:       exits(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
+		Long:              trimHelp(runsHelp),
+		Example:           trimHelp(runsExamples),
+		Args:              exactArgs(),
+		Annotations:       exitCodes(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              p.logged(func(*cobra.Command, []string) error { return rc.run() }),
+		RunE:              p.withLog(func(*cobra.Command, []string) error { return rc.runRuns() }),
 	}
 }
 
-func (rc *runsCommand) run() error {
+func (rc *runsCommand) runRuns() error {
 	dir, err := rc.assembler.StateDir()
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (rc *runsCommand) run() error {
 	}
 	left, unread := cleanup.NewStore(dir).List()
 	if rc.out.json {
-		return errors.Join(rc.out.print(struct {
+		return errors.Join(rc.out.printJSON(struct {
 			Runs      []journal.Run    `json:"runs"`
 			Leftovers []cleanup.Record `json:"leftovers"` // on hosts
 		}{append([]journal.Run{}, runs...), append([]cleanup.Record{}, left...)}), unread)
@@ -79,12 +79,12 @@ func writeRuns(w io.Writer, runs []journal.Run) {
 	for _, r := range runs {
 		why := ""
 		if r.Failure != nil && r.State == journal.Failed {
-			why = plain(r.Failure.Text)
+			why = printable(r.Failure.Text)
 		}
-		t.add(string(r.Plan.ID), plain(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
+		t.addRow(string(r.Plan.ID), printable(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
 			r.Began.Local().Format(time.DateTime), r.Plan.Target, why)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
 // writeLeftovers lists changes that are still on hosts.
@@ -95,7 +95,7 @@ func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	fmt.Fprintf(w, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
 	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
 	for _, r := range list {
-		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ByHand))
 	}
-	t.write(w)
+	t.writeTo(w)
 }

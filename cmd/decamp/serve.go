@@ -52,20 +52,20 @@ type serveCommand struct {
 func newServe(p *program) *cobra.Command {
 	sv := &serveCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: text(serveHelp), Example: text(serveExamples),
-		Args: takes(), Annotations: exits(
+		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: trimHelp(serveHelp), Example: trimHelp(serveExamples),
+		Args: exactArgs(), Annotations: exitCodes(
 			exit{fault.NotFound, "a folder, a certificate or the fleet key is not there"},
 			exit{fault.Denied, "a folder or a port may not be used, the database is not verified, or others may read the fleet key"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another decamp has the state directory, or the address"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case (sv.cert == "") != (sv.key == ""):
 				return badUsage(cmd, "--tls-cert and --tls-key: want both or neither")
 			case sv.vms < 1:
 				return badUsage(cmd, "--vms %d: want 1 or more", sv.vms)
 			}
-			return sv.run(cmd.Context())
+			return sv.runServe(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
@@ -77,11 +77,11 @@ func newServe(p *program) *cobra.Command {
 	f.BoolVar(&sv.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
 	sv.fleet.registerDB(cmd)
 	sv.fleet.registerKey(cmd)
-	sv.workerFlags.register(p.assembler, cmd)
+	sv.workerFlags.registerFlags(p.assembler, cmd)
 	return cmd
 }
 
-func (sv *serveCommand) run(ctx context.Context) (err error) {
+func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	if _, err := sv.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
@@ -93,21 +93,21 @@ func (sv *serveCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, r.Close)
+	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, sv.assembler, r, mover.NodeOptions{
 		Name: sv.name, Folders: sv.folders, VMs: sv.vms, Trials: sv.trials, Idle: len(sv.folders) == 0, Hooks: sv.hooks, Shared: sharedURL(url), Insecure: sv.fleet.insecure,
 	})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	state, err := sv.assembler.StateDir()
 	if err != nil {
 		return err
 	}
 	s, err := server.New(server.Config{
 		Roster: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
-		Ready: func(addr net.Addr, fingerprint string) { sv.tellServing(addr, fingerprint) },
+		Ready: func(addr net.Addr, fingerprint string) { sv.printServing(addr, fingerprint) },
 	})
 	if err != nil {
 		return err
@@ -118,9 +118,9 @@ func (sv *serveCommand) run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-func (sv *serveCommand) tellServing(addr net.Addr, fingerprint string) {
+func (sv *serveCommand) printServing(addr net.Addr, fingerprint string) {
 	if sv.out.json {
-		_ = sv.out.print(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})
+		_ = sv.out.printJSON(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})
 		return
 	}
 	scheme := "https"

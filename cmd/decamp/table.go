@@ -23,11 +23,11 @@ func (t *table) alignRight(columns ...int) {
 	}
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) addRow(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints the rows, two blanks between columns and none at the end of a line.
-func (t *table) write(w io.Writer) {
-	widths := t.widths()
+// writeTo prints the rows, two blanks between columns and none at the end of a line.
+func (t *table) writeTo(w io.Writer) {
+	widths := t.columnWidths()
 	for _, row := range t.rows {
 		var line strings.Builder
 		for i, cell := range row {
@@ -41,7 +41,7 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-func (t *table) widths() []int {
+func (t *table) columnWidths() []int {
 	var widths []int
 	for _, row := range t.rows {
 		for i, cell := range row {

@@ -51,13 +51,13 @@ func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 
 // AskSecret is Ask without echo.
 func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error) {
-	before, err := t.echo(nil)
+	before, err := t.setEcho(nil)
 	if err != nil {
 		return "", fmt.Errorf("turn echo off: %w", err)
 	}
 	line, err := t.Ask(ctx, prompt)
 	fmt.Fprintln(t.f) // the newline that was not echoed
-	_, restored := t.echo(before)
+	_, restored := t.setEcho(before)
 	return line, errors.Join(err, restored)
 }
 
@@ -98,8 +98,8 @@ func isTerminal(f *os.File) bool {
 	return err == nil && is
 }
 
-// echo turns echo off, or restores the settings it returned before.
-func (t *terminal) echo(settings *unix.Termios) (before *unix.Termios, err error) {
+// setEcho turns echo off, or restores the settings it returned before.
+func (t *terminal) setEcho(settings *unix.Termios) (before *unix.Termios, err error) {
 	conn, err := t.f.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -26,8 +26,8 @@ decamp token remove alice
 
 func newToken(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "token COMMAND", Short: "Say who may come in at a server", Long: text(tokenHelp), Example: text(tokenExamples),
-		Annotations: exits(), Args: noSuchCommand,
+		Use: "token COMMAND", Short: "Say who may come in at a server", Long: trimHelp(tokenHelp), Example: trimHelp(tokenExamples),
+		Annotations: exitCodes(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTokenAdd(p), newTokenList(p), newTokenRemove(p))
@@ -38,11 +38,11 @@ func newTokenAdd(p *program) *cobra.Command {
 	var role string
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "add NAME --role ROLE", Short: "Make a token and print it, once", Args: takes("NAME"),
-		Long:        text("\nCreate a token and print it. decamp does not store it: a lost token must be replaced by another one.\n"),
+		Use: "add NAME --role ROLE", Short: "Make a token and print it, once", Args: exactArgs("NAME"),
+		Long:        trimHelp("\nCreate a token and print it. decamp does not store it: a lost token must be replaced by another one.\n"),
 		Example:     "decamp token add alice --role operate > alice.token",
-		Annotations: exits(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(_ *cobra.Command, args []string) error {
+		Annotations: exitCodes(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err
@@ -52,7 +52,7 @@ func newTokenAdd(p *program) *cobra.Command {
 				return err
 			}
 			if p.out.json {
-				return p.out.print(map[string]string{"name": args[0], "role": role, "token": secret})
+				return p.out.printJSON(map[string]string{"name": args[0], "role": role, "token": secret})
 			}
 			_, err = fmt.Fprintln(p.out, secret)
 			return err
@@ -66,16 +66,16 @@ func newTokenAdd(p *program) *cobra.Command {
 
 func newTokenList(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the tokens", Args: takes(), Annotations: exits(),
-		Long: text("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
-		RunE: p.logged(func(*cobra.Command, []string) error {
+		Use: "list", Short: "List the tokens", Args: exactArgs(), Annotations: exitCodes(),
+		Long: trimHelp("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
+		RunE: p.withLog(func(*cobra.Command, []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err
 			}
 			tokens, err := server.NewTokens(state).List()
 			if p.out.json {
-				if perr := p.out.print(map[string]any{"tokens": append([]server.Token{}, tokens...)}); err == nil {
+				if perr := p.out.printJSON(map[string]any{"tokens": append([]server.Token{}, tokens...)}); err == nil {
 					err = perr
 				}
 				return err
@@ -86,9 +86,9 @@ func newTokenList(p *program) *cobra.Command {
 				if !each.Expires.IsZero() {
 					ends = each.Expires.Local().Format(time.DateTime)
 				}
-				t.add(each.Name, string(each.Role), each.Created.Local().Format(time.DateTime), ends)
+				t.addRow(each.Name, string(each.Role), each.Created.Local().Format(time.DateTime), ends)
 			}
-			t.write(p.out)
+			t.writeTo(p.out)
 			return err
 		}),
 	}
@@ -96,10 +96,10 @@ func newTokenList(p *program) *cobra.Command {
 
 func newTokenRemove(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "End a token", Args: takes("NAME"),
-		Long: text("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
-		Annotations: exits(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(_ *cobra.Command, args []string) error {
+		Use: "remove NAME", Short: "End a token", Args: exactArgs("NAME"),
+		Long: trimHelp("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
+		Annotations: exitCodes(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err

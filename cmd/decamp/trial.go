@@ -64,20 +64,20 @@ func newTrial(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "trial FOLDER|DOMAIN.xml",
 		Short:   "Boot a VM on throw-away overlays, and say how far it comes",
-		Long:    text(trialHelp),
-		Example: text(trialExamples),
-		Args:    takes("FOLDER or DOMAIN.xml"),
-		Annotations: exits(
+		Long:    trimHelp(trialHelp),
+		Example: trimHelp(trialExamples),
+		Args:    exactArgs("FOLDER or DOMAIN.xml"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "that is neither a VM's folder nor a domain, or QEMU or its firmware is not installed"},
 			exit{fault.Denied, "files cannot be read"},
 			exit{fault.Conflict, "the VM runs, or another program writes its images"},
 			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the error has a remedy"},
 			exit{fault.Full, "no space for the log and the picture"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(accels, tc.accel) {
 				return badUsage(cmd, "--accel %q: want any, kvm or tcg", tc.accel)
 			}
-			return tc.run(cmd.Context(), args[0])
+			return tc.runTrial(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
@@ -90,7 +90,7 @@ func newTrial(p *program) *cobra.Command {
 	return cmd
 }
 
-func (tc *trialCommand) options() testboot.Options {
+func (tc *trialCommand) bootOptions() testboot.Options {
 	accel := testboot.Accel(tc.accel)
 	if tc.accel == "any" {
 		accel = testboot.Any
@@ -98,12 +98,12 @@ func (tc *trialCommand) options() testboot.Options {
 	return testboot.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
 }
 
-func (tc *trialCommand) run(ctx context.Context, path string) error {
+func (tc *trialCommand) runTrial(ctx context.Context, path string) error {
 	domain, err := readDomain(path)
 	if err != nil {
 		return err
 	}
-	opts := tc.options()
+	opts := tc.bootOptions()
 	if record, err := dir.ReadRecord(path); err == nil { // otherwise decamp did not create it
 		opts.Static = targets.StaticAddresses(record.Source, record.Guest)
 	}

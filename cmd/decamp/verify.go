@@ -57,21 +57,21 @@ func newVerify(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "verify FOLDER|IMAGE",
 		Short:   "Prove the images of a migrated VM, or a converted one, again",
-		Long:    text(verifyHelp),
-		Example: text(verifyExamples),
-		Args:    takes("FOLDER or IMAGE"),
-		Annotations: exits(
+		Long:    trimHelp(verifyHelp),
+		Example: trimHelp(verifyExamples),
+		Args:    exactArgs("FOLDER or IMAGE"),
+		Annotations: exitCodes(
 			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
 			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
 			exit{fault.Unreachable, "with --spot: the address does not answer"},
 			exit{fault.Conflict, "with --spot: the VM runs"},
 			exit{fault.Corrupt, "an image differs from the copied data, without a write since its publication"},
 			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if vc.spot.asked() != (vc.source != "") {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if vc.spot.isRequested() != (vc.source != "") {
 				return badUsage(cmd, "--spot and --source need each other")
 			}
-			return vc.run(cmd.Context(), args[0])
+			return vc.runVerify(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
@@ -81,7 +81,7 @@ func newVerify(p *program) *cobra.Command {
 	return cmd
 }
 
-func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
+func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err error) {
 	if info, err := os.Stat(folder); err == nil && info.Mode().IsRegular() {
 		return vc.runImage(ctx, folder)
 	}
@@ -92,7 +92,7 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 	if err := p.CheckPresent(); err != nil {
 		return err
 	}
-	if vc.spot.asked() && p.Converted() {
+	if vc.spot.isRequested() && p.Converted() {
 		return fault.New(fault.Invalid, "%s was converted: its images differ from the source as listed in vm.json", folder).
 			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
 	}
@@ -100,11 +100,11 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
 		m := newMeter(shown, "verify")
 		m.disk = key
-		return m.verifying
+		return m.showVerify
 	})
 	shown.close()
 	err = errors.Join(err, p.CheckNVRAM())
-	if err == nil && vc.spot.asked() {
+	if err == nil && vc.spot.isRequested() {
 		err = vc.spotCheck(ctx, p, found)
 	}
 	return errors.Join(err, vc.writeVerified(folder, found, err))
@@ -113,7 +113,7 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 // writeVerified prints the results, including bad chunks.
 func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad error) error {
 	if vc.out.json {
-		return vc.out.print(struct {
+		return vc.out.printJSON(struct {
 			Folder string         `json:"folder"`
 			OK     bool           `json:"ok"`
 			Images []verify.Image `json:"images"`
@@ -134,36 +134,36 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 		return
 	}
 	for _, b := range v.Bad {
-		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
+		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, sizeText(b.Len), b.Want, b.Got)
 	}
 	if v.BadChunks > 0 {
 		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks differ from the copied data\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	t := newTable(v.File, "")
-	t.add("  compared", fmt.Sprintf("%s in %d chunks, read from %s", size(v.Bytes), v.Chunks, v.Medium))
-	t.add("  root", v.Root.String())
-	t.add("  sha256", v.SHA256)
-	t.add("  md5", v.MD5)
+	t.addRow("  compared", fmt.Sprintf("%s in %d chunks, read from %s", sizeText(v.Bytes), v.Chunks, v.Medium))
+	t.addRow("  root", v.Root.String())
+	t.addRow("  sha256", v.SHA256)
+	t.addRow("  md5", v.MD5)
 	if v.Reread != nil {
-		t.add("  source re-read", v.Reread.String())
+		t.addRow("  source re-read", v.Reread.String())
 	}
 	for _, file := range v.Audit {
-		t.add("  written", file)
+		t.addRow("  written", file)
 	}
-	t.write(vc.out)
+	t.writeTo(vc.out)
 	fmt.Fprintln(vc.out)
 }
 
 // runImage compares what decamp convert wrote with the manifest beside it. Nothing is
 // written: the sums are shown.
 func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
-	if vc.spot.asked() {
+	if vc.spot.isRequested() {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
 			WithHint("leave --spot and --source out")
 	}
 	m := newMeter(newProgress(vc.out, nil), "verify")
-	found, err := verify.File(ctx, path, m.verifying)
+	found, err := verify.File(ctx, path, m.showVerify)
 	m.shown.close()
 	if found.Chunks == 0 {
 		return err
@@ -177,7 +177,7 @@ func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found 
 	if err != nil {
 		return err
 	}
-	defer closing(&err, from.Close)
+	defer joinClose(&err, from.Close)
 	for i, img := range p.Images() {
 		report, err := spotOne(ctx, from, img, vc.spot)
 		if err != nil {
@@ -189,7 +189,7 @@ func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found 
 }
 
 func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s spot) (report manifest.Reread, err error) {
-	sample, err := s.sample()
+	sample, err := s.newSample()
 	if err != nil {
 		return report, err
 	}
@@ -197,12 +197,12 @@ func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s sp
 	if err != nil {
 		return report, err
 	}
-	defer closing(&err, m.Close)
+	defer joinClose(&err, m.Close)
 	source, err := from.Disk(ctx, img.Key)
 	if err != nil {
 		return report, err
 	}
-	defer closing(&err, source.Close)
+	defer joinClose(&err, source.Close)
 	report, err = sample.Compare(ctx, source, m, nil)
 	report.By = "https"
 	return report, err

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// codes lists warnings by their codes, blocking ones first and marked.
-func codes(warnings []inventory.Warning) string {
+// warningCodes lists warnings by their codes, blocking ones first and marked.
+func warningCodes(warnings []inventory.Warning) string {
 	var blocking, others []string
 	for _, w := range warnings {
 		switch {
@@ -26,9 +26,9 @@ func codes(warnings []inventory.Warning) string {
 
 func writeWarningList(w io.Writer, warnings []inventory.Warning) {
 	for _, warning := range warnings {
-		fmt.Fprintf(w, "  %s: %s\n", codes([]inventory.Warning{warning}), plain(warning.Text))
+		fmt.Fprintf(w, "  %s: %s\n", warningCodes([]inventory.Warning{warning}), printable(warning.Text))
 		if warning.Remedy != "" {
-			fmt.Fprintf(w, "    Remedy: %s\n", plain(warning.Remedy))
+			fmt.Fprintf(w, "    Remedy: %s\n", printable(warning.Remedy))
 		}
 	}
 }

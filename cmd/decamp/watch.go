@@ -21,17 +21,17 @@ decamp watch wave-1 --json | jq -c 'select(.vm.state == "failed")'
 func newWatch(p *program) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: text(watchHelp), Example: text(watchExamples),
-		Args: takes("PLAN"), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) (err error) {
+		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: trimHelp(watchHelp), Example: trimHelp(watchExamples),
+		Args: exactArgs("PLAN"), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) (err error) {
 			c, closeControl, err := fleet.openControl(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer closing(&err, closeControl)
+			defer joinClose(&err, closeControl)
 			return followPlan(cmd.Context(), p.out, c, args[0])
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }

@@ -48,13 +48,13 @@ type workerCommand struct {
 func newWorker(p *program) *cobra.Command {
 	wc := &workerCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: text(workerHelp), Example: text(workerExamples),
-		Args: takes(), Annotations: exits(
+		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: trimHelp(workerHelp), Example: trimHelp(workerExamples),
+		Args: exactArgs(), Annotations: exitCodes(
 			exit{fault.NotFound, "a folder or the fleet key is not there"},
 			exit{fault.Denied, "the database refuses the password or is not verified, the fleet key may be read by others, or a folder cannot be written"},
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another process has the state directory, or took this worker's name"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !strings.HasPrefix(wc.fleet.db, "postgres://") && !strings.HasPrefix(wc.fleet.db, "postgresql://"):
 				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", wc.fleet.db)
@@ -63,17 +63,17 @@ func newWorker(p *program) *cobra.Command {
 			case wc.vms < 1 || wc.trials < 1:
 				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", wc.vms, wc.trials)
 			}
-			return wc.run(cmd.Context())
+			return wc.runWorker(cmd.Context())
 		}),
 	}
 	cmd.Flags().StringVar(&wc.fleet.db, "join", "", "`URL` of the database, without a password")
 	wc.fleet.registerKey(cmd)
 	wc.fleet.registerInsecure(cmd)
-	wc.register(p.assembler, cmd)
+	wc.registerFlags(p.assembler, cmd)
 	return cmd
 }
 
-func (wc *workerCommand) run(ctx context.Context) (err error) {
+func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
@@ -81,16 +81,16 @@ func (wc *workerCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, r.Close)
+	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, wc.assembler, r, mover.NodeOptions{
 		Name: wc.name, Folders: wc.folders, VMs: wc.vms, Trials: wc.trials, Hooks: wc.hooks, Shared: sharedURL(url), Insecure: wc.fleet.insecure,
 	})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	if !wc.out.json {
-		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), count(wc.vms, "VM"))
+		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), countOf(wc.vms, "VM"))
 	}
 	return n.Run(ctx)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 )
 
-// vmsAtOnce is the default number of VMs that a process executes in parallel: four busy hosts.
-const vmsAtOnce = 80
+// defaultVMs is the default number of VMs that a process executes in parallel: four busy hosts.
+const defaultVMs = 80
 
 // registerTrials adds the bound on trial boots that plans ask for.
 func registerTrials(f *pflag.FlagSet, n *int) {
@@ -24,13 +24,13 @@ type workerFlags struct {
 	hooks   bool
 }
 
-func (o *workerFlags) register(a *assemble.Assembler, cmd *cobra.Command) {
+func (o *workerFlags) registerFlags(a *assemble.Assembler, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
 	registerAccess(a, f)
 	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
-	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
+	f.IntVar(&o.vms, "vms", defaultVMs, "at most `N` VMs at a time")
 	registerTrials(f, &o.trials)
 	registerHooks(f, &o.hooks)
 }
