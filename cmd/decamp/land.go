@@ -142,7 +142,7 @@ type lander struct {
 	out   *output
 	watch *filewatch.Watch
 
-	mu   sync.Mutex
+	mu     sync.Mutex
 	warned map[string]bool // refusals, each once
 }
 

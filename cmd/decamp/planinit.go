@@ -42,7 +42,7 @@ type planInitCommand struct {
 	out       *output
 	assembler *assemble.Assembler
 	login     assemble.Login
-	selection    string
+	selection string
 	name      string
 	to        []string
 	powerOff  bool

@@ -283,9 +283,9 @@ func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 }
 
 const (
-	answerInterval = time.Second      // how often one looks for a worker's answer
-	withdrawTimeout  = 10 * time.Second // time limit after an interrupt
-	maxMisses    = 60               // looks in a row that a server or a database may not answer
+	answerInterval  = time.Second      // how often one looks for a worker's answer
+	withdrawTimeout = 10 * time.Second // time limit after an interrupt
+	maxMisses       = 60               // looks in a row that a server or a database may not answer
 )
 
 // askWorker requests a rehearsal, and waits for its result. An interrupted wait withdraws the request.

@@ -26,14 +26,14 @@ type Diagnosis struct {
 	Move  Move
 	Parts *Parts // its session is nil where there is no source to look at
 
-	vms    []inventory.VM
+	vms            []inventory.VM
 	Infrastructure                // network of the VMs
-	all    []inventory.VM // all VMs of the source, if they were listed
-	hostNetworks                 // network cards of the hosts
-	nfcAddrs  nfcAddresses       // NFC addresses of the hosts
+	all            []inventory.VM // all VMs of the source, if they were listed
+	hostNetworks                  // network cards of the hosts
+	nfcAddrs       nfcAddresses   // NFC addresses of the hosts
 
 	survey bool // the user named no VMs
-	quiet bool // a migration follows, which reports its own refusals
+	quiet  bool // a migration follows, which reports its own refusals
 }
 
 // LogIn opens the source, and reads the named VMs; all VMs if none is named.

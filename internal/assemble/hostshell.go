@@ -46,10 +46,10 @@ type HostShells struct {
 	login   sourceLogin
 	opts    SSHOptions
 	store   *cleanup.Store
-	changer   *vmChanger // changes VMs over these logins if necessary
+	changer *vmChanger // changes VMs over these logins if necessary
 
 	mu      sync.Mutex // held while one is opened
-	shells    map[inventory.MoRef]*shell.Shell
+	shells  map[inventory.MoRef]*shell.Shell
 	denied  map[inventory.MoRef]error // permanent errors: a refused password is not sent again for each disk
 	started []cleanup.Record          // SSH that was off
 }

@@ -93,7 +93,7 @@ func (p *Prompts) warnIfShared(path string) {
 
 const (
 	refusalsWindow = 15 * time.Minute // time in which a host adds up wrong passwords
-	maxRefusals   = 3                // of the five that lock an account, two are left for others
+	maxRefusals    = 3                // of the five that lock an account, two are left for others
 )
 
 // refusals is the file in the state directory that remembers when a host refused a
@@ -101,9 +101,9 @@ const (
 // would lock the account all the same. Of two commands that are refused at the same
 // moment one may be forgotten.
 type refusals struct {
-	path string
-	account  string // "root@esx1:443"
-	now  func() time.Time
+	path    string
+	account string // "root@esx1:443"
+	now     func() time.Time
 }
 
 // loadAll returns the refusals of all processes that still count.

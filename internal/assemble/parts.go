@@ -101,23 +101,23 @@ func newAdmission(log *slog.Logger, l *login.Limiter, refused *refusals) func(co
 
 // Parts is all that decamp migrate works with, open and logged in.
 type Parts struct {
-	URL        *url.URL
-	Session    *esx.Session
-	Reader     *https.Transport    // reader of disks for a second look
-	Rereader   *https.Transport    // reader of samples for the comparison, over separate connections
-	Transport  transport.Transport // transport of the disks
-	To         []*Destination
-	Store      *journal.Store
-	engine     *workflow.Engine
-	Migrator   *migrate.Migrator
-	Leftovers  *cleanup.Store // records of changes on hosts
-	Shells     *HostShells
-	sums       hostSums
-	Expect     string // text that a trial boot expects
-	Conversion EngineOptions
-	Trials     chan struct{}       // has room for as many as may be under way; nil: for any number
-	retryCleanup       func()              // tries once more to put back what an earlier run left; nil: it left nothing
-	Shown      func(journal.Event) // receives the events; nil until a display exists
+	URL          *url.URL
+	Session      *esx.Session
+	Reader       *https.Transport    // reader of disks for a second look
+	Rereader     *https.Transport    // reader of samples for the comparison, over separate connections
+	Transport    transport.Transport // transport of the disks
+	To           []*Destination
+	Store        *journal.Store
+	engine       *workflow.Engine
+	Migrator     *migrate.Migrator
+	Leftovers    *cleanup.Store // records of changes on hosts
+	Shells       *HostShells
+	sums         hostSums
+	Expect       string // text that a trial boot expects
+	Conversion   EngineOptions
+	Trials       chan struct{}       // has room for as many as may be under way; nil: for any number
+	retryCleanup func()              // tries once more to put back what an earlier run left; nil: it left nothing
+	Shown        func(journal.Event) // receives the events; nil until a display exists
 }
 
 // Open opens the parts in the order in which they are cheap to refuse: the folder,

@@ -96,14 +96,14 @@ func (u readOnlyDisk) WriteAt([]byte, int64) (int, error) {
 // sums are the hashes of disks that the host made, by the disk's key: several destinations
 // ask for the same ones, and the host is to read once.
 type hostSums struct {
-	mu   sync.Mutex
+	mu    sync.Mutex
 	byKey map[int32]*sumEntry
 }
 
 type sumEntry struct {
 	token chan struct{} // holds one token; taken while the host hashes
-	sum  migrate.SourceSum
-	done bool
+	sum   migrate.SourceSum
+	done  bool
 }
 
 func (s *hostSums) entryFor(key int32) *sumEntry {

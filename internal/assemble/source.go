@@ -146,14 +146,14 @@ var (
 
 // hands change VMs: the API, or vim-cmd by SSH where the host's licence lets the API read only.
 type vmChanger struct {
-	api  *esx.Session
-	ssh  *vimcmd.Host
+	api   *esx.Session
+	ssh   *vimcmd.Host
 	onSSH func(why error) // called once with the reason for SSH
 
-	mu    sync.Mutex // held while it is found out by whom
+	mu          sync.Mutex // held while it is found out by whom
 	licenceRead bool       // the licence was requested
-	free  bool       // the licence is the free one
-	bySSH bool
+	free        bool       // the licence is the free one
+	bySSH       bool
 }
 
 // changeVM changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.

@@ -16,55 +16,60 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Access is the file in which an administrator names credentials and places for plans. Each machine has
-// its own: the server checks a plan against it, and the worker that logs in does so again.
+// Access is the parsed access file, in which an administrator names credentials and places for plans.
+// Each machine has a separate file: the server checks a submitted plan against its file, and the worker
+// that logs in checks it again against its own.
 type Access struct {
-	Version     int                   `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
-	Credentials map[string]Credential `yaml:"credentials" doc:"logins to sources and to their hosts, by name"`
-	Places      map[string]NamedPlace `yaml:"places" doc:"destinations that are logged in to, by name"`
+	Version     int                   `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	Credentials map[string]Credential `yaml:"credentials" doc:"credentials for sources and their hosts, by name"`
+	Places      map[string]NamedPlace `yaml:"places" doc:"destinations that require a login, by name"`
 
 	path string // path of the file, for messages
 }
 
-// Credential is a secret, bound to the address and the identity that it may be sent to.
+// Credential is a secret, bound to the address and the user name that it may be sent to.
 type Credential struct {
-	URL          URL         `yaml:"url" doc:"the source: esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]"`
-	Fingerprint  Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate of the source"`
-	SSH          SSHLogin    `yaml:"ssh" doc:"in place of url: a login by SSH to hosts of a source"`
-	PasswordFile Path        `yaml:"passwordFile" doc:"the file with the password; without it the systemd credential of this name"`
-	Roles        []Role      `yaml:"roles" doc:"roles whose plans may use it; without it admin alone"`
+	URL          URL         `yaml:"url" doc:"URL of the source: esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]"`
+	Fingerprint  Fingerprint `yaml:"fingerprint" doc:"SHA-256 fingerprint of the source's certificate"`
+	SSH          SSHLogin    `yaml:"ssh" doc:"instead of url: a login by SSH to hosts of a source"`
+	PasswordFile Path        `yaml:"passwordFile" doc:"file with the password; default: the systemd credential of this name"`
+	Roles        []Role      `yaml:"roles" doc:"roles whose plans may use it; default: admin only"`
 }
 
-// SSHLogin is an account, and the hosts that it may be used at.
+// SSHLogin is a user name and the hosts at which it may be used.
 type SSHLogin struct {
-	User     Text            `yaml:"user" doc:"the account; root if it is not set"`
-	Port     int             `yaml:"port" min:"1" max:"65535" doc:"of SSH; 22 if it is not set"`
-	Key      Path            `yaml:"key" doc:"a file with a private key"`
-	HostKeys map[string]Text `yaml:"hostKeys" doc:"SHA256:… of the host key, by the name of the host; no other host is logged in to"`
+	User     Text            `yaml:"user" doc:"user name; default: root"`
+	Port     int             `yaml:"port" min:"1" max:"65535" doc:"port of SSH; default: 22"`
+	Key      Path            `yaml:"key" doc:"file with a private key"`
+	HostKeys map[string]Text `yaml:"hostKeys" doc:"SHA256:… of the host key, by the name of the host; decamp logs in to no other host"`
 }
 
-// NamedPlace is a destination with its address, its parameters and its secrets, without a stage.
+// NamedPlace is a destination with its address, its parameters and its secrets, without a staging
+// folder: each plan names that with stage=.
 type NamedPlace struct {
-	To    Text   `yaml:"to" required:"true" doc:"a destination without a folder and without stage="`
-	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; without it admin alone"`
+	To    Text   `yaml:"to" required:"true" doc:"destination without a folder and without stage="`
+	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; default: admin only"`
 }
 
+// textForm lists the roles that an access file may name; Local is never in a file.
 func (Role) textForm() form { return form{words: []string{string(Operate), string(Admin)}} }
 
+// parseText accepts operate and admin.
 func (r *Role) parseText(s string) error { return setWord(r, s, r.textForm()) }
 
 // AccessFile is the name of the file in the state directory.
 const AccessFile = "access.yaml"
 
-// LoadAccess reads the file. One that does not exist names nothing. One that other users may write is
-// fault.Denied.
+// LoadAccess reads the access file at path. A missing file is not an error: it names nothing.
+// LoadAccess returns fault.Denied if the file cannot be read, or if other users may write it, and
+// fault.Invalid for the first mistake in its text.
 func LoadAccess(path string) (*Access, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return &Access{path: path}, nil
 	case err != nil:
-		return nil, fault.New(fault.Denied, "read the access file: %w", err).WithHint("let the user that runs decamp read %s", fault.Quote(path))
+		return nil, fault.New(fault.Denied, "read the access file: %w", err).WithHint("make %s readable for the user that runs decamp", fault.Quote(path))
 	}
 	defer f.Close() // only read
 	st, err := f.Stat()
@@ -89,7 +94,8 @@ func LoadAccess(path string) (*Access, error) {
 	return a, nil
 }
 
-// ParseAccess reads the text as strictly as a plan's.
+// ParseAccess parses the text of an access file as strictly as the text of a plan. The Access must not
+// be used if there are Findings.
 func ParseAccess(text []byte) (*Access, Findings) {
 	d, root := decodeRoot(text)
 	if root == nil {
@@ -106,6 +112,7 @@ func ParseAccess(text []byte) (*Access, Findings) {
 	return a, d.found
 }
 
+// checkAccess reports invalid names, credentials and places.
 func (r *ruleChecker) checkAccess(a *Access) {
 	for _, name := range slices.Sorted(maps.Keys(a.Credentials)) {
 		r.checkCredential(name, a.Credentials[name])
@@ -121,6 +128,8 @@ func (r *ruleChecker) checkAccess(a *Access) {
 	}
 }
 
+// checkCredential reports a credential whose keys contradict each other, and relative paths: processes
+// with different working directories read the file.
 func (r *ruleChecker) checkCredential(name string, c Credential) {
 	path := "credentials." + name
 	withSSH := r.hasKey(path + ".ssh")
@@ -141,7 +150,7 @@ func (r *ruleChecker) checkCredential(name string, c Credential) {
 		path Path
 	}{{".passwordFile", c.PasswordFile}, {".ssh.key", c.SSH.Key}} {
 		if file.path != "" && !filepath.IsAbs(string(file.path)) {
-			r.addError(path+file.key, "write the path from the root", "%q is not an absolute path", shorten(string(file.path)))
+			r.addError(path+file.key, "write an absolute path", "%q is not an absolute path", shorten(string(file.path)))
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(c.SSH.HostKeys)) {
@@ -157,20 +166,20 @@ func (p NamedPlace) invalidReason() string {
 	folder, _, _ := strings.Cut(address, "?")
 	switch {
 	case kind != Libvirt && kind != Proxmox && kind != OpenStack && kind != KubeVirt:
-		return fmt.Sprintf("%q is not a kind of destination that is logged in to", shorten(kind))
+		return fmt.Sprintf("%q is not a platform", shorten(kind))
 	case kind == KubeVirt && folder != "":
-		return "a place has no folder: the plan names it with stage="
+		return "a place must not have a folder: the plan sets it with stage="
 	}
 	to, err := p.withStage("/stage")
 	switch {
 	case err != nil:
 		return err.Error()
 	case kind != KubeVirt && strings.Count(string(to), stageKey+"=") != 1:
-		return "a place has no stage: the plan names it"
+		return "a place must not have a stage: the plan sets it"
 	}
 	parameters := to.parameters()
 	if kind == KubeVirt && parameters.Get("kubeconfig") == "" {
-		return "a place in a cluster requires kubeconfig=/FILE; manifests beside the images need no place"
+		return "a place in a cluster requires kubeconfig=/FILE; a folder with manifests needs no place"
 	}
 	for name := range parameters {
 		if parameterClasses[kind][name] == unclassified {
@@ -180,7 +189,8 @@ func (p NamedPlace) invalidReason() string {
 	return ""
 }
 
-// withStage returns the destination with a folder for the images.
+// withStage returns the destination with the folder for the images. For kubevirt the folder is the
+// address; all other kinds have it as a parameter.
 func (p NamedPlace) withStage(stage string) (Destination, error) {
 	if query, is := strings.CutPrefix(string(p.To), KubeVirt+":"); is {
 		return ParseDestination(KubeVirt+":"+stage+query, Here{})
@@ -188,14 +198,16 @@ func (p NamedPlace) withStage(stage string) (Destination, error) {
 	return ParseDestination(string(Destination(p.To).withStage(stage)), Here{})
 }
 
-// isRoleAllowed reports whether plans with a role may use what these roles may use.
+// isRoleAllowed reports whether plans with a role may use an entry with these roles. Admin and Local
+// may use all entries.
 func isRoleAllowed(role Role, roles []Role) bool {
 	return role == Admin || role == Local || role == Operate && slices.Contains(roles, Operate)
 }
 
-// Permit is an error unless a plan may be carried out with a role: it sets no key above its role, names
-// credentials and places that are configured for it, and names the source that its credential is bound to.
-// A plan that is not Local must name its credentials. Folders are for the caller to check.
+// Permit returns fault.Denied if a plan must not be executed with a role. It checks three things: each
+// key of the plan is permitted for the role; its credentials and places are configured for the role;
+// its source is the one to which its credential is bound. A submitted plan must name credentials. The
+// caller checks the folders.
 func (a *Access) Permit(f *File, role Role) error {
 	if err := f.checkRole(role); err != nil {
 		return err
@@ -214,8 +226,10 @@ func (a *Access) Permit(f *File, role Role) error {
 	return nil
 }
 
-// Source returns the credential that the plan names for its source, once it is bound to that source. It is
-// nil if the plan names a file; and, for a Local plan, if it names nothing or a name that is not configured.
+// Source returns the credential that the plan names for its source, after a check that it is bound to
+// that source. It returns nil if the plan names a password file. For a Local plan it also returns nil
+// if the plan names no credential, or one that is not configured: the caller then looks for the
+// password elsewhere.
 func (a *Access) Source(f *File, role Role) (*Credential, error) {
 	s := &f.Source
 	switch {
@@ -244,7 +258,8 @@ func (a *Access) Source(f *File, role Role) (*Credential, error) {
 	return c, nil
 }
 
-// SSH returns the credential that the plan names for SSH; nil as for Source, and for a plan that names none.
+// SSH returns the credential that the plan names for SSH. It returns nil in the cases of Source, and
+// for a plan that names none.
 func (a *Access) SSH(f *File, role Role) (*Credential, error) {
 	s := &f.Source.SSH
 	if s.Credentials.Name == "" {
@@ -264,7 +279,8 @@ func (a *Access) SSH(f *File, role Role) (*Credential, error) {
 	return c, nil
 }
 
-// findCredential returns a named one; for Local plans nil if it is not configured.
+// findCredential returns the credential of that name. If it is not configured, the result is nil for a
+// Local plan and fault.Denied for a submitted one. The result is a copy.
 func (a *Access) findCredential(name string, role Role) (*Credential, error) {
 	c, known := a.Credentials[name]
 	switch {
@@ -280,7 +296,8 @@ func (a *Access) findCredential(name string, role Role) (*Credential, error) {
 	return &c, nil
 }
 
-// Expand returns the destination that a named place stands for; other destinations it returns unchanged.
+// Expand returns the destination of a named place, with the staging folder of d. Other destinations are
+// returned unchanged.
 func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 	if d.Kind() != Place {
 		return d, nil
@@ -298,12 +315,13 @@ func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 	return p.withStage(d.Folder())
 }
 
-// MayStartPlugin reports whether decamp may start the credential plugin that the kubeconfig of a destination
-// names, for a plan with a role. A plugin is a command. The local user may name any kubeconfig; for a submitted
-// plan, whatever its role, the kubeconfig must be that of a place in the access file of this machine.
+// MayStartPlugin reports whether decamp may start the credential plugin that the kubeconfig of a
+// destination names. A plugin is a command. The local user may name any kubeconfig. For a submitted
+// plan of any role, the kubeconfig must belong to a place in the access file of this machine.
 func (d Destination) MayStartPlugin(role Role) bool { return role == Local || d.Kind() == Place }
 
-// isSameSource reports whether two URLs are of the same account at the same address.
+// isSameSource reports whether two URLs name the same account at the same address. Host names are
+// compared without regard to case; a missing port is 443.
 func isSameSource(a, b URL) bool {
 	u, err := esx.ParseURL(string(a))
 	v, other := esx.ParseURL(string(b))
@@ -320,6 +338,7 @@ func isSameSource(a, b URL) bool {
 		strings.EqualFold(net.JoinHostPort(u.Hostname(), port(u.Port())), net.JoinHostPort(v.Hostname(), port(v.Port())))
 }
 
+// isSameFingerprint compares two fingerprints without regard to case and colons.
 func isSameFingerprint(a, b Fingerprint) bool {
 	return strings.EqualFold(strings.ReplaceAll(string(a), ":", ""), strings.ReplaceAll(string(b), ":", ""))
 }

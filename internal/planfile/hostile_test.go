@@ -12,7 +12,7 @@ import (
 )
 
 // TestHostileInventoryInDrafts writes plans of hostile VMs, and reads them with a parser of YAML and as plans.
-// Each VM that can be moved is named in the plan, and nothing else is in it.
+// Each VM that can be moved is named in the plan, has only a name is in it.
 func TestHostileInventoryInDrafts(t *testing.T) {
 	const together = 20 // VMs of a plan
 	r := inventorytest.New(8)

@@ -6,8 +6,8 @@ import (
 	"github.com/decamp/decamp/internal/sched/budget"
 )
 
-// Week is the file's bandwidth as a budget. In the file the first entry that is in force
-// counts, in a budget the last rule.
+// Week returns the bandwidth of the file as a budget. In the file the first entry in force applies; in
+// a budget the last rule does.
 func (l *Limits) Week() budget.Week {
 	w := budget.Week{Rate: budget.Unlimited}
 	for _, b := range slices.Backward(l.Bandwidth) {
@@ -22,7 +22,7 @@ func (l *Limits) Week() budget.Week {
 	return w
 }
 
-// budgetDays are those on which the window begins, as a budget has them.
+// budgetDays returns the days on which the window opens; all days if none is set.
 func (w *Window) budgetDays() (set budget.Days) {
 	for i, day := range days {
 		if len(w.Days) == 0 || slices.Contains(w.Days, Day(day)) {
@@ -34,12 +34,12 @@ func (w *Window) budgetDays() (set budget.Days) {
 
 // The resources of sched that a file limits, of one host.
 const (
-	hostVMs   = "/vms"
-	hostDisks = "/disks"
+	hostVMs   = "/vms"   // number of VMs at a time
+	hostDisks = "/disks" // number of disks at a time
 )
 
-// Capacities returns the units of sched's resources for a host, as set in the file: "host:esx1/vms".
-// Missing entries are left out.
+// Capacities returns the limits by the names of the scheduler's resources, such as "host:esx1/vms".
+// Missing limits are left out.
 func (h HostLimits) Capacities(host string) map[string]int64 {
 	units := map[string]int64{}
 	if h.VMs > 0 {

@@ -20,12 +20,12 @@ import (
 // Bounds on input and output. A node takes 200 to 450 bytes of memory, with its comments, so the
 // maximum is 230 MiB, for a second (measured with hostile texts).
 const (
-	maxBytes    = 4 << 20
-	maxNodes    = 500_000
-	maxMistakes = 100
+	maxBytes    = 4 << 20 // bytes of a file
+	maxNodes    = 500_000 // nodes of a YAML document
+	maxMistakes = 100     // findings of one file
 )
 
-// defaultFile returns a File with the default values.
+// defaultFile returns a File with the default values, which the keys of a text replace.
 func defaultFile() *File {
 	return &File{
 		Source:   Source{SSH: SSH{Port: 22}},
@@ -35,7 +35,7 @@ func defaultFile() *File {
 	}
 }
 
-// DefaultOptions returns what holds for a VM where neither a plan nor a flag sets anything else.
+// DefaultOptions returns the options of a VM that neither a plan nor a flag changes.
 func DefaultOptions() Options {
 	return Options{
 		Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
@@ -46,11 +46,12 @@ func DefaultOptions() Options {
 	}
 }
 
+// defaultHooks returns hooks without commands, with the default timeouts.
 func defaultHooks() Hooks {
 	return Hooks{Pre: Hook{Timeout: Duration(10 * time.Minute)}, Post: Hook{Timeout: Duration(10 * time.Minute)}}
 }
 
-// Load is Read and Parse.
+// Load reads a plan file and parses it. The error is that of Read.
 func Load(path string) (*File, Findings, error) {
 	text, err := Read(path)
 	if err != nil {
@@ -60,8 +61,8 @@ func Load(path string) (*File, Findings, error) {
 	return file, found, nil
 }
 
-// Read reads the text of a file, of one that is too long as much as shows it. The error is
-// fault.NotFound or Invalid.
+// Read returns the text of a plan file. It reads at most one byte more than the limit, so that Parse
+// can report a file that is too large. The error is fault.NotFound or fault.Invalid.
 func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func Read(path string) ([]byte, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			kind = fault.NotFound
 		}
-		return nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(kind, "read the plan: %w", err).WithHint("create one: decamp plan init URL > plan.yaml")
 	}
 	defer f.Close() // only read
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
@@ -79,8 +80,9 @@ func Read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse parses the text of a file. It reports all errors at once, in the order of the text; a File with
-// Findings must not be used.
+// Parse parses the text of a plan. It reports all errors at once, in the order of the text. A File with
+// Findings must not be used. The File may share nested values with results of other calls, so they must
+// not be changed.
 func Parse(text []byte) (*File, Findings) {
 	if file := latestFile(text); file != nil {
 		return file, nil
@@ -92,6 +94,8 @@ func Parse(text []byte) (*File, Findings) {
 	return file, found
 }
 
+// parseAndCheck parses the text without the cache, checks its rules, and limits the findings to
+// maxMistakes and one that counts the others.
 func parseAndCheck(text []byte) (*File, Findings) {
 	file, found := decodeFile(text)
 	if len(found) == 0 {
@@ -99,13 +103,13 @@ func parseAndCheck(text []byte) (*File, Findings) {
 	}
 	found.Sort()
 	if more := len(found) - maxMistakes; more > 0 {
-		found = append(found[:maxMistakes:maxMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
+		found = append(found[:maxMistakes:maxMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d more mistakes", more).
 			WithHint("correct the reported ones; that may remove the others")))
 	}
 	return file, found
 }
 
-// decodeFile reads the text as far as each value by itself goes. The schema can say as much.
+// decodeFile decodes the text, and checks each value separately. The JSON schema checks as much.
 func decodeFile(text []byte) (*File, Findings) {
 	d, root := decodeRoot(text)
 	if root == nil {
@@ -118,7 +122,8 @@ func decodeFile(text []byte) (*File, Findings) {
 	return file, d.found
 }
 
-// decodeRoot reads a text as far as to know that it is a mapping of our version; else root is nil.
+// decodeRoot parses a text, and checks that it is a mapping of a known version. root is nil if it is
+// not; d has the errors.
 func decodeRoot(text []byte) (d *decoder, root *yaml.Node) {
 	d = newDecoder()
 	root, err := readDocument(text)
@@ -132,20 +137,20 @@ func decodeRoot(text []byte) (d *decoder, root *yaml.Node) {
 	return d, root
 }
 
-// checkVersion refuses files of other versions before all else: they are not to be read as this
-// one and found wrong.
+// checkVersion refuses files of other versions before anything else: their other keys would cause
+// misleading errors.
 func (d *decoder) checkVersion(root *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		v := root.Content[i+1]
 		if n, err := strconv.Atoi(v.Value); root.Content[i].Value == "version" && err == nil && n != Version {
-			d.addErrorf(v, "version", "take a newer decamp for newer plans", "version %d is not known, only %d", n, Version)
+			d.addErrorf(v, "version", "use a newer decamp", "version %d is not supported, only %d", n, Version)
 			return false
 		}
 	}
 	return true
 }
 
-// readDocument reads the one document of a text.
+// readDocument parses a text, which must be exactly one YAML document, and returns its root node.
 func readDocument(text []byte) (*yaml.Node, error) {
 	if err := checkBounds(text); err != nil {
 		return nil, err
@@ -153,23 +158,23 @@ func readDocument(text []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("create one: decamp plan init URL > plan.yaml")
 	} else if err != nil {
 		return nil, syntaxError(err)
 	}
 	if err := dec.Decode(&next); err == nil {
-		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: take the line --- out, or make two files")
+		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: remove the line ---, or write two files")
 	} else if !errors.Is(err, io.EOF) {
 		return nil, syntaxError(err)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("create one: decamp plan init URL > plan.yaml")
 	}
 	return doc.Content[0], nil
 }
 
-// checkBounds refuses a text that would make too many nodes: each needs one of these characters
-// before or behind it.
+// checkBounds returns an error if a text is too large or could have too many nodes. It runs before the
+// parser: each node requires one of the counted characters before or after it.
 func checkBounds(text []byte) error {
 	nodes := 1
 	for _, c := range text {
@@ -179,20 +184,21 @@ func checkBounds(text []byte) error {
 	}
 	if len(text) > maxBytes || nodes > maxNodes {
 		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", maxBytes>>20, maxNodes).
-			WithHint("choose VMs with select, or make several plans")
+			WithHint("select VMs with select, or write several plans")
 	}
 	return nil
 }
 
-// syntaxError takes the parser's own name off its errors.
+// syntaxError wraps an error of the YAML parser, without the name of that package.
 func syntaxError(err error) error {
 	return fault.New(fault.Invalid, "%s", shorten(strings.TrimPrefix(err.Error(), "yaml: "))).
-		WithHint("indent with blanks, keep lists and keys in line, and put text with : # or quotes in it in quotes")
+		WithHint("indent with spaces, align keys and list items, and quote text that contains : or # or quotes")
 }
 
+// lineNumber matches the line in errors of the YAML parser.
 var lineNumber = regexp.MustCompile(`line (\d+)`)
 
-// lineOf is the line that an error of the parser names; 0 if it names none.
+// lineOf returns the line of an error of the YAML parser; 0 if it has none.
 func lineOf(err error) int {
 	m := lineNumber.FindStringSubmatch(fmt.Sprint(err))
 	if m == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// checkRules looks for what no value is wrong by itself in, but with others.
+// checkRules returns findings on values that are valid separately, but contradict others.
 func (f *File) checkRules() Findings {
 	r := &ruleChecker{file: f}
 	r.checkSource()
@@ -23,18 +23,20 @@ func (f *File) checkRules() Findings {
 	return r.found
 }
 
+// ruleChecker collects findings on the rules of a file.
 type ruleChecker struct {
-	file  *File
-	found Findings
+	file  *File    // the checked file; only its positions are set for an access file or a map
+	found Findings // findings so far
 }
 
-// addError adds a finding at a key; if the file does not have it, at the enclosing one.
+// addError adds a finding at a key, or at the nearest enclosing key if the file does not have it.
 func (r *ruleChecker) addError(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
 	r.found = append(r.found, Found("file", r.file.At(path), "", err))
 }
 
-// At is where a key stands, or else the nearest one around it.
+// At returns the position of a key, or of the nearest enclosing key; the zero Pos if the file has
+// neither. path is such as vms[3].warm.interval.
 func (f *File) At(path string) Pos {
 	for path != "" {
 		if pos, ok := f.positions[path]; ok {
@@ -45,6 +47,7 @@ func (f *File) At(path string) Pos {
 	return Pos{}
 }
 
+// lastByte returns the index of the last c in s; -1 if there is none.
 func lastByte(s string, c byte) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] == c {
@@ -54,26 +57,28 @@ func lastByte(s string, c byte) int {
 	return -1
 }
 
+// checkSource checks keys of source that depend on others.
 func (r *ruleChecker) checkSource() {
 	s := &r.file.Source
 	if s.Direct && !s.URL.VCenter() {
-		r.addError("source.direct", "take it out: an ESXi host is the one that has the disks", "it is for a vCenter")
+		r.addError("source.direct", "remove it", "only a vCenter has this option")
 	}
 	r.checkCredentials("source.credentials", s.Credentials)
 	r.checkCredentials("source.ssh.credentials", s.SSH.Credentials)
 }
 
+// checkCredentials refuses credentials with both a file and a name.
 func (r *ruleChecker) checkCredentials(path string, c Credentials) {
 	if c.File != "" && c.Name != "" {
-		r.addError(path, "keep one of the two", "file and name are two ways to say where the secret is")
+		r.addError(path, "keep one of the two", "file and name exclude each other")
 	}
 }
 
-// whatAndWhere: some VM, each once, and a place for all.
+// checkVMs requires at least one VM, no VM twice, and a destination for each.
 func (r *ruleChecker) checkVMs() {
 	f := r.file
 	if f.Select.IsZero() && len(f.VMs) == 0 {
-		r.addError("vms", "name VMs under vms, or choose them with select", "the plan moves no VM")
+		r.addError("vms", "name VMs in vms, or select them with select", "the plan migrates no VM")
 	}
 	everywhere := len(f.Defaults.To) > 0 || len(f.Maps.Datastores) > 0
 	if !f.Select.IsZero() && !everywhere {
@@ -86,14 +91,15 @@ func (r *ruleChecker) checkVMs() {
 			r.addError(path, "set it here, or in defaults: {to: [dir:/FOLDER]}", "the destination of the VM is missing")
 		}
 		if line, twice := first[vm.VM]; twice {
-			r.addError(path+".vm", "keep one of the two", "%s is there twice, first in line %d", vm.VM, line)
+			r.addError(path+".vm", "keep one of the two", "%s occurs twice, first in line %d", vm.VM, line)
 			continue
 		}
 		first[vm.VM] = vm.Pos.Line
 	}
 }
 
-// checkOptions are looked at once with the defaults, and in VMs where they are other than those.
+// checkOptions checks the options of defaults or of one VM. Most checks apply only to keys that are in
+// the text, so that a mistake in defaults is not repeated for each VM.
 func (r *ruleChecker) checkOptions(path string, o *Options) {
 	r.checkDestinations(path+".to", o)
 	r.checkNFC(path+".nfc", &o.NFC)
@@ -106,17 +112,18 @@ func (r *ruleChecker) checkOptions(path string, o *Options) {
 	r.checkHook(path+".hooks.post", &o.Hooks.Post)
 }
 
-// trial: a VM that is off for as long as its copy boots is not moved warm.
+// checkTrial refuses trial boots in warm mode: the VM would be off while its copy boots. In defaults,
+// expect may be set for VMs that set trial.
 func (r *ruleChecker) checkTrial(path string, o *Options) {
 	if o.Trial && o.Mode == Warmly {
-		r.addError(path+".trial", "move it cold, or rehearse it before the cutover: decamp rehearse PLAN/VM", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
+		r.addError(path+".trial", "set mode: cold, or boot it before the cutover with decamp rehearse PLAN/VM", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
 	}
 	if r.hasKey(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
-		r.addError(path+".expect", "write trial: true, or take it out", "expect applies to a trial boot, and trial is not set")
+		r.addError(path+".expect", "set trial: true, or remove expect", "expect applies to a trial boot, and trial is not set")
 	}
 }
 
-// start: a VM runs once, and where something runs VMs.
+// checkStart permits start only with a single destination that runs VMs.
 func (r *ruleChecker) checkStart(path string, o *Options) {
 	to := o.To
 	if len(to) == 0 {
@@ -126,42 +133,45 @@ func (r *ruleChecker) checkStart(path string, o *Options) {
 	switch {
 	case !o.Start || path == "defaults" && len(to) == 0:
 	case len(to) > 1:
-		r.addError(path+".start", "give it one destination, or start it by hand", "two of one VM would run, with the same addresses: it has %d destinations", len(to))
+		r.addError(path+".start", "set one destination, or start the VM manually", "start requires one destination, not %d: several copies would run with the same addresses", len(to))
 	case slices.ContainsFunc(to, isFolder):
-		r.addError(path+".start", "take it out, or move the VM to libvirt, proxmox, openstack or kubevirt", "a folder starts no VMs")
+		r.addError(path+".start", "remove it, or use a destination of libvirt, proxmox, openstack or kubevirt", "a folder cannot start VMs")
 	}
 }
 
-// agent: only a guest that is changed is made to install anything.
+// checkGuestAgent refuses guestAgent with hardware compat, which leaves the guest unchanged. In
+// defaults it may be set for VMs with other hardware.
 func (r *ruleChecker) checkGuestAgent(path string, o *Options) {
 	if o.GuestAgent && r.hasKey(path+".guestAgent") && o.Hardware == "compat" && path != "defaults" { // there it is for those that are changed
-		r.addError(path+".guestAgent", "write hardware: virtio or auto, or take it out", "it changes the guest, and hardware is compat")
+		r.addError(path+".guestAgent", "set hardware: virtio or auto, or remove guestAgent", "guestAgent changes the guest, and hardware compat does not permit that")
 	}
 }
 
-// hasKey reports whether the file itself has a key, not the defaults.
+// hasKey reports whether the text of the file has a key. Default values do not count.
 func (r *ruleChecker) hasKey(path string) bool {
 	_, ok := r.file.positions[path]
 	return ok
 }
 
+// checkDestinations refuses two destinations with the same folder.
 func (r *ruleChecker) checkDestinations(path string, o *Options) {
 	for i, to := range o.To {
 		sameFolder := func(other Destination) bool { return other.Folder() == to.Folder() }
 		if slices.ContainsFunc(o.To[:i], sameFolder) {
-			r.addError(fmt.Sprintf("%s[%d]", path, i), "keep one of the two", "%s is there twice", to)
+			r.addError(fmt.Sprintf("%s[%d]", path, i), "keep one of the two", "%s occurs twice", to)
 		}
 	}
 }
 
 // Bounds of NFC buffers, as decamp migrate has them: hosts refuse more.
 const (
-	bufferUnit    = 64 << 10
-	maxBuffer = 2 << 20
-	maxBuffersBytes   = 16 << 20
-	defaultBuffer   = 1 << 20
+	bufferUnit      = 64 << 10 // size of an NFC buffer unit in bytes
+	maxBuffer       = 2 << 20  // largest buffer in bytes
+	maxBuffersBytes = 16 << 20 // all buffers of a session in bytes
+	defaultBuffer   = 1 << 20  // buffer size in bytes if the plan sets only their number
 )
 
+// checkNFC checks the size and number of NFC buffers.
 func (r *ruleChecker) checkNFC(path string, n *NFC) {
 	if !r.hasKey(path) {
 		return
@@ -175,71 +185,76 @@ func (r *ruleChecker) checkNFC(path string, n *NFC) {
 		size = defaultBuffer
 	}
 	if int64(size)*int64(n.Buffers) > maxBuffersBytes {
-		r.addError(path+".buffers", "take fewer or smaller ones", "all of a session together have 16M at the most")
+		r.addError(path+".buffers", "use fewer or smaller buffers", "the buffers of a session may have at most 16M together")
 	}
 }
 
+// checkWarm permits a single destination in warm mode, and requires cutover and window to match.
 func (r *ruleChecker) checkWarm(path string, o *Options) {
 	to := o.To
 	if len(to) == 0 {
 		to = r.file.Defaults.To
 	}
 	if o.Mode == Warmly && len(to) > 1 {
-		r.addError(path+".to", "give it one destination, or move it cold", "a warm migration has one destination, not %d", len(to))
+		r.addError(path+".to", "set one destination, or mode: cold", "a warm migration has one destination, not %d", len(to))
 	}
 	if !r.hasKey(path + ".warm") {
 		return
 	}
 	if o.Warm.Interval <= 0 {
-		r.addError(path+".warm.interval", "", "want a time above 0")
+		r.addError(path+".warm.interval", "", "want a duration above 0")
 	}
 	if o.Warm.Cutover.Window && o.Warm.Window.isEmpty() {
-		r.addError(path+".warm.cutover", `say which: window: {from: "22:00", to: "04:00"}`, "there is no window")
+		r.addError(path+".warm.cutover", `add window: {from: "22:00", to: "04:00"}`, "the window is missing")
 	}
 	if r.hasKey(path+".warm.window") && !o.Warm.Cutover.Window {
-		r.addError(path+".warm.window", "write cutover: window, or take the window out", "the cutover is not by a window")
+		r.addError(path+".warm.window", "set cutover: window, or remove the window", "cutover is not window")
 	}
 }
 
+// isEmpty reports whether the window has neither times nor days.
 func (w *Window) isEmpty() bool { return w.From == 0 && w.To == 0 && len(w.Days) == 0 }
 
+// checkWindow checks a window of a cutover or of a bandwidth.
 func (r *ruleChecker) checkWindow(path string, w *Window) {
 	if !r.hasKey(path) {
 		return
 	}
 	if r.hasKey(path+".from") != r.hasKey(path+".to") {
-		r.addError(path, "give both or none", "a window has from and to")
+		r.addError(path, "set both or none", "from and to belong together")
 	}
 	if r.hasKey(path+".from") && w.From == w.To {
-		r.addError(path+".to", "leave both out for all of the day", "the window ends when it begins")
+		r.addError(path+".to", "remove both for the whole day", "from and to are equal")
 	}
 	if r.hasKey(path+".zone") && w.isEmpty() {
-		r.addError(path+".zone", "", "the zone applies to times, and there are no times")
+		r.addError(path+".zone", "", "a zone requires from and to")
 	}
 	for i, day := range w.Days {
 		if slices.Contains(w.Days[:i], day) {
-			r.addError(fmt.Sprintf("%s.days[%d]", path, i), "keep one of the two", "%s is there twice", day)
+			r.addError(fmt.Sprintf("%s.days[%d]", path, i), "keep one of the two", "%s occurs twice", day)
 		}
 	}
 }
 
+// checkHook requires a command and a positive timeout in a hook that the text has.
 func (r *ruleChecker) checkHook(path string, h *Hook) {
 	if r.hasKey(path) && len(h.Command) == 0 {
-		r.addError(path, `say which: command: ["/usr/local/bin/announce", "begin"]`, "there is no command")
+		r.addError(path, `add command: ["/usr/local/bin/announce", "begin"]`, "the command is missing")
 	}
 	if r.hasKey(path) && h.Timeout <= 0 {
-		r.addError(path+".timeout", "", "want a time above 0")
+		r.addError(path+".timeout", "", "want a duration above 0")
 	}
 }
 
-// bandwidth: an entry without a window is in force always, so none behind it ever is.
+// checkBandwidth checks the windows of all entries, and reports entries after one without a window:
+// that one is always in force, so the others never are.
 func (r *ruleChecker) checkBandwidth() {
 	list := r.file.Limits.Bandwidth
 	for i := range list {
 		path := fmt.Sprintf("limits.bandwidth[%d]", i)
 		r.checkWindow(path, &list[i].Window)
 		if i > 0 && list[i-1].isEmpty() {
-			r.addError(path, "put the entry without hours last", "it is never in force: the one before it always is")
+			r.addError(path, "move the entry without a window to the end", "this entry is never in force: the one before it always is")
 		}
 	}
 }

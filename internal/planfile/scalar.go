@@ -19,22 +19,23 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// A scalar is a type of value that is written as one word.
+// A scalar is a type whose values are written as one word. It is implemented by pointers.
 type scalar interface {
-	// set reads the text of the file.
+	// parseText sets the value from the text of the file, without quotes. It leaves the value unchanged,
+	// or undefined, if it fails. Errors do not repeat values that may be secrets.
 	parseText(text string) error
 
-	// form describes the valid texts, for the schema and for users.
+	// textForm describes the valid texts, for the schema and for messages.
 	textForm() form
 }
 
-// A form is how a scalar is written.
+// A form describes how a scalar is written.
 type form struct {
 	pattern string   // a regular expression in the dialect of JSON schema; "": any text but none
 	words   []string // all valid words, instead of a pattern
-	example string
-	number  bool // it may also be written as a number
-	maximum int64
+	example string   // example for messages and for the schema
+	number  bool     // the value may also be a YAML number
+	maximum int64    // largest number; only if number is set
 }
 
 type (
@@ -44,64 +45,106 @@ type (
 	URL         string // URL of a source; never with a password
 	Fingerprint string // SHA-256, hex with or without colons
 	UUID        string // lower case
-	IP          struct{ netip.Addr }
-	Size        int64 // bytes
-	Rate        int64 // bytes a second
-	Duration    time.Duration
-	Clock       int // minutes since midnight
-	Zone        string
-	Day         string // mon … sun
-	Format      string
-	DomainType  string
-	VMHardware  string
-	Engine      string
-	Transport   string
-	Mode        string
-	PowerOff    string
-	Copy        string
-	Selection   struct{ selector.Expr }
+	// IPv4 or IPv6 address; the zero value is none
+	IP   struct{ netip.Addr }
+	Size int64 // bytes
+	Rate int64 // bytes a second
+	// duration such as 1h30m
+	Duration time.Duration
+	Clock    int // minutes since midnight
+	// name of a time zone, such as Europe/Berlin
+	Zone string
+	Day  string // mon … sun
+	// format of images: raw or qcow2
+	Format string
+	// type of a libvirt domain: kvm or qemu
+	DomainType string
+	// virtual hardware at the target: compat, virtio or auto
+	VMHardware string
+	// tool that changes guests: auto, linux-append or virt-v2v
+	Engine string
+	// transport of disks: https, nfc or landing
+	Transport string
+	// cold or warm
+	Mode string
+	// whether a running VM may be powered off: never, guest or force
+	PowerOff string
+	// method of a landing's copy: auto, api or ssh
+	Copy string
+	// expression of package selector
+	Selection struct{ selector.Expr }
 )
 
-// The words of the closed lists.
+// Words of closed lists.
 const (
-	Cold, Warmly                 Mode     = "cold", "warm"
-	NeverOff, GuestOff, ForceOff PowerOff = "never", "guest", "force"
-	manual, inWindow                      = "manual", "window"
-	maxTextBytes                           = 4 << 10
-	maxNameBytes                           = 63
-	maxSize                              = int64(1) << 53 // largest integer that all JSON parsers read exactly
-	maxDuration                              = 366 * 24 * time.Hour
-	minutesOfDay                          = 24 * 60
-	minutesOfHour                         = 60
-	keyMark                               = "-----BEGIN"
-	namePattern                           = `^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`
-	uuidPattern                           = `^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$`
-	sizePattern                           = `^[0-9]{1,16}(B|K|M|G|T|KiB|MiB|GiB|TiB)?$`
-	ratePattern                           = `^[0-9]{1,12}(\.[0-9]{1,6})?[KMG]?$`
-	durationPattern                       = `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`
-	clockPattern                          = `^([01][0-9]|2[0-3]):[0-5][0-9]$`
-	cutoverPattern                        = `^(manual|window|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2}))$`
+	Cold   Mode = "cold" // the VM is off while it is copied
+	Warmly Mode = "warm" // the VM is copied in rounds while it runs
+
+	NeverOff PowerOff = "never" // a running VM is an obstacle
+	GuestOff PowerOff = "guest" // the guest is shut down
+	ForceOff PowerOff = "force" // the VM is powered off if the guest does not shut down
+
+	manual   = "manual" // cutover on a command of the user
+	inWindow = "window" // cutover within a window
+)
+
+// Limits of values.
+const (
+	maxTextBytes  = 4 << 10              // bytes of a Text
+	maxNameBytes  = 63                   // bytes of a Name: the length of a DNS label
+	maxSize       = int64(1) << 53       // largest integer that all JSON parsers read exactly
+	maxDuration   = 366 * 24 * time.Hour // a year; longer times are mistakes
+	minutesOfHour = 60                   // factor between hours and the unit of Clock
+	keyMark       = "-----BEGIN"         // start of a PEM file, which is a pasted key
+)
+
+// Patterns of values, in the dialect that Go and JSON schema share.
+const (
+	namePattern     = `^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`                                                                   // fit for file names and URLs
+	uuidPattern     = `^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$`                       // text form of RFC 9562
+	sizePattern     = `^[0-9]{1,16}(B|K|M|G|T|KiB|MiB|GiB|TiB)?$`                                                           // bytes, with a binary unit
+	ratePattern     = `^[0-9]{1,12}(\.[0-9]{1,6})?[KMG]?$`                                                                  // bytes per second, with a decimal unit
+	durationPattern = `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`                                                                    // subset of time.ParseDuration without a sign
+	clockPattern    = `^([01][0-9]|2[0-3]):[0-5][0-9]$`                                                                     // time of day with 24 hours
+	cutoverPattern  = `^(manual|window|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[+-][0-9]{2}:[0-9]{2}))$` // a word, or a time of RFC 3339 whose seconds are optional
 )
 
 // days of the week, in the order of time.Weekday.
 var days = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
+// textForm permits any text.
 func (Text) textForm() form { return form{example: "text"} }
+
+// textForm permits letters, digits and some punctuation, without a leading dot.
 func (Name) textForm() form { return form{pattern: namePattern, example: "wave-1"} }
+
+// textForm permits one line.
 func (Path) textForm() form { return form{pattern: `^[^\n]+$`, example: "/etc/decamp/vc1.password"} }
+
+// textForm excludes a password: no colon before the @.
 func (URL) textForm() form {
 	return form{pattern: `^(esxi|vcenter)://[^/:]+@[^/]+/?$`, example: "esxi://root@esx1"}
 }
+
+// textForm permits colons between the 32 bytes.
 func (Fingerprint) textForm() form {
 	return form{pattern: `^([0-9A-Fa-f]{2}:?){32}$`, example: "AB:CD:…"}
 }
+
+// textForm permits upper and lower case.
 func (UUID) textForm() form {
 	return form{pattern: uuidPattern, example: "42200b7e-5d1c-4c1f-9a55-0d4f6d1c9a01"}
 }
+
+// textForm accepts more than IP addresses; parseText checks the rest.
 func (IP) textForm() form { return form{pattern: `^[0-9A-Fa-f:.]+$`, example: "192.0.2.10"} }
+
+// textForm also permits a YAML number of bytes.
 func (Size) textForm() form {
 	return form{pattern: sizePattern, example: "16G", number: true, maximum: maxSize}
 }
+
+// textForm also permits a YAML number of bytes per second.
 func (Rate) textForm() form {
 	return form{pattern: ratePattern, example: "400M", number: true, maximum: 1e15 - 1}
 }
@@ -123,9 +166,11 @@ func (Selection) textForm() form {
 	return form{example: "folder=prod && !poweredOn"}
 }
 
-// patterns are those of the forms, compiled once.
+// patterns caches compiled regular expressions by their text.
 var patterns sync.Map
 
+// matchesPattern reports whether text matches a regular expression, which is compiled once for the
+// process.
 func matchesPattern(pattern, text string) bool {
 	re, ok := patterns.Load(pattern)
 	if !ok {
@@ -134,7 +179,7 @@ func matchesPattern(pattern, text string) bool {
 	return re.(*regexp.Regexp).MatchString(text)
 }
 
-// setMatching sets a text that its form's pattern takes.
+// setMatching sets *to if text matches the pattern of f.
 func setMatching[T ~string](to *T, text string, f form) error {
 	if !matchesPattern(f.pattern, text) {
 		return fmt.Errorf("want text such as %s", f.example)
@@ -143,7 +188,7 @@ func setMatching[T ~string](to *T, text string, f form) error {
 	return nil
 }
 
-// setWord sets a word of a closed list.
+// setWord sets *to if text is one of the words of f. The error suggests the nearest word.
 func setWord[T ~string](to *T, text string, f form) error {
 	if slices.Contains(f.words, text) {
 		*to = T(text)
@@ -156,6 +201,7 @@ func setWord[T ~string](to *T, text string, f form) error {
 	return err
 }
 
+// parseText accepts 1 to maxTextBytes bytes.
 func (t *Text) parseText(s string) error {
 	if s == "" || len(s) > maxTextBytes {
 		return fmt.Errorf("want text of 1 to %d bytes", maxTextBytes)
@@ -164,9 +210,10 @@ func (t *Text) parseText(s string) error {
 	return nil
 }
 
-// IsName reports whether a plan may be called so.
+// IsName reports whether s is a valid name of a plan, place or credential.
 func IsName(s string) bool { return matchesPattern(namePattern, s) }
 
+// parseText accepts what IsName accepts.
 func (n *Name) parseText(s string) error {
 	if !IsName(s) {
 		return fmt.Errorf("want a name of letters, digits, dots, dashes and underscores, %d at the most", maxNameBytes)
@@ -175,22 +222,25 @@ func (n *Name) parseText(s string) error {
 	return nil
 }
 
-// parseText does not repeat the value, which may be a pasted key.
+// parseText accepts one line that is not a PEM key. Its error does not repeat the value, which may be a
+// pasted key.
 func (p *Path) parseText(s string) error {
 	if s == "" || strings.ContainsAny(s, "\n\x00") || strings.Contains(s, keyMark) {
-		return fault.New(fault.Invalid, "the value must be the name of a file, not its content").WithHint("a plan holds no secrets: put it into a file that only you can read")
+		return fault.New(fault.Invalid, "the value must be the name of a file, not its content").WithHint("a plan contains no secrets: write it to a file that only you can read")
 	}
 	*p = Path(s)
 	return nil
 }
 
+// parseText accepts URLs that esx.ParseURL accepts, which have no password. It also refuses blanks in
+// the host and an empty port.
 func (u *URL) parseText(s string) error {
 	parsed, err := esx.ParseURL(s)
 	if err != nil {
 		return err
 	}
 	if host, port := parsed.Hostname(), parsed.Port(); strings.ContainsAny(host, " \t") || port == "" && strings.HasSuffix(parsed.Host, ":") {
-		return errors.New("want a host, and a port or none")
+		return errors.New("want HOST or HOST:PORT")
 	}
 	*u = URL(s)
 	return nil
@@ -199,6 +249,7 @@ func (u *URL) parseText(s string) error {
 // VCenter reports whether the source is a vCenter.
 func (u URL) VCenter() bool { return strings.HasPrefix(string(u), "vcenter:") }
 
+// parseText accepts 64 hexadecimal digits, with or without colons.
 func (f *Fingerprint) parseText(s string) error {
 	if raw, err := hex.DecodeString(strings.ReplaceAll(s, ":", "")); err != nil || len(raw) != 32 {
 		return errors.New("want a SHA-256: 64 digits, with or without colons")
@@ -206,8 +257,10 @@ func (f *Fingerprint) parseText(s string) error {
 	return setMatching(f, s, f.textForm())
 }
 
+// parseText converts to lower case.
 func (u *UUID) parseText(s string) error { return setMatching(u, strings.ToLower(s), u.textForm()) }
 
+// parseText accepts IPv4 and IPv6 addresses.
 func (i *IP) parseText(s string) (err error) {
 	if i.Addr, err = netip.ParseAddr(s); err != nil {
 		return errors.New("want an IP address such as 192.0.2.10")
@@ -215,15 +268,17 @@ func (i *IP) parseText(s string) (err error) {
 	return nil
 }
 
+// parseText accepts sizes with binary units, up to maxSize.
 func (n *Size) parseText(s string) error {
 	v, err := units.ParseSize(s)
 	if err == nil && v > maxSize {
-		err = fmt.Errorf("size %q is more than there is", s)
+		err = fmt.Errorf("size %q is too large", s)
 	}
 	*n = Size(v)
 	return err
 }
 
+// parseText accepts rates with decimal units.
 func (r *Rate) parseText(s string) error {
 	if !matchesPattern(ratePattern, s) {
 		return fault.New(fault.Invalid, "rate %q: want bytes a second with K, M or G", s).WithHint("write 400M for 400 MB/s; a link of 10 Gbit/s has 1250M")
@@ -233,6 +288,7 @@ func (r *Rate) parseText(s string) error {
 	return err
 }
 
+// parseText accepts durations of time.ParseDuration without a sign, up to maxDuration.
 func (d *Duration) parseText(s string) error {
 	v, err := time.ParseDuration(s)
 	if err != nil || !matchesPattern(durationPattern, s) || v > maxDuration {
@@ -242,6 +298,7 @@ func (d *Duration) parseText(s string) error {
 	return nil
 }
 
+// parseText accepts 00:00 to 23:59.
 func (c *Clock) parseText(s string) error {
 	var h, m int
 	if !matchesPattern(clockPattern, s) {
@@ -252,6 +309,8 @@ func (c *Clock) parseText(s string) error {
 	return err
 }
 
+// parseText accepts zones of the IANA database, which is compiled in. Local is refused: it means
+// another zone on each machine.
 func (z *Zone) parseText(s string) error {
 	if err := setMatching(z, s, z.textForm()); err != nil {
 		return err
@@ -274,10 +333,11 @@ func (c *Copy) parseText(s string) error       { return setWord(c, s, c.textForm
 
 // Boot is the boot time of a guest, if known.
 type Boot struct {
-	Known bool
-	Time  time.Duration
+	Known bool          // false if the plan does not set the boot time
+	Time  time.Duration // boot time of the guest; 0 is possible
 }
 
+// parseText accepts what Duration accepts.
 func (b *Boot) parseText(s string) error {
 	b.Known = true
 	return (*Duration)(&b.Time).parseText(s)
@@ -286,13 +346,14 @@ func (b *Boot) parseText(s string) error {
 // Cutover determines when a warm migration ends: on a command (the zero value), in a window, or at a
 // time.
 type Cutover struct {
-	Window bool
+	Window bool      // the cutover waits for the window of the plan
 	At     time.Time // zero without a time
 }
 
-// cutoverForms are how times are written: RFC 3339, with or without seconds.
+// cutoverForms are the layouts of a time: RFC 3339, with or without seconds.
 var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
 
+// parseText accepts manual, window, or a time with its zone.
 func (c *Cutover) parseText(s string) error {
 	*c = Cutover{Window: s == inWindow}
 	if s == manual || s == inWindow {
@@ -307,6 +368,7 @@ func (c *Cutover) parseText(s string) error {
 	return errors.New("want manual, window, or a time with its zone, as 2026-12-01T02:00Z")
 }
 
+// parseText parses the expression; the error has the column and a remedy.
 func (s *Selection) parseText(text string) (err error) {
 	if s.Expr, err = selector.Parse(text); err != nil {
 		return fault.New(fault.Invalid, "%w", err).WithHint("%s", selector.RemedyOf(err))

@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// schemaID names the schema. Nothing is fetched from there.
+// schemaID identifies the schema. No program fetches this URL.
 const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
 
-// Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types of
-// Parse, so it has the same keys, types and words. It accepts all that Parse accepts; it does not check
-// values that depend on others.
+// Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types that
+// Parse decodes into, so it has the same keys, types and words. It accepts everything that Parse
+// accepts. It does not check values that depend on others.
 func Schema() ([]byte, error) {
 	root := structureSchema(reflect.ValueOf(defaultFile()).Elem())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -24,7 +24,7 @@ func Schema() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// valueSchema describes one value by what a new File has in its place, which is the default.
+// valueSchema returns the schema of a value. v has the default value.
 func valueSchema(v reflect.Value) map[string]any {
 	if s, ok := reflect.New(v.Type()).Interface().(scalar); ok {
 		return scalarSchema(s.textForm(), v)
@@ -46,7 +46,7 @@ func valueSchema(v reflect.Value) map[string]any {
 	return map[string]any{"type": "integer"}
 }
 
-// elementDefault is what a list's elements begin as.
+// elementDefault returns the initial value of the elements of a list.
 func elementDefault(t reflect.Type) reflect.Value {
 	if t == reflect.TypeFor[VM]() {
 		return reflect.ValueOf(VM{Options: defaultFile().Defaults})
@@ -54,6 +54,7 @@ func elementDefault(t reflect.Type) reflect.Value {
 	return reflect.Zero(t)
 }
 
+// structureSchema returns the schema of a struct, whose fields have the default values.
 func structureSchema(v reflect.Value) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for _, k := range keysOf(v.Type()) {
@@ -73,6 +74,7 @@ func structureSchema(v reflect.Value) map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
 }
 
+// scalarSchema returns the schema of a scalar with form f and default v.
 func scalarSchema(f form, v reflect.Value) map[string]any {
 	text := map[string]any{"type": "string"}
 	switch {
@@ -95,7 +97,7 @@ func scalarSchema(f form, v reflect.Value) map[string]any {
 	return text
 }
 
-// formatDefault returns a default as a file would contain it; empty if there is none.
+// formatDefault returns a default as it is written in a file; empty if there is none.
 func formatDefault(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:
@@ -115,7 +117,7 @@ func formatDefault(v reflect.Value) string {
 	return ""
 }
 
-// shortTime writes a time without the zeros that time.Duration has at its end: 1h, not 1h0m0s.
+// shortTime formats a duration without trailing zero units: 1h, not 1h0m0s.
 func shortTime(d time.Duration) string {
 	s := d.String()
 	s = strings.TrimSuffix(s, "0s")

@@ -17,8 +17,8 @@ import (
 
 // Bounds of requests to hosts.
 const (
-	maxProbes = 4           // probes at a time
-	probeTimeout  = time.Minute // limit of one probe
+	maxProbes    = 4           // probes at a time
+	probeTimeout = time.Minute // limit of one probe
 )
 
 // checkHosts looks at what the hosts of the plan must let in.

@@ -13,11 +13,11 @@ import (
 // settler finds out whether all VMs together have a place.
 type targetCheck struct {
 	*check
-	spaces map[uint64]*Space
-	order  []uint64
-	firstPos     map[uint64]planfile.Pos // position of the first migration there
-	vmByFolder  map[string]*inventory.VM
-	failed map[planfile.Destination]bool
+	spaces     map[uint64]*Space
+	order      []uint64
+	firstPos   map[uint64]planfile.Pos // position of the first migration there
+	vmByFolder map[string]*inventory.VM
+	failed     map[planfile.Destination]bool
 }
 
 // checkTargets checks the targets of all migrations, and their use of each file system.

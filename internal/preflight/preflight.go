@@ -101,19 +101,19 @@ type Space struct {
 
 // check is one look at a plan.
 type check struct {
-	rig    Rig
-	file   *planfile.File
-	hosts  map[inventory.MoRef]inventory.Host
+	rig            Rig
+	file           *planfile.File
+	hosts          map[inventory.MoRef]inventory.Host
 	datastoreTypes map[datastoreName]string // types
-	freeLicence   bool             // the host's API changes nothing
-	inspection  Sight
-	moves  []planfile.Move
-	found  planfile.Findings
+	freeLicence    bool                     // the host's API changes nothing
+	inspection     Sight
+	moves          []planfile.Move
+	found          planfile.Findings
 
 	places     map[string]Place
 	transports map[string]transport.Transport
-	reported    map[string]bool // transports that cannot be had
-	blocked        map[int]bool    // moves that something stands in the way of
+	reported   map[string]bool // transports that cannot be had
+	blocked    map[int]bool    // moves that something stands in the way of
 }
 
 // Check examines a whole plan. It returns an error if the source could not be queried.

@@ -19,8 +19,8 @@ type field struct {
 	textsOf func(*inventory.VM) []string
 	countOf func(*inventory.VM) int64
 	bytesOf func(*inventory.VM) int64
-	boolOf func(*inventory.VM) bool
-	isPath bool // the text is a path: = also matches objects below it
+	boolOf  func(*inventory.VM) bool
+	isPath  bool // the text is a path: = also matches objects below it
 }
 
 // fields in the order of the help.

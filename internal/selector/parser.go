@@ -30,7 +30,7 @@ func Parse(s string) (Expr, error) {
 // parser goes through the tokens, one method for each level of binding.
 type parser struct {
 	tokens []token
-	pos     int
+	pos    int
 }
 
 func (p *parser) peek() token { return p.tokens[p.pos] }

@@ -34,10 +34,10 @@ type Benchmark struct {
 	Login     assemble.Login
 	Top       bool // esxtop counts what hosts read
 
-	link  planfile.Link
+	link   planfile.Link
 	source *assemble.SourceParts // source of the measurements; nil before the first link
-	nic   string                // the interface towards the source
-	vms   map[string]*inventory.VM
+	nic    string                // the interface towards the source
+	vms    map[string]*inventory.VM
 }
 
 // Enter prepares a link, and logs in over it.

@@ -17,18 +17,18 @@ import (
 // tidier reverts changes on hosts from which no VM is migrated any more: a process that was killed with
 // the last VMs of a plan has no further work there after its restart, and would not log in.
 type cleaner struct {
-	m     *Mover
-	cancel   context.CancelFunc
-	done sync.WaitGroup
+	m      *Mover
+	cancel context.CancelFunc
+	done   sync.WaitGroup
 }
 
 // Pause between checks. A process that migrates VMs from a source reverts leftovers when it logs in;
 // this one handles unused sources. After a failure the pause doubles.
 // for what nobody comes by. Where it fails, the pause doubles.
 const (
-	firstCleanPause  = 5 * time.Second
-	cleanPause  = 30 * time.Second
-	maxCleanPause = 30 * time.Minute
+	firstCleanPause = 5 * time.Second
+	cleanPause      = 30 * time.Second
+	maxCleanPause   = 30 * time.Minute
 )
 
 func newCleaner(m *Mover) *cleaner {

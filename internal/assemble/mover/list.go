@@ -20,7 +20,7 @@ import (
 type lister struct {
 	source *planSource
 	plan   string
-	report   func([]fleetdb.VM) error
+	report func([]fleetdb.VM) error
 	choice *planfile.Resolver
 	seq    int64
 }

@@ -36,17 +36,17 @@ type Mover struct {
 	leftovers *cleanup.Store
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
-	cleaner    *cleaner
+	cleaner   *cleaner
 	Command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
 	Trials    chan struct{} // has room for as many as may boot at a time
 
 	Hooks bool // hooks of plans are run
 
-	mu      sync.Mutex
-	sources map[string]*planSource    // sources by plan
-	replaced  []*planSource             // sources of plans that were submitted again under the same name
-	logins  map[string]*login.Limiter // login limits by source, and by host
-	events  map[journal.ID]*runEvents     // runs under way here
+	mu       sync.Mutex
+	sources  map[string]*planSource    // sources by plan
+	replaced []*planSource             // sources of plans that were submitted again under the same name
+	logins   map[string]*login.Limiter // login limits by source, and by host
+	events   map[journal.ID]*runEvents // runs under way here
 }
 
 var _ fleet.Mover = (*Mover)(nil)

@@ -26,12 +26,12 @@ type pacer struct {
 	m       *Mover
 	worker  string
 	budgets *budget.Budgets
-	cancel     context.CancelFunc
-	done   sync.WaitGroup
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
 
-	mu     sync.Mutex
-	moving []fleetdb.VM  // VMs that have joined
-	wake   chan struct{} // has a token while there is one
+	mu      sync.Mutex
+	moving  []fleetdb.VM  // VMs that have joined
+	wake    chan struct{} // has a token while there is one
 	limited map[string]bool
 }
 

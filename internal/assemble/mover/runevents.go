@@ -17,13 +17,13 @@ type runEvents struct {
 	row fleetdb.VM
 	to  fleet.Driver
 
-	mu    sync.Mutex
-	step  string
-	disks map[diskStep]journal.Bytes
-	read  map[diskStep]int64 // bytes read in this step, over all attempts
-	points  []ratePoint           // points of the last rateWindow, oldest first
+	mu     sync.Mutex
+	step   string
+	disks  map[diskStep]journal.Bytes
+	read   map[diskStep]int64 // bytes read in this step, over all attempts
+	points []ratePoint        // points of the last rateWindow, oldest first
 	reread int64              // bytes read back from images
-	last  fleetdb.Progress
+	last   fleetdb.Progress
 }
 
 // diskStep is a disk in one step of a run.
@@ -35,7 +35,7 @@ type diskStep struct {
 
 // moment is how much a VM had moved at a time.
 type ratePoint struct {
-	at           time.Time
+	at            time.Time
 	moved, reread int64
 }
 

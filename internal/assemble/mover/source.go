@@ -31,16 +31,16 @@ type planSource struct {
 	folder  string                        // folder of the plan's relative paths
 	entries map[planfile.Pos]*planfile.VM // entries of the plan by their position
 
-	mu         sync.Mutex // held while it is opened, or rests
-	opened     bool
-	warned      map[inventory.MoRef]bool // hosts that VMs were moved from
-	infrastructure     *assemble.Infrastructure         // network of the VMs; nil until it is needed
-	users      int                      // moves and the like that are under way
-	idleTimer    *time.Timer              // until it rests; nil: it was never left
-	cleanups    sync.WaitGroup
-	cleaning     bool                           // a cleanup is running
-	cancelCleanup      context.CancelFunc             // ends the tidying; nil before there is any
-	transports map[string]transport.Transport // transports by their options
+	mu             sync.Mutex // held while it is opened, or rests
+	opened         bool
+	warned         map[inventory.MoRef]bool // hosts that VMs were moved from
+	infrastructure *assemble.Infrastructure // network of the VMs; nil until it is needed
+	users          int                      // moves and the like that are under way
+	idleTimer      *time.Timer              // until it rests; nil: it was never left
+	cleanups       sync.WaitGroup
+	cleaning       bool                           // a cleanup is running
+	cancelCleanup  context.CancelFunc             // ends the tidying; nil before there is any
+	transports     map[string]transport.Transport // transports by their options
 }
 
 // newPlanSource reads a plan. Nothing is logged in to yet.
@@ -138,7 +138,7 @@ func (s *planSource) openSession(ctx context.Context) error {
 // process may hold them for a while. It doubles.
 // for somebody who was killed holds it for a while. It doubles.
 const (
-	minCleanupPause  = 5 * time.Second
+	minCleanupPause = 5 * time.Second
 	maxCleanupPause = 10 * time.Minute
 )
 
