@@ -17,11 +17,13 @@ import (
 
 // Bounds of requests to hosts.
 const (
-	maxProbes    = 4           // probes at a time
-	probeTimeout = time.Minute // limit of one probe
+	maxProbes    = 4           // hosts or disks that are probed in parallel
+	probeTimeout = time.Minute // time limit of one probe
 )
 
-// checkHosts looks at what the hosts of the plan must let in.
+// checkHosts checks that hosts answer and have SSH on, if the plan requires that: direct reads require
+// an answer, and needsSSH selects the hosts for SSH. If the plan permits decamp to start SSH, SSH is
+// not checked, except on hosts with a free licence.
 func (c *check) checkHosts(ctx context.Context) {
 	if c.file.Source.Direct {
 		hosts, of := c.hostsOf(func(planfile.Move) bool { return true })
@@ -30,10 +32,10 @@ func (c *check) checkHosts(ctx context.Context) {
 		})
 	}
 	hosts, of := c.hostsOf(c.needsSSH)
-	remedy := "say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand"
+	remedy := "set source: {ssh: {enable: true}}, and decamp starts SSH and stops it at the end; or start the service TSM-SSH manually"
 	switch {
 	case c.freeLicence: // the free licence starts nothing by its API
-		remedy = "start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client"
+		remedy = "start the service TSM-SSH manually: on the host's console (F2, Troubleshooting Options), or in the host client"
 	case c.file.Source.SSH.Enable:
 		return
 	}
@@ -42,11 +44,12 @@ func (c *check) checkHosts(ctx context.Context) {
 		if runs || err != nil { // a host that does not say may have it on
 			return nil
 		}
-		return fault.New(fault.Denied, "SSH is needed on host %s, and it is off", h.Name).WithHint("%s", remedy)
+		return fault.New(fault.Denied, "the plan requires SSH on host %s, where it is off", h.Name).WithHint("%s", remedy)
 	})
 }
 
-// probeHosts probes hosts in parallel, and reports the results in their order.
+// probeHosts calls ask for each host in parallel, with a time limit, and adds findings in the order of
+// hosts. of has one migration of each host, whose position the finding gets.
 func (c *check) probeHosts(ctx context.Context, hosts []inventory.Host, of map[inventory.MoRef]int, code string, ask func(context.Context, inventory.Host) error) {
 	answers := make([]error, len(hosts))
 	var g errgroup.Group
@@ -68,7 +71,8 @@ func (c *check) probeHosts(ctx context.Context, hosts []inventory.Host, of map[i
 	}
 }
 
-// openTransport opens each way of moving disks once.
+// openTransport returns the transport for o. Options with the same transportKey share one, which
+// c.close closes.
 func (c *check) openTransport(ctx context.Context, o planfile.Options) (transport.Transport, error) {
 	key := transportKey(o)
 	if t := c.transports[key]; t != nil {
@@ -82,13 +86,14 @@ func (c *check) openTransport(ctx context.Context, o planfile.Options) (transpor
 	return t, nil
 }
 
+// transportKey returns the options that determine a transport, as one string.
 func transportKey(o planfile.Options) string {
 	return fmt.Sprint(o.Transport, o.Mode, o.Connections, o.NFC, o.Landing)
 }
 
-// probeTransports has one disk on each host opened by each transport that is to move VMs from there:
-// that proves network, rights and locks, and takes seconds for any number of VMs. VMs that
-// run are left alone.
+// probeTransports opens one disk on each host with each transport that the plan uses there. That tests
+// network, permissions and locks, and takes seconds for any number of VMs. Running VMs are not probed.
+// The only error is that of ctx.
 func (c *check) probeTransports(ctx context.Context) error {
 	type pair struct {
 		host inventory.MoRef
@@ -120,6 +125,7 @@ func (c *check) probeTransports(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// addProbeErrors adds the errors of probes, by the index of the migration, in the order of the plan.
 func (c *check) addProbeErrors(failed map[int]error) {
 	var order []int
 	for i := range failed {
@@ -132,6 +138,7 @@ func (c *check) addProbeErrors(failed map[int]error) {
 	}
 }
 
+// probeDisk opens the first disk of a VM. It fails if the transport cannot read it.
 func probeDisk(ctx context.Context, t transport.Transport, vm *inventory.VM) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -139,9 +146,9 @@ func probeDisk(ctx context.Context, t transport.Transport, vm *inventory.VM) err
 	offer, err := t.Probe(ctx, transport.Disk{VM: vm, Disk: d})
 	switch {
 	case err != nil:
-		return fmt.Errorf("try disk %d over %s: %w", d.Key, t.Name(), err)
+		return fmt.Errorf("open disk %d over %s: %w", d.Key, t.Name(), err)
 	case !offer.Usable:
-		return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", t.Name(), d.Key, offer.Reason).
+		return fault.New(fault.Unsupported, "%s cannot transfer disk %d: %s", t.Name(), d.Key, offer.Reason).
 			WithHint("select another transport, or change the disk as described")
 	}
 	return nil

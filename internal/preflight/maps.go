@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// checkMaps looks for names that the maps have and the source does not, and for networks of the
-// plan's VMs that have no place in a map.
+// checkMaps notes names in the maps of the plan that the source does not have, and networks of the
+// plan's VMs without an entry in the map. These are notes, because a map may serve several plans.
 func (c *check) checkMaps(vms []inventory.VM, stores []inventory.Datastore) {
 	haveStores, haveNets := map[string]bool{}, map[string]bool{}
 	for _, d := range stores {
@@ -32,16 +32,19 @@ func (c *check) checkMaps(vms []inventory.VM, stores []inventory.Datastore) {
 	c.noteUnmapped()
 }
 
+// noteUnknown adds a note for each name that is neither known nor a pattern. format has one %s for the
+// name.
 func (c *check) noteUnknown(path string, names []string, have map[string]bool, format string) {
 	slices.Sort(names)
 	for _, name := range names {
 		if !have[name] && !namemap.IsPattern(name) {
-			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or take it out", format, name))
+			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or remove the entry", format, name))
 		}
 	}
 }
 
-// noteUnmapped reports each unmapped network once. A plan without a map of networks keeps their names.
+// noteUnmapped adds a note for each network without an entry, once per network. A plan without a map of
+// networks keeps their names.
 func (c *check) noteUnmapped() {
 	told := map[string]bool{}
 	for _, m := range c.moves {

@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// checkVM looks at one VM by itself: its state, its build, its host.
+// checkVM checks one VM: its state, its hardware, its transport and its host. The only error is that of
+// ctx.
 func (c *check) checkVM(ctx context.Context, i int) error {
 	m := c.moves[i]
 	t, err := c.openTransport(ctx, m.Options)
@@ -28,7 +29,7 @@ func (c *check) checkVM(ctx context.Context, i int) error {
 	}
 	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
 		c.addFinding(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
-			WithHint("connect the host again, or have the VM moved to another")))
+			WithHint("reconnect the host, or move the VM to another host")))
 	}
 	if m.Options.Mode == planfile.Warmly {
 		c.checkWarm(i)
@@ -39,17 +40,18 @@ func (c *check) checkVM(ctx context.Context, i int) error {
 	return nil
 }
 
-// checkLicence looks for what a free ESXi does not do, be it by its API or by SSH.
+// checkLicence returns an error for options that a host with a free licence supports neither by its API
+// nor by SSH.
 func (c *check) checkLicence(m planfile.Move) error {
 	if o := m.Options; c.freeLicence && o.Transport == "landing" && o.Landing.Copy == "api" {
-		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API copy nothing").
-			WithHint("say landing: {copy: auto}, which copies by SSH there")
+		return fault.New(fault.Unsupported, "the host has the free licence, whose API cannot copy").
+			WithHint("set landing: {copy: auto}, which copies by SSH on such hosts")
 	}
 	return nil
 }
 
-// needsSSH reports whether a move takes a login to its host by SSH. What the API of a free ESXi
-// does not do is done by SSH there: land a disk, freeze a VM, switch it.
+// needsSSH reports whether a migration logs in to the host by SSH. With a free licence the API is
+// read-only, so SSH replaces it: for the copy of a landing, for snapshots, and for power changes.
 func (c *check) needsSSH(m planfile.Move) bool {
 	o := m.Options
 	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.freeLicence)
@@ -57,7 +59,7 @@ func (c *check) needsSSH(m planfile.Move) bool {
 	return o.SourceHash || lands || c.freeLicence && (o.Mode == planfile.Warmly || switches)
 }
 
-// addTransportError reports an unavailable transport once, not for each VM.
+// addTransportError adds a finding for a transport that cannot be opened, once for all VMs that use it.
 func (c *check) addTransportError(i int, err error) {
 	m := c.moves[i]
 	c.blocked[i] = true
@@ -67,40 +69,40 @@ func (c *check) addTransportError(i int, err error) {
 	}
 }
 
-// Obstacles are those of package migrate. What a plan can say about one is part of its remedy.
+// Obstacles returns the obstacles of package migrate. Their remedies also contain the keys of a plan.
 func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inventory.Warning {
 	obstacles := migrate.Obstacles(vm, t, p)
 	for i := range obstacles {
 		switch w := &obstacles[i]; w.Code {
 		case "running":
-			w.Remedy = "shut it down, or write in the plan: powerOff: guest, or mode: warm"
+			w.Remedy = "shut it down, or set powerOff: guest or mode: warm in the plan"
 		case "suspended":
-			w.Remedy += "; or write in the plan: powerOff: force"
+			w.Remedy += "; or set powerOff: force in the plan"
 		}
 	}
 	return obstacles
 }
 
-// checkWarm looks for what keeps a VM from being copied while it runs.
+// checkWarm checks whether the VM can be copied while it runs, and notes what makes that slow.
 func (c *check) checkWarm(i int) {
 	m := c.moves[i]
 	frozen := func(format string, args ...any) {
-		c.addFinding(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("move it powered off: mode: cold")))
+		c.addFinding(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("set mode: cold")))
 	}
 	for _, why := range warm.Thawed(m.VM) {
 		frozen("%s", why)
 	}
 	if v := m.VM.HardwareVersion; v > 0 && v < warm.OldestTracked {
 		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
-			"hardware version %d has no change tracking: every round reads and compares all of it", v))
+			"hardware version %d has no change tracking: each round reads and compares the whole VM", v))
 	}
 	if c.freeLicence && !m.VM.ChangeTracking {
-		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "give the host an evaluation or paid licence for as long as it takes, or expect each round, and the one in the outage, to take as long as the first",
-			"a host with a free licence tracks no changes: every round reads and compares all of it, %s", warm.FullPass(m.VM)))
+		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "install an evaluation or paid licence on the host during the migration, or expect each round, also the one in the outage, to take as long as the first",
+			"a host with the free licence tracks no changes: each round reads and compares the whole VM, %s", warm.FullPass(m.VM)))
 	}
 	c.checkWarmHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
-		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "give a time that is still to come, or window, or manual",
-			"the time of its cutover, %s, is over: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
+		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "set a time in the future, or window, or manual",
+			"its cutover time %s is in the past: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
 	}
 }

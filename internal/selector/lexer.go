@@ -6,29 +6,31 @@ import (
 	"unicode/utf8"
 )
 
-// A token is a word, a quoted text, or one of the marks.
+// A token is a word, a quoted text, a mark, or the end of the expression.
 type token struct {
-	kind   tokenKind
-	text   string // without its quotes
-	column int    // column, from 1, in characters
+	kind   tokenKind // kind of the token
+	text   string    // without its quotes
+	column int       // column, from 1, in characters
 }
 
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
-	end  tokenKind = iota
-	word           // a field or a value
-	text           // a value in quotes
-	mark           // an operator or a parenthesis
+	end  tokenKind = iota // end of the expression
+	word                  // a field or a value
+	text                  // a value in quotes
+	mark                  // an operator or a parenthesis
 )
 
-// marks are tried in this order: the longer ones first.
+// marks are all operators and parentheses. Longer ones precede their prefixes, because nextToken takes
+// the first match.
 var marks = []string{"&&", "||", "!=", "<=", ">=", "=", "<", ">", "~", "!", "(", ")"}
 
-// mistaken maps operators of other languages to those of selectors.
+// foreignOperators maps operators of other languages to those of selectors, for remedies.
 var foreignOperators = map[string]string{"==": "=", "=~": "~", "!~": "!(field ~ pattern)", "<>": "!=", "&": "&&", "|": "||"}
 
-// splitTokens splits an expression into tokens, the last of which marks the end.
+// splitTokens splits an expression into tokens. The last one is end.
 func splitTokens(s string) ([]token, error) {
 	if len(s) > maxBytes {
 		return nil, newError(1, "the expression is longer than %d bytes", maxBytes)
@@ -52,7 +54,8 @@ func splitTokens(s string) ([]token, error) {
 	}
 }
 
-// nextToken reads the token that s begins with, and returns its length in bytes.
+// nextToken returns the first token of s, which does not begin with a space, and its length in bytes.
+// column is the column of s in the expression.
 func nextToken(s string, column int) (token, int, error) {
 	for wrote, want := range foreignOperators {
 		if len(wrote) == 2 && strings.HasPrefix(s, wrote) {
@@ -76,7 +79,7 @@ func nextToken(s string, column int) (token, int, error) {
 	}
 	if n == 0 {
 		r, _ := utf8.DecodeRuneInString(s)
-		return token{}, 0, newError(column, "%q cannot stand here", r).withRemedy("put values with such characters in quotes")
+		return token{}, 0, newError(column, "unexpected %q", r).withRemedy("put values with such characters in quotes")
 	}
 	return token{word, s[:n], column}, n, nil
 }
@@ -86,8 +89,8 @@ func isWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.*?/:@+%,#[]{}$", r)
 }
 
-// readQuoted reads text up to its closing quote. Within it a backslash takes the quote, or
-// another backslash, as it is.
+// readQuoted reads a quoted text at the start of s, and returns its length in bytes. A backslash
+// escapes the quote and another backslash; before other characters it is literal.
 func readQuoted(s string, column int) (token, int, error) {
 	quote, escaped := s[0], false
 	var b strings.Builder
@@ -109,7 +112,7 @@ func readQuoted(s string, column int) (token, int, error) {
 	return token{}, 0, newError(column, "the quote that begins here is not closed").withRemedy("close it with another %c", quote)
 }
 
-// quoteValue writes a value so that lex reads it as it is.
+// quoteValue writes a value so that splitTokens returns it unchanged.
 func quoteValue(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !isWord(r) }) < 0 {
 		return s

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/suggest"
 )
 
-// Parse reads an expression. Its errors are *Error.
+// Parse parses an expression. Its errors are of type *Error.
 func Parse(s string) (Expr, error) {
 	tokens, err := splitTokens(s)
 	if err != nil {
@@ -15,7 +15,7 @@ func Parse(s string) (Expr, error) {
 	}
 	p := &parser{tokens: tokens}
 	if p.peek().kind == end {
-		return Expr{}, newError(1, "there is no expression").withRemedy("write for example: folder=prod && !poweredOn")
+		return Expr{}, newError(1, "the expression is empty").withRemedy("write for example: folder=prod && !poweredOn")
 	}
 	root, err := p.parseOr(0)
 	if err != nil {
@@ -27,15 +27,16 @@ func Parse(s string) (Expr, error) {
 	return Expr{root}, nil
 }
 
-// parser goes through the tokens, one method for each level of binding.
+// A parser parses tokens by recursive descent, with one method for each level of precedence.
 type parser struct {
-	tokens []token
-	pos    int
+	tokens []token // tokens; the last one is end
+	pos    int     // index of the next token
 }
 
+// peek returns the next token without consuming it.
 func (p *parser) peek() token { return p.tokens[p.pos] }
 
-// skipMark goes over the mark if it is the next token.
+// skipMark consumes the next token if it is the mark m, and reports whether it was.
 func (p *parser) skipMark(m string) bool {
 	if t := p.peek(); t.kind != mark || t.text != m {
 		return false
@@ -44,23 +45,25 @@ func (p *parser) skipMark(m string) bool {
 	return true
 }
 
+// unexpectedError returns the error for a token that is not valid at its position.
 func (p *parser) unexpectedError(t token) error {
 	switch {
 	case t.kind == end:
 		return newError(t.column, "the expression ends too early")
 	case t.kind == mark && t.text == ")":
-		return newError(t.column, "there is a ) without its (")
+		return newError(t.column, "there is a ) without a (")
 	case t.kind == mark:
-		return newError(t.column, "%s cannot stand here", t.text)
+		return newError(t.column, "unexpected %s", t.text)
 	case strings.EqualFold(t.text, "and"):
 		return newError(t.column, "%q is not an operator", t.text).withRemedy("write &&")
 	case strings.EqualFold(t.text, "or"):
 		return newError(t.column, "%q is not an operator", t.text).withRemedy("write ||")
 	}
-	return newError(t.column, "%q cannot stand here", t.text).
-		withRemedy("join terms with && or ||, and put values with blanks in quotes")
+	return newError(t.column, "unexpected %q", t.text).
+		withRemedy("join terms with && or ||, and put values with spaces in quotes")
 }
 
+// parseOr parses operands of ||. depth counts enclosing parentheses and negations.
 func (p *parser) parseOr(depth int) (node, error) {
 	parts, err := p.parseList("||", depth, p.parseAnd)
 	if len(parts) == 1 {
@@ -69,6 +72,7 @@ func (p *parser) parseOr(depth int) (node, error) {
 	return orNode(parts), err
 }
 
+// parseAnd parses operands of &&.
 func (p *parser) parseAnd(depth int) (node, error) {
 	parts, err := p.parseList("&&", depth, p.parseNot)
 	if len(parts) == 1 {
@@ -77,7 +81,7 @@ func (p *parser) parseAnd(depth int) (node, error) {
 	return andNode(parts), err
 }
 
-// parseList reads parts with an operator between them.
+// parseList parses one or more operands with the operator by between them.
 func (p *parser) parseList(by string, depth int, part func(int) (node, error)) ([]node, error) {
 	var parts []node
 	for {
@@ -92,6 +96,8 @@ func (p *parser) parseList(by string, depth int, part func(int) (node, error)) (
 	}
 }
 
+// parseNot parses a negation, a group in parentheses, or a term. It fails if they are nested deeper
+// than maxDepth.
 func (p *parser) parseNot(depth int) (node, error) {
 	if depth > maxDepth {
 		return nil, newError(p.peek().column, "there are more than %d levels of ( and !", maxDepth)
@@ -110,6 +116,7 @@ func (p *parser) parseNot(depth int) (node, error) {
 	return p.parseTerm()
 }
 
+// missingError returns the error for a missing mark m.
 func (p *parser) missingError(m string) error {
 	if t := p.peek(); t.kind != end {
 		return p.unexpectedError(t)
@@ -120,7 +127,7 @@ func (p *parser) missingError(m string) error {
 // comparisons are the operators of terms.
 var comparisons = map[string]bool{"=": true, "!=": true, "~": true, "<": true, "<=": true, ">": true, ">=": true}
 
-// parseTerm reads a field alone, or with an operator and a value.
+// parseTerm parses a boolean field alone, or a field with an operator and a value.
 func (p *parser) parseTerm() (node, error) {
 	t := p.peek()
 	if t.kind != word {
@@ -137,14 +144,15 @@ func (p *parser) parseTerm() (node, error) {
 	op := p.peek()
 	if op.kind != mark || !comparisons[op.text] {
 		if f.boolOf == nil {
-			return nil, newError(t.column, "%s is not true or false by itself", f.name).withRemedy("compare it: %s", f.example)
+			return nil, newError(t.column, "%s is not a boolean field", f.name).withRemedy("compare it: %s", f.example)
 		}
-		return term{field: f, op: "=", value: value{text: "true", truth: true}}, nil
+		return term{field: f, op: "=", value: value{text: "true", boolean: true}}, nil
 	}
 	p.pos++
 	return p.parseComparison(f, op)
 }
 
+// parseComparison parses the value after the operator op.
 func (p *parser) parseComparison(f *field, op token) (node, error) {
 	t := p.peek()
 	if t.kind != word && t.kind != text {
@@ -161,6 +169,7 @@ func (p *parser) parseComparison(f *field, op token) (node, error) {
 	return term{field: f, op: op.text, value: v}, nil
 }
 
+// fieldOf returns the field with the name of a token. The error suggests the nearest name.
 func fieldOf(t token) (*field, error) {
 	for i := range fields {
 		if strings.EqualFold(fields[i].name, t.text) {
@@ -173,12 +182,12 @@ func fieldOf(t token) (*field, error) {
 	}
 	err := newError(t.column, "%q is not a field of VMs", t.text)
 	if meant, ok := suggest.Word(t.text, names); ok {
-		return nil, err.withRemedy("did you mean %s? There are: %s", meant, strings.Join(names, " "))
+		return nil, err.withRemedy("did you mean %s? The fields are: %s", meant, strings.Join(names, " "))
 	}
-	return nil, err.withRemedy("there are: %s", strings.Join(names, " "))
+	return nil, err.withRemedy("the fields are: %s", strings.Join(names, " "))
 }
 
-// RemedyOf returns what to write instead, if err is an *Error that knows.
+// RemedyOf returns the remedy of err if it is an *Error; otherwise an empty text.
 func RemedyOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Remedy

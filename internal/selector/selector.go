@@ -27,20 +27,19 @@ import (
 // Bounds on input: expressions come from untrusted files.
 const (
 	maxBytes = 4 << 10 // bytes of an expression
-	maxDepth = 100     // levels of ( and !
+	maxDepth = 100     // nesting of parentheses and negations
 )
 
-// Expr chooses VMs. The zero value chooses none. It is read once and may then be used
-// concurrently.
+// Expr selects VMs. The zero value selects none. An Expr is immutable, and safe for concurrent use.
 type Expr struct {
-	root node
+	root node // nil for the zero value
 }
 
-// Match reports whether vm is chosen.
+// Match reports whether the expression selects vm.
 func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.matchVM(vm) }
 
-// Facts lists the properties that are required to match a VM; false means that only a full description
-// suffices.
+// Facts returns the properties that Match requires. enough is false if they do not suffice: the VM must
+// then have its full description.
 func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	enough = true
 	if e.root == nil {
@@ -57,10 +56,10 @@ func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	return facts, enough
 }
 
-// IsZero reports whether there is no expression.
+// IsZero reports whether e is the zero value.
 func (e Expr) IsZero() bool { return e.root == nil }
 
-// String returns the expression in one fixed form, which Parse reads as the same.
+// String returns the expression in its normal form, which Parse accepts and which has the same meaning.
 func (e Expr) String() string {
 	if e.root == nil {
 		return ""
@@ -68,34 +67,40 @@ func (e Expr) String() string {
 	return e.root.String()
 }
 
-// Error is an invalid expression, with the position.
+// Error is a syntax error with its position.
 type Error struct {
 	Column int    // first character of the error, from 1
 	Text   string // description of the error
 	Remedy string // correct form; may be empty
 }
 
+// Error returns the column and the text, without the remedy.
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Text) }
 
+// newError returns an Error without a remedy.
 func newError(column int, format string, args ...any) *Error {
 	return &Error{Column: column, Text: fmt.Sprintf(format, args...)}
 }
 
+// withRemedy sets the remedy and returns e.
 func (e *Error) withRemedy(format string, args ...any) *Error {
 	e.Remedy = fmt.Sprintf(format, args...)
 	return e
 }
 
-// A node is a part of an expression.
+// A node is a part of a parsed expression.
 type node interface {
-	matchVM(vm *inventory.VM) bool
-	visitFields(tell func(*field)) // the fields in it
-	String() string
+	matchVM(vm *inventory.VM) bool  // matchVM reports whether the node is true for vm.
+	visitFields(visit func(*field)) // visitFields calls the function for each field of the node, also repeatedly.
+	String() string                 // String returns the node in its normal form.
 }
 
 type (
+	// true if all parts are
 	andNode []node
-	orNode  []node
+	// true if one part is
+	orNode []node
+	// true if the part is not
 	notNode struct{ node }
 )
 
@@ -119,20 +124,21 @@ func (n orNode) matchVM(vm *inventory.VM) bool {
 
 func (n notNode) matchVM(vm *inventory.VM) bool { return !n.node.matchVM(vm) }
 
-func (n andNode) visitFields(tell func(*field)) {
+func (n andNode) visitFields(visit func(*field)) {
 	for _, part := range n {
-		part.visitFields(tell)
+		part.visitFields(visit)
 	}
 }
 
-func (n orNode) visitFields(tell func(*field)) { andNode(n).visitFields(tell) }
+func (n orNode) visitFields(visit func(*field)) { andNode(n).visitFields(visit) }
 
-func (n notNode) visitFields(tell func(*field)) { n.node.visitFields(tell) }
+func (n notNode) visitFields(visit func(*field)) { n.node.visitFields(visit) }
 
 func (n andNode) String() string { return joinParts(n, " && ") }
 func (n orNode) String() string  { return joinParts(n, " || ") }
 func (n notNode) String() string { return "!" + parenthesize(n.node) }
 
+// joinParts returns the parts with an operator between them.
 func joinParts(parts []node, by string) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
@@ -141,7 +147,8 @@ func joinParts(parts []node, by string) string {
 	return strings.Join(texts, by)
 }
 
-// parenthesize adds parentheses around an operand that binds less tightly than its operator.
+// parenthesize returns the text of an operand. Operands with && or || get parentheses, so that
+// precedence does not matter.
 func parenthesize(n node) string {
 	switch n.(type) {
 	case andNode, orNode:
