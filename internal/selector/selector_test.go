@@ -148,7 +148,7 @@ func TestMistakesAreNamedWithTheirColumn(t *testing.T) {
 		{`name="web01`, 6, "not closed", `another "`},
 		{"näme=ä && cbt=1", 1, "not a field", "name"},
 		{"name=ä && cbt=1", 15, "true or false", ""}, // columns are characters
-		{"name=a;b", 7, `';' cannot stand here`, "quotes"},
+		{"name=a;b", 7, `unexpected ';'`, "quotes"},
 		{strings.Repeat("(", 200) + "cbt", 102, "more than 100 levels", ""},
 		{strings.Repeat("!", 200) + "cbt", 102, "more than 100 levels", ""},
 		{strings.Repeat("cbt||", 2000) + "cbt", 1, "longer than 4096 bytes", ""},
