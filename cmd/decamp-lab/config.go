@@ -9,7 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// labConfig returns the configuration of the file, changed by the flags.
+// labConfig returns the configuration of the file, changed by the flags. Without VMs in either it has
+// defaultVMs.
 func (o *options) labConfig() (cfg lab.Config, err error) {
 	if o.config != "" {
 		if cfg, err = lab.LoadConfig(o.config); err != nil {
@@ -36,7 +37,7 @@ func (o *options) labConfig() (cfg lab.Config, err error) {
 	return cfg, nil
 }
 
-// setIfGiven changes v if the flag is not zero.
+// setIfGiven sets v to the value of a flag, unless that is the zero value.
 func setIfGiven[T comparable](v *T, flag T) {
 	var none T
 	if flag != none {
@@ -44,7 +45,7 @@ func setIfGiven[T comparable](v *T, flag T) {
 	}
 }
 
-// addDisks adds a VM for each name in NAME=FILE, with a disk for each file.
+// addDisks adds a disk for each NAME=FILE to the VM of that name. It fails if a file does not exist.
 func addDisks(cfg *lab.Config, disks []string) error {
 	for _, d := range disks {
 		name, file, ok := strings.Cut(d, "=")
@@ -64,7 +65,8 @@ func addDisks(cfg *lab.Config, disks []string) error {
 	return nil
 }
 
-// labVM returns the VM of that name, and adds it if necessary.
+// labVM returns the VM of that name, and adds it if necessary. The pointer is valid until the next
+// call.
 func labVM(cfg *lab.Config, name string) *lab.VM {
 	for i := range cfg.VMs {
 		if cfg.VMs[i].Name == name {
@@ -75,8 +77,8 @@ func labVM(cfg *lab.Config, name string) *lab.VM {
 	return &cfg.VMs[len(cfg.VMs)-1]
 }
 
-// defaultVMs are the VMs of a lab without a configuration: one that decamp moves at once, one
-// with several disks, one that runs and one with a snapshot.
+// defaultVMs returns the VMs of an emulator without a configuration: one that decamp migrates without
+// options, one with several disks, a running one, and one with a snapshot.
 func defaultVMs() []lab.VM {
 	return []lab.VM{
 		{Name: "web01", ChangeTracking: true, CPUs: 2, MemoryMB: 2048, NICs: []lab.NIC{{}},

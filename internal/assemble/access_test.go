@@ -194,7 +194,7 @@ func TestCredentialForSSHIsBoundToItsHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &HostShells{a: r.Assembler, opts: o}
+	h := &HostShells{assembler: r.Assembler, opts: o}
 	if key, err := h.expectedKeys(t.Context(), "Esx1", "Esx1:2222"); key != "SHA256:one" || err != nil {
 		t.Errorf("its host: %q, %v", key, err)
 	}
@@ -212,7 +212,7 @@ func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&HostShells{a: r.Assembler, opts: o}).expectedKeys(t.Context(), "esx1", "esx1:22")
+		return (&HostShells{assembler: r.Assembler, opts: o}).expectedKeys(t.Context(), "esx1", "esx1:22")
 	}
 	for _, v := range []struct {
 		role     planfile.Role
@@ -234,7 +234,7 @@ func TestSubmittedPlanAsksForNoSSHPassword(t *testing.T) {
 	r := newMachine(t)
 	r.vars[PasswordEnv] = r.put("password", "hush\n")
 	r.Terminal = func() (Terminal, error) { t.Error("the terminal was asked"); return nil, os.ErrNotExist }
-	h := &HostShells{a: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
+	h := &HostShells{assembler: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
 	cfg := shell.Config{User: "root", Addr: "esx1:22"}
 	if err := h.setPassword(&cfg, "esx1"); err != nil {
 		t.Fatal(err)

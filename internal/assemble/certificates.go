@@ -15,22 +15,26 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// certificate is what a server shows.
+// certificate has the properties of a server's certificate that the user compares.
 type certificate struct {
-	Fingerprint string // SHA-256 as AA:BB:…
-	Subject     string
-	Issuer      string
-	NotBefore   time.Time
-	NotAfter    time.Time
+	Fingerprint string    // SHA-256 as AA:BB:…
+	Subject     string    // distinguished name of the subject
+	Issuer      string    // distinguished name of the issuer
+	NotBefore   time.Time // start of validity
+	NotAfter    time.Time // end of validity
 }
 
-// fingerprintCommand is the command that prints the fingerprint on the host itself.
+// fingerprintCommand prints the fingerprint on an ESXi host itself.
 const fingerprintCommand = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256"
 
-// verifyCertificate decides whether addr may have the shown certificate, and records the acceptance. given is the
-// fingerprint from the command line: it decides, also if the certificate changed. A fingerprint in a
-// submitted plan counts only for an unknown host. For a named credential only its bound fingerprint
-// counts, and nothing is recorded.
+// verifyCertificate decides whether the certificate that addr presents is accepted, and records a new
+// acceptance. The rules, in this order:
+//
+// - A credential of the access file: only its fingerprint counts, and nothing is recorded.
+// - A fingerprint from the command line decides, also if the certificate changed.
+// - A fingerprint in a submitted plan counts only for a host without a known certificate.
+// - A known certificate must not have changed.
+// - The user confirms an unknown certificate at the terminal.
 func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown certificate, l Login) error {
 	given := l.Fingerprint
 	if l.bound != "" {
@@ -62,10 +66,13 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 	return a.confirmCertificate(ctx, known, addr, shown)
 }
 
+// isSameFingerprint compares two fingerprints without regard to case and colons.
 func isSameFingerprint(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
 }
 
+// changedCertificateError is the error for a certificate that differs from the known one. Its remedy is
+// the command of the user with the new fingerprint.
 func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
@@ -73,7 +80,8 @@ func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown c
 			fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
 }
 
-// confirmCertificate shows an unknown certificate to the operator and requests a confirmation.
+// confirmCertificate shows an unknown certificate to the user, and records it if the user accepts it.
+// Without a terminal it returns fault.Denied with the command that accepts it.
 func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
 		WithHint("compare it with the fingerprint on the host (%s), then run: %s", fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
@@ -92,6 +100,7 @@ func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, add
 	return known.addHost(addr, shown)
 }
 
+// certificateQuestion returns the prompt with the properties of the certificate.
 func certificateQuestion(addr string, c certificate) string {
 	return fmt.Sprintf(`%s shows a certificate that is not known yet:
   SHA-256  %s
@@ -103,21 +112,22 @@ Is it the right one? Type yes to go on: `,
 		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), fingerprintCommand)
 }
 
-// knownHost is a certificate that an operator confirmed.
+// knownHost is a certificate, or an SSH host key, that the user confirmed.
 type knownHost struct {
-	SHA256  string    `json:"sha256"` // AA:BB:…
-	Subject string    `json:"subject"`
-	Since   time.Time `json:"since"`
+	SHA256  string    `json:"sha256"`  // AA:BB:…
+	Subject string    `json:"subject"` // subject of the certificate; "SSH" for a host key
+	Since   time.Time `json:"since"`   // time of the confirmation
 }
 
-// knownHosts is the file in the state directory that remembers them, by host:port. When
-// two commands confirm at the same moment one of the answers is lost, and asked for
-// again.
+// knownHosts is the file of confirmed certificates in the state directory. Two commands that confirm at
+// the same time overwrite each other: one confirmation is lost, and requested again later.
 type knownHosts struct {
-	path  string
-	hosts map[string]knownHost
+	path  string               // path of the file
+	hosts map[string]knownHost // by host:port; SSH host keys by ssh://host:port
 }
 
+// loadKnownHosts reads the file. A missing file has no hosts. It returns fault.Corrupt if the file
+// cannot be parsed.
 func (a *Assembler) loadKnownHosts() (*knownHosts, error) {
 	dir, err := a.StateDir()
 	if err != nil {
@@ -138,6 +148,7 @@ func (a *Assembler) loadKnownHosts() (*knownHosts, error) {
 	return k, nil
 }
 
+// addHost records a certificate and writes the file, unless it is recorded already.
 func (k *knownHosts) addHost(addr string, c certificate) error {
 	if k.hosts[addr].SHA256 == c.Fingerprint {
 		return nil

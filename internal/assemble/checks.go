@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 )
 
-// Groups returns all checks that have an object. Among equally severe findings those of this machine
+// Groups returns all checks that have an object. Among equally severe findings those on this machine
 // come first: they affect every VM.
 func (d *Diagnosis) Groups() []doctor.Check {
 	if d.Parts.Session == nil {
@@ -28,7 +28,7 @@ func (d *Diagnosis) Groups() []doctor.Check {
 	return slices.Concat(d.localChecks(), d.sourceChecks())
 }
 
-// localChecks are the groups that look at this machine and at the way from it, a group a line.
+// localChecks returns the checks of this machine, and of the network path from it.
 func (d *Diagnosis) localChecks() []doctor.Check {
 	return slices.Concat(
 		checksOfEach(d.targetFolders(), func(folder string) []doctor.Check { return local.Checks(d.localOptions(folder)) }),
@@ -38,7 +38,8 @@ func (d *Diagnosis) localChecks() []doctor.Check {
 	)
 }
 
-// placeOptions returns the platforms that receive VMs from a folder. A migration checks them as well.
+// placeOptions returns the platforms of the destinations. It returns one empty element if there are
+// none, or if a migration follows, because that checks its platforms itself.
 func (d *Diagnosis) placeOptions() []placecheck.Options {
 	var all []placecheck.Options
 	for _, to := range d.Parts.To {
@@ -53,7 +54,7 @@ func (d *Diagnosis) placeOptions() []placecheck.Options {
 	return all
 }
 
-// checksOfEach has a group look at each thing.
+// checksOfEach merges the checks that group returns for each thing.
 func checksOfEach[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
 	var all [][]doctor.Check
 	for _, thing := range things {
@@ -62,7 +63,7 @@ func checksOfEach[T any](things []T, group func(T) []doctor.Check) []doctor.Chec
 	return doctor.Merge(all...)
 }
 
-// targetFolders are those that the VMs are to live in; "" stands for none.
+// targetFolders returns the folder of each destination; one empty name if there are no destinations.
 func (d *Diagnosis) targetFolders() []string {
 	var all []string
 	for _, to := range d.Parts.To {
@@ -74,6 +75,8 @@ func (d *Diagnosis) targetFolders() []string {
 	return all
 }
 
+// localOptions describes a folder and the disks that will be written to it. Without selected VMs the
+// disks are left out: not all of them will be migrated.
 func (d *Diagnosis) localOptions(folder string) local.Options {
 	o := local.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
 	if d.survey { // the user did not select all of them
@@ -87,7 +90,8 @@ func (d *Diagnosis) localOptions(folder string) local.Options {
 	return o
 }
 
-// maxAllocated are the bytes that a disk takes at most here, without holes.
+// maxAllocated returns the bytes that an image of a disk requires at most: its allocated bytes, or its
+// size if they are unknown.
 func maxAllocated(d inventory.Disk) int64 {
 	if d.Used < 0 {
 		return d.Capacity
@@ -95,7 +99,8 @@ func maxAllocated(d inventory.Disk) int64 {
 	return min(d.Used, d.Capacity)
 }
 
-// exportOptions name what hosts have mounted, and where their NFS traffic comes from.
+// exportOptions describes a folder with the NFS mounts of the hosts, and with the addresses from which
+// hosts send NFS requests.
 func (d *Diagnosis) exportOptions(folder string) export.Options {
 	o := export.Options{Folder: folder}
 	for _, h := range d.hosts {
@@ -109,8 +114,8 @@ func (d *Diagnosis) exportOptions(folder string) export.Options {
 	return o
 }
 
-// networkPaths returns the network paths of data: to the logged-in host, and to the hosts of a vCenter that
-// send their disks.
+// networkPaths returns the network paths of data: to the server of the session, and to the hosts of a
+// vCenter if the transport reads from them. It returns one empty element if there is no session.
 func (d *Diagnosis) networkPaths() []path.Options {
 	if d.Parts.Session == nil {
 		return []path.Options{{}}
@@ -137,7 +142,8 @@ func (d *Diagnosis) networkPaths() []path.Options {
 	return all
 }
 
-// managementNIC is the interface of a host that we know it by: the one that is logged in to, or its first.
+// managementNIC returns the VMkernel NIC of a host that has the address of the session's URL; otherwise
+// its first one. The result is zero if the NICs are unknown.
 func (d *Diagnosis) managementNIC(host inventory.MoRef) (nic inventory.VMkernelNIC) {
 	for i, n := range d.nics[host] {
 		if i == 0 || n.Address == d.Parts.URL.Hostname() {
@@ -147,7 +153,7 @@ func (d *Diagnosis) managementNIC(host inventory.MoRef) (nic inventory.VMkernelN
 	return nic
 }
 
-// sourceChecks are the groups that need a login, a group a line.
+// sourceChecks returns the checks that require a login.
 func (d *Diagnosis) sourceChecks() []doctor.Check {
 	return slices.Concat(
 		hostcheck.Checks(d.HostOptions()),
@@ -155,7 +161,7 @@ func (d *Diagnosis) sourceChecks() []doctor.Check {
 	)
 }
 
-// HostOptions returns what the checks of hosts look at.
+// HostOptions returns the options of the checks of hosts. The session must be open.
 func (d *Diagnosis) HostOptions() hostcheck.Options {
 	w := d.Parts
 	return hostcheck.Options{
@@ -164,6 +170,8 @@ func (d *Diagnosis) HostOptions() hostcheck.Options {
 	}
 }
 
+// vmOptions returns the options of the checks of VMs. Disks are read only for selected VMs, because a
+// source may have thousands.
 func (d *Diagnosis) vmOptions() vmcheck.Options {
 	o := vmcheck.Options{
 		Source: d.Parts.Session, VMs: d.vms, All: d.all, Transport: d.Parts.Transport,
@@ -179,7 +187,7 @@ func (d *Diagnosis) vmOptions() vmcheck.Options {
 	return o
 }
 
-// sourceUse is what the move takes of its source.
+// sourceUse returns which functions of the source the migration requires.
 func (d *Diagnosis) sourceUse() hostcheck.Use {
 	o := d.Move
 	return hostcheck.Use{

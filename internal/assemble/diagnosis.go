@@ -21,12 +21,12 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Diagnosis is a planned migration under examination, with its source and targets.
+// Diagnosis examines a planned migration: its source, its targets and this machine.
 type Diagnosis struct {
-	Move  Move
-	Parts *Parts // its session is nil where there is no source to look at
+	Move  Move   // the planned migration
+	Parts *Parts // opened parts; the session is nil if no source is examined
 
-	vms            []inventory.VM
+	vms            []inventory.VM // selected VMs; all VMs if the user named none
 	Infrastructure                // network of the VMs
 	all            []inventory.VM // all VMs of the source, if they were listed
 	hostNetworks                  // network cards of the hosts
@@ -36,7 +36,8 @@ type Diagnosis struct {
 	quiet  bool // a migration follows, which reports its own refusals
 }
 
-// LogIn opens the source, and reads the named VMs; all VMs if none is named.
+// LogIn opens the source and reads the named VMs, or all VMs without names. It also reads the network
+// cards of hosts and opens the transport.
 func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, names []string) error {
 	p := &SourceParts{Assembler: a, Parts: d.Parts, Login: d.Move.Login, SSH: d.Move.SSH}
 	if err := a.OpenURL(ctx, p, rawURL); err != nil {
@@ -50,7 +51,8 @@ func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, name
 	return a.openTransport(ctx, d.Parts, d.Move.Options)
 }
 
-// readInventory reads the inventory, and chooses from it.
+// readInventory reads the inventory and selects the named VMs. If a name is unknown, it returns an
+// error and selects none.
 func (d *Diagnosis) readInventory(ctx context.Context, names []string) error {
 	var on Infrastructure
 	g, gctx := errgroup.WithContext(ctx)
@@ -77,8 +79,8 @@ func (d *Diagnosis) readInventory(ctx context.Context, names []string) error {
 	return nil
 }
 
-// Moved returns the VMs in a folder with their descriptions at migration. An unreadable one is left
-// out: decamp verify reports it.
+// Moved returns the descriptions of the VMs that were migrated to a folder. It skips unreadable
+// records, which decamp verify reports.
 func Moved(folder string) (vms []inventory.VM) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -92,13 +94,13 @@ func Moved(folder string) (vms []inventory.VM) {
 	return vms
 }
 
-// Infrastructure is what VMs of a source stand on.
+// Infrastructure has the hosts and datastores of a source.
 type Infrastructure struct {
-	hosts  []inventory.Host
-	stores []inventory.Datastore
+	hosts  []inventory.Host      // hosts in the order of the source
+	stores []inventory.Datastore // datastores in the order of the source
 }
 
-// ReadInfrastructure reads hosts and datastores.
+// ReadInfrastructure reads all hosts and datastores of a source.
 func ReadInfrastructure(ctx context.Context, s *esx.Session) (g Infrastructure, err error) {
 	if g.hosts, err = s.Hosts(ctx); err != nil {
 		return g, err
@@ -107,7 +109,7 @@ func ReadInfrastructure(ctx context.Context, s *esx.Session) (g Infrastructure, 
 	return g, err
 }
 
-// keepUsed keeps of hosts and datastores those that the VMs are on.
+// keepUsed sets hosts and datastores to those that the selected VMs use.
 func (d *Diagnosis) keepUsed(g Infrastructure) {
 	type store struct{ datacenter, name string }
 	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
@@ -123,17 +125,17 @@ func (d *Diagnosis) keepUsed(g Infrastructure) {
 	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
 }
 
-// wires are how hosts are connected, by host.
+// hostNetworks describes the network connections of hosts.
 type hostNetworks struct {
-	nics   map[inventory.MoRef][]inventory.VMkernelNIC
-	mounts map[inventory.MoRef][]inventory.Mount
+	nics   map[inventory.MoRef][]inventory.VMkernelNIC // VMkernel NICs by host
+	mounts map[inventory.MoRef][]inventory.Mount       // NFS datastores by host
 }
 
-// maxHosts are asked for their wires.
+// maxHosts is the number of hosts that are queried in parallel.
 const maxHosts = 8
 
-// readHostNetworks reads the network cards of connected hosts. Those of other hosts stay unknown, also if the
-// account may not read them.
+// readHostNetworks reads the network connections of connected hosts. Errors are logged: the networks of
+// such a host stay unknown, for example because the account may not read them.
 func readHostNetworks(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) hostNetworks {
 	w := hostNetworks{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
@@ -159,12 +161,13 @@ func readHostNetworks(ctx context.Context, log *slog.Logger, s *esx.Session, hos
 	return w
 }
 
-// nfcAddresses are where hosts are asked for disks over NFC, each host:port, in the order in which the
-// transport tries them: a ticket names the port, and the interface or not. A host that gives no
-// ticket, to this account or at all, is not among them.
+// nfcAddresses has the addresses, as host:port, from which disks of a host can be read over NFC. They
+// are in the order in which the transport tries them. A ticket has the port, and may have the address.
+// Hosts that issue no ticket to the account have no entry.
 type nfcAddresses map[inventory.MoRef][]string
 
-// readNFCAddresses requests one ticket from each connected host, and does not use it.
+// readNFCAddresses requests a ticket for one VM on each host, and does not use it. It returns an empty
+// map for other transports.
 func (d *Diagnosis) readNFCAddresses(ctx context.Context, log *slog.Logger) nfcAddresses {
 	doors := nfcAddresses{}
 	if d.Move.Transport != path.NFC {
@@ -190,8 +193,8 @@ func (d *Diagnosis) readNFCAddresses(ctx context.Context, log *slog.Logger) nfcA
 	return doors
 }
 
-// addressesOf returns the addresses of a ticket. If it names no interface, those tagged for backups precede
-// the address of the login.
+// addressesOf returns the addresses of a ticket. If the ticket has no address, those of NICs with the
+// backup tag precede the address of the session.
 func (d *Diagnosis) addressesOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
 	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
 	if t.Host != "" {
@@ -205,7 +208,7 @@ func (d *Diagnosis) addressesOf(host inventory.MoRef, t nfc.Ticket) (all []strin
 	return append(all, net.JoinHostPort(d.Parts.URL.Hostname(), port))
 }
 
-// firstVMs are one VM of each host that has any.
+// firstVMs returns the first VM of each host that has one.
 func firstVMs(vms []inventory.VM) map[inventory.MoRef]inventory.MoRef {
 	first := map[inventory.MoRef]inventory.MoRef{}
 	for _, vm := range vms {

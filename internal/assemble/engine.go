@@ -18,15 +18,15 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// EngineOptions say what changes guests for virtio.
+// EngineOptions select the tool that changes guests for virtio, and its inputs.
 type EngineOptions struct {
-	name    string   // journal.Engine
-	drivers string   // virtio-win
-	keys    []string // keys of encrypted volumes: [ID=]PATH
-	Kernel  string   // image of the appliance's; "" has one looked for
+	name    string   // a journal.Engine; auto selects one for each guest
+	drivers string   // path of the virtio-win drivers; empty: $VIRTIO_WIN
+	keys    []string // files with keys of encrypted volumes, each [ID=]PATH
+	Kernel  string   // kernel image of the appliance; empty: the newest one that is installed
 }
 
-// EngineOf returns what changes the guest of a move.
+// EngineOf returns the engine options of a migration, with absolute paths if the plan has a folder.
 func EngineOf(m Move) EngineOptions {
 	o := EngineOptions{name: string(m.Engine), drivers: string(m.VirtioWin), Kernel: string(m.Kernel)}
 	for _, key := range m.KeyFiles {
@@ -35,7 +35,8 @@ func EngineOf(m Move) EngineOptions {
 	return o.resolvePaths(m.base)
 }
 
-// engineForPlan returns the engine for the plan, if the guest is changed at all.
+// engineForPlan returns the engine that the intent of a run records; empty if the guest stays unchanged
+// or the engine is selected later.
 func (o EngineOptions) engineForPlan(hardware planfile.VMHardware) journal.Engine {
 	if hardware == "compat" || o.name == string(journal.AutoEngine) {
 		return ""
@@ -43,7 +44,7 @@ func (o EngineOptions) engineForPlan(hardware planfile.VMHardware) journal.Engin
 	return journal.Engine(o.name)
 }
 
-// keyFiles are where the keys are.
+// keyFiles parses the keys.
 func (o EngineOptions) keyFiles() (keys []virtv2v.Key) {
 	for _, text := range o.keys {
 		keys = append(keys, virtv2v.ParseKey(text))
@@ -51,7 +52,8 @@ func (o EngineOptions) keyFiles() (keys []virtv2v.Key) {
 	return keys
 }
 
-// resolvePaths makes paths of a plan relative to its folder.
+// resolvePaths makes relative paths start at the folder of a plan. An empty folder leaves them
+// unchanged: they start at the working directory.
 func (o EngineOptions) resolvePaths(folder string) EngineOptions {
 	if folder == "" {
 		return o
@@ -72,20 +74,21 @@ func (o EngineOptions) resolvePaths(folder string) EngineOptions {
 	return o
 }
 
-// Appended changes a guest on overlays, with an appliance for file systems that decamp cannot write.
+// Appended changes a Linux guest on overlays of its disks. An appliance mounts file systems that decamp
+// cannot write itself.
 func (o EngineOptions) Appended(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.LinuxAppend(ctx, disks, c)
 }
 
-// prepareGuest changes on overlays what virt-v2v leaves out.
+// prepareGuest makes the changes on overlays that virt-v2v does not make.
 func (o EngineOptions) prepareGuest(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.Prepare(ctx, disks, c)
 }
 
-// CheckFiles looks at the keys and at the kernel that are named, by the words they were given with: to be
-// missed now, not after hours of copying.
+// CheckFiles checks that the named keys and the named kernel can be used, so that a mistake appears
+// before hours of copying. keyWord and kernelWord name the flag or key for messages.
 func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	if err := virtv2v.CheckKeys(o.keyFiles()); err != nil {
 		return fmt.Errorf("%s: %w", keyWord, err)
@@ -99,7 +102,8 @@ func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	return nil
 }
 
-// kernelForPlan returns the absolute path of the kernel for the plan, if the guest is changed at all.
+// kernelForPlan returns the absolute path of the kernel that the intent of a run records; empty if the
+// guest stays unchanged or no kernel is named.
 func (o EngineOptions) kernelForPlan(hardware planfile.VMHardware) string {
 	if hardware == "compat" || o.Kernel == "" {
 		return ""
@@ -111,8 +115,8 @@ func (o EngineOptions) kernelForPlan(hardware planfile.VMHardware) string {
 	return path
 }
 
-// virtV2V returns a function that runs virt-v2v; nil if it is neither requested nor installed, or no guest
-// will be changed.
+// virtV2V returns the function that runs virt-v2v. It is nil if no guest will be changed, or if
+// virt-v2v is neither requested nor installed. Plan must have been called.
 func (w *Parts) virtV2V(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 	if h := w.To[0].Plan.Hardware; h == "" || h == journal.Compat {
 		return nil
@@ -126,14 +130,15 @@ func (w *Parts) virtV2V(ctx context.Context) func(context.Context, virtv2v.Job) 
 	return e.Convert
 }
 
-// CheckEngine is that of a move, of a VM whose disks are looked into if it is off.
+// CheckEngine checks the requirements of a conversion: see Move.CheckEngine. It reads the disks of vm
+// if the VM is off.
 func (w *Parts) CheckEngine(ctx context.Context, m Move, vm *inventory.VM) error {
 	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.inspectIfOff(ctx, vm) })
 }
 
-// CheckEngine returns an error for missing requirements that would otherwise appear hours later:
-// virt-v2v itself, drivers for Windows, the key of a volume. If look finds no system, the guest type
-// configured in VMware counts.
+// CheckEngine returns an error if a requirement of the conversion is missing that would otherwise fail
+// hours later: virt-v2v itself, drivers for Windows, or the key of a volume. look returns what is known
+// of the guest; without a result the guest type configured in VMware decides.
 func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
 	engine := EngineOf(m)
 	if !m.ChangesGuest() || engine.name == string(journal.LinuxAppend) {
@@ -164,7 +169,8 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	return nil
 }
 
-// inspectIfOff looks into the disks of a VM that is off. What it does not find out is found out later.
+// inspectIfOff inspects the disks of a VM that is off, within shortCheckTimeout. It returns nil on
+// errors: the migration inspects the disks again.
 func (w *Parts) inspectIfOff(ctx context.Context, vm *inventory.VM) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		return nil

@@ -15,25 +15,25 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 )
 
-// beforehand bounds what the short form takes from a move.
+// shortCheckTimeout limits the checks before a migration.
 const shortCheckTimeout = 30 * time.Second
 
-// Forewarn reports the doctor's findings on a VM's migration before it begins, in the short form. It
-// stops nothing: the migration refuses by itself.
+// Forewarn runs the short checks of the doctor before a migration and reports their findings to the
+// user. It stops nothing: the migration itself refuses what cannot work.
 func (a *Assembler) Forewarn(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
 	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
 	a.reportFindings(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
 }
 
-// DiagnoseOne is the diagnosis of one VM that is about to be moved.
+// DiagnoseOne returns the diagnosis of one VM before its migration.
 func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Infrastructure) *Diagnosis {
 	d := &Diagnosis{Move: m, Parts: w, vms: []inventory.VM{*vm}, quiet: true}
 	d.keepUsed(g)
 	return d
 }
 
-// ForewarnVM reports them for one VM.
+// ForewarnVM runs all short checks for one VM.
 func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
 	g, err := ReadInfrastructure(ctx, w.Session)
 	if err != nil {
@@ -44,14 +44,16 @@ func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *invent
 	a.Forewarn(ctx, d, d.Groups())
 }
 
-// refused are codes of findings that a migration refuses by itself.
+// refusedCodes are codes of findings that a migration reports itself as an error.
 var refusedCodes = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
 
-// severeFindings are findings that are worth stopping for, without those that others tell.
+// severeFindings returns the warnings and failures of found without the codes in others, which are
+// reported elsewhere. It changes found.
 func severeFindings(found []doctor.Finding, others []string) []doctor.Finding {
 	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Status < doctor.Warning || slices.Contains(others, f.Code) })
 }
 
+// reportFindings logs severe findings and passes them to Found.
 func (p *Prompts) reportFindings(found []doctor.Finding) {
 	found = severeFindings(found, refusedCodes)
 	for _, f := range found {
@@ -60,10 +62,11 @@ func (p *Prompts) reportFindings(found []doctor.Finding) {
 	p.Found(found)
 }
 
-// checked are codes for which decamp plan check has separate findings.
+// plannedCodes are codes of findings that decamp plan check reports itself.
 var plannedCodes = append([]string{"vm-warm", "vm-tracking"}, refusedCodes...)
 
-// examinePlan reports the findings of all migrations of a plan, as notes.
+// examinePlan returns the doctor's findings on all migrations of a plan, as notes. Migrations with the
+// same use of the source are examined together.
 func (p *SourceParts) examinePlan(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
 	var order []string
 	alike := map[string][]planfile.Move{} // migrations by their use of the source
@@ -82,8 +85,8 @@ func (p *SourceParts) examinePlan(ctx context.Context, s preflight.Sight) (notes
 	return append(notes, p.examineEngines(ctx, s.Moves)...)
 }
 
-// examineEngines reports guests that this machine could not convert. A worker may be another machine,
-// so they are notes. Disks are not read, because a plan may have hundreds.
+// examineEngines returns notes on guests that this machine could not convert. They do not block,
+// because a worker may run on another machine. Disks are not read: a plan may have hundreds.
 func (p *SourceParts) examineEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
 	for _, m := range moves {
 		o := p.MoveOf(m.Options)
@@ -101,7 +104,8 @@ func (p *SourceParts) examineEngines(ctx context.Context, moves []planfile.Move)
 	return notes
 }
 
-// examineAlike looks at moves that are alike.
+// examineAlike examines migrations with the same use of the source. reported has findings of other
+// groups, for example on a host that they share; it is extended.
 func (p *SourceParts) examineAlike(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
 	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, quiet: true}
 	of := map[string]planfile.Move{} // migrations by the name of the VM in findings
@@ -124,7 +128,8 @@ func (p *SourceParts) examineAlike(ctx context.Context, s preflight.Sight, moves
 	return notes
 }
 
-// joinRemedy makes a sentence of a remedy whose lines are commands, and words after a #.
+// joinRemedy joins the lines of a remedy into one sentence. Lines are commands, or explanations after a
+// #.
 func joinRemedy(remedy string) string {
 	var b strings.Builder
 	for line := range strings.Lines(remedy) {

@@ -23,67 +23,69 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// SSHOptions are the flags of commands that log in to hosts by SSH where the API does not
-// do.
+// SSHOptions describe the login by SSH to hosts, for functions that the API does not have.
 type SSHOptions struct {
-	User         string
-	Port         uint16
-	KeyFile      string
-	HostKey      string
-	PasswordFile string
+	User         string            // user name; empty: the user of an esxi URL, otherwise root
+	Port         uint16            // TCP port of SSH
+	KeyFile      string            // file with a private key; empty: none
+	HostKey      string            // SHA256:… of the accepted host key; empty: known keys decide
+	PasswordFile string            // file with the password; empty: see HostShells.setPassword
 	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
 	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
 	submitted    bool              // for a submitted plan: no question is asked, and no key replaces a known one
 	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
-	Enable       bool
+	Enable       bool              // permits decamp to start SSH on hosts, and to stop it again
 }
 
-// HostShells are the logins by SSH to the hosts of a session. They are opened when they are
-// needed, which for most hosts is never. They are safe for concurrent use.
+// HostShells are the logins by SSH to the hosts of a session. Each login is opened at its first use,
+// and most hosts have none. HostShells are safe for concurrent use.
 type HostShells struct {
-	a       *Assembler
-	session *esx.Session
-	login   sourceLogin
-	opts    SSHOptions
-	store   *cleanup.Store
-	changer *vmChanger // changes VMs over these logins if necessary
+	assembler *Assembler     // state of this machine, and prompts
+	session   *esx.Session   // session with the API
+	login     sourceLogin    // login of the session
+	opts      SSHOptions     // options of the SSH login
+	store     *cleanup.Store // records of changes on hosts
+	changer   *vmChanger     // changes VMs over these logins if necessary
 
-	mu      sync.Mutex // held while one is opened
-	shells  map[inventory.MoRef]*shell.Shell
-	denied  map[inventory.MoRef]error // permanent errors: a refused password is not sent again for each disk
-	started []cleanup.Record          // SSH that was off
+	mu      sync.Mutex                       // held while one is opened
+	shells  map[inventory.MoRef]*shell.Shell // open logins by host
+	denied  map[inventory.MoRef]error        // permanent errors: a refused password is not sent again for each disk
+	started []cleanup.Record                 // SSH that was off
 }
 
-// sourceLogin is what the session was logged in with, where SSH takes the same.
+// sourceLogin is the login of the session. SSH uses the same password if the user and the host are the
+// same.
 type sourceLogin struct {
-	server       string // host:port, as records have it
-	account      string // user@host:port, as refused logins have it
-	host         string
-	user         string
-	passwordFile string
-	vcenter      bool
+	server       string                           // host:port, as records have it
+	account      string                           // user@host:port, as refused logins have it
+	host         string                           // host name of the URL
+	user         string                           // user name of the URL
+	passwordFile string                           // file with the password; empty if the user entered it
+	vcenter      bool                             // the session is with a vCenter, whose accounts are unknown to hosts
 	onHost       func(host string) *login.Limiter // login limits of a fleet by host; nil limits this command alone
 }
 
-// loginOf returns the login that a session at u was opened with.
+// loginOf returns the login of a session that was opened at u with l.
 func loginOf(u *url.URL, l Login) sourceLogin {
 	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
 }
 
-// reportCopier prints that a host copies disks over SSH, with the reason.
+// reportCopier logs and prints that a host copies disks over SSH, with the reason.
 func (p *Prompts) reportCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
 	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
 }
 
-// NewHostShells returns the logins by SSH to the hosts of a session, which was opened at u with l. None is opened yet.
+// NewHostShells returns the logins by SSH to the hosts of a session that was opened at u with l. It
+// opens none. Changes on hosts are recorded in store.
 func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *cleanup.Store) *HostShells {
-	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, shells: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h := &HostShells{assembler: a, session: session, login: loginOf(u, l), opts: o, store: store, shells: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 	h.changer = &vmChanger{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, onSSH: a.reportSSHChanger}
 	return h
 }
 
-// Open is a landing.Shells.
+// Open returns the login to a host, and opens it if necessary. A refusal is permanent, unless a fleet
+// limits logins: its limiter decides about further attempts. It has the type of landing.Shells.
 func (h *HostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,6 +106,7 @@ func (h *HostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.She
 	return s, nil
 }
 
+// openShell starts SSH if necessary, and logs in. mu must be held.
 func (h *HostShells) openShell(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	name, err := h.hostName(ctx, host)
 	if err != nil {
@@ -115,7 +118,7 @@ func (h *HostShells) openShell(ctx context.Context, host inventory.MoRef) (*shel
 	return h.dialShell(ctx, name)
 }
 
-// hostName is where a host is reached: as it was typed, or as its vCenter calls it.
+// hostName returns the address of a host: the host of the URL, or the name that the vCenter has for it.
 func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string, error) {
 	if !h.login.vcenter {
 		return h.login.host, nil
@@ -132,12 +135,13 @@ func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string
 	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
 }
 
-// startSSH starts SSH where it is off, if the user agreed. That is on record before it is done.
-// A host that does not say how it is may have it on.
+// startSSH starts SSH on a host if it is off and the user permits that. The change is recorded first,
+// so that a later process can revert it. If the state of SSH cannot be read, it may be on, and the
+// login is tried.
 func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name string) error {
 	runs, err := h.session.SSHRuns(ctx, host)
 	if err != nil {
-		h.a.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
+		h.assembler.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
 		return nil
 	}
 	if runs {
@@ -158,15 +162,16 @@ func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name st
 	return h.session.StartSSH(ctx, host)
 }
 
+// dialShell logs in to a host by its address.
 func (h *HostShells) dialShell(ctx context.Context, name string) (*shell.Shell, error) {
 	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.Port)))
 	pin, err := h.expectedKeys(ctx, name, addr)
 	if err != nil {
 		return nil, err
 	}
-	cfg := shell.Config{Addr: addr, User: h.userName(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.a.Log}
+	cfg := shell.Config{Addr: addr, User: h.userName(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.assembler.Log}
 	if !h.opts.noAgent {
-		cfg.Agent = h.a.Env("SSH_AUTH_SOCK")
+		cfg.Agent = h.assembler.Env("SSH_AUTH_SOCK")
 	}
 	if err := h.setPassword(&cfg, name); err != nil {
 		return nil, err
@@ -174,6 +179,7 @@ func (h *HostShells) dialShell(ctx context.Context, name string) (*shell.Shell, 
 	return shell.Dial(ctx, cfg)
 }
 
+// userName returns the user for SSH.
 func (h *HostShells) userName() string {
 	switch {
 	case h.opts.User != "":
@@ -184,10 +190,12 @@ func (h *HostShells) userName() string {
 	return h.login.user
 }
 
-// setPassword uses the session's password for the same account, else a separate one. Refusals count
-// together with those of the API: the host locks the account for both.
+// setPassword sets the functions of cfg that provide the password and count refusals. The password of
+// the session is used if account and host are the same; otherwise the password file of SSH, or a
+// prompt. Refusals are counted together with those of the API, because the host locks the account for
+// both.
 func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
-	state, err := h.a.StateDir()
+	state, err := h.assembler.StateDir()
 	if err != nil {
 		return err
 	}
@@ -200,25 +208,25 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 		}
 	}
 	var ask func(context.Context) (string, error)
-	switch known := h.a.enteredPassword(account); {
+	switch known := h.assembler.enteredPassword(account); {
 	case file == "" && h.opts.submitted:
 		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
 	case file != "":
-		ask = func(context.Context) (string, error) { return h.a.PasswordFrom(file) }
-	case same && known != "" && h.a.Env(PasswordEnv) == "": // that file is read again each time
+		ask = func(context.Context) (string, error) { return h.assembler.PasswordFrom(file) }
+	case same && known != "" && h.assembler.Env(PasswordEnv) == "": // that file is read again each time
 		ask = func(context.Context) (string, error) { return known, nil }
 	case same:
-		ask = h.a.Password(who, "")
+		ask = h.assembler.Password(who, "")
 	default: // the password file in the environment is for another account
-		ask = func(ctx context.Context) (string, error) { return h.a.askPassword(ctx, who) }
+		ask = func(ctx context.Context) (string, error) { return h.assembler.askPassword(ctx, who) }
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {
-		cfg.Admit = newAdmission(h.a.Log, h.login.onHost(host), refused)
+		cfg.Admit = newAdmission(h.assembler.Log, h.login.onHost(host), refused)
 	}
 	cfg.Judged = func(refusal error) {
 		if err := refused.addResult(refusal); err != nil {
-			h.a.Log.Warn("login not noted", "err", err)
+			h.assembler.Log.Warn("login not noted", "err", err)
 		}
 	}
 	cfg.Password = func(ctx context.Context) (esx.Secret, error) {
@@ -231,9 +239,10 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 	return nil
 }
 
-// expectedKeys returns the keys that a host may present: the given one; else the one that the host reports over
-// the API with its pinned certificate, and the one accepted before; else the user confirms one. A named
-// credential has the keys of its hosts, and no other host is logged in to.
+// expectedKeys returns the keys that a host may present, separated by spaces. These are the first that
+// exist of: the stated key; the key that the host reports over the API, together with the key that was
+// accepted before; a key that the user confirms. A credential of the access file has the keys of its
+// hosts, and no other host is accepted.
 func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (string, error) {
 	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
@@ -243,7 +252,7 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 		}
 		return stated, nil
 	}
-	known, err := h.a.loadKnownHosts()
+	known, err := h.assembler.loadKnownHosts()
 	if err != nil {
 		return "", err
 	}
@@ -260,7 +269,7 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 	if key, err := h.readHostKey(ctx); err == nil {
 		pins = append(pins, key.Fingerprint)
 	} else {
-		h.a.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
+		h.assembler.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
 	}
 	if seen {
 		pins = append(pins, before.SHA256)
@@ -276,16 +285,17 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 	if err != nil {
 		return "", err
 	}
-	return h.a.confirmSSH(ctx, known, addr, shown)
+	return h.assembler.confirmSSH(ctx, known, addr, shown)
 }
 
-// noSSHPassword is the error for a submitted plan without a password for SSH: there is no user to enter
+// noSSHPassword is the error for a submitted plan without a password for SSH. Nobody is there to enter
 // one.
 func noSSHPassword(who string) error {
 	return fault.New(fault.Denied, "the plan has no credentials for SSH as %s", who).
 		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
 }
 
+// readHostKey returns the SSH host key that the host reports over the API, whose certificate is pinned.
 func (h *HostShells) readHostKey(ctx context.Context) (shell.HostKey, error) {
 	public, err := h.session.SSHHostKey(ctx)
 	if err != nil {
@@ -294,7 +304,7 @@ func (h *HostShells) readHostKey(ctx context.Context) (shell.HostKey, error) {
 	return shell.FingerprintOf(public)
 }
 
-// confirmSSH shows unknown keys to the operator and requests a confirmation.
+// confirmSSH shows unknown keys to the user, and records the first one if the user accepts it.
 func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
 		WithHint("compare it with the fingerprint on the host (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
@@ -314,7 +324,7 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 	return shown[0].Fingerprint, known.addHost("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
 }
 
-// stopSSH stops the SSH of a host, which an earlier run started.
+// stopSSH stops the SSH service that an earlier run started on a host, and closes the login.
 func (h *HostShells) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -326,8 +336,8 @@ func (h *HostShells) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	return err
 }
 
-// Close ends the logins, and stops the SSH that was started for them. What cannot be stopped
-// stays on record.
+// Close closes the logins, and stops the SSH services that were started for them. A service that cannot
+// be stopped stays recorded, and the user is warned.
 func (h *HostShells) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -340,7 +350,7 @@ func (h *HostShells) Close() error {
 	defer cancel()
 	for _, r := range h.started {
 		if err := h.session.StopSSH(ctx, r.Host); err != nil {
-			h.a.WarnStays(cleanup.Stays(r, err))
+			h.assembler.WarnStays(cleanup.Stays(r, err))
 			continue
 		}
 		errs = append(errs, h.store.Remove(r.ID()))

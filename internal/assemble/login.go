@@ -16,16 +16,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// PasswordEnv names the environment variable that names a password file. The password
-// itself is never taken from the environment: /proc shows it to others.
+// PasswordEnv is the environment variable with the path of a password file. A password itself is never
+// read from the environment, because /proc shows that to other processes.
 const PasswordEnv = "DECAMP_PASSWORD_FILE"
 
-// maxPasswordBytes is the limit of a password file, in bytes.
+// maxPasswordBytes is the maximum size of a password file.
 const maxPasswordBytes = 4096
 
-// Password returns a function that returns the password of who ("root@esx1"): from the file of the flag
-// or the environment, read again each time, or from the terminal, once. A host that requests the
-// password again during a run must not stop it with a question.
+// Password returns a function that returns the password of who, such as "root@esx1". A file, from the
+// flag or the environment, is read at each call. Without a file the user is prompted once: a later call
+// is an error, because a run must not stop at a prompt.
 func (a *Assembler) Password(who, file string) func(context.Context) (string, error) {
 	if file == "" {
 		file = a.Env(PasswordEnv)
@@ -43,16 +43,18 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 	}
 }
 
-// storePassword keeps a password for the rest of this command; account is user@host:port.
+// storePassword stores a password for the rest of this process. account is user@host:port.
 func (a *Assembler) storePassword(account, password string) { a.secrets.Store(account, password) }
 
-// enteredPassword returns the entered password, or an empty string.
+// enteredPassword returns the stored password of an account; empty if there is none.
 func (a *Assembler) enteredPassword(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)
 	return password
 }
 
+// askPassword prompts for a password without echo. An empty password is an error, because a host would
+// count it as a refusal.
 func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := p.Terminal()
 	if err != nil {
@@ -67,8 +69,8 @@ func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
 	return text, err
 }
 
-// PasswordFrom reads the first line's worth: all of the file but one newline at its end.
-// Blanks belong to the password.
+// PasswordFrom returns the content of a password file without one newline at its end. Spaces are part
+// of the password. It warns if other users may read the file.
 func (a *Assembler) PasswordFrom(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -85,6 +87,7 @@ func (a *Assembler) PasswordFrom(path string) (string, error) {
 	return password, nil
 }
 
+// warnIfShared warns if other users may read a regular file.
 func (p *Prompts) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
 		p.Warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
@@ -96,17 +99,16 @@ const (
 	maxRefusals    = 3                // of the five that lock an account, two are left for others
 )
 
-// refusals is the file in the state directory that remembers when a host refused a
-// user's password. A session stops by itself, but a job that cron starts again and again
-// would lock the account all the same. Of two commands that are refused at the same
-// moment one may be forgotten.
+// refusals is a file in the state directory with the times at which a host refused the password of a
+// user. It protects accounts from being locked by a job that is started again and again. Two processes
+// that are refused at the same time may lose one entry.
 type refusals struct {
-	path    string
-	account string // "root@esx1:443"
-	now     func() time.Time
+	path    string           // path of the file
+	account string           // "root@esx1:443"
+	now     func() time.Time // returns the current time
 }
 
-// loadAll returns the refusals of all processes that still count.
+// loadAll returns the refusals of all accounts within refusalsWindow. A missing file has none.
 func (r *refusals) loadAll() (map[string][]time.Time, error) {
 	all := map[string][]time.Time{}
 	text, err := os.ReadFile(r.path)
@@ -125,7 +127,7 @@ func (r *refusals) loadAll() (map[string][]time.Time, error) {
 	return all, nil
 }
 
-// checkLimit refuses a login that comes too close to the lock.
+// checkLimit returns fault.Denied if another refusal could lock the account.
 func (r *refusals) checkLimit() error {
 	all, err := r.loadAll()
 	if err != nil {
@@ -140,7 +142,8 @@ func (r *refusals) checkLimit() error {
 		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
 }
 
-// addResult remembers a refusal; an accepted password makes the host forget them, and us.
+// addResult records a refusal. A nil refused is an accepted password: the host resets its count, so the
+// refusals of the account are removed.
 func (r *refusals) addResult(refused error) error {
 	all, err := r.loadAll()
 	if err != nil {

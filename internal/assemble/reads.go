@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/transport/nfc"
 )
 
-// reopenDisk opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
-// otherwise over HTTPS on connections that copy nothing.
+// reopenDisk opens a disk for a second reading, over another connection than the copy: over NFC in a
+// new session if NFC copies the disks, otherwise over https. by names the transport.
 func (w *Parts) reopenDisk(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
 	if n, ok := w.Transport.(*nfc.Transport); ok {
 		src, err := n.Open(ctx, d)
@@ -35,14 +35,17 @@ func (w *Parts) reopenDisk(ctx context.Context, d transport.Disk) (_ disk.Source
 	return src, "https", err
 }
 
-// trialBoot tries a VM before it is published. What it showed is kept with its run.
+// trialBoot returns the function that boots a VM before it is published. The run keeps the screen and
+// the serial log.
 func (w *Parts) trialBoot(d *Destination) func(context.Context, string, []testboot.Static) (testboot.Report, error) {
 	return func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error) {
 		return testboot.Boot(ctx, domain, testboot.Options{Static: static, Expect: w.Expect, Keep: filepath.Join(w.Store.Folder(d.Plan.ID), "trial")})
 	}
 }
 
-// enterTrial waits until one more VM may boot here: each takes memory and processors.
+// enterTrial waits until another VM may boot on this machine, because each requires memory and
+// processors. waits is called with the reason before it waits. The caller calls leave when the VM has
+// ended.
 func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave func(), err error) {
 	if w.Trials == nil {
 		return func() {}, nil
@@ -62,8 +65,8 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 	}
 }
 
-// Rehearse boots what a warm run's images hold, which are served to QEMU: they are no images that it
-// could open, and change while it reads.
+// Rehearse boots the VM of a warm run from its current images. They are served to QEMU over NBD: QEMU
+// cannot open them as images, and they may change during the reads.
 func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) {
 	served := map[string]func(io.ReadWriter){}
 	for path, src := range what.Disks {
@@ -74,14 +77,16 @@ func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot
 	})
 }
 
-// unwritten is a disk that is only read.
+// readOnlyDisk is a disk for nbd.Serve that refuses writes.
 type readOnlyDisk struct {
-	ctx context.Context
-	src disk.Source
+	ctx context.Context // context of the reads
+	src disk.Source     // disk that is read
 }
 
+// Size returns the size of the disk in bytes.
 func (u readOnlyDisk) Size() int64 { return u.src.Size() }
 
+// ReadAt fills p from off.
 func (u readOnlyDisk) ReadAt(p []byte, off int64) (int, error) {
 	if err := u.src.ReadAt(u.ctx, p, off); err != nil {
 		return 0, err
@@ -89,23 +94,26 @@ func (u readOnlyDisk) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// WriteAt returns fault.Denied.
 func (u readOnlyDisk) WriteAt([]byte, int64) (int, error) {
 	return 0, fault.New(fault.Denied, "the images of a rehearsal are not written to")
 }
 
-// sums are the hashes of disks that the host made, by the disk's key: several destinations
-// ask for the same ones, and the host is to read once.
+// hostSums are hashes of disks that hosts have computed. Several destinations need the same hash, and
+// the host computes it once.
 type hostSums struct {
-	mu    sync.Mutex
-	byKey map[int32]*sumEntry
+	mu    sync.Mutex          // guards byKey
+	byKey map[int32]*sumEntry // entries by device key of the disk
 }
 
+// sumEntry is the hash of one disk. Its fields may be used only by the owner of the token.
 type sumEntry struct {
-	token chan struct{} // holds one token; taken while the host hashes
-	sum   migrate.SourceSum
-	done  bool
+	token chan struct{}     // holds one token; taken while the host hashes
+	sum   migrate.SourceSum // valid if done
+	done  bool              // the host has computed the hash
 }
 
+// entryFor returns the entry of a disk, which it creates with its token.
 func (s *hostSums) entryFor(key int32) *sumEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +127,8 @@ func (s *hostSums) entryFor(key int32) *sumEntry {
 	return s.byKey[key]
 }
 
-// hashDisk has the host hash a disk, once for all who ask.
+// hashDisk returns the hash of a disk that its host computes. Concurrent calls for one disk wait for
+// the first. A failure is not stored: the next call tries again.
 func (w *Parts) hashDisk(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
 	h := w.sums.entryFor(d.Disk.Key)
 	select {
@@ -136,7 +145,8 @@ func (w *Parts) hashDisk(ctx context.Context, d transport.Disk) (migrate.SourceS
 	return sum, err
 }
 
-// hashOnHost hashes the flat file of a disk, where its bytes are those of the disk.
+// hashOnHost computes the hash on the host, from the flat file of a disk. It returns fault.Unsupported
+// if no single file has the bytes of the disk.
 func (w *Parts) hashOnHost(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
 	if d.Disk.Backing != inventory.Flat || d.Disk.Layers > 1 || d.Snapshot != "" {
 		return migrate.SourceSum{}, fault.New(fault.Unsupported, "no file on the host holds disk %d byte for byte: it is %s, in %d layers", d.Disk.Key, d.Disk.Backing, d.Disk.Layers).
@@ -157,7 +167,7 @@ func (w *Parts) hashOnHost(ctx context.Context, d transport.Disk) (migrate.Sourc
 	return migrate.SourceSum{Algorithm: sum.Algorithm, Hex: sum.Hex, By: file, Elapsed: time.Since(began)}, err
 }
 
-// flatFilePath is what the disk's descriptor names, by its path on the host.
+// flatFilePath returns the path on the host of the flat file that the descriptor of the disk names.
 func (w *Parts) flatFilePath(ctx context.Context, d transport.Disk) (_ string, err error) {
 	src, err := w.Reader.Open(ctx, d)
 	if err != nil {

@@ -15,53 +15,58 @@ import (
 	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
-// planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
-// are on record before they are taken, until they are removed.
+// plannedSession is a session as migrate.Source and warm.Live: VMs are named by their references. A
+// snapshot is recorded before it is created, until it is removed.
 type plannedSession struct {
 	*esx.Session
-	hands  *vmChanger
-	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
-	store  *cleanup.Store
-	server string // name of the server in records
+	changer *vmChanger     // changes VMs by API or SSH
+	off     *sync.Mutex    // held by the run that powers the VM off; the others find it off
+	store   *cleanup.Store // records of changes on hosts
+	server  string         // name of the server in records
 }
 
 var _ warm.Live = plannedSession{}
 
+// VM returns the full description of a VM by its reference. It implements migrate.Source.
 func (p plannedSession) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
-// BareVM is part of migrate.Source.
+// BareVM returns the description of a VM without the notes, tags and attributes of a vCenter, in one
+// request. It implements migrate.Source.
 func (p plannedSession) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.Session.BareVM(ctx, inventory.MoRef(ref))
 }
 
+// PowerOff shuts the guest down and waits; with force it then powers the VM off. Runs of the same VM
+// call it one after the other, and the later ones find it off.
 func (p plannedSession) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
 	p.off.Lock()
 	defer p.off.Unlock()
-	return p.hands.changeVM(ctx, vm, func(c vmSwitcher) error {
+	return p.changer.changeVM(ctx, vm, func(c vmSwitcher) error {
 		return c.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 	})
 }
 
-// PowerOn is part of warm.Live.
+// PowerOn powers the VM on. It implements warm.Live.
 func (p plannedSession) PowerOn(ctx context.Context, vm inventory.MoRef) error {
-	return p.hands.changeVM(ctx, vm, func(c vmSwitcher) error { return c.PowerOn(ctx, vm) })
+	return p.changer.changeVM(ctx, vm, func(c vmSwitcher) error { return c.PowerOn(ctx, vm) })
 }
 
-// MayChange is part of warm.Live. A licence that cannot be read is found out by what the
-// host refuses.
+// MayChange returns warm.ErrReadOnly if VMs can be changed neither by API nor by SSH. An unreadable
+// licence is not an error: the host's refusal decides later. It implements warm.Live.
 func (p plannedSession) MayChange(ctx context.Context, vm inventory.MoRef) error {
-	_, err := p.hands.chooseMethod(ctx, vm)
+	_, err := p.changer.chooseMethod(ctx, vm)
 	return err
 }
 
-// Track is part of warm.Live. What a role forbids cannot be had, and what a licence does
-// is not done by SSH either: it would be a change of the VM's configuration behind the host.
+// Track turns change tracking on or off. If the licence or the role forbids that, it returns
+// fault.Unsupported. SSH is not used for it: that would change the configuration of the VM without the
+// knowledge of the host. It implements warm.Live.
 func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
 	if esx.Restricted(err) {
-		if err := p.hands.handleRefusal(ctx, vm, err); err != nil {
+		if err := p.changer.handleRefusal(ctx, vm, err); err != nil {
 			return err
 		}
 		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
@@ -72,7 +77,8 @@ func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) 
 	return err
 }
 
-// Freeze is part of warm.Live.
+// Freeze creates a snapshot of that name, or returns the existing one after an interruption. The result
+// has its change IDs and sizes by device key. It implements warm.Live.
 func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
@@ -82,7 +88,7 @@ func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name str
 	}
 	ref, found, err := p.FindSnapshot(ctx, vm, name)
 	if err == nil && !found {
-		err = p.hands.changeVM(ctx, vm, func(c vmSwitcher) (err error) {
+		err = p.changer.changeVM(ctx, vm, func(c vmSwitcher) (err error) {
 			ref, err = c.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
 			return err
 		})
@@ -101,22 +107,23 @@ func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name str
 	return frozen, err
 }
 
-// Frozen is part of warm.Live.
+// Frozen returns the snapshot of that name; empty if there is none. It implements warm.Live.
 func (p plannedSession) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err
 }
 
-// Thaw is part of warm.Live.
+// Thaw removes the snapshot of that name and its record. It implements warm.Live.
 func (p plannedSession) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
 	id := p.snapshotRecord(vm, name).ID()
-	if err := p.hands.removeSnapshot(ctx, vm, name); err != nil {
+	if err := p.changer.removeSnapshot(ctx, vm, name); err != nil {
 		p.store.Release(id)
 		return err
 	}
 	return p.store.Remove(id)
 }
 
+// snapshotRecord returns the record of a snapshot. Its ID depends only on server, VM and name.
 func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
@@ -126,17 +133,21 @@ func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.
 	}
 }
 
-// Changed is part of warm.Live.
+// Changed calls tell for each range that was written between a change ID and a snapshot. It implements
+// warm.Live.
 func (p plannedSession) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
 	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
 }
 
-// changer is who freezes and switches VMs.
+// vmSwitcher creates snapshots of VMs and changes their power state, by API or by SSH.
 type vmSwitcher interface {
+	// CreateSnapshot creates a snapshot and returns its reference.
 	CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error)
+	// DropSnapshot removes the snapshot of that name, if it exists.
 	DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error
+	// PowerOff shuts the guest down; with Force it powers the VM off after Wait.
 	PowerOff(ctx context.Context, vm inventory.MoRef, o esx.PowerOffOptions) error
-	PowerOn(ctx context.Context, vm inventory.MoRef) error
+	PowerOn(ctx context.Context, vm inventory.MoRef) error // PowerOn powers the VM on.
 }
 
 var (
@@ -144,19 +155,21 @@ var (
 	_ vmSwitcher = (*vimcmd.Host)(nil)
 )
 
-// hands change VMs: the API, or vim-cmd by SSH where the host's licence lets the API read only.
+// vmChanger changes VMs by the API, or by vim-cmd over SSH if the licence of the host makes the API
+// read-only. It is safe for concurrent use.
 type vmChanger struct {
-	api   *esx.Session
-	ssh   *vimcmd.Host
+	api   *esx.Session    // session with the API
+	ssh   *vimcmd.Host    // vim-cmd over SSH
 	onSSH func(why error) // called once with the reason for SSH
 
 	mu          sync.Mutex // held while it is found out by whom
 	licenceRead bool       // the licence was requested
 	free        bool       // the licence is the free one
-	bySSH       bool
+	bySSH       bool       // VMs are changed over SSH from now on
 }
 
-// changeVM changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.
+// changeVM calls do with the API or with SSH. If the API refuses because of the licence, it calls do
+// again with SSH. If neither is permitted, the error is warm.ErrReadOnly.
 func (h *vmChanger) changeVM(ctx context.Context, vm inventory.MoRef, do func(vmSwitcher) error) error {
 	bySSH, err := h.chooseMethod(ctx, vm)
 	if err != nil {
@@ -175,13 +188,13 @@ func (h *vmChanger) changeVM(ctx context.Context, vm inventory.MoRef, do func(vm
 	return do(h.ssh)
 }
 
-// removeSnapshot removes a snapshot of decamp and its delta.
+// removeSnapshot removes a snapshot of decamp; the host merges its delta.
 func (h *vmChanger) removeSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	return h.changeVM(ctx, vm, func(c vmSwitcher) error { return c.DropSnapshot(ctx, vm, name) })
 }
 
-// chooseMethod determines from the licence whether the API or SSH changes VMs. With an unreadable or unknown
-// licence the host's refusal decides.
+// chooseMethod determines from the licence whether VMs are changed by API or by SSH. With an unreadable
+// or unknown licence it selects the API, whose refusal decides later.
 func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +208,8 @@ func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH
 	return h.switchToSSH(ctx, vm, warm.ErrReadOnly)
 }
 
-// handleRefusal handles a refusal of the API to change a VM. If it returns nil, SSH is used from now on.
+// handleRefusal switches to SSH after the API refused a change. A nil result means that the change can
+// be repeated over SSH.
 func (h *vmChanger) handleRefusal(ctx context.Context, vm inventory.MoRef, why error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,7 +220,7 @@ func (h *vmChanger) handleRefusal(ctx context.Context, vm inventory.MoRef, why e
 	return err
 }
 
-// switchToSSH has VMs changed by SSH from now on, if that can be done.
+// switchToSSH selects SSH for all further changes, if the host accepts it. mu must be held.
 func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
 	if err := h.ssh.Ready(ctx, vm); err != nil {
 		return false, warm.ReadOnly(err)
@@ -216,7 +230,7 @@ func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why err
 	return true, nil
 }
 
-// reportSSHChanger prints that VMs are changed over SSH, with the reason.
+// reportSSHChanger logs and prints that VMs are changed over SSH, with the reason.
 func (p *Prompts) reportSSHChanger(why error) {
 	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
 	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())

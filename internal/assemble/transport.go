@@ -19,7 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// FitsMemory returns an error if n exceeds this machine's memory. If that is unknown, the user decides.
+// FitsMemory returns fault.Invalid if n bytes exceed the available memory of this machine. If that is
+// unknown, it returns nil.
 func FitsMemory(n int64) error {
 	free, known := availableMemory()
 	if !known || n <= free {
@@ -29,10 +30,11 @@ func FitsMemory(n int64) error {
 		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", units.Binary(free/4*3))
 }
 
-// Hosts are who may mount.
+// Hosts are the networks whose addresses may mount an export.
 type Hosts []netip.Prefix
 
-// LookUp takes names, addresses and networks, as a flag was given them.
+// LookUp converts names, addresses and networks to networks. flag names the flag for messages. A name
+// may have several addresses.
 func LookUp[T ~string](ctx context.Context, flag string, list []T) (Hosts, error) {
 	var out Hosts
 	for _, each := range list {
@@ -53,7 +55,7 @@ func LookUp[T ~string](ctx context.Context, flag string, list []T) (Hosts, error
 	return out, nil
 }
 
-// Admit reports whether an address may mount.
+// Admit reports whether an address may mount. IPv4 addresses in IPv6 form are converted.
 func (h Hosts) Admit(addr netip.Addr) bool {
 	for _, p := range h {
 		if p.Contains(addr.Unmap()) {
@@ -63,8 +65,8 @@ func (h Hosts) Admit(addr netip.Addr) bool {
 	return false
 }
 
-// availableMemory returns how many bytes could be taken without swapping: what the kernel
-// estimates (MemAvailable in proc_meminfo(5)), and no more than the control group allows.
+// availableMemory returns the bytes that can be allocated without swapping: the estimate of the kernel
+// (MemAvailable in proc_meminfo(5)), but at most the limit of the control group.
 func availableMemory() (free int64, known bool) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -77,7 +79,7 @@ func availableMemory() (free int64, known bool) {
 	return free, known
 }
 
-// memAvailable reads the line "MemAvailable:   23921056 kB".
+// memAvailable parses the line "MemAvailable: 23921056 kB" of /proc/meminfo; false if it is missing.
 func memAvailable(meminfo []byte) (int64, bool) {
 	lines := bufio.NewScanner(bytes.NewReader(meminfo))
 	for lines.Scan() {
@@ -89,14 +91,14 @@ func memAvailable(meminfo []byte) (int64, bool) {
 	return 0, false
 }
 
-// cgroupMemory is what a cgroup v2 leaves of its memory.max; false if it sets none.
+// cgroupMemory returns what is left of memory.max in a folder of cgroup v2; false if it sets no limit.
 func cgroupMemory(dir string) (int64, bool) {
 	limit, ok := readNumber(dir + "/memory.max")
 	used, usedOK := readNumber(dir + "/memory.current")
 	return max(limit-used, 0), ok && usedOK
 }
 
-// readNumber reads a file that holds a number; "max" means no number.
+// readNumber returns the number in a file; false if it has another content, as "max".
 func readNumber(path string) (int64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -106,13 +108,12 @@ func readNumber(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// BuffersOf returns the buffer sizes that a session requests if a plan or a flag sets one of the two
-// values.
+// BuffersOf returns the buffers of an NFC session if a plan or a flag sets their size or number.
 func BuffersOf(o planfile.NFC) wire.Buffers {
 	return wire.Buffers{Size: cmp.Or(int64(o.Buffer), 1<<20), Count: o.Buffers}
 }
 
-// newNFC returns the transport that reads from port 902.
+// newNFC returns the transport that reads from TCP port 902 of hosts.
 func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
 	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.reportNFC, Log: a.Log}
 	if o.Buffer > 0 || o.Buffers != planfile.DefaultOptions().NFC.Buffers { // else the transport chooses both, by whether the VM runs
@@ -124,7 +125,7 @@ func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
 	return nfc.New(w.Session, opts)
 }
 
-// reportNFC prints the host address from which disks are read, with the reason.
+// reportNFC logs and prints the address from which disks of a host are read.
 func (p *Prompts) reportNFC(host inventory.MoRef, where string) {
 	p.Log.Info("disks are read over NFC", "host", host, "addr", where)
 	p.Tell("Disks are read over NFC from %s.", where)

@@ -26,21 +26,23 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Benchmark is a matrix that is measured: logged in by one link at a time.
+// Benchmark measures the cells of a matrix. It is logged in over one link at a time, and not safe for
+// concurrent use.
 type Benchmark struct {
-	Assembler *assemble.Assembler
-	Spec      *planfile.Matrix
-	Folder    string // folder of the spec, for its relative paths
-	Login     assemble.Login
-	Top       bool // esxtop counts what hosts read
+	Assembler *assemble.Assembler // state of this machine, and prompts
+	Spec      *planfile.Matrix    // the measurements
+	Folder    string              // folder of the spec, for its relative paths
+	Login     assemble.Login      // login to the source
+	Top       bool                // count reads of hosts with esxtop
 
-	link   planfile.Link
-	source *assemble.SourceParts // source of the measurements; nil before the first link
-	nic    string                // the interface towards the source
-	vms    map[string]*inventory.VM
+	link   planfile.Link            // the current link
+	source *assemble.SourceParts    // source of the measurements; nil before the first link
+	nic    string                   // name of the interface on the route to the source
+	vms    map[string]*inventory.VM // VMs of the spec by their names in it
 }
 
-// Enter prepares a link, and logs in over it.
+// Enter leaves the current link, prepares another one, and logs in to the source over it. link is an
+// index of Spec.Links.
 func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	if err := b.Leave(); err != nil {
 		return err
@@ -73,7 +75,7 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	return b.findVMs(ctx)
 }
 
-// Leave logs out of the link that was entered last.
+// Leave logs out of the current link. It does nothing without one.
 func (b *Benchmark) Leave() error {
 	if b.source == nil {
 		return nil
@@ -83,10 +85,10 @@ func (b *Benchmark) Leave() error {
 	return err
 }
 
-// prepareTimeout is how long a link's command may take.
+// prepareTimeout limits the command that prepares a link.
 const prepareTimeout = 10 * time.Minute
 
-// runPrepare runs the link's command, if it has one.
+// runPrepare runs the command of the link, if it has one, in the folder of the spec.
 func (b *Benchmark) runPrepare(ctx context.Context) error {
 	if len(b.link.Prepare) == 0 {
 		return nil
@@ -107,8 +109,8 @@ func (b *Benchmark) runPrepare(ctx context.Context) error {
 	return nil
 }
 
-// interfaceTo returns the interface by which addr is reached. Rows of an MTU that it has not would
-// be named wrongly.
+// interfaceTo returns the interface on the route to addr. It returns fault.Conflict if the MTU of the
+// interface differs from mtu: rows would have a wrong name.
 func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr) // sends nothing, and returns the route's local address
 	if err != nil {
@@ -133,6 +135,7 @@ func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 	return "", fault.New(fault.Internal, "no interface has the address %s, from which %s is reached", own, addr)
 }
 
+// hasAddress reports whether an interface has an IP address.
 func hasAddress(i net.Interface, ip net.IP) bool {
 	addrs, err := i.Addrs()
 	if err != nil {
@@ -146,7 +149,8 @@ func hasAddress(i net.Interface, ip net.IP) bool {
 	return false
 }
 
-// findVMs looks all VMs of the spec up. One that runs would be another by the next row.
+// findVMs looks up all VMs of the spec. A running VM is refused, because its disks would change between
+// rows.
 func (b *Benchmark) findVMs(ctx context.Context) error {
 	b.vms = map[string]*inventory.VM{}
 	for _, d := range b.Spec.Disks {
@@ -166,7 +170,7 @@ func (b *Benchmark) findVMs(ctx context.Context) error {
 	return nil
 }
 
-// Measure measures one cell of the link that was entered.
+// Measure measures one cell over the current link, and returns its row.
 func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
 	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.Spec.Computed.Size), float64(b.Spec.Computed.Fill), uint64(b.Spec.Computed.Seed))}
 	for _, name := range c.VMs {
@@ -206,8 +210,8 @@ func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	return row, matrix.Describe(on, c)
 }
 
-// countReads is what the hosts of VMs count of their disks. Theirs is the clock that samples are named
-// by: it is taken to go right.
+// countReads returns the disk reads per second that the hosts of VMs have counted between two times.
+// Samples have the time of the host, whose clock must be correct.
 func (b *Benchmark) countReads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
 	asked := map[inventory.MoRef]bool{}
 	for _, vm := range vms {
@@ -225,7 +229,7 @@ func (b *Benchmark) countReads(ctx context.Context, vms []*inventory.VM, began, 
 	return sum, nil
 }
 
-// optionsFor returns the options of a plan's VM for a cell.
+// optionsFor returns the options of a plan's VM that correspond to a cell.
 func (b *Benchmark) optionsFor(c matrix.Cell) planfile.Options {
 	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.Spec.NFC, Landing: b.Spec.Landing, Connections: defaultConnections}
 	if b.link.Advertise.IsValid() {
@@ -240,9 +244,11 @@ func (b *Benchmark) optionsFor(c matrix.Cell) planfile.Options {
 // defaultConnections is the default of --connections.
 const defaultConnections = 8
 
+// productName returns the name and version of the source.
 func productName(a inventory.About) string { return fmt.Sprintf("%s %s", a.Name, a.Version) }
 
-// buildCommit is what the program was built from, as Go noted it.
+// buildCommit returns the first digits of the commit from which this program was built; empty if Go did
+// not record it.
 func buildCommit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

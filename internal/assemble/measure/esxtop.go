@@ -11,25 +11,26 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// sampleInterval is how long a sample of esxtop is.
+// sampleInterval is the duration of one sample of esxtop.
 const sampleInterval = 5 * time.Second
 
-// topWatcher is esxtop on some hosts while a row is measured.
+// A topWatcher runs esxtop on some hosts while a row is measured.
 type topWatcher struct {
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	cancel  context.CancelFunc // ends esxtop on all hosts
+	running sync.WaitGroup     // waits for the end on all hosts
 
-	mu    sync.Mutex
-	hosts map[inventory.MoRef]*topHost
+	mu    sync.Mutex                   // guards hosts and their fields
+	hosts map[inventory.MoRef]*topHost // output by host
 }
 
-// topHost is the output of one host.
+// topHost has the output of one host.
 type topHost struct {
-	loads []shell.Load
-	err   error // error that ended it early; nil if none
+	loads []shell.Load // samples in the order of time
+	err   error        // error that ended it early; nil if none
 }
 
-// startWatch begins on the hosts of VMs. Who cannot log in there learns it before a row is measured.
+// startWatch starts esxtop on the hosts of VMs. It fails if a login by SSH fails, before a row is
+// measured.
 func (b *Benchmark) startWatch(ctx context.Context, vms []*inventory.VM) (*topWatcher, error) {
 	shells := map[inventory.MoRef]*shell.Shell{}
 	for _, vm := range vms {
@@ -61,12 +62,14 @@ func (b *Benchmark) startWatch(ctx context.Context, vms []*inventory.VM) (*topWa
 	return w, nil
 }
 
+// stop ends esxtop on all hosts and waits for it.
 func (w *topWatcher) stop() {
 	w.cancel()
 	w.running.Wait()
 }
 
-// meanReads is the mean of the samples that lie in a time as a whole, of all hosts together.
+// meanReads returns the sum over hosts of their mean reads, from samples that lie completely between
+// two times. Without a sample it returns the error that ended esxtop, or fault.Unsupported.
 func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum bench.Device, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +87,7 @@ func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum b
 	return sum, nil
 }
 
-// meanLoad is of one host, and of how many samples.
+// meanLoad returns the mean of the samples of one host between two times, and their number.
 func meanLoad(loads []shell.Load, began, ended time.Time) (d bench.Device, n int) {
 	for _, l := range loads {
 		if l.At.Add(-sampleInterval).Before(began) || l.At.After(ended) {

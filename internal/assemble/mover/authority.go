@@ -8,10 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// acceptedSource returns a new source of p, as stored in the database. It returns fault.Denied if p
-// must not be executed: a process with the fleet's key must have submitted it, and the role of its
-// author must permit its text. A mover without a database only reads the user's own plans, and accepts
-// all.
+// acceptedSource returns a new source for p, as stored in the database. It returns fault.Denied if p
+// must not be executed: a process with the fleet key must have submitted it, and the role of its author
+// must permit its text. A mover without a database reads only plans of the local user, and accepts all.
 func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	if m.roster == nil {
 		return m.newPlanSource(p)
@@ -32,7 +31,8 @@ func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	return s, nil
 }
 
-// Admit is part of fleet.Mover. The hooks of VMs are checked by the workers that drive them.
+// Admit returns an error if this process must not execute p. Hooks of VMs are not checked here, but by
+// the workers that execute them. It implements fleet.Mover.
 func (m *Mover) Admit(ctx context.Context, p fleetdb.Plan) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
@@ -50,11 +50,12 @@ func (m *Mover) allowHooks(s *planSource, hooks planfile.Hooks) error {
 		WithHint("start all servers and workers with --allow-hooks if you trust those who may submit plans as admin; then: decamp retry %s", fault.Quote(s.name))
 }
 
+// hasCommand reports whether one of the hooks has a command.
 func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Command) > 0 }
 
-// roleOf returns the authority that this process carries a plan out with. A command that the user runs
-// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
-// knows submitted plans only.
+// roleOf returns the role with which this process executes a plan; empty if none permits it. A command
+// of the user executes plans of administrators as Local: with the files and the terminal of the user.
+// Servers and workers have submitted plans only.
 func (m *Mover) roleOf(p fleetdb.Plan) planfile.Role {
 	role := planfile.Role(p.Role)
 	switch {

@@ -14,23 +14,24 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// tidier reverts changes on hosts from which no VM is migrated any more: a process that was killed with
-// the last VMs of a plan has no further work there after its restart, and would not log in.
+// A cleaner reverts changes on hosts from which no VM is migrated any more. A process that was killed
+// with the last VMs of a plan has no further work on those hosts after its restart, and would not log
+// in to them.
 type cleaner struct {
-	m      *Mover
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	m      *Mover             // the mover, with the plans and the records of changes
+	cancel context.CancelFunc // ends cleanLoop
+	done   sync.WaitGroup     // waits for cleanLoop
 }
 
-// Pause between checks. A process that migrates VMs from a source reverts leftovers when it logs in;
-// this one handles unused sources. After a failure the pause doubles.
-// for what nobody comes by. Where it fails, the pause doubles.
+// Pauses of the cleaner. A process that migrates VMs from a source reverts changes when it logs
+// in, so the cleaner has work only on unused sources.
 const (
-	firstCleanPause = 5 * time.Second
-	cleanPause      = 30 * time.Second
-	maxCleanPause   = 30 * time.Minute
+	firstCleanPause = 5 * time.Second  // after the start of the process
+	cleanPause      = 30 * time.Second // between checks
+	maxCleanPause   = 30 * time.Minute // limit of the pause, which doubles after each failure
 )
 
+// newCleaner returns a cleaner and starts its loop.
 func newCleaner(m *Mover) *cleaner {
 	ctx, end := context.WithCancel(context.Background())
 	t := &cleaner{m: m, cancel: end}
@@ -38,11 +39,13 @@ func newCleaner(m *Mover) *cleaner {
 	return t
 }
 
+// close ends the loop and waits for it.
 func (t *cleaner) close() {
 	t.cancel()
 	t.done.Wait()
 }
 
+// cleanLoop calls cleanUnused until ctx ends.
 func (t *cleaner) cleanLoop(ctx context.Context) {
 	for pause := firstCleanPause; sleep.For(ctx, pause) == nil; {
 		if err := t.cleanUnused(ctx); err != nil {
@@ -54,7 +57,8 @@ func (t *cleaner) cleanLoop(ctx context.Context) {
 	}
 }
 
-// cleanUnused reverts the changes on each unused source that has any.
+// cleanUnused reverts the changes on each source that no worker uses. It logs in with the newest plan
+// of the source, whose password is most likely valid.
 func (t *cleaner) cleanUnused(ctx context.Context) error {
 	servers, err := t.m.leftovers.Abandoned(ctx)
 	if len(servers) == 0 {
@@ -72,7 +76,8 @@ func (t *cleaner) cleanUnused(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cleanServer logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
+// cleanServer logs in to a server with the newest plan that has it as its source. Without such a plan
+// the changes stay: decamp clean reverts them.
 func (t *cleaner) cleanServer(ctx context.Context, server string, plans []fleetdb.Plan) error {
 	for _, p := range plans {
 		whole, err := t.m.roster.Plans.Get(ctx, p.Name)
@@ -91,7 +96,7 @@ func (t *cleaner) cleanServer(ctx context.Context, server string, plans []fleetd
 	return nil
 }
 
-// cleanUp logs in if necessary, and reverts changes.
+// cleanUp logs in if necessary, and starts a cleanup in the background.
 func (s *planSource) cleanUp(ctx context.Context) error {
 	leave, err := s.acquire(ctx)
 	if err != nil {
@@ -105,22 +110,25 @@ func (s *planSource) cleanUp(ctx context.Context) error {
 }
 
 // sharedRecords stores changes on hosts in the shared database. The records are signed, because they
-// determine changes on hosts, such as the removal of a snapshot.
+// cause changes on hosts, such as the removal of a snapshot.
 type sharedRecords struct{ records *fleetdb.Records }
 
 var _ cleanup.Keeper = sharedRecords{}
 
-// leftoverKind is what the roster calls such records.
+// leftoverKind is the kind of these records in the fleet database.
 const leftoverKind = "leftover"
 
+// Put stores a record. It implements cleanup.Keeper, as the methods below do.
 func (s sharedRecords) Put(ctx context.Context, id cleanup.ID, doc []byte) error {
 	return s.records.PutSigned(ctx, leftoverKind, string(id), doc)
 }
 
+// Drop removes a record.
 func (s sharedRecords) Drop(ctx context.Context, id cleanup.ID) error {
 	return s.records.Drop(ctx, leftoverKind, string(id))
 }
 
+// All returns the records with a valid signature.
 func (s sharedRecords) All(ctx context.Context) (map[cleanup.ID][]byte, error) {
 	docs, err := s.records.ListSigned(ctx, leftoverKind)
 	all := map[cleanup.ID][]byte{}
@@ -130,14 +138,16 @@ func (s sharedRecords) All(ctx context.Context) (map[cleanup.ID][]byte, error) {
 	return all, err
 }
 
+// Where returns the location of a record for messages.
 func (s sharedRecords) Where(id cleanup.ID) string {
 	return "record " + string(id) + " of the database"
 }
 
-// workerListTimeout bounds the question whether a worker is there.
+// workerListTimeout limits the query of the workers.
 const workerListTimeout = 10 * time.Second
 
-// workerEnded reports whether a worker is known to have ended: any worker may revert its changes.
+// workerEnded reports whether a worker is known to have ended. Any worker may then revert its changes.
+// It is false if the workers cannot be read.
 func (m *Mover) workerEnded(worker string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), workerListTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// Hook is part of fleet.Mover.
+// Hook runs a hook of a plan; when is "pre" or "post". It implements fleet.Mover.
 func (m *Mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
@@ -31,7 +31,7 @@ func (m *Mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	return m.runHook(ctx, s, hook, []string{"DECAMP_PLAN=" + p.Name, "DECAMP_WHEN=" + when})
 }
 
-// runPreHook runs the hook before a VM, unless it was run.
+// runPreHook runs the hook before a VM, unless the database has a record that it was run.
 func (m *Mover) runPreHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM) error {
 	if len(hook.Command) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (m *Mover) runPreHook(ctx context.Context, s *planSource, hook planfile.Hoo
 	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Pre(ctx, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPre, nil) })
 }
 
-// runPostHook runs the hook after a VM, which has ended so, unless it was run.
+// runPostHook runs the hook after a VM, unless it was run. ended is the result of the VM.
 func (m *Mover) runPostHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, ended error) error {
 	if len(hook.Command) == 0 {
 		return nil
@@ -47,7 +47,8 @@ func (m *Mover) runPostHook(ctx context.Context, s *planSource, hook planfile.Ho
 	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPost, ended) })
 }
 
-// runVMHook runs a hook of one VM: before it, or after it with how it ended.
+// runVMHook runs a hook of one VM, with variables that describe the VM. ended is nil before the VM, and
+// after its success.
 func (m *Mover) runVMHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, when string, ended error) error {
 	result := ""
 	switch {
@@ -63,12 +64,12 @@ func (m *Mover) runVMHook(ctx context.Context, s *planSource, hook planfile.Hook
 }
 
 const (
-	hookPre  = "pre"
-	hookPost = "post"
+	hookPre  = "pre"  // before a plan or a VM
+	hookPost = "post" // after a plan or a VM
 )
 
-// runHook runs a hook in the plan's folder. When its time is over it is ended, with all that it
-// started.
+// runHook runs a command in the folder of the plan. Its environment has vars and the common variables
+// of package childenv only. After the timeout the whole process group is killed.
 func (m *Mover) runHook(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
 	if err := m.allowHooks(s, planfile.Hooks{Pre: hook}); err != nil {
 		return err
@@ -99,9 +100,12 @@ func (m *Mover) runHook(ctx context.Context, s *planSource, hook planfile.Hook, 
 	return hookError(ctx, hook, err, said.String())
 }
 
-// hookOutputTimeout is how long the output of what a hook left behind is waited for.
+// hookOutputTimeout is how long the output of processes that a hook started is read after the hook has
+// ended.
 const hookOutputTimeout = 5 * time.Second
 
+// hookError converts the result of a command to an error with the end of its output. A hook that
+// succeeded but left a process running is not an error.
 func hookError(ctx context.Context, hook planfile.Hook, err error, said string) error {
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it succeeded, and left a process running

@@ -16,18 +16,18 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// lister turns descriptions of a source into rows.
+// A lister converts descriptions of VMs to rows of the fleet database.
 type lister struct {
-	source *planSource
-	plan   string
-	report func([]fleetdb.VM) error
-	choice *planfile.Resolver
-	seq    int64
+	source *planSource              // source of the plan
+	plan   string                   // name of the plan
+	report func([]fleetdb.VM) error // receives the rows
+	choice *planfile.Resolver       // selects VMs; set by listSelected or listNamed
+	seq    int64                    // number of the last row
 }
 
-// List reports the VMs that the plan selects. Named VMs that the source does not have come last. VMs
-// are not described for that, which takes a vCenter one or two milliseconds each, unless a selection
-// requires it.
+// List reports the VMs that the plan selects, in several calls. Rows for named VMs that the source does
+// not have come last. Full descriptions, which take a vCenter one to two milliseconds for each VM, are
+// requested only if the selection requires them.
 func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) error {
 	facts, enough := s.file.Select.Facts()
 	l := &lister{source: s, plan: s.name, report: tell}
@@ -43,14 +43,15 @@ func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) er
 	return tell(l.missingRows())
 }
 
-// listSelected reports the selected VMs as they arrive: there are no names that could match two VMs.
+// listSelected reports selected VMs as they arrive. It serves plans without names, where no name can be
+// ambiguous.
 func (l *lister) listSelected(ctx context.Context, facts []inventory.Fact) error {
 	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
 	return l.source.Session.Roll(ctx, facts, l.reportSelected)
 }
 
-// listNamed looks up names among all VMs, and then requests further properties of those that are named
-// first. An ambiguous name is reported before any transfer.
+// listNamed first looks up names among all VMs, so that an ambiguous name is reported before any
+// transfer. Then it requests further properties, of named VMs first.
 func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
 	names, err := s.Session.Names(ctx, s.file.Called())
@@ -68,7 +69,7 @@ func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough b
 	return s.Session.RollOf(ctx, vms, facts, l.reportSelected)
 }
 
-// reportSelected reports the VMs that the plan selects.
+// reportSelected reports those of the VMs that the plan selects.
 func (l *lister) reportSelected(vms []inventory.VM) error {
 	all := make([]*inventory.VM, len(vms))
 	for i := range vms {
@@ -77,7 +78,7 @@ func (l *lister) reportSelected(vms []inventory.VM) error {
 	return l.report(l.rowsOf(all))
 }
 
-// namedFirst are those that are named, and then all others.
+// namedFirst returns all references, those in named first.
 func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	vms, in := slices.Clone(named), make(map[inventory.MoRef]bool, len(named))
 	for _, ref := range named {
@@ -91,6 +92,7 @@ func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	return vms
 }
 
+// refsOf returns the reference of each VM.
 func refsOf(vms []*inventory.VM) []inventory.MoRef {
 	all := make([]inventory.MoRef, len(vms))
 	for i, vm := range vms {
@@ -99,6 +101,7 @@ func refsOf(vms []*inventory.VM) []inventory.MoRef {
 	return all
 }
 
+// rowsOf returns a row for each VM that the plan selects.
 func (l *lister) rowsOf(vms []*inventory.VM) []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, vm := range vms {
@@ -109,6 +112,7 @@ func (l *lister) rowsOf(vms []*inventory.VM) []fleetdb.VM {
 	return rows
 }
 
+// rowOf returns the row of a migration, with a run for each destination.
 func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	vm := m.VM
 	l.seq++
@@ -125,9 +129,9 @@ func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	return row
 }
 
-// hostOf names a VM's host among those of all sources. One that is logged in to itself goes by its
-// name in the plan: a freshly installed ESXi calls itself localhost.localdomain, and hosts of one
-// name share their limits and rests.
+// hostOf returns the name of a VM's host, unique among all sources. An ESXi source has its name in the
+// plan: a fresh installation calls itself localhost.localdomain, and hosts with one name would share
+// limits and pauses.
 func hostOf(source *url.URL, vm *inventory.VM) string {
 	if source.Scheme == "vcenter" {
 		return vm.HostName
@@ -135,8 +139,8 @@ func hostOf(source *url.URL, vm *inventory.VM) string {
 	return strings.TrimSuffix(fleet.Endpoint(source), ":443")
 }
 
-// datastoreOf names a VM's datastore among those of all sources. That of a host that is logged in to
-// itself has the host in its name: nearly every ESXi has a datastore1.
+// datastoreOf returns the name of a VM's datastore, unique among all sources. For an ESXi source the
+// name contains the host, because nearly every ESXi has a datastore1.
 func datastoreOf(source *url.URL, vm *inventory.VM) string {
 	if source.Scheme == "vcenter" {
 		return vm.VMX.Datastore
@@ -144,7 +148,8 @@ func datastoreOf(source *url.URL, vm *inventory.VM) string {
 	return vm.VMX.Datastore + "@" + hostOf(source, vm)
 }
 
-// missingRows are the rows of what the plan names and the source does not have.
+// missingRows returns failed rows for VMs that the plan names and the source does not have. Their keys
+// contain the line of the entry.
 func (l *lister) missingRows() []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, f := range l.choice.End() {

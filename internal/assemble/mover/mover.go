@@ -25,24 +25,25 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Mover does for a fleet's node what decamp migrate does for one VM. VMs of one source share
-// a session, the connections to its hosts, and their limits.
+// Mover implements fleet.Mover: it migrates VMs of plans as decamp migrate migrates one. VMs of one
+// source share a session, the connections to its hosts, and their limits. A Mover is safe for
+// concurrent use.
 type Mover struct {
-	a         *assemble.Assembler
-	roster    *fleetdb.Roster
-	engine    *workflow.Engine
-	store     *journal.Store
-	migrator  *migrate.Migrator
-	leftovers *cleanup.Store
-	offers    map[string]string // storages behind this worker's folders
-	pacer     *pacer
-	cleaner   *cleaner
-	Command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
-	Trials    chan struct{} // has room for as many as may boot at a time
+	a         *assemble.Assembler // state of this machine, and prompts
+	roster    *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
+	engine    *workflow.Engine    // workflow engine of the state directory
+	store     *journal.Store      // journals of runs
+	migrator  *migrate.Migrator   // executes runs
+	leftovers *cleanup.Store      // records of changes on hosts
+	offers    map[string]string   // storages behind this worker's folders
+	pacer     *pacer              // limits the rates of transfers
+	cleaner   *cleaner            // reverts changes on unused sources
+	Command   bool                // a command of the user, with the user's files and terminal; not a server or a worker
+	Trials    chan struct{}       // has room for as many as may boot at a time
 
 	Hooks bool // hooks of plans are run
 
-	mu       sync.Mutex
+	mu       sync.Mutex                // guards the fields below
 	sources  map[string]*planSource    // sources by plan
 	replaced []*planSource             // sources of plans that were submitted again under the same name
 	logins   map[string]*login.Limiter // login limits by source, and by host
@@ -51,13 +52,14 @@ type Mover struct {
 
 var _ fleet.Mover = (*Mover)(nil)
 
-// New returns a mover that can only read plans.
+// New returns a mover that can only read plans. Its methods that require a database must not be called.
 func New(a *assemble.Assembler) *Mover {
 	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, events: map[journal.ID]*runEvents{}}
 }
 
-// Open opens the state directory for a worker. The engine is launched; runs that were
-// under way wait for Move. An empty url is no database that machines share. Its record is in the state directory, or where machines meet.
+// Open opens the state directory for the worker w and launches the workflow engine. Runs that were
+// interrupted continue with Move. url is the database that machines share; it is empty for a database
+// in a file, whose records are in the state directory.
 func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w fleetdb.Worker, r *fleetdb.Roster) (*Mover, error) {
 	state, err := a.StateDir()
 	if err != nil {
@@ -83,7 +85,7 @@ func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool,
 	return m, nil
 }
 
-// Close ends the sessions and gives the state directory up. Nothing is under way any more.
+// Close closes all sessions and unlocks the state directory. No run may be under way.
 func (m *Mover) Close() error {
 	m.cleaner.close()
 	m.pacer.close()
@@ -94,8 +96,8 @@ func (m *Mover) Close() error {
 	return errors.Join(errs...)
 }
 
-// rowSource returns the source of the plan that row was listed for, logged in to, until leave is
-// called. A row that was changed in the database is fault.Denied.
+// rowSource returns the source of the plan for which row was listed. The source is logged in until
+// leave is called. A row that was changed in the database without the fleet key is fault.Denied.
 func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, leave func(), err error) {
 	s, err = m.currentSource(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
 	if err != nil {
@@ -105,8 +107,8 @@ func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, l
 	return s, leave, err
 }
 
-// sourceOf returns the source of a plan, which need not be logged in to. Only the name and the time
-// of p count: its text is that of the database.
+// sourceOf returns the source of a plan, which may not be logged in. Only name and creation time of p
+// are used: the text is read from the database.
 func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, error) {
 	return m.currentSource(ctx, p.Name, func(is fleetdb.Plan) error {
 		if !is.Created.Equal(p.Created) {
@@ -117,8 +119,8 @@ func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, erro
 	})
 }
 
-// currentSource returns the source of the plan of that name that fits: the one that is known, or else one
-// of what the database has now, which is verified.
+// currentSource returns the source of the plan with that name for which fits succeeds: the known one,
+// or else a new one from the verified row of the database.
 func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
 	m.mu.Lock()
 	s := m.sources[name]
@@ -136,8 +138,8 @@ func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetd
 	return s, fits(s.plan)
 }
 
-// Known returns the source of a plan as the database has it, which need not be logged in to. A plan
-// that may not be carried out is fault.Denied.
+// Known returns the source of a plan as the database has it, which may not be logged in. A plan that
+// must not be executed is fault.Denied.
 func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +170,8 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 	return s, nil
 }
 
-// limiterFor are those of all plans of a source, or of a host of it. The caller has m.mu.
+// limiterFor returns the login limits that all plans of a source share, or of one host of the source.
+// mu must be held.
 func (m *Mover) limiterFor(source, host string) *login.Limiter {
 	at := source + " " + host
 	if m.logins[at] == nil {
@@ -177,7 +180,8 @@ func (m *Mover) limiterFor(source, host string) *login.Limiter {
 	return m.logins[at]
 }
 
-// Move is part of fleet.Mover.
+// Move migrates one VM to all of its destinations, with its hooks. It returns when all runs have ended.
+// Transient errors run no post hook, because the node will try again. It implements fleet.Mover.
 func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err error) {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
@@ -223,7 +227,7 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 	return errors.Join(err, m.runPostHook(ctx, s, o.Hooks.Post, row, vm, err))
 }
 
-// runVM carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
+// runVM executes the runs of one VM. seen is a recent description of the VM, or nil.
 func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
 	dr := newRunEvents(row, d)
 	m.registerRuns(w, dr)
@@ -244,8 +248,8 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 	return errors.Join(errs...)
 }
 
-// restoreOrder passes the current command to warm runs: the recorded one may be older. A recorded rehearsal
-// is requested again if it is still wanted.
+// restoreOrder passes the current command to warm runs, because the recorded one may be older. It also
+// drops a recorded rehearsal of the fleet; the fleet requests it again if it is still wanted.
 func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
@@ -264,6 +268,7 @@ func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
 	return nil
 }
 
+// registerRuns makes events of the runs in w go to dr.
 func (m *Mover) registerRuns(w *assemble.Parts, dr *runEvents) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -272,6 +277,7 @@ func (m *Mover) registerRuns(w *assemble.Parts, dr *runEvents) {
 	}
 }
 
+// unregisterRuns reverts registerRuns.
 func (m *Mover) unregisterRuns(w *assemble.Parts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -280,7 +286,7 @@ func (m *Mover) unregisterRuns(w *assemble.Parts) {
 	}
 }
 
-// passEvent passes on an event of a run.
+// passEvent passes an event of a run to its runEvents. Events of other runs are dropped.
 func (m *Mover) passEvent(e journal.Event) {
 	m.mu.Lock()
 	dr := m.events[e.Run]
@@ -294,7 +300,7 @@ func (m *Mover) passEvent(e journal.Event) {
 	}
 }
 
-// Order is part of fleet.Mover. Cold runs take none while they are under way.
+// Order passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
 func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 	var errs []error
 	for _, run := range row.Runs {
@@ -305,8 +311,8 @@ func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 	return errors.Join(errs...)
 }
 
-// orderOf is an order of the fleet in the words of a warm run. Those that end it are the
-// node's: it stops the run, and undoes it.
+// orderOf converts a command of the fleet to a command of a warm run. Commands that end a run are
+// handled by the node, which stops and undoes it; here they continue the run.
 func orderOf(o fleetdb.Order) journal.Order {
 	switch o {
 	case fleetdb.Pause:
@@ -317,7 +323,8 @@ func orderOf(o fleetdb.Order) journal.Order {
 	return journal.GoOn
 }
 
-// Undo implements fleet.Mover. It removes a published VM only if its withdrawal was requested.
+// Undo undoes all runs of a VM. It removes a published VM only if its withdrawal was requested. It
+// implements fleet.Mover.
 func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
@@ -338,8 +345,8 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Forget(ctx)
 }
 
-// undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it. If
-// its VM is published all the same, undoRun returns fault.Conflict.
+// undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.
+// If its VM is published nevertheless, undoRun returns fault.Conflict.
 func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Rig) error {
 	undo := m.migrator.Discard
 	if row.Order == fleetdb.Withdraw {
@@ -357,7 +364,8 @@ func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to a
 	return nil
 }
 
-// storageIDs are the ids of the storages behind destinations.
+// storageIDs returns the IDs of the storages of destinations, each once. Destinations that this worker
+// does not offer have none.
 func (m *Mover) storageIDs(to []string) []string {
 	var ids []string
 	for _, each := range to {
@@ -368,8 +376,8 @@ func (m *Mover) storageIDs(to []string) []string {
 	return ids
 }
 
-// List implements fleet.Mover. VMs that the plan names and the source does not have come last, as
-// failed.
+// List reports the VMs of a plan. Rows of named VMs that the source does not have come last, as failed.
+// It implements fleet.Mover.
 func (m *Mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {

@@ -23,25 +23,26 @@ import (
 //
 // If several machines migrate VMs within one rate, each gets the share of its transfers among all.
 type pacer struct {
-	m       *Mover
-	worker  string
-	budgets *budget.Budgets
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
+	m       *Mover             // the mover, with plans and database
+	worker  string             // name of this worker
+	budgets *budget.Budgets    // rates by budget name
+	cancel  context.CancelFunc // ends updateLoop
+	done    sync.WaitGroup     // waits for updateLoop
 
-	mu      sync.Mutex
-	moving  []fleetdb.VM  // VMs that have joined
-	wake    chan struct{} // has a token while there is one
-	limited map[string]bool
+	mu      sync.Mutex      // guards the fields below
+	moving  []fleetdb.VM    // VMs whose transfers have joined
+	wake    chan struct{}   // has a token after a VM has joined
+	limited map[string]bool // budgets with a rate at the last update
 }
 
 const (
-	// updateInterval is how often rates are looked at while something is moved.
+	// updateInterval is the time between updates of the rates while VMs are migrated.
 	updateInterval = time.Second
 
-	RateSuffix = "/rate"
+	RateSuffix = "/rate" // RateSuffix is the end of the names of limits that are rates.
 )
 
+// newPacer returns a pacer and starts its loop.
 func newPacer(m *Mover, worker string) *pacer {
 	ctx, end := context.WithCancel(context.Background())
 	p := &pacer{m: m, worker: worker, budgets: budget.New(budget.Wall()), cancel: end, wake: make(chan struct{}, 1), limited: map[string]bool{}}
@@ -49,12 +50,14 @@ func newPacer(m *Mover, worker string) *pacer {
 	return p
 }
 
+// close ends the loop and waits for it.
 func (p *pacer) close() {
 	p.cancel()
 	p.done.Wait()
 }
 
-// joinFlow has a VM's transfers keep within all rates that they are of.
+// joinFlow adds a VM: its transfers then stay within all rates that apply to them, also the first byte.
+// The caller calls leave after the last byte.
 func (p *pacer) joinFlow(ctx context.Context, row fleetdb.VM) (flow *budget.Flow, leave func()) {
 	p.mu.Lock()
 	p.moving = append(p.moving, row)
@@ -68,13 +71,14 @@ func (p *pacer) joinFlow(ctx context.Context, row fleetdb.VM) (flow *budget.Flow
 	return flow, func() { flow.Leave(); p.leaveFlow(row) }
 }
 
+// leaveFlow removes a VM.
 func (p *pacer) leaveFlow(row fleetdb.VM) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.moving = slices.DeleteFunc(p.moving, func(vm fleetdb.VM) bool { return vm.Key == row.Key })
 }
 
-// namesOf are the budgets that a VM's transfers pass on a worker.
+// namesOf returns the names of the budgets that apply to the transfers of a VM on a worker, sorted.
 func namesOf(row fleetdb.VM, worker string) []string {
 	names := []string{"fleet:all", "plan:" + row.Plan, "source:" + row.Source, "host:" + row.Host, "worker:" + worker}
 	for _, to := range row.To {
@@ -84,7 +88,7 @@ func namesOf(row fleetdb.VM, worker string) []string {
 	return slices.Compact(names)
 }
 
-// updateLoop sets the rates as they change, while something is moved.
+// updateLoop updates the rates at intervals while VMs are migrated, until ctx ends.
 func (p *pacer) updateLoop(ctx context.Context) {
 	for {
 		select {
@@ -101,13 +105,15 @@ func (p *pacer) updateLoop(ctx context.Context) {
 	}
 }
 
+// isBusy reports whether a VM has joined.
 func (p *pacer) isBusy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.moving) > 0
 }
 
-// updateRates updates the rates. If they cannot be read, the old ones stay.
+// updateRates sets the current rates of all budgets. If they cannot be read, the old rates stay. A
+// budget without a rate any more becomes unlimited.
 func (p *pacer) updateRates(ctx context.Context) {
 	rates, err := p.currentRates(ctx)
 	var parts map[string]float64
@@ -136,7 +142,8 @@ func (p *pacer) updateRates(ctx context.Context) {
 	}
 }
 
-// currentRates are what plans and operators say now. An operator's word stands above a plan's.
+// currentRates returns the rates of plans and operators. The rate of an operator replaces that of a
+// plan.
 func (p *pacer) currentRates(ctx context.Context) (map[string]budget.Week, error) {
 	rates := map[string]budget.Week{}
 	p.m.mu.Lock()
@@ -155,7 +162,8 @@ func (p *pacer) currentRates(ctx context.Context) (map[string]budget.Week, error
 	return rates, err
 }
 
-// localShares are which part of the transfers within each rate is this process's; all, alone.
+// localShares returns, for each budget, the share of this process in all transfers of the fleet; 1 if
+// this process is alone.
 func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 	workers, err := p.m.roster.Workers.List(ctx)
 	if err != nil {
@@ -184,13 +192,15 @@ func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 	return ours, nil
 }
 
+// increment adds one to the counter of each name.
 func increment(counts map[string]float64, names []string) {
 	for _, name := range names {
 		counts[name]++
 	}
 }
 
-// scaleWeek scales a rate. A rate without local transfers stays whole: no transfer uses it.
+// scaleWeek returns w with its rates multiplied by part. A part outside of 0 to 1 leaves w unchanged:
+// without local transfers the rate is not used.
 func scaleWeek(w budget.Week, part float64) budget.Week {
 	if part <= 0 || part >= 1 {
 		return w

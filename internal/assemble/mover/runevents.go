@@ -12,47 +12,50 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// drive is one VM under way: what its runs tell, in the words of the fleet.
+// runEvents converts the events of a VM's runs to steps and progress of the fleet. Its methods may be
+// called concurrently, because each destination has a run.
 type runEvents struct {
-	row fleetdb.VM
-	to  fleet.Driver
+	row fleetdb.VM   // the VM
+	to  fleet.Driver // receives steps and progress
 
-	mu     sync.Mutex
-	step   string
-	disks  map[diskStep]journal.Bytes
-	read   map[diskStep]int64 // bytes read in this step, over all attempts
-	points []ratePoint        // points of the last rateWindow, oldest first
-	reread int64              // bytes read back from images
-	last   fleetdb.Progress
+	mu     sync.Mutex                 // guards the fields below
+	step   string                     // current step
+	disks  map[diskStep]journal.Bytes // last progress of each disk in the current step
+	read   map[diskStep]int64         // bytes read in this step, over all attempts
+	points []ratePoint                // points of the last rateWindow, oldest first
+	reread int64                      // bytes read back from images, over all steps
+	last   fleetdb.Progress           // last reported progress
 }
 
-// diskStep is a disk in one step of a run.
+// diskStep identifies a disk in one step of a run.
 type diskStep struct {
-	run  journal.ID
-	step string
-	disk int32
+	run  journal.ID // run of one destination
+	step string     // name of the step
+	disk int32      // device key
 }
 
-// moment is how much a VM had moved at a time.
+// ratePoint has the bytes that a VM had copied and read back at a time.
 type ratePoint struct {
-	at            time.Time
+	at            time.Time // time of the event
 	moved, reread int64
 }
 
-// rateWindow is the time over which rates of VMs are averaged. It is the same for all, also for those
-// that just began: therefore the sum of rates does not exceed the copied bytes.
+// rateWindow is the time over which rates of VMs are averaged. It is the same for all VMs, also for
+// those that just started: therefore the sum of rates does not exceed the copied bytes.
 const rateWindow = 5 * time.Second
 
+// newRunEvents returns the converter for a VM whose driver is d.
 func newRunEvents(row fleetdb.VM, d fleet.Driver) *runEvents {
 	return &runEvents{row: row, to: d, disks: map[diskStep]journal.Bytes{}, read: map[diskStep]int64{}}
 }
 
-// acquireSlot is asked for by each of the VM's runs; the Driver has them hold one together.
+// acquireSlot waits for a transfer slot. All runs of the VM call it, and the Driver gives them one slot
+// together. It has the type of migrate.Rig.Turn.
 func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.Stage) (func(), error) {
 	return dr.to.Turn(ctx, fleetdb.Stage(s), 0)
 }
 
-// handleEvent handles an event of a run.
+// handleEvent handles one event of a run.
 func (dr *runEvents) handleEvent(e journal.Event) {
 	dr.mu.Lock()
 	defer dr.mu.Unlock()
@@ -93,7 +96,7 @@ func (dr *runEvents) handleEvent(e journal.Event) {
 	}
 }
 
-// resetRates resets the rates of a transfer that stopped.
+// resetRates resets the rates after a transfer has stopped. mu must be held, as for the methods below.
 func (dr *runEvents) resetRates() {
 	dr.points = nil
 	if dr.last.Rate+dr.last.Reread > 0 {
@@ -102,8 +105,8 @@ func (dr *runEvents) resetRates() {
 	}
 }
 
-// countBytes adds the bytes read since the last event of the same disk. An attempt counts from zero. Several
-// destinations share reads of a source: the run with the most bytes counts.
+// countBytes adds the bytes read since the last event of the same disk. Each attempt counts from zero.
+// Destinations share reads of a source, so only the run with the most bytes counts.
 func (dr *runEvents) countBytes(e journal.Event) {
 	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
@@ -119,9 +122,10 @@ func (dr *runEvents) countBytes(e journal.Event) {
 	dr.last.Moved += dr.maxRead(e.Step, e.Disk) - before
 }
 
-// readsImages reports whether a step reads images back, not the source.
+// readsImages reports whether a step reads images back, and not the source.
 func readsImages(step string) bool { return step == "verify" || step == "prove" }
 
+// maxRead returns the bytes read of a disk in a step, in the run that has read most.
 func (dr *runEvents) maxRead(step string, disk int32) (most int64) {
 	for k, n := range dr.read {
 		if k.step == step && k.disk == disk {
@@ -131,6 +135,7 @@ func (dr *runEvents) maxRead(step string, disk int32) (most int64) {
 	return most
 }
 
+// reportProgress reports the progress of the current step to the fleet.
 func (dr *runEvents) reportProgress(now time.Time) {
 	p := &dr.last
 	p.Key, p.Total, p.Done = dr.row.Key, dr.row.Bytes, 0

@@ -21,29 +21,30 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// planSource is the source of a plan with what its VMs are moved by.
+// A planSource is the source of a plan, with the session and the transports that VMs of the plan share.
+// It is safe for concurrent use.
 type planSource struct {
 	*assemble.SourceParts
-	m       *Mover
-	name    string
-	plan    fleetdb.Plan // plan as it was read; verified, unless the mover only reads plans
-	file    *planfile.File
+	m       *Mover                        // the mover
+	name    string                        // name of the plan
+	plan    fleetdb.Plan                  // plan as it was read; verified, unless the mover only reads plans
+	file    *planfile.File                // the parsed plan
 	folder  string                        // folder of the plan's relative paths
 	entries map[planfile.Pos]*planfile.VM // entries of the plan by their position
 
-	mu             sync.Mutex // held while it is opened, or rests
-	opened         bool
-	warned         map[inventory.MoRef]bool // hosts that VMs were moved from
-	infrastructure *assemble.Infrastructure // network of the VMs; nil until it is needed
-	users          int                      // moves and the like that are under way
-	idleTimer      *time.Timer              // until it rests; nil: it was never left
-	cleanups       sync.WaitGroup
+	mu             sync.Mutex                     // guards the fields below; held during a login
+	opened         bool                           // the session is open
+	warned         map[inventory.MoRef]bool       // hosts whose findings were reported
+	infrastructure *assemble.Infrastructure       // hosts and datastores; nil until they are read
+	users          int                            // number of callers between acquire and release
+	idleTimer      *time.Timer                    // closes transports of an unused source; nil before the first release
+	cleanups       sync.WaitGroup                 // waits for the cleanup in the background
 	cleaning       bool                           // a cleanup is running
-	cancelCleanup  context.CancelFunc             // ends the tidying; nil before there is any
-	transports     map[string]transport.Transport // transports by their options
+	cancelCleanup  context.CancelFunc             // ends the cleanup; nil before the first one
+	transports     map[string]transport.Transport // open transports by their options
 }
 
-// newPlanSource reads a plan. Nothing is logged in to yet.
+// newPlanSource parses a plan. It does not log in.
 func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	file, found := planfile.Parse([]byte(p.Text))
 	if err := found.Err(); err != nil {
@@ -62,8 +63,8 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	return s, err
 }
 
-// acquire logs in once, and keeps the transports until leave is called. The next caller repeats a failed
-// login.
+// acquire logs in if necessary, and keeps session and transports open until leave is called. After a
+// failed login the next call tries again.
 func (s *planSource) acquire(ctx context.Context) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,9 +75,10 @@ func (s *planSource) acquire(ctx context.Context) (leave func(), err error) {
 	return s.release, nil
 }
 
-// idleTimeout is the idle time of a source after which its transports are closed.
+// idleTimeout is the time after which the transports of an unused source are closed.
 const idleTimeout = 15 * time.Second
 
+// release ends one acquire, and starts the idle timer after the last one.
 func (s *planSource) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,9 +92,9 @@ func (s *planSource) release() {
 	}
 }
 
-// closeIdle returns the resources that hosts provide for transfers: a server lives for months after a plan's
-// end, and would keep datastores mounted and sessions open. The login stays, because the entered
-// password is not available any more.
+// closeIdle closes the transports of an unused source. A server runs for months after the end of a
+// plan, and would keep datastores mounted and sessions open on hosts. The login stays, because an
+// entered password cannot be entered again.
 func (s *planSource) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +106,7 @@ func (s *planSource) closeIdle() {
 	s.startCleanup() // reverts changes that a host refused to revert
 }
 
-// endTransports closes all but the one that reads files. The caller has mu.
+// endTransports closes all transports except the one that reads files. mu must be held.
 func (s *planSource) endTransports() error {
 	var errs []error
 	for _, t := range s.transports {
@@ -116,7 +118,7 @@ func (s *planSource) endTransports() error {
 	return errors.Join(errs...)
 }
 
-// openSession logs in unless that was done. The caller has mu.
+// openSession logs in unless it has done so. mu must be held.
 func (s *planSource) openSession(ctx context.Context) error {
 	if s.opened {
 		return nil
@@ -134,16 +136,15 @@ func (s *planSource) openSession(ctx context.Context) error {
 	return nil
 }
 
-// Pause before another attempt to revert changes that a host refused to revert: the copy of a killed
-// process may hold them for a while. It doubles.
-// for somebody who was killed holds it for a while. It doubles.
+// Pauses before another attempt to revert changes that a host refused to revert, for example
+// because the copy of a killed process still uses them. The pause doubles each time.
 const (
-	minCleanupPause = 5 * time.Second
-	maxCleanupPause = 10 * time.Minute
+	minCleanupPause = 5 * time.Second  // first pause
+	maxCleanupPause = 10 * time.Minute // limit of the pause
 )
 
-// startCleanup reverts the changes of earlier runs in the background: a busy host would otherwise delay all of
-// its VMs. Resources in use stay. mu must be held.
+// startCleanup reverts changes of earlier runs in the background, because a busy host would otherwise
+// delay all VMs. It tries again after failures. Changes that are in use stay. mu must be held.
 func (s *planSource) startCleanup() {
 	if s.cleaning {
 		return // the running cleanup handles the new changes as well
@@ -160,6 +161,7 @@ func (s *planSource) startCleanup() {
 	})
 }
 
+// endCleanup marks the cleanup as ended.
 func (s *planSource) endCleanup() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +169,7 @@ func (s *planSource) endCleanup() {
 	s.cleaning = false
 }
 
-// checkPermitted checks a submitted plan as the server did, against the access file of this machine.
+// checkPermitted checks a submitted plan as the server did, but with the access file of this machine.
 func (s *planSource) checkPermitted() error {
 	if s.Role == planfile.Local {
 		return nil
@@ -179,7 +181,8 @@ func (s *planSource) checkPermitted() error {
 	return access.Permit(s.file, s.Role)
 }
 
-// checkOffered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
+// checkOffered returns fault.Denied if a VM of a plan with role operate goes to a folder that this
+// worker does not offer.
 func (s *planSource) checkOffered(row fleetdb.VM) error {
 	if s.Role != planfile.Operate {
 		return nil
@@ -193,6 +196,7 @@ func (s *planSource) checkOffered(row fleetdb.VM) error {
 	return nil
 }
 
+// logIn logs in with the credentials of the plan.
 func (s *planSource) logIn(ctx context.Context) error {
 	if err := s.Assembler.PlanLogin(&s.Login, s.file, s.folder, s.Role); err != nil {
 		return err
@@ -204,13 +208,13 @@ func (s *planSource) logIn(ctx context.Context) error {
 	return s.Assembler.OpenSource(ctx, s.SourceParts)
 }
 
-// Look logs in only to examine the source. Values of l take precedence over the plan.
+// Look logs in without migrations, to read the inventory. Values of l take precedence over the plan.
 func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
 	s.Login = l
 	return s.logIn(ctx)
 }
 
-// Close logs out.
+// Close ends the cleanup, closes the transports and logs out.
 func (s *planSource) Close() error {
 	s.stopBackground()
 	s.cleanups.Wait()
@@ -219,7 +223,7 @@ func (s *planSource) Close() error {
 	return errors.Join(s.endTransports(), s.SourceParts.Close())
 }
 
-// stopBackground has nothing begin any more, and the tidying end.
+// stopBackground stops the timer and the cleanup, and prevents new ones.
 func (s *planSource) stopBackground() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +244,7 @@ func (s *planSource) optionsFor(row fleetdb.VM) planfile.Options {
 	return s.file.Defaults
 }
 
-// openParts are those of one VM: what VMs share, and its destinations.
+// openParts returns the parts of one VM: the shared session and transports, and its own targets.
 func (s *planSource) openParts(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
 	if err := s.checkOffered(row); err != nil {
 		return nil, err
@@ -261,7 +265,8 @@ func (s *planSource) openParts(ctx context.Context, row fleetdb.VM, o planfile.O
 	return w, err
 }
 
-// openVMParts are the works of a VM that is there, with its intents.
+// openVMParts returns the parts of a VM that exists, with the intents of its runs. It fails if a
+// requirement of its conversion is missing.
 func (s *planSource) openVMParts(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
 	m := s.MoveOf(o)
 	m.Maps = s.file.Maps.Value()
@@ -281,8 +286,8 @@ func (s *planSource) openVMParts(ctx context.Context, row fleetdb.VM, vm *invent
 	return w, nil
 }
 
-// transportFor returns the one that is made with such options. VMs with the same ones share it,
-// and with it the connections and the memory of hosts.
+// transportFor returns the transport with options o. VMs with the same options share one, with its
+// connections and its memory on hosts.
 func (s *planSource) transportFor(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,8 +302,8 @@ func (s *planSource) transportFor(ctx context.Context, w *assemble.Parts, o plan
 	return t, err
 }
 
-// warnHost reports findings on a host once, before the first VM of a plan is migrated from it. decamp
-// plan check examines VMs: there may be thousands.
+// warnHost reports findings on a host, before the first VM of the plan is migrated from it. VMs are not
+// examined, because there may be thousands: decamp plan check does that.
 func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
 	if !s.isFirst(vm.Host) {
 		return
@@ -312,7 +317,7 @@ func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile
 	s.Assembler.Forewarn(ctx, d, hostcheck.Checks(d.HostOptions()))
 }
 
-// isFirst reports whether no VM was moved from a host yet.
+// isFirst reports whether it is called for a host for the first time.
 func (s *planSource) isFirst(host inventory.MoRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +326,7 @@ func (s *planSource) isFirst(host inventory.MoRef) bool {
 	return first
 }
 
-// readInfrastructure returns what the VMs stand on, read once: not once for each of a thousand hosts.
+// readInfrastructure returns hosts and datastores of the source. They are read once, not for each host.
 func (s *planSource) readInfrastructure(ctx context.Context) (assemble.Infrastructure, error) {
 	s.mu.Lock()
 	g := s.infrastructure
