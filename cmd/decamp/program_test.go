@@ -89,7 +89,7 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"one target twice", "migrate esxi://root@h vm --to dir:/x --to dir:/x/", "its folder is there twice", "run: decamp migrate --help"},
 		{"odd landing", "migrate esxi://root@h vm --to dir:/x --landing ram", "want tmpfs:SIZE", "--help"},
 		{"landing over https", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:1G --transport https", "needs --transport landing", "--help"},
-		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory to be had", "leave room"},
+		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory are available", "leave memory"},
 		{"nfc over https", "migrate esxi://root@h vm --to dir:/x --nfc-buffer 2M", "is for --transport nfc", "--help"},
 		{"odd nfc buffer", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 100K", "multiple of 64K", "--help"},
 		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "16M at the most", "--help"},

@@ -42,7 +42,7 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 			return nil
 		}
 		return fault.New(fault.Denied, "the certificate of %s is not the one that the credential is bound to: bound to %s, shown %s", addr, l.bound, shown.Fingerprint).
-			WithHint("find out why (renewed, or another machine in between; on the host: %s); if the new one is right, correct the access file", fingerprintCommand)
+			WithHint("find the cause (renewal, or an attack; on the host: %s); if the new certificate is valid, correct the access file", fingerprintCommand)
 	}
 	known, err := a.loadKnownHosts()
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 	pinned, seen := known.hosts[addr]
 	switch {
 	case l.submitted && seen && given != "" && !isSameFingerprint(given, pinned.SHA256):
-		return fault.New(fault.Conflict, "the plan states the certificate %s for %s, and this machine knows %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
+		return fault.New(fault.Conflict, "the plan has the certificate %s for %s, and this machine has %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
 			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
 	case given != "" && !isSameFingerprint(given, shown.Fingerprint):
 		return fault.New(fault.Denied, "the certificate of %s is not the one given: given %s, shown %s", addr, given, shown.Fingerprint).
@@ -76,7 +76,7 @@ func isSameFingerprint(a, b string) bool {
 func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
-		WithHint("find out the cause (renewal, or an attack; on the host: %s); if the new one is right, run: %s",
+		WithHint("find the cause (renewal, or an attack; on the host: %s); if the new certificate is valid, run: %s",
 			fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
 }
 
@@ -102,13 +102,13 @@ func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, add
 
 // certificateQuestion returns the prompt with the properties of the certificate.
 func certificateQuestion(addr string, c certificate) string {
-	return fmt.Sprintf(`%s shows a certificate that is not known yet:
+	return fmt.Sprintf(`%s presents an unknown certificate:
   SHA-256  %s
   subject  %s
   issuer   %s
   valid    %s to %s
-Compare it with what the host itself says: %s
-Is it the right one? Type yes to go on: `,
+Compare it with the fingerprint on the host: %s
+Is it correct? Type yes to continue: `,
 		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), fingerprintCommand)
 }
 

@@ -66,7 +66,7 @@ func TestOperatorConfirmsACertificate(t *testing.T) {
 	r, p := newMachine(t), &person{answers: "yes"}
 	r.asks(p)
 	r.mustTrust("AA:01", "")
-	mustContain(t, p.asked, "Type yes to go on: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	mustContain(t, p.asked, "Type yes to continue: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
 	p.asked = ""
 	if r.mustTrust("AA:01", ""); p.asked != "" {
 		t.Errorf("asked again: %s", p.asked)

@@ -149,7 +149,7 @@ func readHostNetworks(ctx context.Context, log *slog.Logger, s *esx.Session, hos
 			nics, nicsErr := s.VMkernelNICs(ctx, h.Ref)
 			mounts, mountsErr := s.Mounts(ctx, h.Ref)
 			if err := errors.Join(nicsErr, mountsErr); err != nil {
-				log.Info("not looked at", "host", h.Name, "err", err)
+				log.Info("network of host not read", "host", h.Name, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -180,7 +180,7 @@ func (d *Diagnosis) readNFCAddresses(ctx context.Context, log *slog.Logger) nfcA
 		g.Go(func() error {
 			t, err := d.Parts.Session.NFCTicket(ctx, vm)
 			if err != nil {
-				log.Info("no ticket to see NFC's port by", "host", host, "err", err)
+				log.Info("no NFC ticket", "host", host, "err", err)
 				return nil
 			}
 			mu.Lock()

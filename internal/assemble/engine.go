@@ -160,7 +160,7 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	}
 	if drivers != nil {
 		if err := e.CheckDrivers(tool, drivers); err != nil {
-			return fault.New(fault.KindOf(err), "VM %s is a Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
+			return fault.New(fault.KindOf(err), "VM %s runs Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 		}
 	}
 	if err := migrate.TakenByV2V(reports, engine.keyFiles()); err != nil && m.Hardware == "virtio" {

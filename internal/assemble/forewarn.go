@@ -37,7 +37,7 @@ func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Infrastructure) *Diagnosi
 func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
 	g, err := ReadInfrastructure(ctx, w.Session)
 	if err != nil {
-		a.Log.Info("not looked at beforehand", "vm", vm.Name, "err", err)
+		a.Log.Info("checks before the migration failed", "vm", vm.Name, "err", err)
 		return
 	}
 	d := DiagnoseOne(w, m, vm, g)
@@ -57,7 +57,7 @@ func severeFindings(found []doctor.Finding, others []string) []doctor.Finding {
 func (p *Prompts) reportFindings(found []doctor.Finding) {
 	found = severeFindings(found, refusedCodes)
 	for _, f := range found {
-		p.Log.Info("found beforehand", "code", f.Code, "on", f.On, "seen", f.Seen)
+		p.Log.Info("finding before the migration", "code", f.Code, "on", f.On, "seen", f.Seen)
 	}
 	p.Found(found)
 }

@@ -73,7 +73,7 @@ func loginOf(u *url.URL, l Login) sourceLogin {
 // reportCopier logs and prints that a host copies disks over SSH, with the reason.
 func (p *Prompts) reportCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
-	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
+	p.Tell("Disks are copied by SSH (vmkfstools on host %s), because the API cannot copy them: %s.", host, why.Error())
 }
 
 // NewHostShells returns the logins by SSH to the hosts of a session that was opened at u with l. It
@@ -132,7 +132,7 @@ func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string
 			return each.Name, nil
 		}
 	}
-	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
+	return "", fault.New(fault.NotFound, "host %s was removed", host).WithHint("list the inventory again: decamp ls")
 }
 
 // startSSH starts SSH on a host if it is off and the user permits that. The change is recorded first,
@@ -141,15 +141,15 @@ func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string
 func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name string) error {
 	runs, err := h.session.SSHRuns(ctx, host)
 	if err != nil {
-		h.assembler.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
+		h.assembler.Log.Warn("state of SSH is unknown", "host", host, "err", err)
 		return nil
 	}
 	if runs {
 		return nil
 	}
 	if !h.opts.Enable {
-		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", name).
-			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
+		return fault.New(fault.Denied, "SSH is required on host %s, and it is off", name).
+			WithHint("let decamp start it and stop it at the end with --enable-ssh, or start the service TSM-SSH manually; the firewall ruleset is sshServer")
 	}
 	r := cleanup.Record{
 		Kind: cleanup.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
@@ -260,7 +260,7 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 	before, seen := known.hosts[entry]
 	switch {
 	case stated != "" && h.opts.submitted && seen && before.SHA256 != stated:
-		return "", fault.New(fault.Conflict, "the plan states the SSH host key %s for %s, and this machine knows %s", stated, addr, before.SHA256).
+		return "", fault.New(fault.Conflict, "the plan has the SSH host key %s for %s, and this machine has %s", stated, addr, before.SHA256).
 			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
 	case stated != "":
 		return stated, known.addHost(entry, certificate{Fingerprint: stated, Subject: "SSH"})
@@ -269,7 +269,7 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 	if key, err := h.readHostKey(ctx); err == nil {
 		pins = append(pins, key.Fingerprint)
 	} else {
-		h.assembler.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
+		h.assembler.Log.Debug("SSH host key not available over the API", "host", addr, "err", err)
 	}
 	if seen {
 		pins = append(pins, before.SHA256)
@@ -313,7 +313,7 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 		return "", refused
 	}
 	defer t.Close()
-	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with the fingerprint on the host: %s\nIs it the right one? Type yes to continue:  ",
+	answer, err := t.Ask(ctx, fmt.Sprintf("%s presents an unknown SSH host key:\n  %s\nCompare it with the fingerprint on the host: %s\nIs it correct? Type yes to continue: ",
 		addr, shell.Describe(shown), shell.WhereToLook))
 	if err != nil {
 		return "", err

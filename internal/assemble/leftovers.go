@@ -18,8 +18,8 @@ func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := PutBack(ctx, shells)
 	for _, r := range done {
-		a.Log.Info("put back what an earlier run left", "host", r.Where(), "what", r.Text)
-		a.Tell("An earlier run had left %s on host %s; it is taken off.", r.Text, r.Where())
+		a.Log.Info("reverted a change of an earlier run", "host", r.Where(), "what", r.Text)
+		a.Tell("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.Where())
 	}
 	a.WarnStays(err)
 	return err != nil

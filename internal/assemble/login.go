@@ -58,13 +58,13 @@ func (a *Assembler) enteredPassword(account string) string {
 func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := p.Terminal()
 	if err != nil {
-		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
+		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal for a prompt", who).
 			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", PasswordEnv)
 	}
 	defer t.Close()
 	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))
 	if err == nil && text == "" { // a host would count it as a wrong one
-		err = fault.New(fault.Invalid, "no password was typed")
+		err = fault.New(fault.Invalid, "no password was entered")
 	}
 	return text, err
 }
@@ -77,7 +77,7 @@ func (a *Assembler) PasswordFrom(path string) (string, error) {
 		return "", fault.New(fault.Invalid, "read password file: %w", err)
 	}
 	if len(text) > maxPasswordBytes {
-		return "", fault.New(fault.Invalid, "password file %s has %d bytes: that is no password", path, len(text))
+		return "", fault.New(fault.Invalid, "password file %s is too large: %d bytes", path, len(text))
 	}
 	a.warnIfShared(path)
 	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
@@ -90,7 +90,7 @@ func (a *Assembler) PasswordFrom(path string) (string, error) {
 // warnIfShared warns if other users may read a regular file.
 func (p *Prompts) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-		p.Warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
+		p.Warn("other users of this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
 	}
 }
 
@@ -138,8 +138,8 @@ func (r *refusals) checkLimit() error {
 		return nil
 	}
 	left := refusalsWindow - r.now().Sub(times[len(times)-maxRefusals])
-	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.account, len(times)).OfLogin().
-		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
+	return fault.New(fault.Denied, "login not attempted: the password of %s was refused %d times in 15 minutes, and the account locks at 5 refusals", r.account, len(times)).OfLogin().
+		WithHint("wait %v; or, if the password is correct now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
 }
 
 // addResult records a refusal. A nil refused is an accepted password: the host resets its count, so the

@@ -50,7 +50,7 @@ func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
 	if _, err := r.Password("root@h", passwordFile(t, "x", 0o644))(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mustContain(t, r.said.String(), "Warning: others on this machine may read", "chmod 600")
+	mustContain(t, r.said.String(), "Warning: other users of this machine may read", "chmod 600")
 }
 
 func TestPasswordThatCannotBeHad(t *testing.T) {

@@ -393,8 +393,8 @@ func (p *SourceParts) Mover(ctx context.Context, o planfile.Options) (transport.
 		return https.New(p.Session, https.Options{MaxConnections: o.Connections, Log: p.Assembler.Log}), nil
 	}
 	if free, known := availableMemory(); o.Transport == "landing" && known && int64(o.Landing.Memory) > free {
-		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", units.Binary(int64(o.Landing.Memory)), units.Binary(free)).
-			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
+		return nil, fault.New(fault.Invalid, "the plan requires %s of memory for a landing, and %s are available", units.Binary(int64(o.Landing.Memory)), units.Binary(free)).
+			WithHint("reduce it: landing: {memory: %dM} leaves memory for the rest of the system", free/4*3>>20)
 	}
 	return p.Assembler.NewTransport(ctx, p.Parts, o)
 }

@@ -56,7 +56,7 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 		return leave, nil
 	default:
 	}
-	waits(fmt.Sprintf("as many VMs boot on trial here as may at a time: %d (--trials)", cap(w.Trials)))
+	waits(fmt.Sprintf("the number of parallel trial boots is limited to %d (--trials)", cap(w.Trials)))
 	select {
 	case w.Trials <- struct{}{}:
 		return leave, nil
@@ -96,7 +96,7 @@ func (u readOnlyDisk) ReadAt(p []byte, off int64) (int, error) {
 
 // WriteAt returns fault.Denied.
 func (u readOnlyDisk) WriteAt([]byte, int64) (int, error) {
-	return 0, fault.New(fault.Denied, "the images of a rehearsal are not written to")
+	return 0, fault.New(fault.Denied, "a rehearsal must not write to images")
 }
 
 // hostSums are hashes of disks that hosts have computed. Several destinations need the same hash, and
@@ -149,8 +149,8 @@ func (w *Parts) hashDisk(ctx context.Context, d transport.Disk) (migrate.SourceS
 // if no single file has the bytes of the disk.
 func (w *Parts) hashOnHost(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
 	if d.Disk.Backing != inventory.Flat || d.Disk.Layers > 1 || d.Snapshot != "" {
-		return migrate.SourceSum{}, fault.New(fault.Unsupported, "no file on the host holds disk %d byte for byte: it is %s, in %d layers", d.Disk.Key, d.Disk.Backing, d.Disk.Layers).
-			WithHint("leave --source-hash out; --spot compares a part of the disk")
+		return migrate.SourceSum{}, fault.New(fault.Unsupported, "no file on the host has the exact bytes of disk %d: it is %s, in %d layers", d.Disk.Key, d.Disk.Backing, d.Disk.Layers).
+			WithHint("omit --source-hash; --spot compares a part of the disk")
 	}
 	file, err := w.flatFilePath(ctx, d)
 	if err != nil {

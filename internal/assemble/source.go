@@ -69,10 +69,10 @@ func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) 
 		if err := p.changer.handleRefusal(ctx, vm, err); err != nil {
 			return err
 		}
-		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
+		return fault.New(fault.Unsupported, "the free licence of the host does not permit change tracking").WithHint("install an evaluation or paid licence on the host during the migration")
 	}
 	if esx.Forbidden(err) {
-		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
+		return fault.New(fault.Unsupported, "%w", err).WithHint("grant the user the privilege VirtualMachine.Config.ChangeTracking")
 	}
 	return err
 }
@@ -232,6 +232,6 @@ func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why err
 
 // reportSSHChanger logs and prints that VMs are changed over SSH, with the reason.
 func (p *Prompts) reportSSHChanger(why error) {
-	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
-	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())
+	p.Log.Info("snapshots and power changes use SSH", "err", why)
+	p.Tell("Snapshots and power changes use SSH (vim-cmd): %s.", why.Error())
 }

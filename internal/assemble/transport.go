@@ -26,8 +26,8 @@ func FitsMemory(n int64) error {
 	if !known || n <= free {
 		return nil
 	}
-	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", units.Binary(free), units.Binary(n)).
-		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", units.Binary(free/4*3))
+	return fault.New(fault.Invalid, "%s of memory are available, not %s", units.Binary(free), units.Binary(n)).
+		WithHint("reduce --landing tmpfs:SIZE or --landing-memory SIZE; %s leave memory for the rest of the system", units.Binary(free/4*3))
 }
 
 // Hosts are the networks whose addresses may mount an export.
@@ -45,7 +45,7 @@ func LookUp[T ~string](ctx context.Context, flag string, list []T) (Hosts, error
 		}
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		if err != nil {
-			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("give the host's address, or a network such as 10.0.0.0/24")
+			return nil, fault.New(fault.NotFound, "%s %s: %w", flag, name, err).WithHint("write the address of the host, or a network such as 10.0.0.0/24")
 		}
 		for _, addr := range addrs {
 			addr = addr.Unmap()

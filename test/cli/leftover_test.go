@@ -66,13 +66,13 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 			r.source("clean", r.url()).ends(0).says("Nothing was put back")
 		},
 		"another VM by https": func(r *rig, _ []string) {
-			r.migrate("web02").ends(0).says("An earlier run had left datastore decamp-")
+			r.migrate("web02").ends(0).says("An earlier run left datastore decamp-")
 		},
 		"discard": func(r *rig, args []string) {
-			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run had left", "is given up")
+			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run left", "is given up")
 		},
 		"the same again": func(r *rig, args []string) {
-			r.migrate("web01", args...).ends(0).says("An earlier run had left", "is moved and published")
+			r.migrate("web01", args...).ends(0).says("An earlier run left", "is moved and published")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 	for name, next := range map[string]func(r *rig){
 		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("has no snapshot \"decamp web01-") },
 		"another VM": func(r *rig) {
-			r.migrate("web02").ends(0).says("An earlier run had left snapshot \"decamp web01-")
+			r.migrate("web02").ends(0).says("An earlier run left snapshot \"decamp web01-")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ func TestPersonAtATerminal(t *testing.T) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Open(), p.Open(), p.Open()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	must(t, cmd.Start())
-	p.Sees("Type yes to go on: ")
+	p.Sees("Type yes to continue: ")
 	p.Types("yes\n")
 	p.Sees("Password for root@" + r.lab.Addr() + ": ")
 	p.Types(secret + "\n")

@@ -114,7 +114,7 @@ func (b *Benchmark) runPrepare(ctx context.Context) error {
 func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr) // sends nothing, and returns the route's local address
 	if err != nil {
-		return "", fault.New(fault.Unreachable, "find the way to %s: %w", addr, err)
+		return "", fault.New(fault.Unreachable, "find the route to %s: %w", addr, err)
 	}
 	defer conn.Close()
 	own := conn.LocalAddr().(*net.UDPAddr).IP
@@ -127,8 +127,8 @@ func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
 			continue
 		}
 		if i.MTU != mtu {
-			return "", fault.New(fault.Conflict, "the link is to have MTU %d, and %s, which leads to %s, has %d", mtu, i.Name, addr, i.MTU).
-				WithHint("ip link set dev %s mtu %d, on both ends; or have the link's prepare do it, or correct its mtu", i.Name, mtu)
+			return "", fault.New(fault.Conflict, "the spec has MTU %d for the link, and interface %s on the route to %s has %d", mtu, i.Name, addr, i.MTU).
+				WithHint("run on both ends: ip link set dev %s mtu %d; or set it in prepare of the link, or correct mtu", i.Name, mtu)
 		}
 		return i.Name, nil
 	}
@@ -162,7 +162,7 @@ func (b *Benchmark) findVMs(ctx context.Context) error {
 			case vm.Power != inventory.PoweredOff:
 				return fault.New(fault.Conflict, "VM %s is %s", vm.Name, vm.Power).WithHint("power it off on the host, or name a powered-off VM with disks for the measurement")
 			case len(vm.Disks) == 0:
-				return fault.New(fault.Invalid, "VM %s has no disk", vm.Name).WithHint("name one that has")
+				return fault.New(fault.Invalid, "VM %s has no disk", vm.Name).WithHint("name a VM with disks")
 			}
 			b.vms[string(name)] = vm
 		}

@@ -79,7 +79,7 @@ func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum b
 		case n == 0 && h.err != nil:
 			return bench.Device{}, h.err
 		case n == 0:
-			return bench.Device{}, fault.New(fault.Unsupported, "no sample of esxtop, %v long, lies in it as a whole", sampleInterval)
+			return bench.Device{}, fault.New(fault.Unsupported, "the row is too short for a sample of esxtop, which takes %v", sampleInterval)
 		}
 		sum.IOPS += d.IOPS
 		sum.MiBs += d.MiBs

@@ -49,7 +49,7 @@ func (t *cleaner) close() {
 func (t *cleaner) cleanLoop(ctx context.Context) {
 	for pause := firstCleanPause; sleep.For(ctx, pause) == nil; {
 		if err := t.cleanUnused(ctx); err != nil {
-			t.m.a.Log.Warn("leftover changes on hosts stay for now", "err", err)
+			t.m.a.Log.Warn("changes on hosts not reverted", "err", err)
 			pause = min(2*pause, maxCleanPause)
 			continue
 		}

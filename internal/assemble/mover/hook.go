@@ -111,12 +111,12 @@ func hookError(ctx context.Context, hook planfile.Hook, err error, said string) 
 	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it succeeded, and left a process running
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it took longer than %v", time.Duration(hook.Timeout))
+		err = fmt.Errorf("it exceeded its timeout of %v", time.Duration(hook.Timeout))
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
 	if said != "" {
 		err = fmt.Errorf("%w: %s", err, fault.OneLine(said))
 	}
-	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
+	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("correct the cause, then run: decamp retry")
 }

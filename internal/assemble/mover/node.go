@@ -76,7 +76,7 @@ func offersOf(folders []string) (map[string]string, error) {
 func hostName() (string, error) {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
-		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("set the name of the worker with --name NAME")
 	}
 	return name, nil
 }

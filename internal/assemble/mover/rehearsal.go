@@ -51,7 +51,7 @@ func warmRun(row fleetdb.VM) journal.ID { return journal.ID(row.Runs[0]) }
 func (m *Mover) reportRehearsal(dr *runEvents, id journal.ID) {
 	done, err := m.store.Rehearsed(id)
 	if err != nil || done == nil {
-		m.a.Log.Warn("how a rehearsal ended is not known", "run", id, "err", err)
+		m.a.Log.Warn("result of a rehearsal is unknown", "run", id, "err", err)
 		return
 	}
 	told := fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: done.ID}, Report: done.Report}

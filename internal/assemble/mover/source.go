@@ -310,7 +310,7 @@ func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile
 	}
 	g, err := s.readInfrastructure(ctx)
 	if err != nil {
-		s.Assembler.Log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
+		s.Assembler.Log.Info("checks before the migration failed", "host", vm.HostName, "err", err)
 		return
 	}
 	d := assemble.DiagnoseOne(w, s.MoveOf(o), vm, g)
