@@ -11,8 +11,8 @@ import (
 )
 
 const auditHelp = `
-List who submitted plans, gave orders and changed limits, and what was refused, newest first.
-At a server that takes a token of role admin.
+List who submitted plans, gave commands and changed limits, and which requests were refused,
+the newest first. A server requires a token with the role admin.
 `
 
 const auditExamples = `
@@ -30,7 +30,7 @@ type auditCommand struct {
 func newAudit(p *program) *cobra.Command {
 	a := &auditCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "audit", Short: "List who did what with plans", Long: trimHelp(auditHelp), Example: trimHelp(auditExamples),
+		Use: "audit", Short: "List actions of users on plans", Long: trimHelp(auditHelp), Example: trimHelp(auditExamples),
 		Args: exactArgs(), Annotations: exitCodes(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			if a.most < 1 || a.most > 1000 {

@@ -5,10 +5,10 @@ import (
 )
 
 const benchHelp = `
-Measure ways to move disks, one after the other, and show what the measurements prove.
+Measure transports of disks, one after the other, and report the measurements.
 
-matrix measures: source, destination, link, MTU, sync, transport, streams and what goes at a
-time. report makes of its rows one file to look at, beside the published ones.
+matrix measures combinations of source, destination, link, MTU, sync mode, transport, streams
+and parallel VMs. report compares its rows with the published ones.
 `
 
 const benchExamples = `
@@ -19,7 +19,7 @@ decamp bench report rows.jsonl --html report.html
 func newBench(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench COMMAND",
-		Short:       "Measure ways to move disks, and show what that proves",
+		Short:       "Measure transports of disks, and report the measurements",
 		Long:        trimHelp(benchHelp),
 		Example:     trimHelp(benchExamples),
 		Annotations: exitCodes(),

@@ -16,22 +16,22 @@ import (
 )
 
 const benchMatrixHelp = `
-Measure what a spec asks for: each source into each destination, over each link, by each
-transport, async and sync, with so many streams, VMs and copies. Each end is measured alone
-first. One row is measured after the other and appended to --rows; killed, the same command
-goes on with the row it was at.
+Measure what a spec lists: each source to each destination, over each link, by each transport,
+async and sync, with several numbers of streams, VMs and copies. By default each end is first
+measured alone. Rows are measured one after the other and appended to --rows. If the command
+is interrupted, the same command continues with the interrupted row.
 
-The spec is YAML, read strictly; what its keys mean is in docs/benchmarking.md. The VMs have
-to be powered off; they are read and not changed. Images are written to the folders of the
-spec as decamp migrate writes them, and removed again. With sync every 64 KiB wait until they
-are on the medium, as on an NFS export with sync; with the transport nfs the host clones onto
-exports of yours that it has mounted, and sync is what they are.
+The spec is YAML and parsed strictly. docs/benchmarking.md describes its keys. The VMs must be
+powered off; they are only read. Images are written to the folders of the spec as decamp
+migrate writes them, and then removed. With sync each write of 64 KiB waits for the medium, as
+on an NFS export with sync. With the transport nfs the host clones to your NFS exports, which
+it must have mounted; the mode is that of the export.
 
-A row has what the kernel counted here: processor time, TCP segments sent again, writes and
-%util of the folders' devices; and of the host its disk reads, in samples of 20 s, where it
-counts them. With --esxtop they are what esxtop on the hosts says, by SSH, in samples of 5 s:
-for rows that are shorter, and for hosts that count nothing. What could not be measured is said
-in the row. Rates are in MiB/s, 2^20 bytes.
+A row has counters of this machine: processor time, retransmitted TCP segments, and the writes
+and utilization of the folders' devices. It also has the disk reads of the host, in samples of
+20 s, if the host counts them. With --esxtop they are the values of esxtop on the hosts, over
+SSH, in samples of 5 s: for short rows, and for hosts without counters. A row names values
+that could not be measured. Rates are in MiB/s (2^20 bytes).
 `
 
 const benchMatrixExamples = `
@@ -60,8 +60,8 @@ func newBenchMatrix(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: trimHelp(benchMatrixHelp + sourceHelp), Example: trimHelp(benchMatrixExamples),
 		Args: exactArgs(),
-		Annotations: exitCodes(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
-			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command tries it again"})...),
+		Annotations: exitCodes(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU differs from the spec, or another process uses the rows or the state directory"},
+			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command retries it"})...),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			if mc.spec == "" {
 				return badUsage(cmd, "--spec is missing")
@@ -73,7 +73,7 @@ func newBenchMatrix(p *program) *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&mc.spec, "spec", "", "`FILE` with the measurements")
 	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` for the rows; rows in it are not measured again")
-	f.BoolVar(&mc.list, "list", false, "print the rows that would be measured, and measure nothing")
+	f.BoolVar(&mc.list, "list", false, "print the rows without measuring them")
 	f.BoolVar(&mc.top, "esxtop", false, "count reads on the hosts with esxtop, over SSH")
 	registerLogin(&mc.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
@@ -110,7 +110,7 @@ func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 		return err
 	}
 	if !mc.out.json {
-		fmt.Fprintf(mc.out.screen, "All %d rows are in %s: decamp bench report %s --html report.html\n", len(cells), mc.rows, fault.Quote(mc.rows))
+		fmt.Fprintf(mc.out.screen, "All %d rows are in %s. Show them with: decamp bench report %s --html report.html\n", len(cells), mc.rows, fault.Quote(mc.rows))
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (mc *matrixCommand) printCell(p matrix.Progress) {
 	default:
 		had := ""
 		if p.Had {
-			had = "  (was measured)"
+			had = "  (measured before)"
 		}
 		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), durationText(p.Row.Duration()), had)
 	}

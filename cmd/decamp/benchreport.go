@@ -16,15 +16,15 @@ import (
 )
 
 const benchReportHelp = `
-Show rows of measurements: those of each file, and beside them the published ones.
+Report rows of measurements: the rows of each file, and the published ones.
 
-ROWS are files that decamp bench matrix wrote, or that you did: a JSON list of rows, or one
-row after the other. Each file is a set of its own. Without any the published rows are shown.
+ROWS are files of decamp bench matrix or of your own: a JSON list of rows, or one row after
+the other. Each file is a separate set. Without files the report has only the published rows.
 
---html writes one file that needs no network and no other file: the matrix, rates, what each
-variable does alone with the pairs that prove it, what sync costs, operations a second, and
-from where on more streams are no gain. --json, --csv and --gobench print all rows, the last
-one for benchstat. All rates are in MiB/s, 2^20 bytes, of allocated bytes.
+--html writes one self-contained page: the matrix, rates, the effect of each variable alone
+with the pairs that show it, the cost of sync, operations per second, and the number of
+streams above which more streams do not help. --json, --csv and --gobench print all rows;
+--gobench is input for benchstat. All rates are in MiB/s (2^20 bytes) of allocated bytes.
 `
 
 const benchReportExamples = `
@@ -45,7 +45,7 @@ func newBenchReport(p *program) *cobra.Command {
 	br := &benchReportCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: trimHelp(benchReportHelp), Example: trimHelp(benchReportExamples),
-		Annotations: exitCodes(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
+		Annotations: exitCodes(exit{fault.NotFound, "a named file does not exist"}, exit{fault.Full, "no space for the report"}),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if br.csv && br.goform || br.out.json && (br.csv || br.goform) {
 				return badUsage(cmd, "--json, --csv and --gobench exclude each other")
@@ -95,7 +95,7 @@ func reportOf(files []string) (report.Report, error) {
 		case err != nil:
 			return report.Report{}, err
 		case len(rows) == 0:
-			return report.Report{}, fault.New(fault.Invalid, "%s holds no row", path).WithHint("decamp bench matrix --spec matrix.yaml --rows %s measures some", path)
+			return report.Report{}, fault.New(fault.Invalid, "%s has no rows", path).WithHint("measure rows with decamp bench matrix --spec matrix.yaml --rows %s", path)
 		}
 		sets = append(sets, report.NewSet(setName(path), rows))
 	}
@@ -115,7 +115,7 @@ func writePage(path string, r report.Report) error {
 	}
 	const mode = 0o644 // the report is meant to be shared
 	if err := atomicfile.Replace(path, page.Bytes(), mode); err != nil {
-		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in a folder that is there and that you may write to")
+		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in an existing folder to which you may write")
 	}
 	return nil
 }

@@ -15,14 +15,14 @@ import (
 )
 
 const cleanHelp = `
-Put back what decamp changed on a host and could not put back itself: a datastore of a
-landing that is still mounted, a copy that goes on there, SSH that was started, the
+Revert changes on a host that decamp could not revert itself: a mounted datastore of a
+landing, a copy that still runs on the host, an SSH service that decamp started, or the
 snapshot of a warm migration.
 
-Each change is on record before it is made, until it was taken back. Every migrate that
-logs in to the host does the same first, so this command is for hosts that nothing more is
-moved from. ` + "`decamp runs`" + ` lists what is on record. --forget drops the records of a host that
-is no more; it talks to nobody.
+decamp records each change before it makes it, until it is reverted. Every migration from the
+host reverts recorded changes first, so this command is for hosts without further migrations.
+` + "`decamp runs`" + ` lists the recorded changes. --forget removes the records of a host that does not
+exist any more; it does not connect to the host.
 `
 
 const cleanExamples = `
@@ -48,10 +48,10 @@ func newClean(p *program) *cobra.Command {
 		Example: trimHelp(cleanExamples),
 		Args:    exactArgs("URL"),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "the host of a record is not there any more: see --forget"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
+			exit{fault.NotFound, "the host of a record does not exist any more: see --forget"},
+			exit{fault.Denied, "wrong password, missing privilege, or unknown or changed certificate"},
 			exit{fault.Unreachable, "the address does not answer"},
-			exit{fault.Conflict, "the host holds a file open there, or another decamp works in the state directory"},
+			exit{fault.Conflict, "the host has a file of the datastore open, or another decamp process uses the state directory"},
 			exit{fault.Unsupported, "a newer decamp made the record"},
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -59,7 +59,7 @@ func newClean(p *program) *cobra.Command {
 			return cl.runClean(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&cl.forget, "forget", false, "drop the records and ask no host")
+	cmd.Flags().BoolVar(&cl.forget, "forget", false, "remove the records without connecting to the host")
 	registerSSH(&cl.ssh, cmd.Flags())
 	registerLogin(&cl.login, cmd)
 	return cmd
@@ -131,13 +131,13 @@ func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error
 		return cl.out.printJSON(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
 	}
 	if len(done) == 0 {
-		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", printable(server))
+		_, err := fmt.Fprintf(cl.out, "%s has no recorded changes.\n", printable(server))
 		return err
 	}
 	for _, r := range done {
-		form := "Host %s has no %s any more.\n"
+		form := "Reverted on host %s: %s.\n"
 		if cl.forget {
-			form = "That host %s had %s is forgotten.\n"
+			form = "Removed the record of host %s: %s.\n"
 		}
 		if _, err := fmt.Fprintf(cl.out, form, printable(r.Where()), printable(r.Text)); err != nil {
 			return err

@@ -7,8 +7,8 @@ import (
 )
 
 const completionHelp = `
-Print the completion script of a shell. It completes commands and flags; it never asks a
-host for names.
+Print the completion script of a shell. It completes commands and flags. It never connects to
+a host.
 `
 
 const completionExamples = `
@@ -41,5 +41,5 @@ func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	case "fish":
 		return root.GenFishCompletion(w, true)
 	}
-	return badUsage(cmd, "no completion for %q: bash, zsh or fish", shell)
+	return badUsage(cmd, "no completion for %q: want bash, zsh or fish", shell)
 }

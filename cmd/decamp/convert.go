@@ -19,20 +19,21 @@ import (
 const convertHelp = `
 Convert the files of one disk into one raw or qcow2 image.
 
-IN is the disk as the VM has it: x.vmdk of any flavour, or the newest delta of a snapshot
-chain, whose parents are found beside it; a qcow2 image; a raw one (.raw, .img). With - a
-streamOptimized VMDK, which is what exports hold, is read from the standard input.
+IN is a disk: x.vmdk of any kind, or the newest delta of a snapshot chain, whose parents are
+looked up beside it; a qcow2 image; or a raw image (.raw, .img). With - it is a
+streamOptimized VMDK, as exports contain it, from the standard input.
 
-The content of IN decides its format. If its name claims another one, a warning names both.
-A file is read as raw only if it has the signature of no other format, or with --from raw,
+The content of IN determines its format. If its name suggests another format, a warning names
+both. A file is read as raw only if it has no signature of another format, or with --from raw,
 or if vm.json or its manifest records that decamp wrote it as a raw image.
 
-OUT's name says its format (.qcow2; .raw or .img), or --format does. The image grows as
-OUT.partial. Every MiB is hashed into a manifest, read back from the medium and compared.
-Only then it gets its name, with the manifest beside it as OUT.manifest. Interrupted or
-killed, the same command continues; only the standard input is read from its beginning.
+The name of OUT determines its format (.qcow2; .raw or .img), unless --format is set. The
+image is written to OUT.partial. Each MiB is hashed into a manifest, read back from the medium
+and compared. Then the image is renamed to OUT, and its manifest to OUT.manifest. An
+interrupted conversion continues with the same command; only the standard input starts from
+its beginning.
 
-Nothing is ever written to IN, and an OUT that is there is not touched without --force.
+IN is never modified. An existing OUT is replaced only with --force.
 `
 
 const convertExamples = `
@@ -61,12 +62,12 @@ func newConvert(p *program) *cobra.Command {
 		Example: trimHelp(convertExamples),
 		Args:    exactArgs("IN", "OUT"),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
+			exit{fault.NotFound, "a file of the disk does not exist; a parent may require --folder"},
 			exit{fault.Denied, "a file cannot be read or written"},
-			exit{fault.Conflict, "OUT exists, another decamp writes it, or the disk was written to"},
+			exit{fault.Conflict, "OUT exists, another decamp process writes it, or the disk was changed"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged, or the image differs from the written data"},
-			exit{fault.Full, "no space left; make room and run the command again"}),
+			exit{fault.Full, "no space left; free space and run the command again"}),
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if err := cv.checkFlags(cmd, args[0], args[1]); err != nil {
 				return err
@@ -75,10 +76,10 @@ func newConvert(p *program) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&cv.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
-	f.BoolVar(&cv.force, "force", false, "replace OUT if it is there")
-	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
-	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk: they take time, also for empty areas")
+	f.StringVar(&cv.format, "format", "", "format of OUT: `raw or qcow2` (default by its name)")
+	f.BoolVar(&cv.force, "force", false, "replace an existing OUT")
+	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is still written")
+	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk, which takes time also for empty areas")
 	cv.inputFlags.registerFlags(cmd)
 	return cmd
 }
@@ -95,7 +96,7 @@ func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 		return badUsage(cmd, "--format %q: want raw or qcow2", cv.format)
 	}
 	if cv.sums && cv.noVerify {
-		return badUsage(cmd, "--sums are taken while the image is verified: --no-verify does not fit")
+		return badUsage(cmd, "--sums and --no-verify exclude each other: the sums are computed during verification")
 	}
 	return cv.inputFlags.checkFlags(cmd, in)
 }
@@ -119,7 +120,7 @@ func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string
 	}
 	defer joinClose(&err, in.close)
 	if isSameFile(inPath, outPath) {
-		return fault.New(fault.Invalid, "%s is the disk that is read", outPath).WithHint("choose another name for the image")
+		return fault.New(fault.Invalid, "%s is the input disk", outPath).WithHint("choose another name for the image")
 	}
 	c, err := newConversion(in, cv, outPath)
 	if err != nil {
@@ -170,7 +171,7 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
 		Anew:   func(why string) { c.addNote("%s is written again: %s", growing.Path, why) },
-		GiveUp: fmt.Sprintf("rm %s %s, and begin again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
+		GiveUp: fmt.Sprintf("run: rm %s %s; then start again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
 	return c, nil
@@ -224,9 +225,9 @@ func (cv *convertCommand) writeConverted(c converted) error {
 			t.addRow("  sha256", v.SHA256)
 			t.addRow("  md5", v.MD5)
 		}
-		t.addRow("  verified", "all of it, read from "+v.Medium)
+		t.addRow("  verified", "the whole image, read from "+v.Medium)
 	} else {
-		t.addRow("  verified", "no, as asked")
+		t.addRow("  verified", "no, because of --no-verify")
 	}
 	t.writeTo(cv.out)
 	return nil

@@ -31,10 +31,10 @@ type inputFlags struct {
 func (o *inputFlags) registerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
-	f.StringArrayVar(&o.folders, "folder", nil, "`DIR` where else a VMDK's parents may be that are named by a datastore path; may be repeated")
-	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain although a parent was written to after the snapshot")
-	f.BoolVar(&o.backing, "backing", false, "read the backing files of a qcow2 image, which its header names")
+	f.StringVar(&o.from, "from", "", "format of IN: `vmdk, qcow2 or raw` (default by its content; raw by its name)")
+	f.StringArrayVar(&o.folders, "folder", nil, "further `DIR` with parents of a VMDK that are named by a datastore path; may be repeated")
+	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain even if a parent was changed after the snapshot")
+	f.BoolVar(&o.backing, "backing", false, "read the backing files that the header of a qcow2 image names")
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
@@ -43,7 +43,7 @@ func (o *inputFlags) checkFlags(cmd *cobra.Command, in string) error {
 	case o.from != "" && o.from != "vmdk" && o.from != "qcow2" && o.from != "raw":
 		return badUsage(cmd, "--from %q: want vmdk, qcow2 or raw", o.from)
 	case in == "-" && (o.from != "" || o.folders != nil || o.ignoreCID || o.backing):
-		return badUsage(cmd, "the standard input is one streamOptimized VMDK: --from, --folder, --ignore-cid and --backing do not fit")
+		return badUsage(cmd, "the standard input is a streamOptimized VMDK: --from, --folder, --ignore-cid and --backing are not supported")
 	}
 	return nil
 }

@@ -16,21 +16,21 @@ import (
 )
 
 const doctorHelp = `
-Say what would fail, or go slowly, before a move does, and what to type against it.
+Report what would fail or slow down a migration, with remedies.
 
-It logs in as decamp ls does, and looks at hosts and datastores, at the account's privileges,
-at the VMs that are named, at the way to the host, and at this machine.
---transport, --warm and the like say what for: each needs other things. Without a VM's name it
-looks at all: what keeps one from being moved is a warning then, and that it runs is nothing.
-Without a URL it looks at this machine alone, and at what --to names: libvirt, Proxmox, KubeVirt
-and OpenStack are logged in to, and asked what they are asked before a copy, for --map if given.
-Nothing is changed; probes that write clean up, and are left out by --short, which is also what
-migrate and plan check run.
+It logs in as decamp ls does. It checks hosts and datastores, the privileges of the account,
+the named VMs, the network path to the host, and this machine. Flags such as --transport and
+--warm describe the planned migration, because each has other requirements. Without a VM it
+checks all VMs: obstacles of one VM are then warnings, and running VMs are ignored. Without a
+URL it checks only this machine and the targets of --to. It logs in to libvirt, Proxmox,
+KubeVirt and OpenStack, and makes the checks that precede a copy, with the names of --map.
+Nothing is changed. Probes that write remove what they wrote. --short omits slow probes and
+those that write; migrate and plan check run the short form.
 
-The worst is told first. A failure is what will fail; a warning works until something else
-happens; an advice works, and could be faster or safer; unknown is what could not be looked at.
-What is right is told with --verbose, and always with --json. What depends on something that
-failed is left out. Each code is explained in docs/doctor.md.
+Findings are sorted by severity. A failure will fail. A warning works until something else
+happens. An advice works, and could be faster or safer. Unknown could not be checked. Passed
+checks are printed with --verbose, and always with --json. Checks that depend on a failed one
+are left out. docs/doctor.md explains each code.
 `
 
 const doctorExamples = `
@@ -57,7 +57,7 @@ func newDoctor(p *program) *cobra.Command {
 		Long:    trimHelp(doctorHelp) + "\n\n" + trimHelp(sourceHelp),
 		Example: trimHelp(doctorExamples),
 		Annotations: exitCodes(append(slices.Clone(sourceExits),
-			exit{fault.Conflict, "something was found that will fail"})...),
+			exit{fault.Conflict, "a finding will make the migration fail"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if err := dc.checkFlags(cmd); err != nil {
@@ -75,13 +75,13 @@ func (dc *doctorCommand) registerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&dc.to, "to", nil, "`TARGET` of the VMs, as for decamp migrate; may be repeated")
 	dc.registerPlace(f)
-	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "that is to move them: `https, nfc or landing`")
+	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "transport of the disks: `https, nfc or landing`")
 	f.BoolVar(&dc.warm, "warm", false, "the VMs will be migrated while they run")
 	f.BoolVar(&dc.powerOff, "power-off", false, "running VMs will be shut down")
-	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
-	f.Var(&dc.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
-	f.BoolVar(&dc.short, "short", false, "leave out what takes seconds, or writes")
+	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host will hash its disks, by SSH")
+	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "decamp may start SSH on hosts if it is off and required")
+	f.Var(&dc.into, "landing", "disks will be received in memory first, `tmpfs:SIZE`; implies --transport landing")
+	f.BoolVar(&dc.short, "short", false, "omit checks that take seconds or write")
 	registerLogin(&dc.Login, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
@@ -126,7 +126,7 @@ func failureError(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s will fail", countOf(n, "thing")).WithHint("apply the remedy of each, and run the command again")
+	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply the remedy of each, and run the command again")
 }
 
 // diagnosisOf is what --json prints.
@@ -179,9 +179,9 @@ func countFindings(found []doctor.Finding) string {
 	if n[doctor.Unknown] > 0 {
 		parts = append(parts, fmt.Sprintf("%d unknown", n[doctor.Unknown]))
 	}
-	right := fmt.Sprintf("%d things are right.", n[doctor.OK])
+	right := fmt.Sprintf("%d checks passed.", n[doctor.OK])
 	if n[doctor.OK] == 1 {
-		right = "1 thing is right."
+		right = "1 check passed."
 	}
 	if len(parts) == 0 {
 		return right

@@ -46,29 +46,29 @@ const (
 
 // registerInsecure registers the flag that accepts a database that is not verified.
 func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
+	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL server on another machine without verification (sslmode weaker than verify-full): an attacker on the path can read and change the fleet database")
 }
 
 // registerKey registers the flag of commands that sign and verify plans.
 func (f *fleetFlags) registerKey(cmd *cobra.Command) {
 	f.signs = true
-	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same on all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
 }
 
 func (f *fleetFlags) registerDB(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
+	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the fleet's PostgreSQL database, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", otherwise a file in the state directory)")
 	f.registerInsecure(cmd)
 }
 
 func (f *fleetFlags) registerFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
-	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
-	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints at its start")
+	flags.StringVar(&f.server, "server", "", "`URL` of a decamp server, https://HOST:8470 (default $"+serverEnv+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` with the token (default $"+tokenFileEnv+")")
+	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints when it starts")
 	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
-	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
-	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with its key")
+	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a client certificate, instead of a token")
+	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with the key of the client certificate")
 	f.registerDB(cmd)
 }
 
@@ -145,7 +145,7 @@ func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
 func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() error, error) {
 	url := cmp.Or(f.server, f.assembler.Env(serverEnv))
 	if url != "" && f.db != "" {
-		return nil, nil, fault.New(fault.Invalid, "--server and --db: want one of them").WithHint("the server knows its database")
+		return nil, nil, fault.New(fault.Invalid, "--server and --db exclude each other").WithHint("the server knows its database")
 	}
 	if url != "" && f.db == "" {
 		token, err := f.tokenFrom(cmp.Or(f.tokenFile, f.assembler.Env(tokenFileEnv)))
@@ -168,11 +168,11 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 func limitWords(name string, units int64) string {
 	switch {
 	case units < 0:
-		return "as plans say"
+		return "as in plans"
 	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
-		return "0, nothing moves"
+		return "0, transfers stopped"
 	case units == 0:
-		return "0, nothing begins"
+		return "0, no further starts"
 	case strings.HasSuffix(name, mover.RateSuffix):
 		return rateText(units, time.Second)
 	}
@@ -181,14 +181,14 @@ func limitWords(name string, units int64) string {
 
 // namedHelp is part of the help of all commands with the name of a plan's VM.
 const namedHelp = `
-PLAN is a plan that decamp plan run or a server carries out; PLAN/VM is one VM of it, by its
-name or reference. The plan is looked for in the state directory, in the database of --db, or
-at the server of --server.
+PLAN is a plan that decamp plan run or a server executes. PLAN/VM is one VM of it, by its name
+or reference. The plan is looked up in the state directory, in the database of --db, or at the
+server of --server.
 `
 
 // ordersExits are those of commands that give orders.
 var ordersExits = []exit{
-	{fault.NotFound, "there is no such plan, VM or run: decamp status and decamp runs list them"},
+	{fault.NotFound, "the plan, VM or run does not exist: decamp status and decamp runs list them"},
 	{fault.Conflict, "the state of the plan or VM does not permit it; the error has the reason"},
 	{fault.Denied, "the token does not allow it"},
 	{fault.Unreachable, "the database or the server does not answer"},

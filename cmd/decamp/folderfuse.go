@@ -50,15 +50,15 @@ func (ff *folderFuseCommand) newFlagSet() *pflag.FlagSet {
 	f := pflag.NewFlagSet(folderFuse, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.SortFlags = false
-	f.BoolVar(&ff.skipVerify, "skip-cert-verification", false, "accept the certificate that the host shows now")
-	f.StringVar(&ff.user, "user", "root", "`NAME` to log in with")
-	f.StringVar(&ff.passwordFile, "password-file", "", "`FILE` that holds the password")
+	f.BoolVar(&ff.skipVerify, "skip-cert-verification", false, "accept the certificate that the host presents now")
+	f.StringVar(&ff.user, "user", "root", "user `NAME` for the login")
+	f.StringVar(&ff.passwordFile, "password-file", "", "`FILE` with the password")
 	f.StringVar(&ff.changeUser, "change-user", "", "become this `USER` once mounted")
 	f.StringVar(&ff.changeGroup, "change-group", "", "become this `GROUP` once mounted")
 	f.StringSliceVarP(&ff.fuse, "options", "o", nil, "FUSE `OPTIONS`: allow_other; ro, nosuid, nodev, noexec and default_permissions change nothing")
 	f.IntVar(&ff.readyFD, "ready-fd", -1, "close this file `DESCRIPTOR` when the mount can be used")
-	f.Int64Var(&ff.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 8 MiB")
-	f.IntVar(&ff.pageCount, "cache-page-count", 0, "`N` pages in memory; bounded to 128 MiB together")
+	f.Int64Var(&ff.pageSize, "cache-page-size", 0, "`BYTES` of one request, limited to 1 to 8 MiB")
+	f.IntVar(&ff.pageCount, "cache-page-count", 0, "`N` pages in memory, limited to 128 MiB together")
 	return f
 }
 
@@ -89,7 +89,7 @@ func (ff *folderFuseCommand) checkArgs() error {
 		switch opt {
 		case "allow_other", "ro", "nosuid", "nodev", "noexec", "default_permissions":
 		default:
-			return fmt.Errorf("-o %s is not known", opt)
+			return fmt.Errorf("unknown option -o %s", opt)
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err er
 	}
 	defer func() {
 		if cerr := shown.Close(); become.ChangesUser() && fault.Is(cerr, fault.Denied) {
-			ff.out.log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
+			ff.out.log.Info("not unmounted: the changed user may not do that", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}

@@ -99,7 +99,7 @@ func (w *watcher) printVM(vm fleetdb.VM) {
 
 // told are the printed steps: the others follow from them, or take no time.
 var stepTexts = map[string]string{
-	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and proven",
+	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and verified",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
@@ -107,7 +107,7 @@ func (w *watcher) stateText(vm fleetdb.VM) string {
 	switch vm.State {
 	case fleetdb.Queued:
 		if vm.Failure != nil {
-			return "to be tried again: " + fault.OneLine(vm.Failure.Text)
+			return "will be retried: " + fault.OneLine(vm.Failure.Text)
 		}
 		return "waits"
 	case fleetdb.Assigned, fleetdb.Running:
@@ -162,7 +162,7 @@ func (w *watcher) printSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 		_ = w.out.printJSON(sum)
 		return
 	}
-	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
+	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d running, %d waiting, %d failed, %s\n", p.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
 		runningCount(n), waitingCount(n), n[fleetdb.Failed], rateText(rateOf(progress, p.Name), time.Second))
 	if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)

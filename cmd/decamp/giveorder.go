@@ -49,19 +49,19 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 func planOrderWords(o fleetdb.Order) string {
 	switch o {
 	case fleetdb.Pause:
-		return "no transfer begins; those that are under way go on."
+		return "paused: no further transfer begins, and running transfers continue."
 	case fleetdb.CutOver:
-		return "warm VMs cut over as soon as no round is running."
+		return "cutover requested: warm VMs cut over when no round is running."
 	case fleetdb.Cancel:
-		return "it is given up; the VMs are left as they were found."
+		return "cancelled: source VMs are restored."
 	case fleetdb.Retry:
-		return "what failed is tried again."
+		return "failed VMs are retried."
 	case fleetdb.Rollback:
-		return "unpublished VMs are discarded."
+		return "rollback requested: unpublished VMs are discarded."
 	case fleetdb.Withdraw:
-		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
+		return "withdrawal requested: the VM is removed from its target; the source VM is powered on if decamp shut it down."
 	}
-	return "it goes on."
+	return "resumed."
 }
 
 func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
@@ -70,7 +70,7 @@ func printOrder(out *output, id journal.ID, order journal.Order, driven bool) er
 	}
 	fmt.Fprintf(out, "%s\n", orderWords(order))
 	if !driven {
-		fmt.Fprintln(out, "No decamp drives the run now: give the command again that began it.")
+		fmt.Fprintln(out, "No decamp process executes the run now. Run the command that began it again.")
 	}
 	return nil
 }
@@ -78,11 +78,11 @@ func printOrder(out *output, id journal.ID, order journal.Order, driven bool) er
 func orderWords(o journal.Order) string {
 	switch o {
 	case journal.CutOver:
-		return "The run cuts over as soon as no round is under way."
+		return "The run cuts over when no round is running."
 	case journal.Pause:
 		return "The run begins no further round."
 	case journal.GiveUp:
-		return "The run is given up by the decamp that drives it."
+		return "The decamp process that executes the run cancels it."
 	}
-	return "The run goes on with rounds."
+	return "The run resumes its rounds."
 }

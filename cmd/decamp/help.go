@@ -33,7 +33,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return badUsage(cmd, "%s is missing", strings.Join(names[len(args):], " and "))
 		case len(args) > len(names):
-			return badUsage(cmd, "%q is one argument too many", args[len(names)])
+			return badUsage(cmd, "unexpected argument %q", args[len(names)])
 		}
 		return nil
 	}
@@ -63,7 +63,7 @@ type exit struct {
 // stopped are the same everywhere.
 func exitCodes(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
-	all := append([]exit{{fault.Internal, "a fault of decamp itself; please report it"}, {fault.Invalid, "wrong usage or input"}}, some...)
+	all := append([]exit{{fault.Internal, "internal error of decamp; please report it"}, {fault.Invalid, "invalid usage or input"}}, some...)
 	slices.SortStableFunc(all, func(a, b exit) int { return a.code() - b.code() })
 	for _, e := range append(all, exit{fault.Canceled, "stopped by a signal"}) {
 		lines = append(lines, exitLine(e.code(), e.means))

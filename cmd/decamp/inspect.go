@@ -17,16 +17,16 @@ import (
 )
 
 const inspectHelp = `
-Show what a disk consists of: its layers from the newest down to the base, the files each
-has, how much of it is data, and what is odd about it.
+Show the structure of a disk: its layers from the newest to the base, the files of each layer,
+the amount of data, and anything unusual.
 
-IN is named as for decamp convert. Only headers and tables are read, never data.
-DATA is what a layer has in its files, ZERO what it says reads as zeros, and ABSENT what
-it leaves to the layer below it. What the disk reads as takes holes of flat files into
-account, and counts holes of less than 64 KiB as data.
+IN is a disk as for decamp convert. Only headers and tables are read, no data. DATA is the
+data in the files of a layer. ZERO is what the layer marks as zeros. ABSENT is what the layer
+leaves to the layer below. The totals consider holes of flat files, and count holes of less
+than 64 KiB as data.
 
-With --guest the disk's partitions, file systems and operating system are looked into, too,
-read-only: what a Linux has to boot with elsewhere, and what would have to be changed.
+--guest also inspects the partitions, file systems and operating system of the disk,
+read-only: what Linux requires to boot on other hardware, and what would have to be changed.
 `
 
 const inspectExamples = `
@@ -51,14 +51,14 @@ func newInspect(p *program) *cobra.Command {
 		Example: trimHelp(inspectExamples),
 		Args:    exactArgs("IN"),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
+			exit{fault.NotFound, "a file of the disk does not exist; a parent may require --folder"},
 			exit{fault.Denied, "a file cannot be read"},
-			exit{fault.Conflict, "a parent was written to after the snapshot"},
+			exit{fault.Conflict, "a parent was changed after the snapshot"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged"}),
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
-				return badUsage(cmd, "the standard input cannot be inspected: store it in a file")
+				return badUsage(cmd, "the standard input cannot be inspected: save it to a file")
 			}
 			if err := i.checkFlags(cmd, args[0]); err != nil {
 				return err
@@ -67,7 +67,7 @@ func newInspect(p *program) *cobra.Command {
 		}),
 	}
 	i.registerFlags(cmd)
-	cmd.Flags().BoolVar(&i.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
+	cmd.Flags().BoolVar(&i.guest, "guest", false, "also inspect the guest: its file systems, its operating system, and its boot requirements")
 	return cmd
 }
 
@@ -115,7 +115,7 @@ func (i *inspectCommand) writeInspected(d inspected) error {
 		return i.out.printJSON(d)
 	}
 	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", printable(filepath.Base(d.File)), d.Kind, sizeText(d.Size), d.Size)
-	fmt.Fprintf(i.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", sizeText(d.Usage.Data), sizeText(d.Usage.Zero), d.Usage.Runs)
+	fmt.Fprintf(i.out, "Contains %s of data and %s of zeros (runs: %d).\n\n", sizeText(d.Usage.Data), sizeText(d.Usage.Zero), d.Usage.Runs)
 	i.writeLayers(d.Layers)
 	i.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
@@ -176,7 +176,7 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 
 // writeGuest prints the contents of a disk, the verdict first.
 func (i *inspectCommand) writeGuest(r guest.Report) {
-	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system was found"))
+	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system found"))
 	if r.Verdict != "" {
 		fmt.Fprintf(i.out, "  %s\n", printable(r.Verdict))
 	}
@@ -186,7 +186,7 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 		i.writeNICs(r.Linux.NICs)
 	}
 	if len(r.Warnings) > 0 {
-		fmt.Fprintln(i.out, "\nTo be known")
+		fmt.Fprintln(i.out, "\nNotes")
 		for _, w := range r.Warnings {
 			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, printable(w.Text))
 		}

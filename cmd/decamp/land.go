@@ -25,28 +25,28 @@ import (
 )
 
 const landHelp = `
-Serve a folder as an NFSv3 datastore that ESXi hosts can mount, without setting up anything.
+Serve a folder as an NFSv3 datastore that ESXi hosts can mount, without an NFS server.
 
-It has no export file and no sync to forget: writes are acknowledged when this machine's
-memory has them, which is 13 to 24 times as fast as an export left on sync. They survive
-the end of decamp, also by kill: start the same command again and hosts go on where they
-were. They do not survive the end of the machine. That is right for copies whose source
-stays until they were verified, and wrong for VMs that run there: for them say --durable.
+Writes are acknowledged when they are in the memory of this machine, which is 13 to 24 times
+as fast as a sync export. They survive the end of decamp, also by kill: start the same command
+again, and hosts continue. They do not survive a crash of the machine. That is acceptable for
+copies whose source is kept until they are verified, but not for VMs that run on the
+datastore: use --durable for those.
 
-What lands is told line by line. A file has landed when its host has let go of the lock
-beside it (.lck-...), not before. Interrupted, decamp puts everything onto the medium, and
-says what was not complete and which hosts still have the datastore.
+It prints a line for each received file. A file is complete when its host releases the lock
+file beside it (.lck-...). When interrupted, decamp writes all data to the medium, and reports
+incomplete files and hosts that still have the datastore mounted.
 
-Only the hosts of --allow are talked to; they may do everything below DIR and nothing outside.
-Who is refused, and what, is said once each.
+Only hosts of --allow can connect. They may do everything below DIR and nothing outside of it.
+Each kind of refused request is reported once.
 
-Files that a host writes as root belong to nobody here (user 65534), as all ESXi's do. If
-decamp does not run as root, they belong to its user. Setuid, setgid and sticky bits are
-removed. Links that lead out of DIR are refused. decamp warns if users of this machine can
-reach the files: keep DIR at mode 700, and do not allow this machine's own address.
+Files that a host writes as root belong to user 65534 here, as all files of ESXi do. If decamp
+does not run as root, they belong to its user. Setuid, setgid and sticky bits are removed.
+Links that lead out of DIR are refused. decamp warns if users of this machine can access the
+files: set the mode of DIR to 700, and do not allow the addresses of this machine.
 
-ESXi looks for the port mapper on port 111:
-decamp answers there, or registers with the system's rpcbind. Both need root.
+ESXi requires a port mapper on port 111: decamp provides it, or registers with the system's
+rpcbind. Both require root.
 `
 
 const landExamples = `
@@ -77,15 +77,15 @@ func newLand(p *program) *cobra.Command {
 		Example: trimHelp(landExamples),
 		Args:    exactArgs(),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "the folder is not there, or a host's name has no address"},
-			exit{fault.Denied, "no right to use the ports, or the folder"},
-			exit{fault.Conflict, "another server has the ports"}),
+			exit{fault.NotFound, "the folder does not exist, or a host's name has no address"},
+			exit{fault.Denied, "no permission to use the ports or the folder"},
+			exit{fault.Conflict, "another server uses the ports"}),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case lc.export == "":
 				return badUsage(cmd, "--export is required: the folder to serve")
 			case len(lc.allow) == 0:
-				return badUsage(cmd, "--allow is missing: say which hosts may write there")
+				return badUsage(cmd, "--allow is required: the hosts that may mount the folder")
 			}
 			return lc.runLand(cmd.Context())
 		}),
@@ -93,13 +93,13 @@ func newLand(p *program) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&lc.export, "export", "", "`DIR` to serve")
-	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount it: name, address or network; may be repeated")
-	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default that of the route to them)")
+	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount the folder: name, address or network; may be repeated")
+	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default the address of the route to them)")
 	f.StringVar(&lc.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
-	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
-	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes when they are on the medium")
-	f.BoolVar(&lc.readOnly, "read-only", false, "let nothing be changed")
-	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map a host's root to root, and not to user 65534")
+	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: no port mapper, which ESXi requires")
+	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes only when they are on the medium")
+	f.BoolVar(&lc.readOnly, "read-only", false, "refuse changes")
+	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map root of a host to root instead of user 65534")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
@@ -167,7 +167,7 @@ func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
 		if h.Admit(addr) {
 			return true
 		}
-		l.warnRefused("a connection from "+addr.Unmap().String(), "no --allow names it")
+		l.warnRefused("a connection from "+addr.Unmap().String(), "no --allow matches it")
 		return false
 	}
 }
@@ -221,16 +221,16 @@ func landingWords(f filewatch.File) string {
 	name := printable(f.Name)
 	switch f.State {
 	case filewatch.Landed:
-		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, sizeText(f.Landed), sizeText(f.Size), durationText(f.Elapsed), rateText(f.Landed, f.Elapsed))
+		return fmt.Sprintf("%s: complete, %s of %s in %s (%s)", name, sizeText(f.Landed), sizeText(f.Size), durationText(f.Elapsed), rateText(f.Landed, f.Elapsed))
 	case filewatch.Silent:
-		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, sizeText(f.Landed), sizeText(f.Size))
+		return fmt.Sprintf("%s: no request of its host for %s; %s of %s received", name, filewatch.SilentAfter, sizeText(f.Landed), sizeText(f.Size))
 	case filewatch.Removed:
 		return fmt.Sprintf("%s: removed before it was complete", name)
 	}
 	if f.Elapsed == 0 {
-		return fmt.Sprintf("%s: begins to land, %s", name, sizeText(f.Size))
+		return fmt.Sprintf("%s: started, %s", name, sizeText(f.Size))
 	}
-	return fmt.Sprintf("%s: %s of %s so far, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
+	return fmt.Sprintf("%s: %s of %s received, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
 }
 
 // landEnd is the result of a landing.
@@ -264,17 +264,17 @@ func (e landEnd) writeText(w io.Writer) error {
 	var b strings.Builder
 	switch e.Files {
 	case 0:
-		b.WriteString("No file landed.\n")
+		b.WriteString("No file was received.\n")
 	case 1:
-		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", sizeText(e.Bytes))
+		fmt.Fprintf(&b, "Received 1 file, %s. It is on the medium.\n", sizeText(e.Bytes))
 	default:
-		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, sizeText(e.Bytes))
+		fmt.Fprintf(&b, "Received %d files, %s. They are on the medium.\n", e.Files, sizeText(e.Bytes))
 	}
 	for _, name := range e.Open {
-		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", printable(name))
+		fmt.Fprintf(&b, "Incomplete: %s. Its host continues if the same command is started again within 140 s.\n", printable(name))
 	}
 	for _, host := range e.Mounts {
-		fmt.Fprintf(&b, "Host %s still has the datastore. Take it off there: esxcli storage nfs remove -v decamp\n", host)
+		fmt.Fprintf(&b, "Host %s still has the datastore mounted. Run there: esxcli storage nfs remove -v decamp\n", host)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -335,8 +335,8 @@ func (lc *landCommand) newFacts(dir string, h assemble.Hosts, at net.Addr) (land
 func addressTowards(host netip.Addr) (string, error) {
 	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, nfsPort).String(), time.Second)
 	if err != nil {
-		return "", fault.New(fault.Unreachable, "find the way to %s: %w", host, err).
-			WithHint("say which address of this machine the host can reach: --advertise IP")
+		return "", fault.New(fault.Unreachable, "find the route to %s: %w", host, err).
+			WithHint("set the address of this machine that the host can reach: --advertise IP")
 	}
 	defer c.Close() // nothing was sent
 	ip, _, err := net.SplitHostPort(c.LocalAddr().String())
@@ -349,7 +349,7 @@ func printLanding(out *output, f landFacts) error {
 	case !f.Portmap:
 		out.warn("without a port mapper ESXi cannot mount it; other clients need the port as an option: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
-		out.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+		out.warn("NFS is served on port %d; ESXi is only known to use port %d", f.Port, nfsPort)
 	}
 	if out.json {
 		return out.printJSON(f)
@@ -361,11 +361,11 @@ func (f landFacts) writeText(w io.Writer) error {
 	how := "writes are acknowledged when they are in memory"
 	switch {
 	case f.ReadOnly:
-		how = "nothing can be changed there"
+		how = "it is read-only"
 	case f.Durable:
 		how = "writes are acknowledged when they are on the medium"
 	}
-	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Interrupt to end it.\n\nOn the host:\n\n  %s\n\n",
+	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Press Ctrl-C to stop.\n\nOn the host:\n\n  %s\n\n",
 		printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
 }

@@ -20,11 +20,11 @@ import (
 )
 
 const lsHelp = `
-List the VMs of an ESXi host or a vCenter, or show one of them in full.
+List the VMs of an ESXi host or a vCenter, or show one of them in detail.
 
-VM is a name, a reference (vm-42), a UUID or an inventory path. Warnings are shown by
-their codes; a code with an exclamation mark blocks a migration. What each one means and
-what to do about it stands below the table with --verbose, and in the view of one VM.
+VM is a name, a reference (vm-42), a UUID or an inventory path. The list shows warnings by
+their codes; a code with an exclamation mark blocks a migration. --verbose prints their texts
+and remedies below the table, and the view of one VM always does.
 `
 
 const lsExamples = `
@@ -123,7 +123,7 @@ func writeContents(w io.Writer, addr string, c contents) {
 	}
 	fmt.Fprintln(w)
 	if len(c.VMs) == 0 {
-		fmt.Fprintln(w, "No VMs. A user sees only those it has privileges on.")
+		fmt.Fprintln(w, "No VMs. A user sees only VMs for which it has privileges.")
 		return
 	}
 	t := newTable("VM", "POWER", "FIRMWARE", "CPUS", "MEMORY", "DISKS", "USED", "PROVISIONED", "SNAPSHOTS", "WARNINGS")

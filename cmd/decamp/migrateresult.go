@@ -36,7 +36,7 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 		return nil
 	}
 	held, total := verifiedBytes(images)
-	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percentText(held, total))
+	fmt.Fprintf(out.screen, "continuing run %s: %s is already verified\n", p.ID, percentText(held, total))
 	return nil
 }
 
@@ -89,11 +89,11 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
 	if done.Repeated && done.Facts.Started != nil {
-		fmt.Fprintf(out, "%s was moved before (run %s).\n", printable(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s).\n", printable(done.Facts.VM.Name), done.Run)
 	} else if done.Repeated {
-		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", printable(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s): nothing to do.\n", printable(done.Facts.VM.Name), done.Run)
 	} else {
-		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", printable(done.Facts.VM.Name), locationText(p), done.Run)
+		fmt.Fprintf(out, "\n%s is migrated and %s (run %s).\n", printable(done.Facts.VM.Name), locationText(p), done.Run)
 	}
 	if o := done.Facts.Outage; o != nil && !done.Repeated {
 		fmt.Fprintln(out, outageWords(*o))
@@ -104,9 +104,9 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		writeStages(out, done.Facts.Stages)
 	}
 	if warnings := p.Warnings(done.Facts.Started != nil); len(warnings) > 0 {
-		title := "\nWhat to know before it starts"
+		title := "\nNotes for the first start"
 		if done.Facts.Started != nil {
-			title = "\nWhat to know of it"
+			title = "\nNotes"
 		}
 		fmt.Fprintln(out, title)
 		writeWarningList(out, warnings)
@@ -133,7 +133,7 @@ func outageWords(o journal.Outage) string {
 
 // writeStarted prints how to inspect a running VM.
 func writeStarted(out *output, p *dir.Published, s targets.Started) {
-	fmt.Fprintf(out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
+	fmt.Fprintf(out, "\nIt runs. Its manifests are in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
 		fmt.Fprintf(out, "Its console:     %s\n", s.Console)
 	}
@@ -146,20 +146,20 @@ func writeNext(out *output, p *dir.Published, repeated bool) {
 		if repeated {
 			state = ""
 		}
-		fmt.Fprintf(out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
+		fmt.Fprintf(out, "\n%sIts manifests are in %s.\n", state, fault.Quote(p.Folder))
 		return
 	}
 	fmt.Fprintf(out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
 	fmt.Fprintf(out, "Then start it:   virsh define %s && virsh start %s\n",
 		fault.Quote(filepath.Join(p.Folder, "domain.xml")), shellArgument(p.DomainName()))
-	fmt.Fprintln(out, "A VM that runs changes its images: verify it before its first start.")
+	fmt.Fprintln(out, "A running VM changes its images: verify them before its first start.")
 }
 
 // writeChecks prints the comparisons of each disk, and the command to compare all of it.
 func writeChecks(w io.Writer, checks []targets.Check) {
 	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
-		fmt.Fprintln(w, "image = data read (all); source re-read: not recorded by the decamp that verified the images")
+		fmt.Fprintln(w, "image = data read (all); source re-read: not recorded by the version of decamp that verified the images")
 		return
 	}
 	partly := false
@@ -186,7 +186,7 @@ func writeImages(w io.Writer, images []targets.Image) {
 // exceed the elapsed time.
 func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
-	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t := newTable("STAGE", "TIME", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
 	t.alignRight(1, 2, 3, 4, 5, 6, 7)
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""

@@ -11,22 +11,21 @@ import (
 )
 
 const resumeHelp = `
-Have a plan, or one VM of it, go on after decamp pause, or after decamp stopped asking a source
-that had refused the password. A warm migration that was begun by decamp migrate goes on with
-rounds.
+Resume a plan or one VM of it after decamp pause, or after decamp stopped logging in to a
+source that refused the password. A warm migration of decamp migrate resumes its rounds.
 `
 
 const retryHelp = `
-Have what failed of a plan, or was given up, be tried again, from where it stopped: what is
-proven of the images is not copied again. VMs that are done, or under way, are left alone.
+Retry the failed and cancelled VMs of a plan. They continue where they stopped: verified parts
+of images are not copied again. VMs that are done or running are not affected.
 `
 
 func newResume(p *program) *cobra.Command {
-	return newOrder(p, "resume", "Let a plan, a VM or a warm migration go on", resumeHelp, fleetdb.GoOn, journal.GoOn)
+	return newOrder(p, "resume", "Resume a plan, a VM or a warm migration", resumeHelp, fleetdb.GoOn, journal.GoOn)
 }
 
 func newRetry(p *program) *cobra.Command {
-	return newPlanOrder(p, "retry", "Try again what failed of a plan", retryHelp, fleetdb.Retry)
+	return newPlanOrder(p, "retry", "Retry failed VMs of a plan", retryHelp, fleetdb.Retry)
 }
 
 // newPlanOrder is a command that gives an order that only plans take.
@@ -38,7 +37,7 @@ func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.
 		Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
-				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("decamp status lists them; what decamp migrate began is continued by the same command")
+				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("list plans with decamp status; a run of decamp migrate continues with the same command")
 			})
 		}),
 	}
@@ -47,27 +46,27 @@ func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.
 }
 
 const cutoverHelp = `
-Have a warm migration cut over: the round under way, if any, is completed, or another is
-done if the last one began more than a minute ago; then the VM is shut down, what changed
-last is copied, and the image is proven and published.
+Start the cutover of a warm migration. A running round is completed; if the last round began
+more than a minute ago, another one is made. Then the VM is shut down, the last changes are
+copied, and the image is verified and published.
 
-The process that drives the run obeys within seconds. If none does, the order is kept until
-the run is continued.
+The process that executes the run starts the cutover within seconds. If there is none, the
+command is stored until the run continues.
 `
 
 const pauseHelp = `
-Have a plan, or one VM of it, begin no further transfer: what is under way goes on to its end. A
-warm migration begins no further round; decamp cutover goes on with the last one. decamp resume
-ends the pause.
+Pause a plan or one VM of it: no further transfer begins, and running transfers continue to
+their end. A warm migration begins no further round. decamp cutover starts the last round also
+during a pause. decamp resume ends the pause.
 `
 
 func newCutover(p *program) *cobra.Command {
-	return newOrder(p, "cutover", "Let warm migrations cut over", cutoverHelp, fleetdb.CutOver, journal.CutOver)
+	return newOrder(p, "cutover", "Start the cutover of warm migrations", cutoverHelp, fleetdb.CutOver, journal.CutOver)
 }
 
 func newPause(p *program) *cobra.Command {
-	cmd := newOrder(p, "pause", "Let a plan, a VM or a warm migration pause", pauseHelp, fleetdb.Pause, journal.Pause)
-	cmd.Flags().Bool("off", false, "go on: as decamp resume")
+	cmd := newOrder(p, "pause", "Pause a plan, a VM or a warm migration", pauseHelp, fleetdb.Pause, journal.Pause)
+	cmd.Flags().Bool("off", false, "resume, as decamp resume does")
 	return cmd
 }
 
@@ -98,9 +97,9 @@ func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journ
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
-		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("it ends without a command; see its state with decamp runs")
+		return fault.New(fault.Conflict, "run %s is not a warm migration", id).WithHint("see its state with decamp runs")
 	case run.State == journal.Done:
-		return fault.New(fault.Conflict, "run %s is done", id).WithHint("nothing is left to do")
+		return fault.New(fault.Conflict, "run %s is done", id).WithHint("no command is required")
 	}
 	if err := store.Give(id, order); err != nil {
 		return err

@@ -55,7 +55,7 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, vlanText(c.VLAN), linkState(c.Down))
 	}
 	if o.GuestAgent {
-		line("agent", "a channel for QEMU's guest agent")
+		line("agent", "channel for QEMU's guest agent")
 	}
 	if o.CDROMs > 0 {
 		line("cdrom", "%d, empty", o.CDROMs)

@@ -7,11 +7,11 @@ import (
 )
 
 const planHelp = `
-Write, check and carry out plan files: which VMs are to be moved, where to and how, in one
-text.
+Create, check and execute plan files. A plan file lists VMs with their destinations and
+options.
 
-A plan is YAML. It is reviewed, changed and kept in git, and holds no secret. What its keys
-mean is in docs/plan-files.md and in the schema.
+A plan is YAML, contains no secrets, and can be kept in git. docs/plan-files.md and the schema
+describe its keys.
 `
 
 const planExamples = `
@@ -25,7 +25,7 @@ decamp plan schema > plan.schema.json
 func newPlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
-		Short:       "Write, check and carry out plans of many VMs",
+		Short:       "Create, check and execute plans of many VMs",
 		Long:        trimHelp(planHelp),
 		Example:     trimHelp(planExamples),
 		Annotations: exitCodes(),
@@ -37,8 +37,8 @@ func newPlan(p *program) *cobra.Command {
 }
 
 const planSchemaHelp = `
-Print the JSON schema (2020-12) of plan files, for editors and other programs. It takes all
-that decamp takes; what one value says about another only decamp plan check knows.
+Print the JSON schema (2020-12) of plan files, for editors and other programs. It accepts
+every plan that decamp accepts. Only decamp plan check checks values that depend on others.
 `
 
 const planSchemaExamples = `

@@ -31,14 +31,14 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, countOf(r.VMs, "VM"), countOf(r.Disks, "disk"), sizeText(r.Bytes))
 	}
 	for _, s := range r.Places {
-		fmt.Fprintf(out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
+		fmt.Fprintf(out, "%s: %s, %s to %s required, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
 	}
 	writeOutlines(out, o)
 	for _, finding := range r.Findings {
 		writeFinding(out, path, finding)
 	}
 	if r.Findings.Blocking() == 0 {
-		fmt.Fprintln(out, "\nNothing was found that would fail.")
+		fmt.Fprintln(out, "\nNo blocking findings.")
 	}
 	return nil
 }

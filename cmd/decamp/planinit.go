@@ -20,15 +20,15 @@ import (
 )
 
 const planInitHelp = `
-Print a plan of the VMs that a source has, with comments that say what else a plan can say.
+Print a plan for the VMs of a source, with comments that show further keys.
 
-VMs that cannot be moved as they are become comments, with the reason and the remedy. VMs
-that run are among those unless --power-off or --warm says what is to be done about that.
-With --json the plan is in "plan", and the others are in "left".
+VMs that cannot be migrated now become comments, with the reason and the remedy. That includes
+running VMs, unless --power-off or --warm is set. With --json, "plan" has the plan and "left"
+the other VMs.
 
---select chooses VMs by an expression, such as: folder=prod && !poweredOn
-= and != compare text, ~ with a pattern of * and ?, < <= > >= numbers and sizes; terms are
-joined by && and ||, and ! and ( ) are what they are elsewhere. The fields are:
+--select selects VMs by an expression, such as: folder=prod && !poweredOn
+= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
+sizes. && and || join terms, ! negates, and parentheses group. The fields are:
 `
 
 const planInitExamples = `
@@ -52,9 +52,9 @@ type planInitCommand struct {
 func newPlanInit(p *program) *cobra.Command {
 	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "init URL", Short: "Print a plan of what a source has", Args: exactArgs("URL"),
+		Use: "init URL", Short: "Print a plan for the VMs of a source", Args: exactArgs("URL"),
 		Long:    trimHelp(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + trimHelp(sourceHelp),
-		Example: trimHelp(planInitExamples), Annotations: exitCodes(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
+		Example: trimHelp(planInitExamples), Annotations: exitCodes(slices.Concat([]exit{{fault.NotFound, "the selection matches no VM"}}, sourceExits[1:])...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			chosen, err := pi.checkFlags(cmd)
@@ -66,11 +66,11 @@ func newPlanInit(p *program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&pi.selection, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringVar(&pi.selection, "select", "", "only VMs that match `EXPR`")
 	f.StringArrayVar(&pi.to, "to", nil, "target of the VMs: `dir:FOLDER`; may be repeated")
 	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
-	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
-	f.BoolVar(&pi.warm, "warm", false, "have VMs copied while they run: mode: warm")
+	f.BoolVar(&pi.powerOff, "power-off", false, "shut running guests down: powerOff: guest")
+	f.BoolVar(&pi.warm, "warm", false, "copy VMs while they run: mode: warm")
 	registerLogin(&pi.login, cmd)
 	return cmd
 }
@@ -149,8 +149,8 @@ func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen se
 		}
 	}
 	if len(d.VMs) == 0 && !chosen.IsZero() {
-		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.selection).
-			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
+		return nil, fault.New(fault.NotFound, "the selection matches no VM: %s", pi.selection).
+			WithHint("list the VMs with decamp ls; a user sees only VMs for which it has privileges")
 	}
 	return d, nil
 }

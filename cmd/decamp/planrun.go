@@ -17,16 +17,18 @@ import (
 )
 
 const planRunHelp = `
-Carry a plan out, to its end: every VM of it is moved, verified and published, as decamp migrate
-does for one, within the limits of hosts, datastores and links. What fails for a passing reason
-is tried again; what fails for good does not stop the others.
+Execute a plan: migrate, verify and publish all of its VMs, as decamp migrate does for one VM,
+within the limits of hosts, datastores and links. Transient errors are retried. A VM that
+fails does not stop the others.
 
-Kill it at any time: the same command goes on where it was. decamp status says where it stands
-and why each VM waits; decamp pause, resume, cancel, cutover, retry and rollback take PLAN or
-PLAN/VM. It ends when every VM has ended, with exit code 0 if all are published.
+The command can be killed at any time: the same command continues. decamp status shows the
+progress and why VMs wait. decamp pause, resume, cancel, cutover, retry and rollback accept
+PLAN or PLAN/VM. The command ends when every VM has ended, with exit code 0 if all are
+published.
 
-If a decamp serve has the state directory, or with --server, the plan is handed to the server
-and followed here; ending this command does not end the plan then. --detach does not wait.
+If a decamp serve uses the state directory, or with --server, the server executes the plan,
+and this command shows its progress. The plan then continues after the end of this command.
+--detach does not wait.
 `
 
 const planRunExamples = `
@@ -50,19 +52,19 @@ type planRunCommand struct {
 func newPlanRun(p *program) *cobra.Command {
 	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "run FILE", Short: "Carry a plan out", Long: trimHelp(planRunHelp), Example: trimHelp(planRunExamples),
+		Use: "run FILE", Short: "Execute a plan", Long: trimHelp(planRunHelp), Example: trimHelp(planRunExamples),
 		Args: exactArgs("FILE"),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "the file is not there"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
+			exit{fault.NotFound, "the file does not exist"},
+			exit{fault.Denied, "wrong password, missing privilege, unknown or changed certificate, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
-			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
+			exit{fault.Conflict, "VMs failed, another plan has that name, or another decamp process uses the state directory"}),
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pr.runPlan(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&pr.detach, "detach", false, "hand the plan over, and do not wait for its end")
-	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "at most `N` VMs at a time are driven by this process")
+	cmd.Flags().BoolVar(&pr.detach, "detach", false, "submit the plan and do not wait for its end")
+	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "maximum number `N` of VMs that this process migrates at a time")
 	registerTrials(cmd.Flags(), &pr.trials)
-	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
+	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans in the database that an admin submitted; without --db they are always run")
 	pr.fleet.registerFlags(cmd)
 	pr.fleet.registerKey(cmd)
 	return cmd
@@ -98,7 +100,7 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", printable(err.Error()))
+		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", printable(err.Error()))
 		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {
@@ -133,7 +135,7 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 		if pr.out.json {
 			return pr.out.printJSON(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(pr.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
+		_, err := fmt.Fprintf(pr.out, "Plan %s is submitted. Follow it with: decamp watch %s\n", p.Name, p.Name)
 		return err
 	}
 	return followPlan(ctx, pr.out, c, p.Name)
@@ -146,7 +148,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 		return err
 	}
 	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
-		fmt.Fprintf(pr.out.screen, "Other plans that are not ended go on, too: %v\n", others)
+		fmt.Fprintf(pr.out.screen, "Other unfinished plans continue as well: %v\n", others)
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -163,7 +165,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 		return nodeErr
 	}
 	if fault.Is(err, fault.Canceled) && ctx.Err() != nil {
-		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to go on")
+		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to continue")
 	}
 	return err
 }

@@ -23,16 +23,16 @@ import (
 )
 
 const planSimulateHelp = `
-Play a plan through the scheduler that plan run has, with transfers that are only counted, and
-say how long it would take, when each VM would begin, and what would be the bottleneck.
+Simulate a plan with the scheduler of plan run, and print how long it would take, when each VM
+would begin, and what the bottleneck would be. Transfers are only counted.
 
-It logs in to the source and reads which VMs there are and how much they have allocated; it
-moves nothing and changes nothing. How fast transfers are has to be said, or is guessed: --rate
-for one transfer, for each host, and for all together; --hosts names a file that says it of each
-host, datastore and disk, and how far it may be off. Such a file can name VMs, too, in place of
-a plan: what would 500 VMs on 8 hosts take?
+It logs in to the source and reads the VMs and their allocated bytes; nothing is migrated or
+changed. Set the rates of transfers with --rate for one transfer, --host-rate for each host
+and --all-rate for all together. --hosts is a file with the rate of each host, datastore and
+disk, and with their uncertainty. Without a plan, that file can also describe the VMs, for
+example 500 VMs on 8 hosts.
 
-What it does not know of: warm rounds, conversion and verification, failures, other plans.
+The simulation ignores warm rounds, conversions, verification, failures and other plans.
 `
 
 const planSimulateExamples = `
@@ -55,22 +55,22 @@ type simulateCommand struct {
 func newPlanSimulate(p *program) *cobra.Command {
 	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
-		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: trimHelp(planSimulateHelp), Example: trimHelp(planSimulateExamples),
+		Use: "simulate [FILE]", Short: "Predict how long a plan would take", Long: trimHelp(planSimulateHelp), Example: trimHelp(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && sim.hosts != "" {
 				return nil
 			}
 			return exactArgs("FILE")(cmd, args)
 		},
-		Annotations: exitCodes(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
+		Annotations: exitCodes(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that would never start"}})...),
 		RunE:        p.withLog(func(cmd *cobra.Command, args []string) error { return sim.runSimulation(cmd.Context(), args) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&sim.each, "rate", "bytes a second of one VM's transfer")
-	f.Var(&sim.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
-	f.Var(&sim.all, "all-rate", "bytes a second of all together (default no bound)")
-	f.StringVar(&sim.hosts, "hosts", "", "FILE with the rates of hosts, datastores, disks and links, in place of the rates above")
+	f.Var(&sim.each, "rate", "bytes per second of one VM's transfer")
+	f.Var(&sim.host, "host-rate", "bytes per second of each ESXi host (default unlimited)")
+	f.Var(&sim.all, "all-rate", "bytes per second of all transfers together (default unlimited)")
+	f.StringVar(&sim.hosts, "hosts", "", "`FILE` with the rates of hosts, datastores, disks and links, instead of the rates above")
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
@@ -110,7 +110,7 @@ func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) er
 		}
 	}
 	if len(s.VMs) == 0 {
-		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", sim.hosts)
+		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or add vms: [{count: 500, hosts: 8, allocated: 35G}] to %s", sim.hosts)
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
 	if sim.hosts == "" {
@@ -133,7 +133,7 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", printable(name), countOf(len(s.VMs), "VM"), sizeText(s.Bytes), durationText(s.Makespan), boundsText(s), rateText(s.Bytes, s.Makespan))
 	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
-		fmt.Fprintln(out, "\nWhat VMs waited for before they began")
+		fmt.Fprintln(out, "\nResources that VMs waited for")
 		for _, w := range waits {
 			fmt.Fprintf(out, "  %s\n", w)
 		}
@@ -153,14 +153,14 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 		})
 		loads = loads[:maxLoads]
 	}
-	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF ALL THE TIME")
+	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF TOTAL TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
 		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Most), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
 	}
 	t.writeTo(w)
 	if more := len(s.Loads) - len(loads); more > 0 {
-		fmt.Fprintf(w, "and %d more, which had less to do\n", more)
+		fmt.Fprintf(w, "and %d more with less load\n", more)
 	}
 }
 
@@ -202,6 +202,6 @@ func neverError(s mover.Simulated) error {
 		return nil
 	}
 	first := s.Never[0]
-	return fault.New(fault.Conflict, "%s of the plan would never begin; %s: %s", countOf(len(s.Never), "VM"), first.VM, first.Why).
+	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", countOf(len(s.Never), "VM"), first.VM, first.Why).
 		WithHint("find the obstacles with decamp plan check")
 }

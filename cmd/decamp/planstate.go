@@ -14,7 +14,7 @@ func planState(p fleetdb.Plan) string {
 	case !p.State.Over() && p.Order == fleetdb.Pause:
 		return "paused"
 	case !p.State.Over() && (p.Order == fleetdb.Cancel || p.Order == fleetdb.Rollback):
-		return "giving up"
+		return "cancelling"
 	}
 	return string(p.State)
 }
@@ -69,9 +69,9 @@ func planError(p fleetdb.Plan) error {
 	switch {
 	case failed > 0:
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, countOf(totalOf(p.Counts), "VM")).
-			WithHint("see the reasons with decamp status %s; try them again with decamp retry %s", p.Name, p.Name)
+			WithHint("see the reasons with decamp status %s; retry them with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, countOf(totalOf(p.Counts), "VM"))
+		return fault.New(fault.Canceled, "plan %s: %d of %s were cancelled", p.Name, canceled, countOf(totalOf(p.Counts), "VM"))
 	}
 	return nil
 }

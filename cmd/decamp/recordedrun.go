@@ -29,7 +29,7 @@ func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble
 	if out.json {
 		return out.printJSON(map[string]journal.ID{"discarded": d.Plan.ID})
 	}
-	_, err := fmt.Fprintf(out, "Run %s is discarded; its images are removed.\n", d.Plan.ID)
+	_, err := fmt.Fprintf(out, "Run %s is discarded, and its images are removed.\n", d.Plan.ID)
 	return err
 }
 

@@ -27,23 +27,23 @@ import (
 )
 
 const rehearseHelp = `
-Boot the VM of a warm migration from its images as they are, between two rounds, and say how
-far it comes: what a cutover now would publish. The VM at the source runs on and is not asked
-for anything; the images are only read; rounds go on meanwhile. The guest is converted on
-overlays first, if the migration does so (--hardware), and all of it is thrown away.
+Boot the VM of a warm migration from its current images, between two rounds, and report how
+far it boots: a cutover now would publish that state. The source VM continues to run, the
+images are only read, and rounds continue. If the migration converts the guest (--hardware),
+it is first converted on overlays. All changes are discarded.
 
-The guest finds its disks as after a power cut, as of the last snapshot: it replays its
-journals, as it would then. It boots as with decamp trial: on networks that lead nowhere, on
-KVM where that really runs and else emulated. Its screen and what its serial port said are
-kept with the run, in rehearsal of its folder in the state directory.
+The guest finds its disks as after a power failure at the last snapshot, so it replays its
+journals. It boots as with decamp trial: on isolated networks, with KVM if that works,
+otherwise emulated. The run keeps the screen and the serial log in the folder rehearsal of its
+folder in the state directory.
 
-If a decamp drives the run, it boots the VM as soon as no round is under way, and decamp
-cutover ends that at once; else this command does so itself, from the last round. A VM that
-does not boot ends no migration.
+If another decamp process executes the run, that process boots the VM when no round is
+running; decamp cutover ends the rehearsal at once. Otherwise this command boots the VM from
+the last round. A VM that does not boot does not end the migration.
 
-The VM of a plan is booted by the worker that drives it, wherever that is: it is asked through
-the server or the database, and its verdict and the end of the serial log come the same way.
-The screen and the whole log stay on that worker.
+The VM of a plan is booted by the worker that executes it. The request goes through the server
+or the database, and so do the verdict and the end of the serial log. The screen and the whole
+log stay on the worker.
 `
 
 // rehearseCommand is decamp rehearse.
@@ -61,11 +61,11 @@ func newRehearse(p *program) *cobra.Command {
 		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: trimHelp(rehearseHelp) + "\n\n" + trimHelp(namedHelp),
 		Args: exactArgs("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
 		Annotations: exitCodes(
-			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
-			exit{fault.Conflict, "the run is not warm, no round is complete, or one was interrupted; no worker executes the plan's VM, or it is being rehearsed"},
-			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the error has a remedy"},
+			exit{fault.NotFound, "the run, plan or VM does not exist, or QEMU or its firmware is not installed"},
+			exit{fault.Conflict, "the run is not warm, has no complete round, or a round was interrupted; or no worker executes the plan's VM, or it is already being rehearsed"},
+			exit{fault.Unsupported, "the VM does not boot, or cannot be converted or booted here; the error has a remedy"},
 			exit{fault.Denied, "the token does not allow it"},
-			exit{fault.Full, "no space left for its log and picture"},
+			exit{fault.Full, "no space left for the log and the screenshot"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
@@ -75,8 +75,8 @@ func newRehearse(p *program) *cobra.Command {
 			return rh.runRehearse(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
+	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` limit of the boot (default 5m, emulated 15m)")
+	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on the serial port or text screen that means that the guest has booted, in addition to a login prompt and its network")
 	rh.fleet.registerFlags(cmd)
 	return cmd
 }
@@ -96,7 +96,7 @@ func (rh *rehearseCommand) runRehearse(ctx context.Context, name string) (err er
 	case isRun:
 		return rh.rehearseRun(ctx, journal.ID(name), ask)
 	case vmName == "":
-		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
+		return fault.New(fault.Invalid, "only one VM of a plan can be rehearsed at a time").WithHint("run decamp rehearse %s/VM; list the VMs with decamp status %s --all", fault.Quote(planName), fault.Quote(planName))
 	}
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
@@ -116,14 +116,14 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
-		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("--trial boots its VM before it is published; decamp trial any time after that")
+		return fault.New(fault.Conflict, "run %s is not a warm migration", id).WithHint("--trial boots its VM before it is published; decamp trial boots it later")
 	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("boot the published VM with decamp trial")
 	}
 	driven := workflow.InUse(state)
 	if driven && run.State != journal.Open {
 		return fault.New(fault.Conflict, "no process executes run %s, and another decamp process has the state directory", id).
-			WithHint("wait until that one has ended; or give the command again that began the run")
+			WithHint("wait until that process has ended, or run the command that began the run again")
 	}
 	var report testboot.Report
 	if driven {
@@ -178,7 +178,7 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal)
 	}
 	defer func() { err = errors.Join(err, r.store.TakeBack(r.id, r.ask.ID)) }()
 	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
+		fmt.Fprintf(rh.out.screen, "The decamp process that executes run %s boots its VM when no round is running ...\n", r.id)
 	}
 	for {
 		answer, err := r.store.Rehearsed(r.id)
@@ -300,11 +300,11 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 		last, stop := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			rh.out.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+			rh.out.log.Warn("rehearsal not withdrawn", "vm", vm.Key.String(), "err", err)
 		}
 	}()
 	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", printable(vm.Worker), printable(vm.Name))
+		fmt.Fprintf(rh.out.screen, "Worker %s boots %s when no round is running ...\n", printable(vm.Worker), printable(vm.Name))
 	}
 	for misses := 0; ; {
 		done, err = rehearsalOf(ctx, c, vm, ask.ID)

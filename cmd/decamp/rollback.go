@@ -15,17 +15,18 @@ import (
 )
 
 const rollbackHelp = `
-Take a migration back. Of a VM that is not published, images, snapshots and change tracking are
-removed, and a VM that decamp powered off runs again. Of a PLAN this is done for all such VMs;
-published VMs stay.
+Roll back a migration. For a VM that is not published, decamp removes its images and
+snapshots, restores change tracking, and powers the VM on if it had powered the VM off. For a
+PLAN it does that for all such VMs; published VMs stay.
 
-A published VM is taken back with --withdraw only, one VM at a time: it is removed from its
-target, as far as decamp made it, and then powered on at its source if decamp had shut it down.
-What was written to the published VM since is lost. One that runs is left alone.
+--withdraw also rolls back a published VM, one VM at a time. The VM and everything that decamp
+created for it is removed from its target. Then the source VM is powered on, if decamp had
+shut it down. Data that was written to the published VM is lost. A VM that runs at its target
+is not withdrawn.
 
-RUN is one VM that decamp migrate moved from here; decamp runs lists them. PLAN/VM and RUN
-behave the same; a run of a plan stands for its VM of the plan. The process that carries out
-the plan takes such a VM back: decamp plan run, or a server.
+RUN is one VM that decamp migrate migrated from this machine; decamp runs lists them. PLAN/VM
+and RUN behave the same; a run of a plan means its VM of the plan. The process that executes
+the plan rolls such a VM back: decamp plan run, or a server.
 `
 
 // rollbackCommand is decamp rollback.
@@ -43,12 +44,12 @@ func newRollback(p *program) *cobra.Command {
 		Use: "rollback PLAN[/VM]|RUN", Short: "Discard unpublished VMs, or withdraw a published VM",
 		Long: trimHelp(rollbackHelp) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
-		Annotations: exitCodes(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations: exitCodes(append(slices.Clone(ordersExits), exit{fault.Invalid, "invalid usage, such as --withdraw with a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return rb.runRollback(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "one VM: also remove it if it is published, with all data written to it since")
+	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "with one VM: also roll back a published VM; data written to it is lost")
 	rb.fleet.registerFlags(cmd)
 	registerLogin(&rb.login, cmd)
 	return cmd
@@ -77,8 +78,8 @@ func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err er
 	case !rb.withdraw:
 		return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Rollback)
 	case vmName == "":
-		return fault.New(fault.Invalid, "--withdraw takes one VM, not plan %s", planName).
-			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
+		return fault.New(fault.Invalid, "--withdraw requires one VM, not plan %s", planName).
+			WithHint("run decamp rollback %s/VM --withdraw; list the VMs with decamp status %s --all", fault.Quote(planName), fault.Quote(planName))
 	}
 	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
@@ -92,12 +93,12 @@ func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err 
 	run, err := journal.NewStore(state).Run(id)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("decamp status lists plans, decamp runs lists runs")
+		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("list plans with decamp status, and runs with decamp runs")
 	case err != nil:
 		return err
 	case run.State == journal.Done && !rb.withdraw:
 		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
-			WithHint("decamp rollback %s --withdraw removes it from %s, with all data written to it since", id, run.Plan.Target)
+			WithHint("decamp rollback %s --withdraw removes it from %s; data written to it is lost", id, run.Plan.Target)
 	}
 	p := run.Plan
 	m := recordedMove(p)
@@ -119,6 +120,6 @@ func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err 
 	if rb.out.json {
 		return rb.out.printJSON(map[string]journal.ID{"rolledBack": id})
 	}
-	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
+	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back, and its VM is removed from %s.\n", id, p.Target)
 	return err
 }

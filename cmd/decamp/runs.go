@@ -17,10 +17,9 @@ import (
 )
 
 const runsHelp = `
-List the migrations that the state directory remembers: what they move, where each one
-stands, and why it stopped. An open run is under way, or was killed; either way the
-command that began it continues it. Below stands what decamp changed on hosts and has not
-put back, because it was killed or the host did not let it.
+List the migrations in the state directory: their VMs, their states, and why they stopped. An
+open run is running or was killed; the command that began it continues it. Below the table are
+changes on hosts that decamp has not reverted, because it was killed or the host refused.
 `
 
 const runsExamples = `
@@ -38,11 +37,11 @@ func newRuns(p *program) *cobra.Command {
 	rc := &runsCommand{out: p.out, assembler: p.assembler}
 	return &cobra.Command{
 		Use:               "runs",
-		Short:             "List the migrations begun here",
+		Short:             "List the migrations of this state directory",
 		Long:              trimHelp(runsHelp),
 		Example:           trimHelp(runsExamples),
 		Args:              exactArgs(),
-		Annotations:       exitCodes(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
+		Annotations:       exitCodes(exit{fault.Corrupt, "a record cannot be read; the other records are listed"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              p.withLog(func(*cobra.Command, []string) error { return rc.runRuns() }),
 	}
@@ -92,7 +91,7 @@ func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	fmt.Fprintf(w, "\nChanges on hosts that are not reverted; the next migration from the host or decamp clean URL reverts them:\n\n")
 	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
 	for _, r := range list {
 		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ByHand))

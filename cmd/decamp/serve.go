@@ -18,17 +18,18 @@ import (
 
 const serveHelp = `
 Serve a fleet: a REST API, an event stream, metrics and a web page, over TLS. Plans are
-submitted to it, survive it, and are carried out by it and by workers of the same database.
+submitted to the server, survive its restart, and are executed by it and by workers of the
+same database.
 
-It moves VMs itself, to the folders of --offer, unless it has none. Without --db the state is a
-file, and this process the only one that moves VMs; with --db, machines with decamp worker do
-so too, and any number of servers may show and take orders. They all need the same fleet key
-(decamp key new), which signs the plans in the database.
+The server migrates VMs to the folders of --offer; without --offer it migrates none. Without
+--db the state is a file, and only this process migrates VMs. With --db, decamp worker on
+other machines migrates VMs as well, and several servers may run. All of them require the same
+fleet key (decamp key new), which signs the plans in the database.
 
-Who may do what is said by tokens, which decamp token add makes, or by clients' certificates
-with --client-ca. The access file names the credentials and places that submitted plans may
-use. The first start makes a certificate of its own and tells its SHA-256. All routes, roles
-and metrics are in docs/server.md; a systemd unit is in dist/.
+Users are authorized by tokens, which decamp token add creates, or by client certificates with
+--client-ca. The access file names the credentials and places that submitted plans may use.
+The first start creates a certificate and prints its SHA-256. docs/server.md describes all
+routes, roles and metrics; dist/ has a systemd unit.
 `
 
 const serveExamples = `
@@ -54,10 +55,10 @@ func newServe(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: trimHelp(serveHelp), Example: trimHelp(serveExamples),
 		Args: exactArgs(), Annotations: exitCodes(
-			exit{fault.NotFound, "a folder, a certificate or the fleet key is not there"},
-			exit{fault.Denied, "a folder or a port may not be used, the database is not verified, or others may read the fleet key"},
+			exit{fault.NotFound, "a folder, a certificate or the fleet key does not exist"},
+			exit{fault.Denied, "a folder or a port cannot be used, the database is not verified, or other users may read the fleet key"},
 			exit{fault.Unreachable, "the database does not answer"},
-			exit{fault.Conflict, "another decamp has the state directory, or the address"}),
+			exit{fault.Conflict, "another process uses the state directory or the address"}),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case (sv.cert == "") != (sv.key == ""):
@@ -71,10 +72,10 @@ func newServe(p *program) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&sv.listen, "listen", server.DefaultListen, "`ADDRESS` to serve on")
-	f.StringVar(&sv.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default one that is made)")
-	f.StringVar(&sv.key, "tls-key", "", "`FILE` with its key")
-	f.StringVar(&sv.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
-	f.BoolVar(&sv.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
+	f.StringVar(&sv.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default a self-signed one)")
+	f.StringVar(&sv.key, "tls-key", "", "`FILE` with the key of the certificate, PEM")
+	f.StringVar(&sv.clientCA, "client-ca", "", "`FILE` with the CA of client certificates, whose organizational unit is the role")
+	f.BoolVar(&sv.plain, "plain", false, "no TLS; only on a loopback address, behind a proxy")
 	sv.fleet.registerDB(cmd)
 	sv.fleet.registerKey(cmd)
 	sv.workerFlags.registerFlags(p.assembler, cmd)
@@ -132,9 +133,9 @@ func (sv *serveCommand) printServing(addr net.Addr, fingerprint string) {
 		fmt.Fprintf(sv.out, "Certificate: SHA-256 %s\n", fingerprint)
 	}
 	if len(sv.folders) == 0 {
-		fmt.Fprintln(sv.out, "No folder is offered: workers move the VMs.")
+		fmt.Fprintln(sv.out, "No folder is offered: workers migrate the VMs.")
 	} else {
 		fmt.Fprintf(sv.out, "VMs may go to %s.\n", strings.Join(slices.Sorted(slices.Values(sv.folders)), ", "))
 	}
-	fmt.Fprintln(sv.out, "Who comes in needs a token: decamp token add NAME --role operate")
+	fmt.Fprintln(sv.out, "Access requires a token: decamp token add NAME --role operate")
 }

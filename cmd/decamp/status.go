@@ -18,12 +18,11 @@ import (
 )
 
 const statusHelp = `
-Say where plans stand: all of them, the VMs of one, or everything about one VM. Of a plan the
-VMs are listed that are under way, the first that failed, and why the next ones wait; --all
-lists them all.
+Show the state of all plans, of the VMs of one plan, or of one VM. For a plan it lists running
+VMs, the first failed ones, and why the next ones wait; --all lists all VMs.
 
-A plan whose VMs were never all found, or whose hook failed, ends as failed; the exit code of
-decamp status PLAN is then that of the failure. VMs that failed do not change it.
+A plan fails if its VMs could not be listed or its hook failed; the exit code of decamp status
+PLAN is then that of the failure. Failed VMs do not change the exit code.
 `
 
 const statusExamples = `
@@ -43,7 +42,7 @@ type statusCommand struct {
 func newStatus(p *program) *cobra.Command {
 	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "status [PLAN[/VM]]", Short: "Say where plans stand", Long: trimHelp(statusHelp) + "\n\n" + trimHelp(namedHelp), Example: trimHelp(statusExamples),
+		Use: "status [PLAN[/VM]]", Short: "Show the state of plans", Long: trimHelp(statusHelp) + "\n\n" + trimHelp(namedHelp), Example: trimHelp(statusExamples),
 		Args: cobra.MaximumNArgs(1), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			name := ""
@@ -83,7 +82,7 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 		return st.out.printJSON(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
-		fmt.Fprintln(st.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
+		fmt.Fprintln(st.out, "No plans. Start one with decamp plan run FILE; list runs of decamp migrate with decamp runs.")
 		return nil
 	}
 	progress, err := c.Progress(ctx, "")
@@ -169,7 +168,7 @@ func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []
 	for _, of := range []struct {
 		state fleetdb.State
 		word  string
-	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were given up"}} {
+	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were cancelled"}} {
 		if left := n[of.state] - most[of.state]; left > 0 {
 			more = append(more, fmt.Sprintf("%d more that %s", left, of.word))
 		}
@@ -184,7 +183,7 @@ func writeProgress(out io.Writer, s fleet.Status) {
 	}
 	fmt.Fprintf(out, "%s, %s of %s", percentText(s.Done, s.Total), sizeText(s.Done), sizeText(s.Total))
 	if s.Moved > 0 {
-		fmt.Fprintf(out, ", %s moved for VMs under way", sizeText(s.Moved))
+		fmt.Fprintf(out, ", %s copied for running VMs", sizeText(s.Moved))
 	}
 	if s.Rate > 0 {
 		fmt.Fprintf(out, ", %s", rateText(s.Rate, time.Second))
@@ -260,7 +259,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 			add("Read back", rateText(far.Reread, time.Second))
 		}
 		if far.Outage > 0 {
-			add("Outage", "if it were cut over now: "+durationText(far.Outage))
+			add("Outage", "with a cutover now: "+durationText(far.Outage))
 		}
 	}
 	add("Why", vm.Why)

@@ -11,10 +11,10 @@ import (
 )
 
 const tokenHelp = `
-Make, list and end the tokens that decamp serve lets people and programs in with. A token has a
-name and a role: view sees everything but the audit trail; operate submits plans, gives orders
-and sets limits; admin may also submit plans that run commands, drop plans, drain workers and
-read the audit trail. Only its SHA-256 is kept, in the state directory.
+Create, list and remove the tokens for decamp serve. A token has a name and a role. The role
+view sees everything except the audit trail. The role operate submits plans, gives commands
+and sets limits. The role admin also submits plans that run commands, drops plans, drains
+workers and reads the audit trail. The state directory has only the SHA-256 of a token.
 `
 
 const tokenExamples = `
@@ -26,7 +26,7 @@ decamp token remove alice
 
 func newToken(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "token COMMAND", Short: "Say who may come in at a server", Long: trimHelp(tokenHelp), Example: trimHelp(tokenExamples),
+		Use: "token COMMAND", Short: "Create, list and remove tokens of servers", Long: trimHelp(tokenHelp), Example: trimHelp(tokenExamples),
 		Annotations: exitCodes(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -38,10 +38,10 @@ func newTokenAdd(p *program) *cobra.Command {
 	var role string
 	var ttl time.Duration
 	cmd := &cobra.Command{
-		Use: "add NAME --role ROLE", Short: "Make a token and print it, once", Args: exactArgs("NAME"),
-		Long:        trimHelp("\nCreate a token and print it. decamp does not store it: a lost token must be replaced by another one.\n"),
+		Use: "add NAME --role ROLE", Short: "Create a token and print it", Args: exactArgs("NAME"),
+		Long:        trimHelp("\nCreate a token and print it. decamp does not store it: a lost token must be replaced.\n"),
 		Example:     "decamp token add alice --role operate > alice.token",
-		Annotations: exitCodes(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations: exitCodes(exit{fault.Conflict, "a token of that name exists"}), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {
@@ -59,7 +59,7 @@ func newTokenAdd(p *program) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&role, "role", string(server.View), "`view, operate or admin`")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "`TIME` after which it ends (default never)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "`TIME` after which the token expires (default never)")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"view", "operate", "admin"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	return cmd
 }
@@ -67,7 +67,7 @@ func newTokenAdd(p *program) *cobra.Command {
 func newTokenList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the tokens", Args: exactArgs(), Annotations: exitCodes(),
-		Long: trimHelp("\nList the tokens by name, with their roles and how long they are valid.\n"), Example: "decamp token list",
+		Long: trimHelp("\nList the tokens by name, with their roles and expiry times.\n"), Example: "decamp token list",
 		RunE: p.withLog(func(*cobra.Command, []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {
@@ -80,7 +80,7 @@ func newTokenList(p *program) *cobra.Command {
 				}
 				return err
 			}
-			t := newTable("NAME", "ROLE", "MADE", "ENDS")
+			t := newTable("NAME", "ROLE", "CREATED", "EXPIRES")
 			for _, each := range tokens {
 				ends := "never"
 				if !each.Expires.IsZero() {
@@ -96,9 +96,9 @@ func newTokenList(p *program) *cobra.Command {
 
 func newTokenRemove(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "End a token", Args: exactArgs("NAME"),
-		Long: trimHelp("\nEnd a token, and the sessions of browsers that were begun with it, at once.\n"), Example: "decamp token remove alice",
-		Annotations: exitCodes(exit{fault.NotFound, "there is no such token"}), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "remove NAME", Short: "Remove a token", Args: exactArgs("NAME"),
+		Long: trimHelp("\nRemove a token. It ends browser sessions of the token at once.\n"), Example: "decamp token remove alice",
+		Annotations: exitCodes(exit{fault.NotFound, "the token does not exist"}), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
 			state, err := p.assembler.StateDir()
 			if err != nil {

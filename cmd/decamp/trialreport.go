@@ -21,7 +21,7 @@ func writeTrial(out *output, r testboot.Report) error {
 		return out.printJSON(r)
 	}
 	if r.Booted() {
-		fmt.Fprintf(out, "It boots, after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Why))
+		fmt.Fprintf(out, "It booted after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Why))
 	}
 	for _, t := range r.Network {
 		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, printable(t.String()))

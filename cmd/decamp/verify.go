@@ -17,23 +17,23 @@ import (
 )
 
 const verifyHelp = `
-Read the images of a migrated VM, or one converted image, back from the medium and compare
-every MiB with the manifest that was made while they were copied.
+Read the images of a migrated VM, or one converted image, back from the medium, and compare
+every MiB with the manifest that was made during the copy.
 
-FOLDER is what decamp migrate published; it holds a vm.json. IMAGE is what decamp convert
-wrote; its manifest lies beside it. A bit that flipped is named: disk, offset, the hash
-expected and the hash seen. The variables of a VM's EFI firmware are compared, too. Where
-they are missing, the audit files NAME.sha256 and NAME.md5 are written; sha256sum -c takes
-them, and md5sum on the host gives the same sum for the flat file. Nothing else in the
-folder is touched.
+FOLDER is the folder that decamp migrate published, with a vm.json. IMAGE is an image of
+decamp convert, with its manifest beside it. A difference is reported with disk, offset,
+expected hash and actual hash. The variables of a VM's EFI firmware are compared as well.
+Missing audit files NAME.sha256 and NAME.md5 are written, for sha256sum -c; md5sum on the host
+prints the same sum for the flat file. Nothing else in the folder is changed.
 
-A VM that was started has changed its images. verify reports that with exit code 11, and not
-as corruption, if QEMU or another program holds the lock of a writer on an image, or if the
-image was written to after it was published. Do not copy such a VM again: that would discard
-what it wrote. To verify a copy, do so before its first start.
+A VM that was started has changed its images. verify then exits with code 11 and does not
+report corruption: if QEMU or another program has locked an image for writing, or if the image
+was written to after its publication. Do not copy such a VM again: that would discard its
+changes. Verify a copy before its first start.
 
---spot also reads a sample of each disk from the source, named by --source, and compares it: the
-first SIZE bytes, the last MiB and N random ones. It means something until either VM runs.
+--spot also reads a sample of each disk from the source (--source) and compares it: the first
+SIZE bytes, the last MiB and N random MiB. The result is meaningful only before either VM
+runs.
 `
 
 const verifyExamples = `
@@ -56,20 +56,20 @@ func newVerify(p *program) *cobra.Command {
 	vc := &verifyCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "verify FOLDER|IMAGE",
-		Short:   "Prove the images of a migrated VM, or a converted one, again",
+		Short:   "Verify the images of a migrated VM or a converted image",
 		Long:    trimHelp(verifyHelp),
 		Example: trimHelp(verifyExamples),
 		Args:    exactArgs("FOLDER or IMAGE"),
 		Annotations: exitCodes(
-			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
-			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
+			exit{fault.NotFound, "the folder is not that of a migrated VM, or an image is missing"},
+			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, or unknown or changed certificate"},
 			exit{fault.Unreachable, "with --spot: the address does not answer"},
 			exit{fault.Conflict, "with --spot: the VM runs"},
 			exit{fault.Corrupt, "an image differs from the copied data, without a write since its publication"},
 			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if vc.spot.isRequested() != (vc.source != "") {
-				return badUsage(cmd, "--spot and --source need each other")
+				return badUsage(cmd, "--spot and --source require each other")
 			}
 			return vc.runVerify(cmd.Context(), args[0])
 		}),
@@ -93,8 +93,8 @@ func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err erro
 		return err
 	}
 	if vc.spot.isRequested() && p.Converted() {
-		return fault.New(fault.Invalid, "%s was converted: its images differ from the source as listed in vm.json", folder).
-			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
+		return fault.New(fault.Invalid, "%s was converted: its images differ from the source, as vm.json lists", folder).
+			WithHint("omit --spot and --source; the root hash of the copy is in vm.json (copied)")
 	}
 	shown := newProgress(vc.out, nil)
 	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
@@ -160,7 +160,7 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
 	if vc.spot.isRequested() {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
-			WithHint("leave --spot and --source out")
+			WithHint("omit --spot and --source")
 	}
 	m := newMeter(newProgress(vc.out, nil), "verify")
 	found, err := verify.File(ctx, path, m.showVerify)

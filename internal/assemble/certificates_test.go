@@ -56,10 +56,10 @@ func TestStatedFingerprintIsRemembered(t *testing.T) {
 func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
 	r := newMachine(t)
 	r.mustTrust("AA:01", "AA:01")
-	r.mustNotTrust("BB:02", "", "find out the cause", "--fingerprint BB:02")
+	r.mustNotTrust("BB:02", "", "find the cause", "--fingerprint BB:02")
 	r.mustTrust("BB:02", "BB:02")
 	r.mustTrust("BB:02", "")
-	r.mustNotTrust("AA:01", "", "find out the cause")
+	r.mustNotTrust("AA:01", "", "find the cause")
 }
 
 func TestOperatorConfirmsACertificate(t *testing.T) {

@@ -89,7 +89,7 @@ func TestHooksThatFail(t *testing.T) {
 	}
 	began := time.Now()
 	err = m.runHook(t.Context(), s, shHook("sleep 600 & sleep 600", 50*time.Millisecond), nil)
-	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "took longer") || time.Since(began) > 5*time.Minute {
+	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "exceeded its timeout") || time.Since(began) > 5*time.Minute {
 		t.Errorf("a hook that does not end: %v after %v", err, time.Since(began))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
