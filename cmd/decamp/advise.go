@@ -54,14 +54,15 @@ decamp advise --verbose
 type adviseCommand struct {
 	out       *output
 	fleet     fleetFlags
-	setup     bench.Setup
-	export    string
-	whatIf    []string
-	allocated sizeFlag
-	prices    string
-	rows      string
+	setup     bench.Setup // path of the data that is predicted
+	export    string      // mode of the NFS export: async or sync
+	whatIf    []string    // changes to evaluate; empty: those of the published measurements
+	allocated sizeFlag    // bytes of the predicted copy
+	prices    string      // path of a JSON file with prices; empty for none
+	rows      string      // path of a file with the user's rows; empty for none
 }
 
+// newAdvise returns the command decamp advise.
 func newAdvise(p *program) *cobra.Command {
 	ad := &adviseCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}, allocated: 19 << 30}
 	cmd := &cobra.Command{
@@ -93,6 +94,7 @@ func newAdvise(p *program) *cobra.Command {
 	return cmd
 }
 
+// predict prints the predicted limits and steps for the setup of the flags.
 func (ad *adviseCommand) predict() error {
 	if ad.setup.Export = bench.Export(ad.export); ad.setup.Export != bench.Async && ad.setup.Export != bench.Sync {
 		return fault.New(fault.Invalid, "--nfs %s: want async or sync", ad.export)
@@ -119,7 +121,7 @@ func (ad *adviseCommand) predict() error {
 	return nil
 }
 
-// loadRows are the published rows, and the user's.
+// loadRows returns the published rows and those of the user that the model supports.
 func (ad *adviseCommand) loadRows() ([]bench.Row, error) {
 	rows := bench.Seed().Matrix
 	if ad.rows == "" {
@@ -137,7 +139,8 @@ func (ad *adviseCommand) loadRows() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// addPrices adds the prices to the steps.
+// addPrices sets the prices of the steps from the file of --prices. It fails for invalid changes and
+// negative prices.
 func (ad *adviseCommand) addPrices(steps []advise.Advice) error {
 	if ad.prices == "" {
 		return nil
@@ -157,8 +160,8 @@ func (ad *adviseCommand) addPrices(steps []advise.Advice) error {
 	return nil
 }
 
-// readJSON reads a file that the user wrote. A field that is not known is an error: it would
-// have been meant.
+// readJSON parses a JSON file of the user into the value at into. An unknown field is an error, because
+// it is most likely misspelled.
 func readJSON(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -172,7 +175,7 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// writeAdvice prints what limits now, then what to do about it.
+// writeAdvice prints the current limit, the steps and the notes; with verbose also the fitted model.
 func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
 	fmt.Fprintf(w, "%s: %.1f MiB/s, a copy of %s takes %s%s\n", r.Name, r.MiBs, sizeText(r.Allocated), copyDuration(r.Allocated, r.MiBs), measuredSuffix(r.Measured))
 	limit := r.Layers[0]
@@ -199,10 +202,12 @@ var layerMeans = map[advise.Layer]string{
 	advise.Commit:      "writes of a sync export that wait for the medium",
 }
 
+// copyDuration returns the time to copy bytes at a rate in MiB/s.
 func copyDuration(bytes int64, mibs float64) string {
 	return durationText(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
 }
 
+// measuredSuffix returns the measured rate of the setup with its origin; empty without a measurement.
 func measuredSuffix(rows []bench.Row) string {
 	if len(rows) == 0 {
 		return ""
@@ -210,6 +215,7 @@ func measuredSuffix(rows []bench.Row) string {
 	return fmt.Sprintf(" (measured: %.1f, %s)", rows[0].Rate(), rows[0].Origin)
 }
 
+// writeLayers prints how much of a change in each layer becomes effective.
 func writeLayers(w io.Writer, layers []advise.Share) {
 	t := newTable("LAYER", "ALONE", "EFFECTIVE", "")
 	t.alignRight(1, 2)
@@ -219,6 +225,7 @@ func writeLayers(w io.Writer, layers []advise.Share) {
 	t.writeTo(w)
 }
 
+// writeSteps prints the steps in their order, and the measurements on which they are based.
 func writeSteps(w io.Writer, r advise.Report) {
 	if len(r.Steps) == 0 {
 		fmt.Fprintln(w, "\nNo measured change improves this setup.")
@@ -244,6 +251,7 @@ func writeSteps(w io.Writer, r advise.Report) {
 	}
 }
 
+// priceCells returns the price of a step and its price per MiB/s; nil without a price or a gain.
 func priceCells(s advise.Advice) []string {
 	if s.Price == 0 || s.After <= s.Before {
 		return nil
@@ -251,7 +259,8 @@ func priceCells(s advise.Advice) []string {
 	return []string{fmt.Sprintf("%.0f", s.Price), fmt.Sprintf("%.2f", s.Price/(s.After-s.Before))}
 }
 
-// writeModel prints all that was fitted, so that anyone can follow a prediction by hand.
+// writeModel prints the fitted parameters and the error of the model for each row, so that a prediction
+// can be recomputed.
 func writeModel(w io.Writer, r advise.Report) {
 	m := r.Model
 	fmt.Fprintln(w, "\nModel: sending = (source^p + host^p + wire^p)^(1/p), rate = 1 / ((sending^q + dest^q)^(1/q) + 16 commits)")
@@ -286,17 +295,17 @@ func writeModel(w io.Writer, r advise.Report) {
 	rows.writeTo(w)
 }
 
-// liveAdvice is what advise prints of a plan under way.
+// liveAdvice is the output of advise for a running plan.
 type liveAdvice struct {
-	Plan   string           `json:"plan"`
+	Plan   string           `json:"plan"`   // name of the plan
 	Moving int              `json:"moving"` // VMs
 	Rate   int64            `json:"rate"`   // bytes a second, of all of them
-	Busy   bottleneck.Busy  `json:"busy"`
-	Limit  bottleneck.Limit `json:"limit"`
-	Do     []string         `json:"do"` // first things first
+	Busy   bottleneck.Busy  `json:"busy"`   // busy part of each component, 0 to 1
+	Limit  bottleneck.Limit `json:"limit"`  // component that limits the plan
+	Do     []string         `json:"do"`     // first things first
 }
 
-// runLive prints the limit of a running plan, and remedies.
+// runLive prints the current limit of a running plan, with remedies.
 func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	c, closeControl, err := ad.fleet.openControl(ctx)
 	if err != nil {
@@ -324,7 +333,8 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-// measuredNow returns the recent load of a plan's transfers.
+// measuredNow returns the recent load of a plan's transfers. It returns fault.Conflict if no transfer
+// runs.
 func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvice, err error) {
 	if _, err := c.Plan(ctx, name); err != nil {
 		return r, err
@@ -350,11 +360,13 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 	return r, nil
 }
 
+// busyPart is a row of the table of components.
 type busyPart struct {
-	name, means string
-	busy        float64
+	name, means string  // name of the component, and its description
+	busy        float64 // busy part of the time, 0 to 1
 }
 
+// partsOf returns the components in the order of the data path.
 func partsOf(b bottleneck.Busy) []busyPart {
 	return []busyPart{
 		{"source", "datastore, host, and the network path", b.Source},
@@ -364,7 +376,7 @@ func partsOf(b bottleneck.Busy) []busyPart {
 	}
 }
 
-// remedies has the remedies for each part, the cheapest first.
+// remedies has the remedies for each component, the cheapest first.
 var remedies = map[string]string{
 	"source":    "source: migrate VMs of several hosts and datastores in parallel, or use transport nfc or landing; then use a faster link or datastore: predict the effect with decamp advise --source … --nic …",
 	"target":    "target: use several destinations (to:) or faster storage: predict the effect with decamp advise --dest …",

@@ -101,7 +101,7 @@ func TestConsoleIsLeftByItsKeyOnly(t *testing.T) {
 	if now := settings(t, near); now != before {
 		t.Errorf("the terminal is %+v and was %+v", now, before)
 	}
-	mustContain(t, r.stderr(), "Connected to the console of web?01. Ctrl-] leaves it.\n", "is left")
+	mustContain(t, r.stderr(), "Connected to the console of web?01. Press Ctrl-] to detach.\n", "Detached from")
 }
 
 // However it ends, the terminal is as before.

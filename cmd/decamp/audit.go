@@ -27,6 +27,7 @@ type auditCommand struct {
 	most  int // entries
 }
 
+// newAudit returns the command decamp audit.
 func newAudit(p *program) *cobra.Command {
 	a := &auditCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -44,6 +45,7 @@ func newAudit(p *program) *cobra.Command {
 	return cmd
 }
 
+// printAudit prints the newest entries of the audit trail.
 func (a *auditCommand) printAudit(ctx context.Context) (err error) {
 	c, closeControl, err := a.fleet.openControl(ctx)
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// bars draws the pipeline with the step it is in, for each run, and a bar for each disk
-// that is under way; what else happens scrolls above.
+// bars shows a line with the pipeline of each run, and a progress bar for each disk of the current
+// step. Other messages scroll above them.
 type bars struct {
-	screen *screen
-	names  runNames
-	pool   *mpb.Progress
-	byDisk map[diskOf]*bar
-	stages map[journal.ID]*stages
+	screen *screen                // standard error; messages go above the bars
+	names  runNames               // prefixes of runs
+	pool   *mpb.Progress          // draws the bars
+	byDisk map[diskOf]*bar        // bars of the current disks
+	stages map[journal.ID]*stages // pipelines by run
 }
 
 // bar is one disk's bar and the numbers beside it.
 type bar struct {
 	*mpb.Bar
-	mu    sync.Mutex
-	bytes journal.Bytes
+	mu    sync.Mutex    // guards bytes, which the drawing goroutine reads
+	bytes journal.Bytes // last progress of the disk
 }
 
 // stages is one run's pipeline.
@@ -39,6 +39,7 @@ type stages struct {
 	more atomic.Value // string: the limit of the step, or for a waiting warm run the estimate of a cutover
 }
 
+// newBars returns bars on the screen, whose messages appear above them until close.
 func newBars(s *screen, names runNames) *bars {
 	b := &bars{
 		screen: s, names: names, pool: mpb.New(mpb.WithOutput(s.file)),
@@ -48,6 +49,7 @@ func newBars(s *screen, names runNames) *bars {
 	return b
 }
 
+// handleEvent implements progress.
 func (b *bars) handleEvent(e journal.Event) {
 	switch e.Kind {
 	case journal.StepBegan:
@@ -72,7 +74,7 @@ func (b *bars) handleEvent(e journal.Event) {
 	}
 }
 
-// showStep shows that a step has begun.
+// showStep marks a step as the current one in the pipeline of its run.
 func (b *bars) showStep(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
@@ -89,14 +91,14 @@ func (b *bars) showStep(e journal.Event) {
 	b.stages[e.Run] = s
 }
 
-// showOutlook shows what a cutover now would mean.
+// showOutlook shows the estimated outage of a cutover now.
 func (b *bars) showOutlook(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
 		s.more.Store("; " + outlookWords(*e.Outlook))
 	}
 }
 
-// showLimit shows what limits the run.
+// showLimit shows the component that limits the run, from the load of all its disks.
 func (b *bars) showLimit(run journal.ID) {
 	var busy bottleneck.Mean
 	for d, bar := range b.byDisk {
@@ -109,7 +111,8 @@ func (b *bars) showLimit(run journal.ID) {
 	}
 }
 
-// pipelineText returns "copy -> [detect] -> convert -> verify -> commit". Other steps precede these.
+// pipelineText returns "copy -> [detect] -> convert -> verify -> commit". Steps that are not in this
+// list precede it.
 func pipelineText(now string) string {
 	var words []string
 	for _, s := range migrate.Steps() {
@@ -123,6 +126,7 @@ func pipelineText(now string) string {
 	return strings.Join(words, " -> ")
 }
 
+// barFor returns the bar of the disk in e, and creates it if necessary.
 func (b *bars) barFor(e journal.Event) *bar {
 	d := diskOf{e.Run, e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
@@ -136,6 +140,7 @@ func (b *bars) barFor(e journal.Event) *bar {
 	return n
 }
 
+// update sets the progress of the bar.
 func (b *bar) update(s journal.Bytes) {
 	b.mu.Lock()
 	b.bytes = s
@@ -144,13 +149,14 @@ func (b *bar) update(s journal.Bytes) {
 	b.SetCurrent(s.Done + s.Skipped)
 }
 
+// barText returns the numbers after the bar. The drawing goroutine calls it.
 func (b *bar) barText(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return progressText(b.bytes)
 }
 
-// removeBars takes bars away: their disks are done, or the step is over.
+// removeBars removes the bars for which which is true: their disks are done, or their step has ended.
 func (b *bars) removeBars(which func(diskOf) bool) {
 	for d, bar := range b.byDisk {
 		if which(d) {
@@ -160,6 +166,7 @@ func (b *bars) removeBars(which func(diskOf) bool) {
 	}
 }
 
+// close removes all bars and waits until they are no longer drawn.
 func (b *bars) close() {
 	b.removeBars(func(diskOf) bool { return true })
 	for _, s := range b.stages {

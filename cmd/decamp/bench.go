@@ -16,6 +16,7 @@ decamp bench matrix --spec matrix.yaml --rows rows.jsonl
 decamp bench report rows.jsonl --html report.html
 `
 
+// newBench returns the command decamp bench with its subcommands.
 func newBench(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench COMMAND",

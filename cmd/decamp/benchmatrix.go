@@ -49,12 +49,13 @@ type matrixCommand struct {
 	assembler *assemble.Assembler
 
 	login assemble.Login
-	spec  string
-	rows  string
-	list  bool
-	top   bool
+	spec  string // path of the spec
+	rows  string // path of the file with rows, which grows
+	list  bool   // only list the rows
+	top   bool   // count reads with esxtop
 }
 
+// newBenchMatrix returns the command decamp bench matrix.
 func newBenchMatrix(p *program) *cobra.Command {
 	mc := &matrixCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -80,6 +81,7 @@ func newBenchMatrix(p *program) *cobra.Command {
 	return cmd
 }
 
+// runMatrix measures all rows that the file of --rows does not have.
 func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 	spec, err := planfile.LoadMatrix(mc.spec)
 	if err != nil {
@@ -115,6 +117,7 @@ func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 	return nil
 }
 
+// listCells prints the name of each row.
 func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	var errs []error
 	for _, c := range cells {
@@ -127,7 +130,7 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	return errors.Join(errs...)
 }
 
-// printCell reports a finished row, and on a terminal also its start.
+// printCell reports a finished row. On a terminal it also reports the start of a row.
 func (mc *matrixCommand) printCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {

@@ -36,11 +36,12 @@ decamp bench report --csv > published.csv
 // benchReportCommand is decamp bench report.
 type benchReportCommand struct {
 	out    *output
-	html   string
-	csv    bool
-	goform bool
+	html   string // path of the page; empty for none
+	csv    bool   // print CSV
+	goform bool   // print the format of Go benchmarks
 }
 
+// newBenchReport returns the command decamp bench report.
 func newBenchReport(p *program) *cobra.Command {
 	br := &benchReportCommand{out: p.out}
 	cmd := &cobra.Command{
@@ -62,6 +63,7 @@ func newBenchReport(p *program) *cobra.Command {
 	return cmd
 }
 
+// runReport writes the page, and prints the report in the selected format.
 func (br *benchReportCommand) runReport(files []string) error {
 	r, err := reportOf(files)
 	if err != nil {
@@ -86,7 +88,8 @@ func (br *benchReportCommand) runReport(files []string) error {
 	return nil
 }
 
-// reportOf reads files of rows, and appends the published ones.
+// reportOf returns a report on the rows of files and on the published rows. A file without rows is an
+// error.
 func reportOf(files []string) (report.Report, error) {
 	var sets []report.Set
 	for _, path := range files {
@@ -102,12 +105,13 @@ func reportOf(files []string) (report.Report, error) {
 	return report.New(append(sets, report.Published())...), nil
 }
 
-// setName is a file's name without what its kind adds.
+// setName returns the name of a file without its extension.
 func setName(path string) string {
 	name := filepath.Base(path)
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
+// writePage writes the report as an HTML page, which replaces an existing file.
 func writePage(path string, r report.Report) error {
 	var page bytes.Buffer
 	if err := report.WriteHTML(&page, r); err != nil {
@@ -120,7 +124,7 @@ func writePage(path string, r report.Report) error {
 	return nil
 }
 
-// writeReport prints the rates, then their consequences.
+// writeReport prints the rows of each set, then the effect of each variable.
 func writeReport(w io.Writer, r report.Report) {
 	fmt.Fprintf(w, "Rates are in %s.\n", r.Unit)
 	for _, s := range r.Sets {
@@ -138,7 +142,7 @@ func writeReport(w io.Writer, r report.Report) {
 	}
 }
 
-// formatCount and share leave out missing measurements.
+// formatCount formats a number without decimals; a missing measurement is empty.
 func formatCount(v float64) string {
 	if v == 0 {
 		return ""
@@ -146,6 +150,7 @@ func formatCount(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
+// formatShare formats a fraction as a percentage; a missing measurement is empty.
 func formatShare(v float64) string {
 	if v == 0 {
 		return ""
@@ -153,6 +158,7 @@ func formatShare(v float64) string {
 	return fmt.Sprintf("%.0f %%", 100*v)
 }
 
+// writeEffects prints the effect of each variable alone, as factors between pairs of rows.
 func writeEffects(w io.Writer, effects []bench.Effect) {
 	fmt.Fprintln(w)
 	if len(effects) == 0 {

@@ -33,6 +33,7 @@ type cancelCommand struct {
 	ssh       assemble.SSHOptions
 }
 
+// newCancel returns the command decamp cancel.
 func newCancel(p *program) *cobra.Command {
 	cc := &cancelCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -54,6 +55,8 @@ func newCancel(p *program) *cobra.Command {
 	return cmd
 }
 
+// cancelRun cancels a run of this state directory. A warm run that another process executes receives a
+// command; otherwise the changes of the run are reverted here.
 func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err error) {
 	state, store, run, err := recordedRun(cc.assembler, id)
 	switch {

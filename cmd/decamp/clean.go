@@ -36,9 +36,10 @@ type cleanCommand struct {
 	assembler *assemble.Assembler
 	login     assemble.Login
 	ssh       assemble.SSHOptions
-	forget    bool
+	forget    bool // remove the records without reverting the changes
 }
 
+// newClean returns the command decamp clean.
 func newClean(p *program) *cobra.Command {
 	cl := &cleanCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -65,6 +66,7 @@ func newClean(p *program) *cobra.Command {
 	return cmd
 }
 
+// runClean reverts or forgets the recorded changes of one server.
 func (cl *cleanCommand) runClean(ctx context.Context, rawURL string) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
@@ -92,6 +94,7 @@ func (cl *cleanCommand) runClean(ctx context.Context, rawURL string) (err error)
 	return errors.Join(cl.printCleaned(assemble.ServerOf(u), done), err, failed)
 }
 
+// cleanHost logs in to the server at u and reverts its recorded changes.
 func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanup.Store) (_ []cleanup.Record, err error) {
 	session, err := cl.assembler.Dial(ctx, u.String(), cl.login)
 	if err != nil {
@@ -103,7 +106,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanu
 	return assemble.PutBack(ctx, shells)
 }
 
-// recordsOf lists the records of one server, and reports unreadable ones.
+// recordsOf returns the records of one server. The error has the records that cannot be read.
 func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err error) {
 	all, err := store.List()
 	for _, r := range all {
@@ -114,6 +117,7 @@ func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err 
 	return list, err
 }
 
+// forgetAll removes records without reverting the changes.
 func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	var errs []error
 	for _, r := range list {
@@ -122,6 +126,7 @@ func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	return errors.Join(errs...)
 }
 
+// printCleaned prints the reverted or removed records.
 func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error {
 	if cl.out.json {
 		word := "putBack"

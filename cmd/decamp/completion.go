@@ -18,6 +18,7 @@ decamp completion zsh  > "${fpath[1]}/_decamp"
 decamp completion fish > ~/.config/fish/completions/decamp.fish
 `
 
+// newCompletion returns the command decamp completion.
 func newCompletion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "completion SHELL",
@@ -31,6 +32,7 @@ func newCompletion(p *program) *cobra.Command {
 	}
 }
 
+// writeCompletion writes the completion script for a shell.
 func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
 	switch shell {

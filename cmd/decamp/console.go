@@ -39,11 +39,12 @@ receives the output unchanged, so the guest can do with the terminal what any pr
 type consoleCommand struct {
 	in        *os.File // the standard input
 	out       *output
-	terminal  func() (*terminal, error)
+	terminal  func() (*terminal, error) // opens the controlling terminal
 	assembler *assemble.Assembler
 	fleet     fleetFlags
 }
 
+// newConsole returns the command decamp console.
 func newConsole(p *program) *cobra.Command {
 	cs := &consoleCommand{in: p.in, out: p.out, terminal: p.terminal, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -69,7 +70,7 @@ func newConsole(p *program) *cobra.Command {
 	return cmd
 }
 
-// openConsole attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
+// openConsole attaches to the VM that RUN or PLAN/VM names. The fleet database is closed before.
 func (cs *consoleCommand) openConsole(ctx context.Context, name string) error {
 	c, closeControl, err := cs.fleet.openControl(ctx)
 	if err != nil {
@@ -82,7 +83,7 @@ func (cs *consoleCommand) openConsole(ctx context.Context, name string) error {
 	return cs.attachRun(ctx, id)
 }
 
-// runNamed is the run that RUN or PLAN/VM means.
+// runNamed returns the run that RUN or PLAN/VM names. A VM with several runs is ambiguous.
 func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, error) {
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
@@ -154,7 +155,7 @@ func publishedOf(p journal.Plan, d *assemble.Destination) (*dir.Published, error
 	return moved, nil
 }
 
-// noConsole is the error for a target without consoles, with an alternative.
+// noConsole returns the error for a target without consoles; its remedy is an alternative command.
 func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s does not provide consoles", to.Kind())
 	r := p.Record.Delivered
@@ -176,8 +177,8 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 	return targets.ErrNoConsole
 }
 
-// attachTerminal joins this process's terminal, or its input and output, with the console of the VM called name, and closes
-// that. The terminal is as before when it returns, however that comes.
+// attachTerminal connects the terminal, or standard input and output, with the console of the VM name,
+// and closes the console. It restores the terminal before it returns.
 func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, console io.ReadWriteCloser) error {
 	var shown io.Writer = cs.out
 	if !isTerminal(cs.out.stdoutFile()) {
@@ -196,7 +197,7 @@ func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, conso
 	return cs.printEnd(ctx, name, t.Run(ctx))
 }
 
-// printEnd reports how an attachment ended. Leaving it is not an error.
+// printEnd prints how the attachment ended. Detaching is not an error.
 func (cs *consoleCommand) printEnd(ctx context.Context, name string, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -47,12 +47,13 @@ type convertCommand struct {
 	inputFlags
 	in       *os.File // the standard input
 	out      *output
-	format   string
-	force    bool
-	noVerify bool
-	sums     bool
+	format   string // format of OUT; empty: by its name
+	force    bool   // replace an existing OUT
+	noVerify bool   // do not read the image back
+	sums     bool   // also compute SHA-256 and MD5
 }
 
+// newConvert returns the command decamp convert.
 func newConvert(p *program) *cobra.Command {
 	cv := &convertCommand{in: p.in, out: p.out}
 	cmd := &cobra.Command{
@@ -84,7 +85,7 @@ func newConvert(p *program) *cobra.Command {
 	return cmd
 }
 
-// checkFlags refuses contradicting flags, and determines the format of OUT.
+// checkFlags refuses contradicting flags and determines the format of OUT.
 func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 	if cv.format == "" {
 		cv.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
@@ -101,18 +102,19 @@ func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 	return cv.inputFlags.checkFlags(cmd, in)
 }
 
-// converted is what decamp convert made.
+// converted is the result of decamp convert, and its JSON output.
 type converted struct {
-	Out      string           `json:"out"`
-	Format   image.Format     `json:"format"`
-	Manifest string           `json:"manifest"`
-	Size     int64            `json:"size"`
-	Root     manifest.Hash    `json:"root"`
+	Out      string           `json:"out"`                // path of the image
+	Format   image.Format     `json:"format"`             // format of the image
+	Manifest string           `json:"manifest"`           // path of the manifest
+	Size     int64            `json:"size"`               // size of the disk in bytes
+	Root     manifest.Hash    `json:"root"`               // root hash of the image
 	Copied   blockcopy.Result `json:"copied"`             // copied by this attempt
 	Verified *manifest.Report `json:"verified,omitempty"` // result of the verification; nil with --no-verify
-	Warnings []string         `json:"warnings"`
+	Warnings []string         `json:"warnings"`           // warnings about the input; not nil
 }
 
+// runConvert converts the disk at inPath into the image at outPath, with progress on the screen.
 func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string) (err error) {
 	in, err := openInput(ctx, cv.in, inPath, cv.inputFlags)
 	if err != nil {
@@ -141,23 +143,24 @@ func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string
 	return cv.writeConverted(made)
 }
 
-// isSameFile reports whether both names are one file.
+// isSameFile reports whether both names belong to one existing file.
 func isSameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// conversion is one disk on its way into an image.
+// conversion is the conversion of one disk.
 type conversion struct {
-	in     *input
-	flags  *convertCommand
-	draft  image.Draft
-	job    image.Job
-	shown  progress
-	copied blockcopy.Result
+	in     *input           // the disk
+	flags  *convertCommand  // flags of the command
+	draft  image.Draft      // image under its temporary name
+	job    image.Job        // copy and verification of the image
+	shown  progress         // progress on the screen
+	copied blockcopy.Result // what this attempt has copied
 }
 
+// newConversion returns the conversion of in to the file out.
 func newConversion(in *input, cv *convertCommand, out string) (*conversion, error) {
 	out, err := filepath.Abs(out)
 	if err != nil {
@@ -177,7 +180,7 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 	return c, nil
 }
 
-// convertDisk fills the image, proves it and gives it its name.
+// convertDisk copies the disk, verifies the image and publishes it under its name.
 func (c *conversion) convertDisk(ctx context.Context) (made converted, err error) {
 	final := c.draft.Final
 	made = converted{Out: final.Path, Format: final.Format, Manifest: final.Path + ".manifest", Size: final.Size}
@@ -200,13 +203,14 @@ func (c *conversion) convertDisk(ctx context.Context) (made converted, err error
 	return made, c.draft.Publish()
 }
 
-// copyDisk fills what the manifest lacks.
+// copyDisk copies the chunks that the manifest lacks.
 func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
 	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
 	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").showCopy})
 	return err
 }
 
+// addNote shows a message.
 func (c *conversion) addNote(format string, args ...any) {
 	c.shown.handleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
@@ -233,4 +237,5 @@ func (cv *convertCommand) writeConverted(c converted) error {
 	return nil
 }
 
+// newMeter returns a meter for one step.
 func (c *conversion) newMeter(step string) *meter { return newMeter(c.shown, step) }

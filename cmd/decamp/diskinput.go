@@ -20,14 +20,15 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// inputFlags say how a disk's files are read, from flags.
+// inputFlags are the flags that determine how the files of a disk are read.
 type inputFlags struct {
-	from      string
-	folders   []string
-	ignoreCID bool
-	backing   bool
+	from      string   // format of the input; empty: by its content
+	folders   []string // further folders with parents of a VMDK
+	ignoreCID bool     // accept parents that were changed after the snapshot
+	backing   bool     // read backing files of qcow2 images
 }
 
+// registerFlags registers the flags, which set the fields of o.
 func (o *inputFlags) registerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -38,6 +39,7 @@ func (o *inputFlags) registerFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
+// checkFlags refuses values and combinations that are not supported; in is the argument IN.
 func (o *inputFlags) checkFlags(cmd *cobra.Command, in string) error {
 	switch {
 	case o.from != "" && o.from != "vmdk" && o.from != "qcow2" && o.from != "raw":
@@ -48,15 +50,15 @@ func (o *inputFlags) checkFlags(cmd *cobra.Command, in string) error {
 	return nil
 }
 
-// diskOptions returns how the disk at path is opened.
+// diskOptions returns the options with which the disk at path is opened.
 func (o *inputFlags) diskOptions(path string) diskfile.Options {
 	return diskfile.Options{
 		Kind: diskfile.Kind(o.from), RecordedRaw: recordedRaw(path), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing,
 	}
 }
 
-// recordedRaw reports whether a file is a raw image of a migrated VM: the vm.json beside it
-// lists it.
+// recordedRaw reports whether a file is a raw image of a migrated VM, according to the vm.json beside
+// it.
 func recordedRaw(path string) bool {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -70,17 +72,18 @@ func recordedRaw(path string) bool {
 	})
 }
 
-// input is a disk that is read once, from files or from a stream.
+// input is an open disk, from files or from a stream. It can be copied once.
 type input struct {
-	size     int64
+	size     int64  // size of the disk in bytes
 	identity string // identity of the source for resuming
+	// copies the disk to a target
 	copy     func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
 	again    func(context.Context) (disk.Source, error) // opens it a second time; nil if it cannot be
-	warnings func() []string
-	close    func() error
+	warnings func() []string                            // returns the warnings so far
+	close    func() error                               // closes the files
 }
 
-// openInput opens the disk at path, or with "-" the one that comes by the standard input.
+// openInput opens the disk at path. With "-" it opens the stream on the standard input.
 func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*input, error) {
 	if path == "-" {
 		return openStream(ctx, stdin{ctx, in})
@@ -98,8 +101,8 @@ func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*in
 	}, nil
 }
 
-// openStream opens a streamOptimized VMDK that passes by once. Nobody can tell whether
-// the next one is the same, so that nothing is resumed: each has its own identity.
+// openStream opens a streamOptimized VMDK on a stream. It cannot be resumed, because the next stream
+// may be another disk: each has a unique identity.
 func openStream(ctx context.Context, r io.Reader) (*input, error) {
 	s, err := vmdk.ReadStream(ctx, r)
 	if err != nil {
@@ -114,15 +117,16 @@ func openStream(ctx context.Context, r io.Reader) (*input, error) {
 	}, nil
 }
 
-// stdin reads a file that may be a pipe without a writer, until ctx ends: an io.Reader has no context.
+// stdin reads a file, which may be a pipe without a writer, until ctx ends.
 type stdin struct {
-	ctx  context.Context
-	file *os.File
+	ctx  context.Context // ends reads
+	file *os.File        // file to read
 }
 
-// stdinPollInterval is how long it may take until a read notices that ctx has ended.
+// stdinPollInterval limits the time until a read notices that ctx has ended.
 const stdinPollInterval = 200 * time.Millisecond
 
+// Read waits for data with poll(2), and returns the error of ctx when it ends.
 func (s stdin) Read(p []byte) (int, error) {
 	fds := []unix.PollFd{{Fd: int32(s.file.Fd()), Events: unix.POLLIN}}
 	for {

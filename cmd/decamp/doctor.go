@@ -46,9 +46,10 @@ type doctorCommand struct {
 	moveFlags
 	out       *output
 	assembler *assemble.Assembler
-	short     bool
+	short     bool // omit slow checks and those that write
 }
 
+// newDoctor returns the command decamp doctor.
 func newDoctor(p *program) *cobra.Command {
 	dc := &doctorCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -70,6 +71,7 @@ func newDoctor(p *program) *cobra.Command {
 	return cmd
 }
 
+// registerFlags registers the flags that describe the planned migration.
 func (dc *doctorCommand) registerFlags(cmd *cobra.Command) {
 	dc.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
@@ -86,7 +88,7 @@ func (dc *doctorCommand) registerFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
-// checkFlags completes the options, and refuses flags that do not fit.
+// checkFlags sets the options and refuses invalid flags.
 func (dc *doctorCommand) checkFlags(cmd *cobra.Command) error {
 	if err := dc.setOptions(cmd); err != nil {
 		return err
@@ -94,8 +96,8 @@ func (dc *doctorCommand) checkFlags(cmd *cobra.Command) error {
 	return dc.checkKeys(cmd)
 }
 
-// runDoctor performs all possible checks: if the login fails, it still checks this machine, and returns the
-// login's error.
+// runDoctor makes all possible checks. If the login fails, it still checks this machine, and returns
+// the error of the login.
 func (dc *doctorCommand) runDoctor(ctx context.Context, args []string) error {
 	found, err := dc.runChecks(ctx, args)
 	if ctx.Err() != nil {
@@ -104,7 +106,7 @@ func (dc *doctorCommand) runDoctor(ctx context.Context, args []string) error {
 	return dc.writeDiagnosis(found, errors.Join(err, failureError(found)))
 }
 
-// runChecks returns the findings of all reachable objects, and the error of the others.
+// runChecks returns the findings on everything that can be reached, and the error of the rest.
 func (dc *doctorCommand) runChecks(ctx context.Context, args []string) (found []doctor.Finding, err error) {
 	d := &assemble.Diagnosis{Move: dc.Move, Parts: &assemble.Parts{}}
 	defer joinClose(&err, d.Parts.Close)
@@ -115,7 +117,7 @@ func (dc *doctorCommand) runChecks(ctx context.Context, args []string) (found []
 	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: dc.short}), barred
 }
 
-// failureError returns the error for findings that will fail; nil without any.
+// failureError returns an error with the number of failures; nil without any.
 func failureError(found []doctor.Finding) error {
 	n := 0
 	for _, f := range found {
@@ -129,14 +131,14 @@ func failureError(found []doctor.Finding) error {
 	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply the remedy of each, and run the command again")
 }
 
-// diagnosisOf is what --json prints.
+// diagnosisOf is the JSON output.
 type diagnosisOf struct {
-	Worst    doctor.Status    `json:"worst"`
-	Findings []doctor.Finding `json:"findings"`
+	Worst    doctor.Status    `json:"worst"`           // worst status of all findings
+	Findings []doctor.Finding `json:"findings"`        // all findings; not nil
 	Error    *problem         `json:"error,omitempty"` // error of the command; nil if it succeeds
 }
 
-// writeDiagnosis prints the findings, and returns the error of the command.
+// writeDiagnosis prints the findings and returns end, the error of the command.
 func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error {
 	if dc.out.json {
 		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
@@ -161,7 +163,7 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 	return end
 }
 
-// countFindings counts the findings: "1 failure, 2 warnings; 30 checks passed".
+// countFindings returns the number of findings by status: "1 failure, 2 warnings; 30 checks passed."
 func countFindings(found []doctor.Finding) string {
 	n := map[doctor.Status]int{}
 	for _, f := range found {

@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// runNames tell several runs apart for people. Empty where there is but one.
+// runNames has the prefix of messages about each run. It is empty if there is only one run.
 type runNames map[journal.ID]string
 
 // prefix precedes all messages about the run of e.
@@ -20,12 +20,12 @@ func (n runNames) prefix(e journal.Event) string {
 
 // diskOf identifies a disk in a step of a run.
 type diskOf struct {
-	run  journal.ID
-	step string
-	disk int32
+	run  journal.ID // run of one destination
+	step string     // name of the step
+	disk int32      // device key; 0 if the step concerns all disks
 }
 
-// stepLabel returns the name of a step on a disk. A single disk has no number.
+// stepLabel returns the name of a step with the disk of e. A single disk has no number.
 func stepLabel(e journal.Event, disk string) string {
 	if e.Disk == 0 {
 		return e.Step
@@ -33,8 +33,8 @@ func stepLabel(e journal.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left".
-// Zeros and data of an earlier copy are not moved.
+// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s
+// left". Zeros and data of earlier attempts are not counted as moved.
 func progressText(b journal.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percentText(done, b.Total), sizeText(done), sizeText(b.Total))
@@ -50,7 +50,7 @@ func progressText(b journal.Bytes) string {
 	return s
 }
 
-// limitedBy is "; limited by the source …", if that is known.
+// limitedBy returns "; limited by the source …", or an empty text if the limit is unknown.
 func limitedBy(b journal.Bytes) string {
 	if limit := b.Busy.Limit(); limit.What != "" {
 		return "; " + limit.String()
@@ -58,7 +58,8 @@ func limitedBy(b journal.Bytes) string {
 	return ""
 }
 
-// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".
+// outlookWords returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
+// 41s, its boot not counted".
 func outlookWords(o journal.Outlook) string {
 	text := ""
 	if o.Dirty > 0 {
@@ -74,8 +75,8 @@ func outlookWords(o journal.Outlook) string {
 	return text + ", its boot of " + durationText(o.Boot) + " included"
 }
 
-// eventText describes an event; empty if users need not know it. The command itself reports the end of the
-// run.
+// eventText returns the message for an event; empty if users need none. The command itself reports the
+// end of a run.
 func eventText(e journal.Event) string {
 	switch e.Kind {
 	case journal.StepBegan:
@@ -105,6 +106,7 @@ func eventText(e journal.Event) string {
 	return ""
 }
 
+// diskWords returns the message for an event of one disk.
 func diskWords(e journal.Event) string {
 	if e.Kind == journal.DiskDone {
 		return "done, root " + e.Message

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// writeFindings prints findings of at least that severity, the most severe first. Identical findings on
-// several objects are combined.
+// writeFindings prints findings with at least the status least, the most severe first. Identical
+// findings on several objects are printed once.
 func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
 	things := map[doctor.Finding][]string{}
 	for _, f := range found {
@@ -30,6 +30,7 @@ func withoutObject(f doctor.Finding) doctor.Finding {
 	return f
 }
 
+// writeDoctorFinding prints one finding with the objects on, what is expected, and the remedy.
 func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
 	what := f.Seen
 	if names := someOf(on); names != "" {
@@ -53,10 +54,10 @@ func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
 	fmt.Fprintln(w)
 }
 
-// maxNamed is how many things a finding names.
+// maxNamed is the number of objects that a finding lists.
 const maxNamed = 4
 
-// someOf names things: "VM a, VM b and 12 more".
+// someOf returns a list of objects: "VM a, VM b and 12 more".
 func someOf(on []string) string {
 	if len(on) <= maxNamed {
 		return strings.Join(on, ", ")
@@ -64,12 +65,12 @@ func someOf(on []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(on[:maxNamed-1], ", "), len(on)-maxNamed+1)
 }
 
-// foundOf is what --json prints of a finding beforehand.
+// foundOf is the JSON form of a finding before a migration.
 type foundOf struct {
 	Finding doctor.Finding `json:"finding"`
 }
 
-// printFound prints the findings before a migration begins.
+// printFound prints the findings before a migration, from warnings on.
 func printFound(out *output, found []doctor.Finding) {
 	if !out.json {
 		writeFindings(out.screen, found, doctor.Warning)

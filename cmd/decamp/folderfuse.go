@@ -18,10 +18,11 @@ import (
 	"github.com/decamp/decamp/internal/mount"
 )
 
-// folderFuse is the name under which decamp is Proxmox's esxi-folder-fuse: same arguments,
-// same tree, same signal that it is ready, so that it can be put in its place.
+// folderFuse is the name under which decamp replaces Proxmox's esxi-folder-fuse: it has the same
+// arguments, the same tree and the same notification.
 const folderFuse = "esxi-folder-fuse"
 
+// folderFuseUsage precedes the list of flags.
 const folderFuseUsage = `usage: esxi-folder-fuse [OPTIONS] HOST[:PORT] MANIFEST.json MOUNTPOINT
 
 Mounts an ESXi host's datastores, as decamp mount does, with the arguments of the tool of
@@ -33,19 +34,20 @@ this name in pve-esxi-import-tools.
 type folderFuseCommand struct {
 	out          *output
 	assembler    *assemble.Assembler
-	skipVerify   bool
-	changeUser   string
-	changeGroup  string
-	fuse         []string
-	readyFD      int
-	user         string
-	passwordFile string
-	pageSize     int64
-	pageCount    int
+	skipVerify   bool     // accept any certificate
+	changeUser   string   // user to become after mounting; empty: no change
+	changeGroup  string   // group to become after mounting; empty: no change
+	fuse         []string // options of -o
+	readyFD      int      // file descriptor to close when mounted; -1 for none
+	user         string   // user for the login
+	passwordFile string   // file with the password
+	pageSize     int64    // bytes of one request; 0: default
+	pageCount    int      // pages in memory; 0: default
 
 	host, manifest, dir string
 }
 
+// newFlagSet returns the flags, which set the fields of ff.
 func (ff *folderFuseCommand) newFlagSet() *pflag.FlagSet {
 	f := pflag.NewFlagSet(folderFuse, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -62,7 +64,7 @@ func (ff *folderFuseCommand) newFlagSet() *pflag.FlagSet {
 	return f
 }
 
-// parseArgs reads the arguments.
+// parseArgs parses flags and arguments.
 func (ff *folderFuseCommand) parseArgs(args []string) error {
 	f := ff.newFlagSet()
 	if err := f.Parse(args); err != nil {
@@ -76,6 +78,7 @@ func (ff *folderFuseCommand) parseArgs(args []string) error {
 	return ff.checkArgs()
 }
 
+// checkArgs refuses invalid arguments. Options of -o that have no effect are accepted.
 func (ff *folderFuseCommand) checkArgs() error {
 	switch {
 	case ff.host == "" || strings.ContainsAny(ff.host, "/@?#"):
@@ -95,6 +98,7 @@ func (ff *folderFuseCommand) checkArgs() error {
 	return nil
 }
 
+// allowOther reports whether -o allow_other is set.
 func (ff *folderFuseCommand) allowOther() bool {
 	for _, opt := range ff.fuse {
 		if opt == "allow_other" {
@@ -104,7 +108,7 @@ func (ff *folderFuseCommand) allowOther() bool {
 	return false
 }
 
-// runFolderFuse is the whole program under its other name. It returns the exit code.
+// runFolderFuse is the main function of esxi-folder-fuse. It returns the exit code.
 func runFolderFuse(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	ff := &folderFuseCommand{out: p.out, assembler: p.assembler}
@@ -129,8 +133,8 @@ func runFolderFuse(ctx context.Context, p *program, args []string) int {
 	return 0
 }
 
-// readyFunc returns a function that closes the descriptor for the caller's notification, once. No child
-// process may have it open.
+// readyFunc returns a function that closes the descriptor of --ready-fd, once, to notify the caller. No
+// child process inherits the descriptor.
 func (ff *folderFuseCommand) readyFunc() func() {
 	if ff.readyFD < 3 { // the standard streams are not the notification
 		return func() {}
@@ -145,6 +149,7 @@ func (ff *folderFuseCommand) readyFunc() func() {
 	}
 }
 
+// runMount mounts the host, changes the user, calls ready and serves until ctx ends.
 func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err error) {
 	become, err := ff.newIdentity()
 	if err != nil {
@@ -185,6 +190,7 @@ func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err er
 	return nil
 }
 
+// readDatastores returns the datastores of the manifest; not nil, also if it lists none.
 func (ff *folderFuseCommand) readDatastores() ([]inventory.Datastore, error) {
 	f, err := os.Open(ff.manifest)
 	if err != nil {

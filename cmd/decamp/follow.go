@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// followPlan prints the events of a plan until it ends, and returns its error.
+// followPlan prints the changes of a plan until it ends, and returns its error.
 func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
 	p, err := c.Plan(ctx, name)
 	if err != nil {
@@ -38,19 +38,19 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	return planError(p)
 }
 
-// watcher prints the changes of a plan for users or programs.
+// A watcher prints the changes of one plan. Its methods may be called concurrently.
 type watcher struct {
 	out  *output
-	plan string
+	plan string // name of the plan
 
-	mu   sync.Mutex
+	mu   sync.Mutex             // guards seen, and keeps lines whole
 	seen map[fleetdb.Key]string // last printed state of each VM
 }
 
-// errEnded ends a Follow: the plan has ended.
+// errEnded ends Control.Follow when the plan has ended.
 var errEnded = errors.New("the plan has ended")
 
-// followEvents returns when the plan has ended.
+// followEvents returns when the plan has ended. since is the revision of the first change.
 func (w *watcher) followEvents(ctx context.Context, c server.Control, since int64) error {
 	ctx, end := context.WithCancel(ctx)
 	var summing sync.WaitGroup
@@ -64,6 +64,7 @@ func (w *watcher) followEvents(ctx context.Context, c server.Control, since int6
 	return err
 }
 
+// handleChanges prints changes of the plan's VMs. It returns errEnded if the plan has ended.
 func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +81,8 @@ func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	return nil
 }
 
-// printVM prints the relevant changes of a VM, without the grants of slots.
+// printVM prints the state of a VM if it differs from the last printed one. Grants of slots are not
+// printed, nor the initial waiting state.
 func (w *watcher) printVM(vm fleetdb.VM) {
 	line := w.stateText(vm)
 	before, seen := w.seen[vm.Key]
@@ -97,12 +99,13 @@ func (w *watcher) printVM(vm fleetdb.VM) {
 	}
 }
 
-// told are the printed steps: the others follow from them, or take no time.
+// stepTexts are the steps that are printed. Other steps follow from them, or are short.
 var stepTexts = map[string]string{
 	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and verified",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
+// stateText returns the state of a VM as text; empty if it is not printed.
 func (w *watcher) stateText(vm fleetdb.VM) string {
 	switch vm.State {
 	case fleetdb.Queued:
@@ -125,10 +128,11 @@ func (w *watcher) stateText(vm fleetdb.VM) string {
 	return string(vm.State)
 }
 
-// sumInterval is how often the whole plan is summed up.
+// sumInterval is the time between summaries of the plan.
 const sumInterval = 10 * time.Second
 
-// printSums prints the progress of the plan at intervals.
+// printSums prints the progress of the plan at intervals until ctx ends. Errors are ignored: Follow
+// reports them if they persist.
 func (w *watcher) printSums(ctx context.Context, c server.Control) {
 	tick := time.NewTicker(sumInterval)
 	defer tick.Stop()
@@ -150,6 +154,7 @@ func (w *watcher) printSums(ctx context.Context, c server.Control) {
 	}
 }
 
+// printSum prints the number of VMs by state, the rate and the limit.
 func (w *watcher) printSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

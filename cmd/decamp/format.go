@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// shellArgument is fault.Quote for a word that a program must not take for a flag.
+// shellArgument quotes a word for a shell, and protects it from being read as a flag.
 func shellArgument(s string) string {
 	if strings.HasPrefix(s, "-") {
 		return "-- " + fault.Quote(s)
@@ -18,8 +18,8 @@ func shellArgument(s string) string {
 	return fault.Quote(s)
 }
 
-// printable makes text from the source safe to print: a VM may be called anything, escape
-// sequences and newlines included.
+// printable replaces control characters by question marks. Names of VMs may contain escape sequences
+// and newlines.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -37,10 +37,10 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// sizeText shows bytes: see units.Binary.
+// sizeText formats bytes: see units.Binary.
 func sizeText(n int64) string { return units.Binary(n) }
 
-// rateText shows n bytes in d.
+// rateText formats the rate of n bytes in d as MB/s.
 func rateText(n int64, d time.Duration) string {
 	if d <= 0 {
 		return "- MB/s"
@@ -52,7 +52,7 @@ func rateText(n int64, d time.Duration) string {
 	return fmt.Sprintf("%.0f MB/s", v)
 }
 
-// percentText shows part of whole, and 100 % only when it is all.
+// percentText formats part of whole as a percentage, rounded down: 100 % only if it is complete.
 func percentText(part, whole int64) string {
 	switch {
 	case whole <= 0 || part >= whole:
@@ -62,5 +62,5 @@ func percentText(part, whole int64) string {
 	}
 }
 
-// durationText shows a time: see units.Duration.
+// durationText formats a duration: see units.Duration.
 func durationText(d time.Duration) string { return units.Duration(d) }

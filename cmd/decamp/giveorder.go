@@ -9,7 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// giveOrderByName gives a command to a plan or a VM. Without such a plan, other handles the name.
+// giveOrderByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
+// it calls other.
 func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Order, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
@@ -26,7 +27,8 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 	return giveOrder(ctx, out, c, name, planName, vmName, o)
 }
 
-// giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
+// giveOrder gives a command to a plan, or to one of its VMs if vmName is set, and prints the effect.
+// name is the argument of the user.
 func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Order) (err error) {
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)
@@ -46,6 +48,7 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 	return err
 }
 
+// planOrderWords describes the effect of a command for a plan.
 func planOrderWords(o fleetdb.Order) string {
 	switch o {
 	case fleetdb.Pause:
@@ -64,6 +67,7 @@ func planOrderWords(o fleetdb.Order) string {
 	return "resumed."
 }
 
+// printOrder prints the effect of a command for a run. driven is false if no process executes the run.
 func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
 	if out.json {
 		return out.printJSON(map[string]any{"run": id, "order": order, "driven": driven})
@@ -75,6 +79,7 @@ func printOrder(out *output, id journal.ID, order journal.Order, driven bool) er
 	return nil
 }
 
+// orderWords describes the effect of a command for a warm run.
 func orderWords(o journal.Order) string {
 	switch o {
 	case journal.CutOver:

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/flaghelp"
 )
 
-// noSuchCommand refuses a first word that is no command, and names the nearest one.
+// noSuchCommand returns an error for an unknown subcommand, with the nearest known ones.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return err.WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// exactArgs checks that a command is given exactly the arguments that are named.
+// exactArgs returns a check for exactly the named arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -39,28 +39,29 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// badUsage returns fault.Invalid with the help of the command as its remedy.
 func badUsage(cmd *cobra.Command, format string, args ...any) error {
 	return fault.New(fault.Invalid, "%s: %w", cmd.CommandPath(), fmt.Errorf(format, args...)).
 		WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// trimHelp is a help text without the newlines that frame it in the source.
+// trimHelp removes the newlines at the ends of a raw string.
 func trimHelp(s string) string { return strings.Trim(s, "\n") }
 
-// helpWidth is where help texts are wrapped.
+// helpWidth is the column at which usages of flags are wrapped.
 const helpWidth = 100
 
-// exitNote is the annotation that holds a command's exit codes.
+// exitNote is the annotation of a command with its exit codes.
 const exitNote = "exit-codes"
 
-// exit is an exit code of a command: the kind of the error with its meaning.
+// An exit is an exit code of a command: the kind of the error with its meaning.
 type exit struct {
-	kind  fault.Kind
-	means string
+	kind  fault.Kind // kind that has the exit code
+	means string     // cause of the exit code in this command
 }
 
-// exitCodes documents a command's exit codes. 0, wrong usage, our own faults and being
-// stopped are the same everywhere.
+// exitCodes returns the annotation with the exit codes of a command. The codes for success, invalid
+// usage, internal errors and signals are the same for all commands.
 func exitCodes(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
 	all := append([]exit{{fault.Internal, "internal error of decamp; please report it"}, {fault.Invalid, "invalid usage or input"}}, some...)
@@ -71,14 +72,17 @@ func exitCodes(some ...exit) map[string]string {
 	return map[string]string{exitNote: strings.Join(lines, "\n")}
 }
 
+// code returns the number.
 func (e exit) code() int { return fault.ExitCode(fault.New(e.kind, "")) }
 
+// exitLine returns the line of an exit code in the help.
 func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", code, means) }
 
-// section is one part of a command's help.
+// A section is a part of the help of a command.
 type section struct{ title, body string }
 
-// helpSections returns a command's help, which is also the source of docs/commands.md.
+// helpSections returns the help of a command after its description. docs/commands.md has the same
+// sections.
 func helpSections(cmd *cobra.Command) []section {
 	return []section{
 		{"Usage", "  " + usageLine(cmd)},
@@ -90,7 +94,7 @@ func helpSections(cmd *cobra.Command) []section {
 	}
 }
 
-// usageLine returns cobra's usage line without "[flags]", which has a separate section.
+// usageLine returns the usage of a command without the "[flags]" of cobra.
 func usageLine(cmd *cobra.Command) string {
 	if !cmd.HasParent() {
 		return cmd.Name() + " COMMAND"
@@ -98,6 +102,7 @@ func usageLine(cmd *cobra.Command) string {
 	return cmd.Parent().CommandPath() + " " + cmd.Use
 }
 
+// writeHelp prints the help of a command.
 func writeHelp(cmd *cobra.Command, _ []string) {
 	var b strings.Builder
 	b.WriteString(cmd.Long + "\n")
@@ -109,6 +114,7 @@ func writeHelp(cmd *cobra.Command, _ []string) {
 	io.WriteString(cmd.OutOrStdout(), b.String())
 }
 
+// commandList returns the subcommands with their short descriptions.
 func commandList(cmd *cobra.Command) string {
 	var lines []string
 	for _, c := range cmd.Commands() {
@@ -119,7 +125,7 @@ func commandList(cmd *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// globalFlags lists what each command takes beside its own flags; --help goes unsaid.
+// globalFlags returns the flags that all commands accept.
 func globalFlags(cmd *cobra.Command) *pflag.FlagSet {
 	if !cmd.HasParent() {
 		return cmd.PersistentFlags()
@@ -127,6 +133,7 @@ func globalFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return cmd.InheritedFlags()
 }
 
+// flagHelp returns the usages of flags, without --help.
 func flagHelp(f *pflag.FlagSet) string {
 	if help := f.Lookup("help"); help != nil {
 		help.Hidden = true
@@ -134,6 +141,7 @@ func flagHelp(f *pflag.FlagSet) string {
 	return strings.TrimRight(flaghelp.Usages(f, helpWidth), "\n")
 }
 
+// indentLines indents each line by two spaces.
 func indentLines(s string) string {
 	if s == "" {
 		return ""

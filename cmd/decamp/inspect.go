@@ -39,9 +39,10 @@ decamp inspect web01.vmdk --guest
 type inspectCommand struct {
 	inputFlags
 	out   *output
-	guest bool
+	guest bool // also inspect the guest
 }
 
+// newInspect returns the command decamp inspect.
 func newInspect(p *program) *cobra.Command {
 	i := &inspectCommand{out: p.out}
 	cmd := &cobra.Command{
@@ -71,17 +72,18 @@ func newInspect(p *program) *cobra.Command {
 	return cmd
 }
 
-// inspected is what decamp inspect found.
+// inspected is the result of decamp inspect, and its JSON output.
 type inspected struct {
-	File     string           `json:"file"`
-	Kind     diskfile.Kind    `json:"kind"`
-	Size     int64            `json:"size"`
-	Layers   []diskfile.Layer `json:"layers"` // the newest first
-	Usage    diskfile.Usage   `json:"usage"`  // usage of the whole disk
-	Warnings []string         `json:"warnings"`
+	File     string           `json:"file"`            // path of the disk
+	Kind     diskfile.Kind    `json:"kind"`            // format of the disk
+	Size     int64            `json:"size"`            // size of the disk in bytes
+	Layers   []diskfile.Layer `json:"layers"`          // the newest first
+	Usage    diskfile.Usage   `json:"usage"`           // usage of the whole disk
+	Warnings []string         `json:"warnings"`        // warnings about the disk; not nil
 	Guest    *guest.Report    `json:"guest,omitempty"` // guest of the disk; only with --guest
 }
 
+// runInspect inspects the disk at path and prints the result.
 func (i *inspectCommand) runInspect(ctx context.Context, path string) (err error) {
 	f, err := diskfile.Open(ctx, path, i.diskOptions(path))
 	if err != nil {
@@ -109,7 +111,7 @@ func (i *inspectCommand) runInspect(ctx context.Context, path string) (err error
 	return i.writeInspected(found)
 }
 
-// writeInspected prints the disk, its layers, their files, and warnings.
+// writeInspected prints the disk, its layers, their files, and the warnings.
 func (i *inspectCommand) writeInspected(d inspected) error {
 	if i.out.json {
 		return i.out.printJSON(d)
@@ -130,6 +132,7 @@ func (i *inspectCommand) writeInspected(d inspected) error {
 	return nil
 }
 
+// writeLayers prints a table of the layers.
 func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t := newTable("LAYER", "TYPE", "FORMAT", "SIZE", "GRAIN", "CID", "PARENT", "DATA", "ZERO", "ABSENT", "RUNS")
 	t.alignRight(3, 4, 7, 8, 9, 10)
@@ -143,6 +146,7 @@ func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t.writeTo(i.out)
 }
 
+// usageCells returns the cells of a layer's allocation; dashes if it is unknown.
 func usageCells(u *diskfile.Usage) []string {
 	if u == nil {
 		return []string{"-", "-", "-", "-"}
@@ -150,6 +154,7 @@ func usageCells(u *diskfile.Usage) []string {
 	return []string{sizeText(u.Data), sizeText(u.Zero), sizeText(u.Absent), fmt.Sprint(u.Runs)}
 }
 
+// sizeOrNone formats bytes; 0 is a dash.
 func sizeOrNone(n int64) string {
 	if n == 0 {
 		return "-"
@@ -157,7 +162,7 @@ func sizeOrNone(n int64) string {
 	return sizeText(n)
 }
 
-// writeExtents lists the files, newest layer first.
+// writeExtents prints a table of the files, the newest layer first.
 func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	t := newTable("FILE", "FORMAT", "FROM", "LENGTH")
 	t.alignRight(2, 3)
@@ -174,7 +179,7 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	}
 }
 
-// writeGuest prints the contents of a disk, the verdict first.
+// writeGuest prints the guest: the verdict, file systems, kernels, network cards and notes.
 func (i *inspectCommand) writeGuest(r guest.Report) {
 	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system found"))
 	if r.Verdict != "" {
@@ -193,7 +198,7 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 	}
 }
 
-// writeFileSystems lists partitions and logical volumes.
+// writeFileSystems prints a table of partitions and logical volumes.
 func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	t := newTable("PLACE", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
 	t.alignRight(3, 4)
@@ -218,6 +223,7 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	}
 }
 
+// writeKernels prints a table of kernels with the drivers in their initramfs.
 func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	if len(kernels) == 0 {
 		return
@@ -231,6 +237,7 @@ func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	t.writeTo(i.out)
 }
 
+// writeNICs prints a table of configured network cards.
 func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 	if len(nics) == 0 {
 		return

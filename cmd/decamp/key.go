@@ -27,6 +27,7 @@ decamp worker --join postgres://decamp@db/decamp --fleet-key fleet.key --offer /
 decamp key list /etc/decamp/fleet.key
 `
 
+// newKey returns the command decamp key with its subcommands.
 func newKey(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key COMMAND", Short: "Create the key that signs plans in the fleet database", Long: trimHelp(keyHelp), Example: trimHelp(keyExamples),
@@ -43,7 +44,8 @@ func newKey(p *program) *cobra.Command {
 	return cmd
 }
 
-// newKeyCommand is a command that does something with a key file and prints the ids of its keys.
+// newKeyCommand returns a command that calls do with the path of a key file, and prints the IDs of its
+// keys.
 func newKeyCommand(p *program, name, short, long string, do func(path string) (*fleetkey.Keys, error), more ...exit) *cobra.Command {
 	denied := exit{fault.Denied, "the file must not be used, or other users may read it"}
 	return &cobra.Command{

@@ -58,16 +58,17 @@ decamp land --export /srv/land --allow esx1 --json | jq .file.name
 // landCommand is decamp land.
 type landCommand struct {
 	out       *output
-	export    string
-	allow     []string
-	advertise string
-	listen    string
-	portmap   string
-	durable   bool
-	readOnly  bool
-	keepRoot  bool // the hosts' root keeps its permissions
+	export    string   // folder to serve
+	allow     []string // hosts that may mount the folder
+	advertise string   // address of this machine for hosts; empty: by the route
+	listen    string   // address of NFS and MOUNT
+	portmap   string   // address of the port mapper, or none
+	durable   bool     // acknowledge writes only when they are on the medium
+	readOnly  bool     // refuse changes
+	keepRoot  bool     // the hosts' root keeps its permissions
 }
 
+// newLand returns the command decamp land.
 func newLand(p *program) *cobra.Command {
 	lc := &landCommand{out: p.out}
 	cmd := &cobra.Command{
@@ -104,7 +105,7 @@ func newLand(p *program) *cobra.Command {
 	return cmd
 }
 
-// runLand serves until ctx ends.
+// runLand serves the folder until ctx ends.
 func (lc *landCommand) runLand(ctx context.Context) (err error) {
 	dir, err := filepath.Abs(lc.export)
 	if err != nil {
@@ -137,16 +138,16 @@ func (lc *landCommand) runLand(ctx context.Context) (err error) {
 	return l.serveUntilDone(ctx, s, ports, dir)
 }
 
-// lander reports the files of a served folder.
+// A lander serves a folder and reports its files. Its methods may be called concurrently.
 type lander struct {
 	out   *output
-	watch *filewatch.Watch
+	watch *filewatch.Watch // detects when files are complete
 
-	mu     sync.Mutex
+	mu     sync.Mutex      // guards warned
 	warned map[string]bool // refusals, each once
 }
 
-// exportOf is the folder as it is served.
+// exportOf returns the export of the folder. It reports each opened file to the watch.
 func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
 		l.watch.Used(name)
@@ -161,7 +162,7 @@ func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	return e
 }
 
-// newAllowList returns the allow list, and prints rejected addresses.
+// newAllowList returns the function that accepts the addresses of h. It reports rejected addresses.
 func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
 		if h.Admit(addr) {
@@ -172,9 +173,10 @@ func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
 	}
 }
 
-// maxRefusals is the number of remembered rejected addresses.
+// maxRefusals limits the memory for reported refusals.
 const maxRefusals = 1000
 
+// warnRefused reports each refusal once.
 func (l *lander) warnRefused(what, why string) {
 	l.mu.Lock()
 	again := l.warned[what] || len(l.warned) == maxRefusals
@@ -185,10 +187,10 @@ func (l *lander) warnRefused(what, why string) {
 	}
 }
 
-// watchInterval is the time between two looks at the files.
+// watchInterval is the time between checks of the files.
 const watchInterval = time.Second
 
-// serveUntilDone serves and reports until ctx ends. Then it syncs the received files.
+// serveUntilDone serves and reports files until ctx ends. Then it syncs the received files.
 func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, ports) }()
@@ -205,7 +207,7 @@ func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.L
 	}
 }
 
-// printChanges prints changes of the files.
+// printChanges prints the files whose state has changed.
 func (l *lander) printChanges(now time.Time) {
 	for _, f := range l.watch.Look(now) {
 		if l.out.json {
@@ -216,7 +218,7 @@ func (l *lander) printChanges(now time.Time) {
 	}
 }
 
-// landingWords reports in one line how far a file is.
+// landingWords returns the progress of a file in one line.
 func landingWords(f filewatch.File) string {
 	name := printable(f.Name)
 	switch f.State {
@@ -241,7 +243,7 @@ type landEnd struct {
 	Mounts []string `json:"mounts"` // hosts that did not unmount
 }
 
-// syncAndReport puts everything onto the medium.
+// syncAndReport writes all data to the medium, and prints the result.
 func (l *lander) syncAndReport(dir string, mounts []nfs.Mount) error {
 	if err := syncFileSystem(dir); err != nil {
 		return fault.New(fault.Internal, "sync %s: %w", dir, err).
@@ -260,6 +262,7 @@ func (l *lander) syncAndReport(dir string, mounts []nfs.Mount) error {
 	return end.writeText(l.out)
 }
 
+// writeText prints the result as text.
 func (e landEnd) writeText(w io.Writer) error {
 	var b strings.Builder
 	switch e.Files {
@@ -280,8 +283,7 @@ func (e landEnd) writeText(w io.Writer) error {
 	return err
 }
 
-// syncFileSystem returns when everything that was written to the file system that holds dir
-// is on the medium: names, too.
+// syncFileSystem calls syncfs(2) on the file system of dir: data and names are then on the medium.
 func syncFileSystem(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -290,21 +292,21 @@ func syncFileSystem(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// landFacts is what one needs to know to use the datastore.
+// landFacts describe how to use the datastore. The JSON form is the output of --json.
 type landFacts struct {
-	Address  string   `json:"address"` // address of this machine for hosts
-	Port     uint16   `json:"port"`    // port of NFS and MOUNT
-	Portmap  bool     `json:"portmap"` // hosts can ask for the port
-	Export   string   `json:"export"`  // folder that hosts mount
-	Durable  bool     `json:"durable"`
-	ReadOnly bool     `json:"readOnly"`
+	Address  string   `json:"address"`  // address of this machine for hosts
+	Port     uint16   `json:"port"`     // port of NFS and MOUNT
+	Portmap  bool     `json:"portmap"`  // hosts can ask for the port
+	Export   string   `json:"export"`   // folder that hosts mount
+	Durable  bool     `json:"durable"`  // writes are acknowledged when they are on the medium
+	ReadOnly bool     `json:"readOnly"` // changes are refused
 	Commands []string `json:"commands"` // commands for the host
 }
 
-// nfsPort is the port that hosts may expect regardless of the port mapper: whether ESXi supports
-// another is unknown.
+// nfsPort is the standard port of NFS. It is unknown whether ESXi supports another port.
 const nfsPort = 2049
 
+// newFacts returns the facts about the export dir, served at the address at to the hosts h.
 func (lc *landCommand) newFacts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
@@ -343,7 +345,7 @@ func addressTowards(host netip.Addr) (string, error) {
 	return ip, err
 }
 
-// printLanding prints how to use the datastore.
+// printLanding prints how to use the datastore, with warnings about ports.
 func printLanding(out *output, f landFacts) error {
 	switch {
 	case !f.Portmap:
@@ -357,6 +359,7 @@ func printLanding(out *output, f landFacts) error {
 	return f.writeText(out)
 }
 
+// writeText prints the facts with the commands for the host.
 func (f landFacts) writeText(w io.Writer) error {
 	how := "writes are acknowledged when they are in memory"
 	switch {

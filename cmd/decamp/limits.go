@@ -39,9 +39,10 @@ decamp limits --unset fleet:all/rate
 type limitsCommand struct {
 	out   *output
 	fleet fleetFlags
-	unset bool
+	unset bool // remove the limit
 }
 
+// newLimits returns the command decamp limits.
 func newLimits(p *program) *cobra.Command {
 	lim := &limitsCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -70,7 +71,7 @@ func newLimits(p *program) *cobra.Command {
 	return cmd
 }
 
-// limitOf reads the value of a limit.
+// limitOf parses the value of a limit: a rate if its name ends in /rate, otherwise a number.
 func limitOf(name, text string) (int64, error) {
 	if strings.HasSuffix(name, mover.RateSuffix) {
 		return units.ParseRate(text)
@@ -82,6 +83,7 @@ func limitOf(name, text string) (int64, error) {
 	return n, nil
 }
 
+// setLimit sets a limit, or removes it if units are negative.
 func (lim *limitsCommand) setLimit(ctx context.Context, name string, units int64) (err error) {
 	c, closeControl, err := lim.fleet.openControl(ctx)
 	if err != nil {
@@ -98,6 +100,7 @@ func (lim *limitsCommand) setLimit(ctx context.Context, name string, units int64
 	return err
 }
 
+// listLimits prints all limits that are set.
 func (lim *limitsCommand) listLimits(ctx context.Context) (err error) {
 	c, closeControl, err := lim.fleet.openControl(ctx)
 	if err != nil {

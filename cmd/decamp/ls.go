@@ -41,6 +41,7 @@ type lsCommand struct {
 	login     assemble.Login
 }
 
+// newLs returns the command decamp ls.
 func newLs(p *program) *cobra.Command {
 	lc := &lsCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -62,6 +63,7 @@ func newLs(p *program) *cobra.Command {
 	return cmd
 }
 
+// runLs logs in, and prints all VMs or the named one.
 func (lc *lsCommand) runLs(ctx context.Context, args []string) (err error) {
 	src, err := lc.assembler.Dial(ctx, args[0], lc.login)
 	if err != nil {
@@ -74,6 +76,7 @@ func (lc *lsCommand) runLs(ctx context.Context, args []string) (err error) {
 	return lc.lsAll(ctx, src)
 }
 
+// lsOne prints one VM.
 func (lc *lsCommand) lsOne(ctx context.Context, src source, name string) error {
 	vm, err := src.VM(ctx, name)
 	if err != nil {
@@ -85,14 +88,15 @@ func (lc *lsCommand) lsOne(ctx context.Context, src source, name string) error {
 	return writeVM(lc.out, vm)
 }
 
-// contents is what a source holds, as ls prints it.
+// contents is the inventory of a source, and the JSON output.
 type contents struct {
-	About      inventory.About       `json:"about"`
-	Hosts      []inventory.Host      `json:"hosts"`
-	Datastores []inventory.Datastore `json:"datastores"`
-	VMs        []inventory.VM        `json:"vms"`
+	About      inventory.About       `json:"about"`      // product and version
+	Hosts      []inventory.Host      `json:"hosts"`      // all hosts
+	Datastores []inventory.Datastore `json:"datastores"` // all datastores
+	VMs        []inventory.VM        `json:"vms"`        // all VMs that the user may see
 }
 
+// lsAll prints the inventory, which it reads in parallel.
 func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	c := contents{About: src.About()}
 	g, ctx := errgroup.WithContext(ctx)
@@ -112,7 +116,7 @@ func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	return nil
 }
 
-// writeContents prints what a source is, in a few lines, and its VMs.
+// writeContents prints the source in a few lines, and a table of its VMs.
 func writeContents(w io.Writer, addr string, c contents) {
 	fmt.Fprintf(w, "%s %s build %s at %s\n", printable(c.About.Name), printable(c.About.Version), printable(c.About.Build), addr)
 	for _, h := range c.Hosts {
@@ -134,6 +138,7 @@ func writeContents(w io.Writer, addr string, c contents) {
 	t.writeTo(w)
 }
 
+// hostState returns the state of a host with a comma before it; empty if it is connected and in use.
 func hostState(h inventory.Host) string {
 	switch {
 	case !h.Connected:
@@ -144,6 +149,7 @@ func hostState(h inventory.Host) string {
 	return ""
 }
 
+// vmRow returns the cells of a VM.
 func vmRow(vm inventory.VM) []string {
 	return []string{
 		printable(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), sizeText(vm.MemoryMiB << 20),
@@ -151,7 +157,7 @@ func vmRow(vm inventory.VM) []string {
 	}
 }
 
-// writeWarnings prints each VM's warnings in full.
+// writeWarnings prints the warnings of each VM in full.
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {
@@ -183,7 +189,7 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 	return nil
 }
 
-// addNotesAndTags are what people wrote on the VM: notes, tags, and custom attributes as "name: value".
+// addNotesAndTags adds notes, tags and custom attributes of the VM.
 func addNotesAndTags(t *table, vm *inventory.VM) {
 	if vm.Annotation != "" {
 		t.addRow("Notes", printable(fault.OneLine(vm.Annotation)))
@@ -196,6 +202,7 @@ func addNotesAndTags(t *table, vm *inventory.VM) {
 	}
 }
 
+// firmwareText returns the firmware with secure boot and vTPM.
 func firmwareText(vm *inventory.VM) string {
 	s := string(vm.Firmware)
 	if vm.SecureBoot {
@@ -207,6 +214,7 @@ func firmwareText(vm *inventory.VM) string {
 	return s
 }
 
+// writeDisks prints a table of the disks.
 func writeDisks(w io.Writer, vm *inventory.VM) {
 	if len(vm.Disks) == 0 {
 		return
@@ -220,7 +228,8 @@ func writeDisks(w io.Writer, vm *inventory.VM) {
 	t.writeTo(w)
 }
 
-// controllerSlot is a disk's place as VMware writes it, with the controller's model: "pvscsi 0:1".
+// controllerSlot returns the slot of a disk as VMware writes it, with the model of the controller:
+// "pvscsi 0:1".
 func controllerSlot(vm *inventory.VM, d inventory.Disk) string {
 	for _, c := range vm.Controllers {
 		if c.Key == d.Controller {
@@ -230,6 +239,7 @@ func controllerSlot(vm *inventory.VM, d inventory.Disk) string {
 	return "-"
 }
 
+// usedSize formats bytes; negative ones are unknown, and a dash.
 func usedSize(n int64) string {
 	if n < 0 {
 		return "-"
@@ -237,6 +247,7 @@ func usedSize(n int64) string {
 	return sizeText(n)
 }
 
+// diskKind returns the type of a disk: thin for thin flat disks, otherwise its backing.
 func diskKind(d inventory.Disk) string {
 	if d.Backing == inventory.Flat && d.Thin {
 		return "thin"
@@ -244,6 +255,7 @@ func diskKind(d inventory.Disk) string {
 	return string(d.Backing)
 }
 
+// writeNICs prints a table of the network cards.
 func writeNICs(w io.Writer, nics []inventory.NIC) {
 	if len(nics) == 0 {
 		return
@@ -260,13 +272,14 @@ func writeNICs(w io.Writer, nics []inventory.NIC) {
 	t.writeTo(w)
 }
 
-// source is the ESXi or vCenter that a command is logged in to.
+// source is a session with an ESXi host or a vCenter; esx.Session implements it.
 type source interface {
-	About() inventory.About
-	Addr() string
-	Hosts(ctx context.Context) ([]inventory.Host, error)
-	Datastores(ctx context.Context) ([]inventory.Datastore, error)
-	VMs(ctx context.Context) ([]inventory.VM, error)
+	About() inventory.About                                        // About returns product and version.
+	Addr() string                                                  // Addr returns host:port.
+	Hosts(ctx context.Context) ([]inventory.Host, error)           // Hosts returns all hosts.
+	Datastores(ctx context.Context) ([]inventory.Datastore, error) // Datastores returns all datastores.
+	VMs(ctx context.Context) ([]inventory.VM, error)               // VMs returns all VMs in full.
+	// VM returns the VM with a name, reference, UUID or path.
 	VM(ctx context.Context, nameOrRef string) (*inventory.VM, error)
-	Close() error
+	Close() error // Close logs out.
 }

@@ -45,8 +45,8 @@ func TestMigrateToProxmox(t *testing.T) {
 		t.Errorf("on the stage: %v, %v", left, err)
 	}
 	r.run("verify", folder).ends(3).says("were delivered to", "as 100")
-	r.source(migrate...).ends(0).says("was moved before")
-	r.source(append(migrate, "--start")...).ends(0).says("was moved before", "qm terminal 100 on pve1")
+	r.source(migrate...).ends(0).says("was migrated before")
+	r.source(append(migrate, "--start")...).ends(0).says("was migrated before", "qm terminal 100 on pve1")
 	r.source("rollback", r.onlyRun(), "--withdraw").ends(6).says("qm stop 100")
 	node.SwitchOff(100)
 

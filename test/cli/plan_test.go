@@ -71,7 +71,7 @@ func TestPlanOfRunningVMs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--select", "name ~ *01 && snapshots=0", "--to", "dir:"+r.vms()).ends(0)
-	made.says("mode: warm", "- vm: db01", "- vm: web01", "Chosen by: name ~ *01")
+	made.says("mode: warm", "- vm: db01", "- vm: web01", "Selected by: name ~ *01")
 	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("2 VMs with 2 disks")
 	path = r.write("plan.yaml", strings.Replace(made.stdout, "  transport: nfc", "  transport: https", 1))
@@ -112,7 +112,7 @@ func TestPlanThatIsNone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", pasword: "+secret+"}\nvms: [{vm: a, transprot: nfc}]\n")
-	refused := r.run("plan", "check", path).ends(2).says(`plan.yaml:3:`, `"pasword" is not a key`, `plan.yaml:4:15: file!: vms[0]: "transprot" is not a key`, "did you mean transport?", "2 things are in the way")
+	refused := r.run("plan", "check", path).ends(2).says(`plan.yaml:3:`, `unknown key "pasword"`, `plan.yaml:4:15: file!: vms[0]: unknown key "transprot"`, "did you mean transport?", "the plan has 2 problems")
 	if strings.Contains(refused.stdout+refused.stderr, secret) {
 		t.Error("the secret was repeated")
 	}
@@ -199,8 +199,8 @@ func TestPlanOfAVCenter(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	url := r.vcenter()
 	r.source("plan", "init", url, "--to", "dir:"+r.vms(), "--select", "host=esx2.lab || name=web01").ends(0).
-		says("# direct: true", "2 VMs that can be moved")
-	r.source("plan", "init", url, "--select", "host=esx9").ends(3).says("no VM is chosen by: host=esx9")
+		says("# direct: true", "2 VMs that can be migrated")
+	r.source("plan", "init", url, "--select", "host=esx9").ends(3).says("the selection matches no VM: host=esx9")
 	var both struct {
 		Plan map[string]any
 		Left []struct{ VM string }

@@ -54,7 +54,7 @@ func TestMigrateAndStart(t *testing.T) {
 		}
 	}
 	text := migrate[:len(migrate)-1]
-	if again := r.source(text...).ends(0).says("was moved before", "nothing is left to do"); strings.Contains(again.stdout, "It is off") {
+	if again := r.source(text...).ends(0).says("was migrated before", "nothing to do"); strings.Contains(again.stdout, "It is off") {
 		t.Error(again.stdout)
 	}
 }
