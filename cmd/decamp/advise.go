@@ -52,8 +52,8 @@ decamp advise --verbose
 
 // adviseCommand is decamp advise.
 type adviseCommand struct {
-	out       *output
-	fleet     fleetFlags
+	out       *output     // output and messages
+	fleet     fleetFlags  // flags of the fleet
 	setup     bench.Setup // path of the data that is predicted
 	export    string      // mode of the NFS export: async or sync
 	whatIf    []string    // changes to evaluate; empty: those of the published measurements

@@ -22,9 +22,9 @@ decamp audit --most 1000 --json | jq '.entries[] | select(.err != null)'
 
 // auditCommand is decamp audit.
 type auditCommand struct {
-	out   *output
-	fleet fleetFlags
-	most  int // entries
+	out   *output    // output and messages
+	fleet fleetFlags // flags of the fleet
+	most  int        // entries
 }
 
 // newAudit returns the command decamp audit.

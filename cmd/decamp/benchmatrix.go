@@ -45,14 +45,14 @@ decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 
 // matrixCommand is decamp bench matrix.
 type matrixCommand struct {
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 
-	login assemble.Login
-	spec  string // path of the spec
-	rows  string // path of the file with rows, which grows
-	list  bool   // only list the rows
-	top   bool   // count reads with esxtop
+	login assemble.Login // login to the source
+	spec  string         // path of the spec
+	rows  string         // path of the file with rows, which grows
+	list  bool           // only list the rows
+	top   bool           // count reads with esxtop
 }
 
 // newBenchMatrix returns the command decamp bench matrix.

@@ -35,10 +35,10 @@ decamp bench report --csv > published.csv
 
 // benchReportCommand is decamp bench report.
 type benchReportCommand struct {
-	out    *output
-	html   string // path of the page; empty for none
-	csv    bool   // print CSV
-	goform bool   // print the format of Go benchmarks
+	out    *output // output and messages
+	html   string  // path of the page; empty for none
+	csv    bool    // print CSV
+	goform bool    // print the format of Go benchmarks
 }
 
 // newBenchReport returns the command decamp bench report.

@@ -26,11 +26,11 @@ the host has a free licence.
 
 // cancelCommand is decamp cancel.
 type cancelCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
-	login     assemble.Login
-	ssh       assemble.SSHOptions
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
+	login     assemble.Login      // login to the source
+	ssh       assemble.SSHOptions // login to hosts by SSH
 }
 
 // newCancel returns the command decamp cancel.

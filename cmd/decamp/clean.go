@@ -32,11 +32,11 @@ decamp clean esxi://root@esx1 --forget
 
 // cleanCommand is decamp clean.
 type cleanCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	ssh       assemble.SSHOptions
-	forget    bool // remove the records without reverting the changes
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	ssh       assemble.SSHOptions // login to hosts by SSH
+	forget    bool                // remove the records without reverting the changes
 }
 
 // newClean returns the command decamp clean.

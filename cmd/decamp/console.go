@@ -37,11 +37,11 @@ receives the output unchanged, so the guest can do with the terminal what any pr
 
 // consoleCommand is decamp console.
 type consoleCommand struct {
-	in        *os.File // the standard input
-	out       *output
+	in        *os.File                  // the standard input
+	out       *output                   // output and messages
 	terminal  func() (*terminal, error) // opens the controlling terminal
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	assembler *assemble.Assembler       // state directory, access file and prompts
+	fleet     fleetFlags                // flags of the fleet
 }
 
 // newConsole returns the command decamp console.

@@ -46,11 +46,11 @@ curl -s http://files/web01-disk1.vmdk | decamp convert - web01.qcow2
 type convertCommand struct {
 	inputFlags
 	in       *os.File // the standard input
-	out      *output
-	format   string // format of OUT; empty: by its name
-	force    bool   // replace an existing OUT
-	noVerify bool   // do not read the image back
-	sums     bool   // also compute SHA-256 and MD5
+	out      *output  // output and messages
+	format   string   // format of OUT; empty: by its name
+	force    bool     // replace an existing OUT
+	noVerify bool     // do not read the image back
+	sums     bool     // also compute SHA-256 and MD5
 }
 
 // newConvert returns the command decamp convert.

@@ -44,9 +44,9 @@ decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "fai
 // doctorCommand is decamp doctor.
 type doctorCommand struct {
 	moveFlags
-	out       *output
-	assembler *assemble.Assembler
-	short     bool // omit slow checks and those that write
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	short     bool                // omit slow checks and those that write
 }
 
 // newDoctor returns the command decamp doctor.

@@ -136,7 +136,7 @@ func TestDoctorAsJSONEndsWithAnError(t *testing.T) {
 		kind    string
 		message string
 	}{
-		{c, []string{c.url(), "bad"}, "conflict", "will fail"},
+		{c, []string{c.url(), "bad"}, "conflict", "1 check failed"},
 		{c, []string{"esxi://root@127.0.0.1:1", "bad"}, "unreachable", "127.0.0.1:1"},
 	} {
 		c.out.Reset()

@@ -32,17 +32,17 @@ this name in pve-esxi-import-tools.
 
 // folderFuseCommand is esxi-folder-fuse, with its arguments.
 type folderFuseCommand struct {
-	out          *output
-	assembler    *assemble.Assembler
-	skipVerify   bool     // accept any certificate
-	changeUser   string   // user to become after mounting; empty: no change
-	changeGroup  string   // group to become after mounting; empty: no change
-	fuse         []string // options of -o
-	readyFD      int      // file descriptor to close when mounted; -1 for none
-	user         string   // user for the login
-	passwordFile string   // file with the password
-	pageSize     int64    // bytes of one request; 0: default
-	pageCount    int      // pages in memory; 0: default
+	out          *output             // output and messages
+	assembler    *assemble.Assembler // state directory, access file and prompts
+	skipVerify   bool                // accept any certificate
+	changeUser   string              // user to become after mounting; empty: no change
+	changeGroup  string              // group to become after mounting; empty: no change
+	fuse         []string            // options of -o
+	readyFD      int                 // file descriptor to close when mounted; -1 for none
+	user         string              // user for the login
+	passwordFile string              // file with the password
+	pageSize     int64               // bytes of one request; 0: default
+	pageCount    int                 // pages in memory; 0: default
 
 	host, manifest, dir string
 }

@@ -38,8 +38,8 @@ decamp inspect web01.vmdk --guest
 // inspectCommand is decamp inspect.
 type inspectCommand struct {
 	inputFlags
-	out   *output
-	guest bool // also inspect the guest
+	out   *output // output and messages
+	guest bool    // also inspect the guest
 }
 
 // newInspect returns the command decamp inspect.

@@ -57,7 +57,7 @@ decamp land --export /srv/land --allow esx1 --json | jq .file.name
 
 // landCommand is decamp land.
 type landCommand struct {
-	out       *output
+	out       *output  // output and messages
 	export    string   // folder to serve
 	allow     []string // hosts that may mount the folder
 	advertise string   // address of this machine for hosts; empty: by the route

@@ -37,9 +37,9 @@ decamp limits --unset fleet:all/rate
 
 // limitsCommand is decamp limits.
 type limitsCommand struct {
-	out   *output
-	fleet fleetFlags
-	unset bool // remove the limit
+	out   *output    // output and messages
+	fleet fleetFlags // flags of the fleet
+	unset bool       // remove the limit
 }
 
 // newLimits returns the command decamp limits.

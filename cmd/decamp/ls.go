@@ -36,9 +36,9 @@ decamp ls esxi://root@esx1 --password-file pw --json | jq '.vms[].name'
 
 // lsCommand is decamp ls.
 type lsCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
 }
 
 // newLs returns the command decamp ls.

@@ -44,8 +44,8 @@ func main() {
 	os.Exit(runCommand(ctx, p, os.Args[1:]))
 }
 
-// stopSignals are the signals that stop a command in good order. A terminal that closes sends
-// SIGHUP; under nohup it is ignored, and stays so.
+// stopSignals returns the signals that end a command in an orderly way. A closing terminal sends
+// SIGHUP. nohup ignores SIGHUP, which then stays ignored.
 func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -54,10 +54,10 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
-// forbidCoreDumps keeps passwords, tokens and keys in memory from other processes of the same user
-// and from core files. A process that is not dumpable is dumped nowhere, not by a program in
-// core_pattern either, and its memory, environment and open files are hidden below /proc. The limit
-// is inherited by the programs that decamp starts; being dumpable is not.
+// forbidCoreDumps protects passwords, tokens and keys in memory from other processes of the same user,
+// and from core files. A process that is not dumpable has no core dump, also not by a program in
+// core_pattern. Its memory, environment and open files are hidden below /proc. Child processes inherit
+// the limit of core files, but not this attribute.
 func forbidCoreDumps() error {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})); err != nil {

@@ -114,10 +114,11 @@ decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/v
 // migrateCommand is decamp migrate.
 type migrateCommand struct {
 	moveFlags
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 }
 
+// newMigrate returns the command decamp migrate.
 func newMigrate(p *program) *cobra.Command {
 	mc := &migrateCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -147,6 +148,7 @@ func newMigrate(p *program) *cobra.Command {
 	return cmd
 }
 
+// runMigrate migrates a VM to all destinations and prints the result.
 func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (err error) {
 	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
@@ -188,7 +190,7 @@ func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (
 	return writeEnds(mc.out, vm, ends)
 }
 
-// givenUp reports whether a warm run ended because of decamp cancel.
+// givenUp reports whether a warm run ended because of decamp cancel. Its changes must then be reverted.
 func givenUp(w *assemble.Parts) (bool, error) {
 	d := w.To[0] // a warm run has no other
 	if !d.Plan.Warm {
@@ -236,6 +238,7 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	return r.Err()
 }
 
+// printDryRun prints the result of a dry run.
 func (mc *migrateCommand) printDryRun(vm *inventory.VM, r assemble.DryRun) error {
 	if mc.out.json {
 		return mc.out.printJSON(r)

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// announceRun reports whether this run continues an earlier one, and how much of it is done.
+// announceRun prints that this run continues an earlier one, and how much is verified.
 func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
 	p := d.Plan
 	run, err := w.Store.Run(p.ID)
@@ -40,8 +40,8 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 	return nil
 }
 
-// verifiedBytes adds up what the images' manifests hold, in bytes. A manifest that is not
-// there yet holds nothing; one that is damaged is the copy step's business.
+// verifiedBytes returns how many bytes the manifests of images contain, and the size of all images. A
+// missing or damaged manifest counts as empty: the copy step reports damage.
 func verifiedBytes(images []targets.Image) (held, total int64) {
 	for _, img := range images {
 		total += img.Size
@@ -53,7 +53,7 @@ func verifiedBytes(images []targets.Image) (held, total int64) {
 	return held, total
 }
 
-// writeEnds prints the result for each target. It fails if one of them did.
+// writeEnds prints the result of each destination. It returns an error if one of them failed.
 func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	var errs []error
 	for _, e := range ends {
@@ -71,7 +71,7 @@ func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	return nil
 }
 
-// writeOutcome prints the location of the VM and the next steps.
+// writeOutcome prints where the VM is, how it was checked, and the next commands.
 func writeOutcome(out *output, done migrate.Outcome) error {
 	folder := filepath.Dir(done.Facts.Images[0].Final)
 	p, err := dir.OpenPublished(folder)
@@ -119,7 +119,7 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 	return nil
 }
 
-// outageWords say how long a VM was off, and what for.
+// outageWords describes how long a VM was off.
 func outageWords(o journal.Outage) string {
 	text := "It was off for " + durationText(o.Took) + ", from its shutdown to its definition"
 	if o.Started {
@@ -131,7 +131,7 @@ func outageWords(o journal.Outage) string {
 	return text + "; its boot is not counted."
 }
 
-// writeStarted prints how to inspect a running VM.
+// writeStarted prints how to inspect a VM that was started.
 func writeStarted(out *output, p *dir.Published, s targets.Started) {
 	fmt.Fprintf(out, "\nIt runs. Its manifests are in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
@@ -139,7 +139,7 @@ func writeStarted(out *output, p *dir.Published, s targets.Started) {
 	}
 }
 
-// writeNext prints the next steps. A VM of an earlier migration may run by now.
+// writeNext prints the next commands. A VM of an earlier migration may run already.
 func writeNext(out *output, p *dir.Published, repeated bool) {
 	if p.Record.Delivered != nil {
 		state := "It is off. "
@@ -155,7 +155,7 @@ func writeNext(out *output, p *dir.Published, repeated bool) {
 	fmt.Fprintln(out, "A running VM changes its images: verify them before its first start.")
 }
 
-// writeChecks prints the comparisons of each disk, and the command to compare all of it.
+// writeChecks prints the comparisons of each disk, and the flag that compares the whole disk.
 func writeChecks(w io.Writer, checks []targets.Check) {
 	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
@@ -172,6 +172,7 @@ func writeChecks(w io.Writer, checks []targets.Check) {
 	}
 }
 
+// writeImages prints a table of the images.
 func writeImages(w io.Writer, images []targets.Image) {
 	fmt.Fprintln(w)
 	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
@@ -182,8 +183,8 @@ func writeImages(w io.Writer, images []targets.Image) {
 	t.writeTo(w)
 }
 
-// writeStages prints the time of each stage. Work and waits are sums over parallel workers and may
-// exceed the elapsed time.
+// writeStages prints a table with the time of each stage. Working and waiting times are sums over
+// parallel workers, and may exceed the elapsed time.
 func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
 	t := newTable("STAGE", "TIME", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
@@ -198,6 +199,7 @@ func writeStages(w io.Writer, stages []journal.Stage) {
 	t.writeTo(w)
 }
 
+// nonZeroDuration formats a duration; 0 is empty.
 func nonZeroDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -205,7 +207,7 @@ func nonZeroDuration(d time.Duration) string {
 	return durationText(d)
 }
 
-// locationText say where the VM is.
+// locationText describes where a published VM is.
 func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
 		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Place), printable(d.ID), printable(d.Name))

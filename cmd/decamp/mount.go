@@ -40,14 +40,15 @@ umount /mnt/esx1
 
 // mountCommand is decamp mount.
 type mountCommand struct {
-	out         *output
-	assembler   *assemble.Assembler
-	login       assemble.Login
-	connections int
-	readTimeout time.Duration
-	allowOther  bool
+	out         *output             // output and messages
+	assembler   *assemble.Assembler // state directory, access file and prompts
+	login       assemble.Login      // login to the source
+	connections int                 // maximum number of connections
+	readTimeout time.Duration       // time limit of a read
+	allowOther  bool                // other users may read the files
 }
 
+// newMount returns the command decamp mount.
 func newMount(p *program) *cobra.Command {
 	m := &mountCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -74,6 +75,7 @@ func newMount(p *program) *cobra.Command {
 	return cmd
 }
 
+// checkFlags refuses values that are out of range.
 func (m *mountCommand) checkFlags(cmd *cobra.Command) error {
 	switch {
 	case m.connections < 1 || m.connections > 12:
@@ -84,7 +86,7 @@ func (m *mountCommand) checkFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// runMount serves until ctx ends or the folder is unmounted.
+// runMount mounts the source and serves until ctx ends or the folder is unmounted.
 func (m *mountCommand) runMount(ctx context.Context, rawURL, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -108,6 +110,7 @@ func (m *mountCommand) runMount(ctx context.Context, rawURL, dir string) (err er
 	return nil
 }
 
+// printMounted prints that the mount can be used.
 func (m *mountCommand) printMounted(rawURL, dir string) error {
 	if m.out.json {
 		return m.out.printJSON(struct {

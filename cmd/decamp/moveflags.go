@@ -16,26 +16,28 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// moveFlags are the flags that describe a migration, for decamp migrate and decamp doctor. All that migrations know is in Move.
+// moveFlags are the flags that describe a migration, for decamp migrate and decamp doctor. setOptions
+// copies their values to Move.
 type moveFlags struct {
 	assemble.Move
-	to      []string
-	stage   string // folder of those --to that need one
-	mapFile string // value of --map; empty if none
+	to      []string // values of --to
+	stage   string   // folder of those --to that need one
+	mapFile string   // value of --map; empty if none
 
-	powerOff, force bool // PowerOff
-	warm            bool // Mode
-	cutover         string
-	boot            time.Duration
-	spot            spot
-	into            tmpfsFlag // value of --landing
+	powerOff, force bool          // PowerOff
+	warm            bool          // Mode
+	cutover         string        // value of --cutover
+	boot            time.Duration // value of --boot-time
+	spot            spot          // value of --spot
+	into            tmpfsFlag     // value of --landing
 
-	discard bool
-	dryRun  bool
+	discard bool // discard the unfinished run
+	dryRun  bool // only print the definition and the obstacles
 }
 
-// optionUsages are the usages of the flags that set keys of planfile.Options, in the order of the help. A key
-// that is not here has its doc of the plan file. A flag without a usage is registered by hand.
+// optionUsages are the usages of the flags that set keys of planfile.Options, in the order of the help.
+// A flag that is not listed has the doc of its key. An empty usage is the place of a flag of
+// extraFlags.
 var optionUsages = []struct{ flag, usage string }{
 	{"format", "format of the images: `raw or qcow2`"},
 	{"power-off", ""},
@@ -82,6 +84,7 @@ var optionUsages = []struct{ flag, usage string }{
 	{"nfc-plain", "with nfc: read without encryption: every machine on the path can read the data"},
 }
 
+// registerFlags registers all flags of decamp migrate.
 func (o *moveFlags) registerFlags(cmd *cobra.Command) {
 	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
@@ -91,7 +94,7 @@ func (o *moveFlags) registerFlags(cmd *cobra.Command) {
 	registerLogin(&o.Login, cmd)
 }
 
-// extraFlags returns the flags that are no key of the options, or have another form.
+// extraFlags returns the flags that set no key of the options, or have another form than their key.
 func (o *moveFlags) extraFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
@@ -107,14 +110,15 @@ func (o *moveFlags) extraFlags() *pflag.FlagSet {
 	return f
 }
 
-// registerPlace has the flags that say more of a --to.
+// registerPlace registers the flags that describe targets.
 func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
 	f.StringVar(&o.stage, "stage", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
 	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` with the names of networks, datastores and VMs at the target: networks, storages, names (docs/maps.md)")
 	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "type of the libvirt domain: `kvm or qemu`; qemu works without KVM")
 }
 
-// registerKeys registers a flag for each key of the options that names one, and those that are registered by hand.
+// registerKeys registers a flag for each key of the options that has one, and the extra flags at their
+// places.
 func (o *moveFlags) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
 	all := map[string]planfile.Flag{}
 	for _, flag := range o.Flags() {
@@ -140,7 +144,7 @@ func (o *moveFlags) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
 	}
 }
 
-// registerKey registers one flag, which writes to the key's field.
+// registerKey registers a flag that writes to the field of its key.
 func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	f := cmd.Flags()
 	switch field := flag.Field.(type) {
@@ -162,7 +166,8 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	}
 }
 
-// checkFlags completes the options, and refuses flags that do not fit, before anything is asked or opened.
+// checkFlags sets the options, and refuses flags that contradict each other. It opens no file and no
+// connection, except the file of --map.
 func (o *moveFlags) checkFlags(cmd *cobra.Command) error {
 	if len(o.to) == 0 {
 		return badUsage(cmd, "--to is missing: want a target such as dir:FOLDER")
@@ -203,7 +208,7 @@ func (o *moveFlags) checkFlags(cmd *cobra.Command) error {
 	return o.checkNFC(cmd)
 }
 
-// setOptions sets the keys that flags of other forms set.
+// setOptions sets the keys of flags that have another form than their key.
 func (o *moveFlags) setOptions(cmd *cobra.Command) (err error) {
 	if o.To, err = destinationsOf(cmd, o.to, o.stage); err != nil {
 		return err
@@ -239,7 +244,7 @@ func (o *moveFlags) setOptions(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// destinationsOf reads what each --to names.
+// destinationsOf parses the values of --to. Two with one folder are an error.
 func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []planfile.Destination, err error) {
 	seen := map[string]bool{}
 	for _, to := range list {
@@ -256,7 +261,7 @@ func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []plan
 	return all, nil
 }
 
-// checkKeys refuses what no key of a plan takes.
+// checkKeys refuses values that no key of a plan accepts.
 func (o *moveFlags) checkKeys(cmd *cobra.Command) error {
 	for _, flag := range o.Flags() {
 		if text := fmt.Sprint(reflect.ValueOf(flag.Field).Elem()); flag.Words != nil && !slices.Contains(flag.Words, text) {
@@ -270,12 +275,13 @@ func (o *moveFlags) checkKeys(cmd *cobra.Command) error {
 	return nil
 }
 
+// manually is the default of --cutover.
 const manually = "manual"
 
-// cutoverForms are how times are written: RFC 3339, with or without seconds.
+// cutoverForms are the layouts of a time: RFC 3339, with or without seconds.
 var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
 
-// checkWarm refuses flags that do not fit.
+// checkWarm checks the flags of warm migrations, and sets the time of the cutover.
 func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 	if !o.warm {
 		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
@@ -303,10 +309,10 @@ func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, such as 2026-12-01T02:00Z", o.cutover)
 }
 
-// mostSession is what a session's buffers may take together: hosts refuse more.
+// mostSession is the limit of a session's buffers in bytes: hosts refuse more.
 const mostSession = 16 << 20
 
-// checkNFC refuses flags that do not fit.
+// checkNFC checks the flags of transport nfc.
 func (o *moveFlags) checkNFC(cmd *cobra.Command) error {
 	const largest = wire.LargestUnits * wire.BufferUnit
 	n, given := int64(o.NFC.Buffer), ""

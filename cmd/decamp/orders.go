@@ -20,15 +20,17 @@ Retry the failed and cancelled VMs of a plan. They continue where they stopped: 
 of images are not copied again. VMs that are done or running are not affected.
 `
 
+// newResume returns the command decamp resume.
 func newResume(p *program) *cobra.Command {
 	return newOrder(p, "resume", "Resume a plan, a VM or a warm migration", resumeHelp, fleetdb.GoOn, journal.GoOn)
 }
 
+// newRetry returns the command decamp retry.
 func newRetry(p *program) *cobra.Command {
 	return newPlanOrder(p, "retry", "Retry failed VMs of a plan", retryHelp, fleetdb.Retry)
 }
 
-// newPlanOrder is a command that gives an order that only plans take.
+// newPlanOrder returns a command that gives a command which only plans accept.
 func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -60,17 +62,20 @@ their end. A warm migration begins no further round. decamp cutover starts the l
 during a pause. decamp resume ends the pause.
 `
 
+// newCutover returns the command decamp cutover.
 func newCutover(p *program) *cobra.Command {
 	return newOrder(p, "cutover", "Start the cutover of warm migrations", cutoverHelp, fleetdb.CutOver, journal.CutOver)
 }
 
+// newPause returns the command decamp pause. Its flag --off is the older form of decamp resume.
 func newPause(p *program) *cobra.Command {
 	cmd := newOrder(p, "pause", "Pause a plan, a VM or a warm migration", pauseHelp, fleetdb.Pause, journal.Pause)
 	cmd.Flags().Bool("off", false, "resume, as decamp resume does")
 	return cmd
 }
 
-// newOrder is a command that gives an order to a plan or a VM of it, or to a warm run.
+// newOrder returns a command that gives the command o to a plan or one of its VMs, or run to a warm
+// run.
 func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -90,7 +95,7 @@ func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal
 	return cmd
 }
 
-// giveRunOrder gives an order to a warm run of this state directory.
+// giveRunOrder gives a command to a warm run of this state directory.
 func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Order) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {

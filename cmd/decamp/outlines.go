@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// writeDryRun prints what vm would be at each destination.
+// writeDryRun prints the definition of vm at each destination, and the notes.
 func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	for _, d := range r.Destinations {
 		fmt.Fprintf(w, "%s to %s\n", printable(r.VM), printable(d.To))
@@ -28,7 +28,7 @@ func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	}
 }
 
-// writeOutlines prints the definitions of a plan's VMs; obstacles are among the findings.
+// writeOutlines prints the definitions of a plan's VMs. Obstacles are among the findings.
 func writeOutlines(w io.Writer, o *assemble.Outlines) {
 	if o == nil {
 		return
@@ -39,7 +39,7 @@ func writeOutlines(w io.Writer, o *assemble.Outlines) {
 	}
 }
 
-// writeOutline prints one line for each thing, in the order in which people ask for them.
+// writeOutline prints one line for each property of the definition.
 func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(w, "  %-8s  %s\n", what, printable(fault.OneLine(fmt.Sprintf(format, args...))))
@@ -79,6 +79,7 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	}
 }
 
+// firmwareOf returns the firmware with secure boot and TPM.
 func firmwareOf(o *targets.Outline) string {
 	text := o.Firmware
 	if o.SecureBoot {
@@ -90,7 +91,7 @@ func firmwareOf(o *targets.Outline) string {
 	return text
 }
 
-// bootsFrom names the devices that the VM boots from, in order.
+// bootsFrom returns the names of the boot devices in order.
 func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
 	var names []string
 	for _, device := range o.Boot {
@@ -109,7 +110,7 @@ func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
 	return strings.Join(names, ", ")
 }
 
-// diskName is what people call a disk of the VM.
+// diskName returns the label of a disk, or its key.
 func diskName(vm *inventory.VM, key int32) string {
 	if d, ok := vm.Disk(key); ok && d.Label != "" {
 		return d.Label
@@ -117,7 +118,7 @@ func diskName(vm *inventory.VM, key int32) string {
 	return fmt.Sprintf("disk %d", key)
 }
 
-// prefixed puts words in front of a text that is there.
+// prefixed returns words and text; empty if text is.
 func prefixed(words, text string) string {
 	if text == "" {
 		return ""
@@ -125,6 +126,7 @@ func prefixed(words, text string) string {
 	return words + text
 }
 
+// vlanText returns the VLAN with a space before it; empty for 0.
 func vlanText(vlan int) string {
 	if vlan == 0 {
 		return ""
@@ -132,6 +134,7 @@ func vlanText(vlan int) string {
 	return fmt.Sprintf(" VLAN %d", vlan)
 }
 
+// linkState returns the state of a network card at power-on.
 func linkState(down bool) string {
 	if down {
 		return "not connected"

@@ -22,6 +22,7 @@ decamp plan run plan.yaml
 decamp plan schema > plan.schema.json
 `
 
+// newPlan returns the command decamp plan with its subcommands.
 func newPlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
@@ -46,6 +47,7 @@ decamp plan schema > plan.schema.json
 sed -i '1i # yaml-language-server: $schema=plan.schema.json' plan.yaml
 `
 
+// newPlanSchema returns the command decamp plan schema.
 func newPlanSchema(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema", Short: "Print the JSON schema of plan files", Long: trimHelp(planSchemaHelp), Example: trimHelp(planSchemaExamples),

@@ -36,12 +36,13 @@ decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 
 // planCheckCommand is decamp plan check.
 type planCheckCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	dryRun    bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	dryRun    bool                // also print the definition of each VM
 }
 
+// newPlanCheck returns the command decamp plan check.
 func newPlanCheck(p *program) *cobra.Command {
 	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -61,6 +62,7 @@ func newPlanCheck(p *program) *cobra.Command {
 	return cmd
 }
 
+// runCheck prints the findings on a plan. The error has those that block.
 func (pc *planCheckCommand) runCheck(ctx context.Context, path string) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
@@ -84,8 +86,8 @@ func (pc *planCheckCommand) runCheck(ctx context.Context, path string) error {
 	return nil
 }
 
-// checkPlan examines this machine first. A failed login is a finding like others: findings on this machine
-// are reported anyway.
+// checkPlan checks this machine, then the plan at its source. A failed login is a finding like others,
+// so findings on this machine are reported in any case.
 func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
 	if pc.login.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
+// writeCheck prints the result of a check. f may be nil if the file could not be parsed.
 func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, o *assemble.Outlines) error {
 	name := ""
 	if f != nil {
@@ -43,6 +44,7 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 	return nil
 }
 
+// writeFinding prints a finding with its position. An exclamation mark means that it blocks.
 func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	mark := cmp.Or(f.Code, "file")
 	if f.Blocks {
@@ -65,7 +67,8 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	}
 }
 
-// readSubmission reads a plan file. It prints all findings.
+// readSubmission reads and parses a plan file for its submission. It prints all findings if the plan is
+// invalid.
 func readSubmission(out *output, path string) (s server.Submission, f *planfile.File, err error) {
 	text, err := planfile.Read(path)
 	if err != nil {

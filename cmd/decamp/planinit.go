@@ -39,16 +39,17 @@ decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
 
 // planInitCommand is decamp plan init.
 type planInitCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	selection string
-	name      string
-	to        []string
-	powerOff  bool
-	warm      bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	selection string              // expression of --select; empty selects all VMs
+	name      string              // name of the plan; empty: the host of the source
+	to        []string            // destinations
+	powerOff  bool                // set powerOff: guest
+	warm      bool                // set mode: warm
 }
 
+// newPlanInit returns the command decamp plan init.
 func newPlanInit(p *program) *cobra.Command {
 	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -75,7 +76,7 @@ func newPlanInit(p *program) *cobra.Command {
 	return cmd
 }
 
-// fieldsHelp lists the fields of selections.
+// fieldsHelp returns the fields of selections for the help.
 func fieldsHelp() string {
 	t := newTable()
 	t.rows = nil
@@ -87,7 +88,7 @@ func fieldsHelp() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// checkFlags refuses flags that do not fit, before the source is asked.
+// checkFlags parses the flags before the source is contacted.
 func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr, err error) {
 	if pi.name != "" && !planfile.IsName(pi.name) {
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
@@ -108,6 +109,7 @@ func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr,
 	return chosen, nil
 }
 
+// runInit reads the VMs of the source and prints the plan.
 func (pi *planInitCommand) runInit(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
 	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
 	if err != nil {
@@ -130,7 +132,7 @@ func (pi *planInitCommand) runInit(ctx context.Context, chosen selector.Expr, ra
 	return pi.out.printJSON(map[string]any{"plan": plan, "left": left})
 }
 
-// newDraft is the plan of the VMs that are chosen; without an expression, all are.
+// newDraft returns the plan of the selected VMs. It fails if the selection matches none.
 func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
 	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.selection, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
@@ -155,12 +157,13 @@ func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen se
 	return d, nil
 }
 
+// notInName matches characters that the name of a plan must not have.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// maxPlanName is what a plan's name may have.
+// maxPlanName is the maximum length of a plan's name.
 const maxPlanName = 63
 
-// planName makes the source's host a name that a plan may have.
+// planName converts the host of the source to a valid name of a plan.
 func planName(rawURL string) string {
 	host := ""
 	if u, err := url.Parse(rawURL); err == nil {

@@ -39,16 +39,17 @@ decamp plan run plan.yaml --server https://mover:8470 --token-file token --detac
 
 // planRunCommand is decamp plan run.
 type planRunCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 
-	detach bool
-	hooks  bool
-	vms    int
-	trials int
+	detach bool // do not wait for the end of the plan
+	hooks  bool // run hooks of plans in a shared database
+	vms    int  // VMs that this process migrates at a time
+	trials int  // trial boots at a time
 }
 
+// newPlanRun returns the command decamp plan run.
 func newPlanRun(p *program) *cobra.Command {
 	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -70,6 +71,7 @@ func newPlanRun(p *program) *cobra.Command {
 	return cmd
 }
 
+// runPlan submits the plan, and executes it unless a server or another process does.
 func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) {
 	s, f, err := readSubmission(pr.out, path)
 	if err != nil {
@@ -110,8 +112,8 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 	return pr.runToEnd(ctx, c, n, s)
 }
 
-// ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
-// those of this command do not go with it.
+// ownCredentials returns an error for a plan without credentials. Servers and workers would refuse it,
+// because they do not receive the credentials of this command.
 func ownCredentials(f *planfile.File) error {
 	if f.Source.Credentials != (planfile.Credentials{}) {
 		return nil
@@ -125,7 +127,7 @@ func isDriven(ctx context.Context, c server.Control) bool {
 	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
 
-// handOver has others carry the plan out.
+// handOver submits the plan to a server or another process, and follows it unless detach is set.
 func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
@@ -141,7 +143,7 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 	return followPlan(ctx, pr.out, c, p.Name)
 }
 
-// runToEnd carries the plan out here, until it ends.
+// runToEnd executes the plan in this process until it ends.
 func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
@@ -170,7 +172,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	return err
 }
 
-// unfinishedPlans lists the other plans that are not ended.
+// unfinishedPlans returns the names of other plans that have not ended; nil if they cannot be read.
 func unfinishedPlans(ctx context.Context, c server.Control, but string) (names []string) {
 	plans, err := c.Plans(ctx)
 	if err != nil {
@@ -184,7 +186,7 @@ func unfinishedPlans(ctx context.Context, c server.Control, but string) (names [
 	return names
 }
 
-// foldersOf are the folders that VMs of a plan go to.
+// foldersOf returns the folders of all destinations of a plan, each once.
 func foldersOf(f *planfile.File) []string {
 	var folders []string
 	for _, d := range f.Destinations() {

@@ -44,14 +44,15 @@ decamp plan simulate --hosts hosts.yaml --json | jq .makespan
 
 // simulateCommand is decamp plan simulate.
 type simulateCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
 
-	each, host, all flaghelp.Rate
-	hosts           string
+	each, host, all flaghelp.Rate // rates in bytes per second of a transfer, of a host, and of all transfers
+	hosts           string        // path of the hardware file; empty for none
 }
 
+// newPlanSimulate returns the command decamp plan simulate.
 func newPlanSimulate(p *program) *cobra.Command {
 	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
@@ -78,7 +79,7 @@ func newPlanSimulate(p *program) *cobra.Command {
 	return cmd
 }
 
-// ratesByName are the simulation's.
+// ratesByName returns the rates of the flags by the names of the simulation.
 func (sim *simulateCommand) ratesByName() map[string]int64 {
 	rates := map[string]int64{}
 	for name, rate := range map[string]flaghelp.Rate{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
@@ -89,6 +90,7 @@ func (sim *simulateCommand) ratesByName() map[string]int64 {
 	return rates
 }
 
+// runSimulation simulates the plan, or the VMs of the hardware file.
 func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) error {
 	h := &planfile.Hardware{}
 	if sim.hosts != "" {
@@ -123,6 +125,7 @@ func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) er
 	return writeSimulated(sim.out, name, done)
 }
 
+// writeSimulated prints the duration, the load of hosts and workers, and what VMs waited for.
 func writeSimulated(out *output, name string, s mover.Simulated) error {
 	if out.json {
 		if err := out.printJSON(s); err != nil {
@@ -141,10 +144,11 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 	return neverError(s)
 }
 
-// maxLoads is how many hosts and workers are shown.
+// maxLoads is the number of hosts and workers that are printed.
 const maxLoads = 40
 
-// writeLoads shows what hosts and workers had to do; of many, those that had most.
+// writeLoads prints the load of hosts and workers. If there are more than maxLoads, it prints the
+// busiest.
 func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
 	if len(loads) > maxLoads {
@@ -164,7 +168,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 	}
 }
 
-// boundsText returns the bounds of an end, if there are any.
+// boundsText returns the bounds of the duration; empty if there are none.
 func boundsText(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
@@ -172,10 +176,10 @@ func boundsText(s mover.Simulated) string {
 	return fmt.Sprintf(", between %s and %s", durationText(s.Least), durationText(s.Most))
 }
 
-// maxWaits is the number of printed reasons.
+// maxWaits is the number of reasons that are printed.
 const maxWaits = 5
 
-// waitedFor sums up what VMs waited for, what cost most first.
+// waitedFor returns the resources for which VMs waited, the longest total time first.
 func waitedFor(s mover.Simulated) []string {
 	type wait struct {
 		vms  int
@@ -196,7 +200,7 @@ func waitedFor(s mover.Simulated) []string {
 	return lines
 }
 
-// neverError is the error for VMs that could not begin.
+// neverError returns the error for VMs that would never start; nil without any.
 func neverError(s mover.Simulated) error {
 	if len(s.Never) == 0 {
 		return nil

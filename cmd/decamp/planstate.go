@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
+// planState returns the state of a plan with its current command, such as paused.
 func planState(p fleetdb.Plan) string {
 	switch {
 	case !p.State.Over() && p.Order == fleetdb.Pause:
@@ -19,6 +20,7 @@ func planState(p fleetdb.Plan) string {
 	return string(p.State)
 }
 
+// totalOf returns the number of all VMs.
 func totalOf(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
@@ -26,11 +28,13 @@ func totalOf(n fleetdb.Counts) (all int) {
 	return all
 }
 
+// runningCount returns the number of VMs that a worker has.
 func runningCount(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
 
+// waitingCount returns the number of VMs that wait for a slot or a worker.
 func waitingCount(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
 
-// rateOf sums up the recent rates of a plan's transfers.
+// rateOf returns the sum of the recent rates of a plan's transfers, in bytes per second.
 func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	for _, p := range progress {
 		if p.Plan == plan {
@@ -40,6 +44,7 @@ func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	return bytes
 }
 
+// writePlan prints the state of a plan, and its failure.
 func writePlan(out io.Writer, p fleetdb.Plan) {
 	var parts []string
 	for _, s := range []fleetdb.State{fleetdb.Done, fleetdb.Running, fleetdb.Assigned, fleetdb.Queued, fleetdb.Stranded, fleetdb.Failed, fleetdb.Canceled} {
@@ -60,7 +65,7 @@ func writePlan(out io.Writer, p fleetdb.Plan) {
 	}
 }
 
-// planError is what a plan that ended comes to: nil if every VM is published.
+// planError returns the error of a plan that has ended; nil if every VM is published.
 func planError(p fleetdb.Plan) error {
 	if p.Failure != nil {
 		return fault.New(fault.KindNamed(p.Failure.Kind), "plan %s: %s", p.Name, p.Failure.Text).WithHint("%s", p.Failure.Hint)

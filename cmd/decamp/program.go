@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// program is one run of decamp. Commands are made from it and keep the parts that they use.
+// program is one execution of decamp. Commands are created with it, and keep the parts that they use.
 type program struct {
 	in        *os.File                  // the standard input, for commands that read a disk from it
 	out       *output                   // output of all commands
@@ -24,7 +24,7 @@ type program struct {
 	logFile   string                    // value of --log-file
 }
 
-// newProgram returns a program with its prompts on tty.
+// newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
@@ -34,11 +34,11 @@ func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) str
 	return p
 }
 
-// setLog has all that is logged from now on go to log.
+// setLog sets the log of all parts of the program.
 func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
 
-// startLog opens the log: warnings on the screen, with -v everything; everything also in
-// the file, if there is one.
+// startLog opens the log: warnings go to the screen, with --verbose everything, and everything to the
+// file of --log-file. stop closes the file.
 func (p *program) startLog() (stop func() error, err error) {
 	level := slog.LevelWarn
 	if p.out.verbose {
@@ -58,7 +58,8 @@ func (p *program) startLog() (stop func() error, err error) {
 	return stop, nil
 }
 
-// commandWith is the command as it was typed, with more flags: a remedy to paste.
+// commandWith returns the command as the user typed it, with more flags before a --. It is a remedy to
+// copy.
 func (p *program) commandWith(more ...string) string {
 	end := slices.Index(p.argv, "--") // no flags behind it
 	if end < 0 {
@@ -71,7 +72,7 @@ func (p *program) commandWith(more ...string) string {
 	return strings.Join(words, " ")
 }
 
-// withLog gives a command its log for as long as it runs.
+// withLog returns run with the log open while it runs.
 func (p *program) withLog(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		stop, err := p.startLog()
@@ -83,10 +84,10 @@ func (p *program) withLog(run func(cmd *cobra.Command, args []string) error) fun
 	}
 }
 
-// version is set by the build (-ldflags "-X main.version=…"). It goes into vm.json.
+// version is set by the build (-ldflags "-X main.version=…"). vm.json contains it.
 var version = "unknown"
 
-// promptTerminal returns the terminal that questions are asked on.
+// promptTerminal opens the terminal for prompts. It returns a nil interface on errors.
 func (p *program) promptTerminal() (assemble.Terminal, error) {
 	t, err := p.terminal()
 	if err != nil {

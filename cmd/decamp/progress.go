@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// progress shows events while they happen. event is called one call at a time, and must
-// not block; close is called once, after the last event.
+// progress shows the events of runs. handleEvent is not called concurrently, and must not block. close
+// is called once, after the last event.
 type progress interface {
 	handleEvent(journal.Event)
 	close()
 }
 
-// newProgress returns bars on a terminal, lines elsewhere, and objects with --json.
+// newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json.
 func newProgress(out *output, names runNames) progress {
 	switch {
 	case out.json:
@@ -30,8 +30,8 @@ func newProgress(out *output, names runNames) progress {
 	return &lines{w: out.screen, names: names, last: map[diskOf]time.Time{}}
 }
 
-// isDue reports whether so much time has passed since the disk's last event that was shown,
-// or since its first.
+// isDue reports whether every has passed since the last event of the disk that was shown, or since its
+// first event.
 func isDue(last map[diskOf]time.Time, e journal.Event, every time.Duration) bool {
 	k := diskOf{e.Run, e.Step, e.Disk}
 	before, seen := last[k]
@@ -80,7 +80,7 @@ func (l *lines) handleEvent(e journal.Event) {
 
 func (l *lines) close() {}
 
-// runNamesOf tell the runs apart, if there are several.
+// runNamesOf returns the name of each run by its destination; nil if there is only one.
 func runNamesOf(w *assemble.Parts) runNames {
 	if len(w.To) == 1 {
 		return nil
@@ -92,8 +92,7 @@ func runNamesOf(w *assemble.Parts) runNames {
 	return names
 }
 
-// meter turns the progress of one step on one disk into events, with the rate since its
-// beginning.
+// A meter converts the progress of one step on one disk to events, with the mean rate since its start.
 type meter struct {
 	shown progress
 	step  string
@@ -102,21 +101,25 @@ type meter struct {
 	began time.Time
 }
 
+// newMeter returns a meter that starts now and shows its events on shown.
 func newMeter(shown progress, step string) *meter {
 	return &meter{shown: shown, step: step, now: time.Now, began: time.Now()}
 }
 
-// minRateTime is the time that a rate is over at least.
+// minRateTime is the minimum time over which a rate is computed.
 const minRateTime = time.Second
 
+// showCopy shows the progress of a copy.
 func (m *meter) showCopy(p blockcopy.Progress) {
 	m.showBytes(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
 }
 
+// showVerify shows the progress of a verification.
 func (m *meter) showVerify(p manifest.Progress) {
 	m.showBytes(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read})
 }
 
+// showBytes shows b with its rate and the remaining time.
 func (m *meter) showBytes(b journal.Bytes) {
 	now := m.now()
 	d := now.Sub(m.began)

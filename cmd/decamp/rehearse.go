@@ -48,13 +48,14 @@ log stay on the worker.
 
 // rehearseCommand is decamp rehearse.
 type rehearseCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
-	deadline  time.Duration
-	expect    string
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
+	deadline  time.Duration       // time limit of the boot; 0: default
+	expect    string              // text that means that the guest has booted
 }
 
+// newRehearse returns the command decamp rehearse.
 func newRehearse(p *program) *cobra.Command {
 	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -81,7 +82,7 @@ func newRehearse(p *program) *cobra.Command {
 	return cmd
 }
 
-// runRehearse finds out whose run is meant.
+// runRehearse rehearses the run, or the VM of a plan, that name names.
 func (rh *rehearseCommand) runRehearse(ctx context.Context, name string) (err error) {
 	ask := journal.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
 	c, closeControl, err := rh.fleet.openControl(ctx)
@@ -108,8 +109,8 @@ func (rh *rehearseCommand) runRehearse(ctx context.Context, name string) (err er
 	return rh.rehearseVM(ctx, c, vm, fleetdb.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
-// rehearseRun rehearses a run of this state directory, in the process that executes it or else here,
-// and reports the result.
+// rehearseRun rehearses a run of this state directory, in the process that executes it or otherwise in
+// this one, and prints the result.
 func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask journal.Rehearsal) error {
 	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
@@ -159,19 +160,19 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
-// rehearsed is a rehearsal that another process was asked for.
+// pendingRehearsal is a rehearsal that was requested from another process.
 type pendingRehearsal struct {
-	state string
-	store *journal.Store
-	id    journal.ID
-	ask   journal.Rehearsal
+	state string            // state directory
+	store *journal.Store    // store of the run
+	id    journal.ID        // the run
+	ask   journal.Rehearsal // the request
 }
 
-// resultInterval is how often one looks for the answer.
+// resultInterval is the time between checks for the result.
 const resultInterval = 500 * time.Millisecond
 
-// askRehearsal requests the boot from the process that executes the run, and waits for the result. An
-// interrupted wait withdraws the request.
+// askRehearsal requests the boot from the process that executes the run, and waits for the result. If
+// ctx ends, it withdraws the request.
 func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal) (report testboot.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
@@ -197,7 +198,7 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal)
 	}
 }
 
-// checkDriven returns an error if no process will answer.
+// checkDriven returns an error if no process will answer the request.
 func (r pendingRehearsal) checkDriven() error {
 	run, err := r.store.Run(r.id)
 	switch {
@@ -212,6 +213,7 @@ func (r pendingRehearsal) checkDriven() error {
 	return fault.New(fault.Canceled, "the decamp process that executed the run has ended").WithHint("see decamp runs; rehearse it again when the run continues")
 }
 
+// trialOf returns the report of a rehearsal, or its failure as an error.
 func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 	if f := answer.Failure; f != nil {
 		return r, fault.New(fault.KindNamed(f.Kind), "%s", f.Text).WithHint("%s", f.Hint)
@@ -220,8 +222,8 @@ func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 	return r, err
 }
 
-// rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
-// in it, and no other process can execute it now.
+// rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it
+// contains the run, and no process on another machine can execute it.
 func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
@@ -237,14 +239,14 @@ func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	return err == nil && !far && isFile(url)
 }
 
-// workerReport is a worker's report on a VM that it booted.
+// workerReport is the report of a worker on a VM that it booted.
 type workerReport struct {
 	testboot.Report
 	Worker string `json:"worker"`               // worker with the files
 	Tail   string `json:"serialTail,omitempty"` // end of the serial port's output
 }
 
-// rehearseVM requests a boot of a plan's VM from its worker, and reports the result.
+// rehearseVM requests a boot of a plan's VM from its worker, and prints the result.
 func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
 	done, err := rh.askWorker(ctx, c, vm, ask)
 	if err != nil {
@@ -260,8 +262,8 @@ func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm 
 	return bootError(vm.Name, r.Report)
 }
 
-// writeProgress is writeTrial for a VM that another machine booted. For one that does not boot it prints the
-// end of the serial port's output.
+// writeWorkerReport prints the report of another machine. If the VM did not boot, it also prints the
+// end of the serial log.
 func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 	if rh.out.json {
 		return rh.out.printJSON(r)
@@ -288,7 +290,8 @@ const (
 	maxMisses       = 60               // looks in a row that a server or a database may not answer
 )
 
-// askWorker requests a rehearsal, and waits for its result. An interrupted wait withdraws the request.
+// askWorker requests a rehearsal from a worker, and waits for its result. If ctx ends, it withdraws the
+// request.
 func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) (done fleetdb.Rehearsed, err error) {
 	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
 		return done, err
@@ -326,7 +329,7 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 	}
 }
 
-// rehearsalOf finds one among those of a VM. One that does not stand any more and was not answered is
+// rehearsalOf returns the rehearsal with an ID. A request that is withdrawn without a result is
 // fault.Canceled.
 func rehearsalOf(ctx context.Context, c server.Control, vm fleetdb.VM, id string) (r fleetdb.Rehearsed, err error) {
 	all, err := c.Rehearsals(ctx, vm.Key)

@@ -31,13 +31,14 @@ the plan rolls such a VM back: decamp plan run, or a server.
 
 // rollbackCommand is decamp rollback.
 type rollbackCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
-	login     assemble.Login
-	withdraw  bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
+	login     assemble.Login      // login to the source
+	withdraw  bool                // also roll back a published VM
 }
 
+// newRollback returns the command decamp rollback.
 func newRollback(p *program) *cobra.Command {
 	rb := &rollbackCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -55,7 +56,7 @@ func newRollback(p *program) *cobra.Command {
 	return cmd
 }
 
-// runRollback takes back what a name stands for: a plan, a VM of it, or a run.
+// runRollback rolls back what name names: a plan, a VM of a plan, or a run.
 func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err error) {
 	c, closeControl, err := rb.fleet.openControl(ctx)
 	if err != nil {
@@ -84,7 +85,7 @@ func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err er
 	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
 
-// rollBackRun takes a run back that is of no plan.
+// rollBackRun rolls back a run that belongs to no plan.
 func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err error) {
 	state, err := rb.assembler.StateDir()
 	if err != nil {

@@ -26,6 +26,7 @@ decamp plan run plan.yaml                                # migrate many, with a 
 decamp verify /srv/vm/web01                              # verify it again
 `
 
+// newRoot returns the command decamp with all subcommands.
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "decamp",
@@ -53,7 +54,7 @@ func newRoot(p *program) *cobra.Command {
 	return root
 }
 
-// runCommand executes one command and returns the process's exit code.
+// runCommand executes one command and returns the exit code of the process.
 func runCommand(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.DiscardHandler))
 	results := &results{w: p.out.Writer}

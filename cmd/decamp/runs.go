@@ -29,10 +29,11 @@ decamp runs --json | jq '.runs[] | select(.state == "failed").failure'
 
 // runsCommand is decamp runs.
 type runsCommand struct {
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 }
 
+// newRuns returns the command decamp runs.
 func newRuns(p *program) *cobra.Command {
 	rc := &runsCommand{out: p.out, assembler: p.assembler}
 	return &cobra.Command{
@@ -47,6 +48,7 @@ func newRuns(p *program) *cobra.Command {
 	}
 }
 
+// runRuns prints the runs and the changes on hosts. The error has unreadable records.
 func (rc *runsCommand) runRuns() error {
 	dir, err := rc.assembler.StateDir()
 	if err != nil {
@@ -72,6 +74,7 @@ func (rc *runsCommand) runRuns() error {
 	return unread
 }
 
+// writeRuns prints a table of the runs.
 func writeRuns(w io.Writer, runs []journal.Run) {
 	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "WHY")
 	t.alignRight(4)
@@ -86,7 +89,7 @@ func writeRuns(w io.Writer, runs []journal.Run) {
 	t.writeTo(w)
 }
 
-// writeLeftovers lists changes that are still on hosts.
+// writeLeftovers prints the changes on hosts that are not reverted.
 func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	if len(list) == 0 {
 		return

@@ -40,16 +40,17 @@ decamp serve --tls-cert mover.pem --tls-key mover.key --db postgres://decamp@db/
 // serveCommand is decamp serve.
 type serveCommand struct {
 	workerFlags
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 
-	listen    string
-	cert, key string
-	clientCA  string
-	plain     bool
+	listen    string // address to listen on
+	cert, key string // files with the certificate and its key; empty: a self-signed one
+	clientCA  string // file with the CA of client certificates; empty for none
+	plain     bool   // serve without TLS
 }
 
+// newServe returns the command decamp serve.
 func newServe(p *program) *cobra.Command {
 	sv := &serveCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -82,6 +83,7 @@ func newServe(p *program) *cobra.Command {
 	return cmd
 }
 
+// runServe serves the API and executes VMs until ctx ends.
 func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	if _, err := sv.assembler.Access(); err != nil { // before the first plan needs it
 		return err
@@ -119,6 +121,7 @@ func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
+// printServing prints the address and the certificate.
 func (sv *serveCommand) printServing(addr net.Addr, fingerprint string) {
 	if sv.out.json {
 		_ = sv.out.printJSON(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// registerLogin registers the flags that fill l.
+// registerLogin registers the flags of a login to a source, which set the fields of l.
 func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -29,14 +29,14 @@ confirmation; scripts state it with --fingerprint. A changed certificate is refu
 new one is stated.
 `
 
-// sourceExits are the exit codes that logging in adds to a command's.
+// sourceExits are the exit codes of a login to a source.
 var sourceExits = []exit{
 	{fault.NotFound, "the VM does not exist"},
 	{fault.Denied, "wrong password, missing privilege, or unknown or changed certificate"},
 	{fault.Unreachable, "the address does not answer"},
 }
 
-// registerSSH registers the flags that fill o.
+// registerSSH registers the flags of a login by SSH, which set the fields of o.
 func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
 	f.BoolVar(&o.Enable, "enable-ssh", false, "start SSH on the host if it is off and required, and stop it at the end")
 	f.StringVar(&o.HostKey, "ssh-host-key", "", "`SHA256:…` of the SSH host key to accept, also instead of a known one")
@@ -46,7 +46,7 @@ func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
 	f.Uint16Var(&o.Port, "ssh-port", 22, "`PORT` of SSH; ESXi uses 22")
 }
 
-// registerAccess registers the flag that names the access file.
+// registerAccess registers the flag of the access file.
 func registerAccess(a *assemble.Assembler, f *pflag.FlagSet) {
 	f.StringVar(&a.AccessFile, "access", "", "`FILE` with credentials and places for plans (default $"+assemble.AccessEnv+", otherwise "+planfile.AccessFile+" in the state directory)")
 }

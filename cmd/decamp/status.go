@@ -34,11 +34,12 @@ decamp status wave-1 --json | jq '.vms[] | select(.state == "failed")'
 
 // statusCommand is decamp status.
 type statusCommand struct {
-	out   *output
-	fleet fleetFlags
-	all   bool // VMs of the plan are listed
+	out   *output    // output and messages
+	fleet fleetFlags // flags of the fleet
+	all   bool       // list all VMs of the plan
 }
 
+// newStatus returns the command decamp status.
 func newStatus(p *program) *cobra.Command {
 	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -57,6 +58,7 @@ func newStatus(p *program) *cobra.Command {
 	return cmd
 }
 
+// runStatus prints the state of all plans, of one plan, or of one VM.
 func (st *statusCommand) runStatus(ctx context.Context, name string) (err error) {
 	c, closeControl, err := st.fleet.openControl(ctx)
 	if err != nil {
@@ -73,6 +75,7 @@ func (st *statusCommand) runStatus(ctx context.Context, name string) (err error)
 	return st.statusOfVM(ctx, c, planName, vmName)
 }
 
+// statusOfAll prints a table of all plans.
 func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) error {
 	plans, err := c.Plans(ctx)
 	if err != nil {
@@ -102,10 +105,11 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 
 // How many VMs that wait, or failed, are listed without --all.
 const (
-	maxWaiting = 10
-	maxFailed  = 20
+	maxWaiting = 10 // waiting VMs that are listed
+	maxFailed  = 20 // failed VMs that are listed
 )
 
+// statusOfPlan prints the state of a plan and of its selected VMs. A failed plan is an error.
 func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, name string) error {
 	s, err := server.StatusOf(ctx, c, name)
 	if err != nil {
@@ -131,7 +135,7 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 	return nil
 }
 
-// writeStatus prints the state of a plan; more describes left-out VMs.
+// writeStatus prints the state of a plan; more describes VMs that are left out.
 func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	writePlan(out, s.Plan)
 	writeProgress(out, s)
@@ -154,8 +158,8 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	}
 }
 
-// selectVMs leaves out VMs that ended as planned, and most of those that wait or failed: thousands may
-// have one reason. more describes them.
+// selectVMs leaves out VMs that ended as planned, and most of those that wait or failed, because
+// thousands may have one reason. more describes the VMs that are left out.
 func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []string) {
 	most := map[fleetdb.State]int{fleetdb.Done: 0, fleetdb.Canceled: 0, fleetdb.Queued: maxWaiting, fleetdb.Failed: failed}
 	n := fleetdb.Counts{}
@@ -176,7 +180,7 @@ func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []
 	return some, more
 }
 
-// writeProgress prints the progress of a plan, once data was copied.
+// writeProgress prints the progress of a plan whose transfers have begun.
 func writeProgress(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.Over() {
 		return
@@ -197,7 +201,7 @@ func writeProgress(out io.Writer, s fleet.Status) {
 	}
 }
 
-// longTime formats a time of up to days, without needless seconds.
+// longTime formats a duration; from two days on in days.
 func longTime(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {
@@ -206,6 +210,7 @@ func longTime(d time.Duration) string {
 	return fmt.Sprintf("about %d days", int64((d+day/2)/day))
 }
 
+// vmCells returns the cells of a VM. Progress is shown only while it runs.
 func vmCells(vm fleet.VMStatus) []string {
 	done, speed := "", ""
 	if p := vm.Progress; p != nil && vm.State == fleetdb.Running && p.Total > 0 {
@@ -217,6 +222,7 @@ func vmCells(vm fleet.VMStatus) []string {
 	return []string{printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), printable(fault.OneLine(vm.Why))}
 }
 
+// statusOfVM prints the state of one VM.
 func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
@@ -234,6 +240,7 @@ func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planN
 	return nil
 }
 
+// writeVMStatus prints the properties of a VM that are known, one per line.
 func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	t := newTable()
 	t.rows = nil

@@ -6,26 +6,28 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns. Rows may be of different lengths.
+// table is text in aligned columns. Rows may have different lengths.
 type table struct {
-	rows  [][]string
+	rows  [][]string   // cells by row; the first one is the header
 	right map[int]bool // columns that are aligned to the right: numbers
 }
 
+// newTable returns a table with a header.
 func newTable(header ...string) *table {
 	return &table{rows: [][]string{header}, right: map[int]bool{}}
 }
 
-// alignRight selects the columns with numbers.
+// alignRight aligns columns to the right, for numbers.
 func (t *table) alignRight(columns ...int) {
 	for _, c := range columns {
 		t.right[c] = true
 	}
 }
 
+// addRow appends a row.
 func (t *table) addRow(cells ...string) { t.rows = append(t.rows, cells) }
 
-// writeTo prints the rows, two blanks between columns and none at the end of a line.
+// writeTo writes the rows, with two spaces between columns and none at the end of a line.
 func (t *table) writeTo(w io.Writer) {
 	widths := t.columnWidths()
 	for _, row := range t.rows {
@@ -41,6 +43,7 @@ func (t *table) writeTo(w io.Writer) {
 	}
 }
 
+// columnWidths returns the width of each column in characters.
 func (t *table) columnWidths() []int {
 	var widths []int
 	for _, row := range t.rows {

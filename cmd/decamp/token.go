@@ -24,6 +24,7 @@ decamp token list
 decamp token remove alice
 `
 
+// newToken returns the command decamp token with its subcommands.
 func newToken(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token COMMAND", Short: "Create, list and remove tokens of servers", Long: trimHelp(tokenHelp), Example: trimHelp(tokenExamples),
@@ -34,6 +35,7 @@ func newToken(p *program) *cobra.Command {
 	return cmd
 }
 
+// newTokenAdd returns the command decamp token add.
 func newTokenAdd(p *program) *cobra.Command {
 	var role string
 	var ttl time.Duration
@@ -64,6 +66,7 @@ func newTokenAdd(p *program) *cobra.Command {
 	return cmd
 }
 
+// newTokenList returns the command decamp token list.
 func newTokenList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the tokens", Args: exactArgs(), Annotations: exitCodes(),
@@ -94,6 +97,7 @@ func newTokenList(p *program) *cobra.Command {
 	}
 }
 
+// newTokenRemove returns the command decamp token remove.
 func newTokenRemove(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NAME", Short: "Remove a token", Args: exactArgs("NAME"),

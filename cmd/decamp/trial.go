@@ -48,16 +48,18 @@ decamp trial web02.xml --expect 'web02 is ready' --json
 
 // trialCommand is decamp trial.
 type trialCommand struct {
-	out      *output
-	deadline time.Duration
-	expect   string
-	accel    string
-	keep     string
-	memory   sizeFlag
+	out      *output       // output and messages
+	deadline time.Duration // time limit of the boot; 0: default
+	expect   string        // text that means that the guest has booted
+	accel    string        // one of accels
+	keep     string        // folder for the log and the screenshot; empty: none are kept
+	memory   sizeFlag      // maximum memory of the VM
 }
 
+// accels are the values of --accel.
 var accels = []string{"any", "kvm", "tcg"}
 
+// newTrial returns the command decamp trial.
 func newTrial(p *program) *cobra.Command {
 	tc := &trialCommand{out: p.out, memory: 4 << 30}
 	cmd := &cobra.Command{
@@ -89,6 +91,7 @@ func newTrial(p *program) *cobra.Command {
 	return cmd
 }
 
+// bootOptions returns the options of the flags.
 func (tc *trialCommand) bootOptions() testboot.Options {
 	accel := testboot.Accel(tc.accel)
 	if tc.accel == "any" {
@@ -97,6 +100,8 @@ func (tc *trialCommand) bootOptions() testboot.Options {
 	return testboot.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
 }
 
+// runTrial boots the VM of a folder or a domain, and prints the report. A VM that does not boot is an
+// error.
 func (tc *trialCommand) runTrial(ctx context.Context, path string) error {
 	domain, err := readDomain(path)
 	if err != nil {
@@ -119,7 +124,7 @@ func (tc *trialCommand) runTrial(ctx context.Context, path string) error {
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
-// readDomain reads a libvirt domain, or that of a published VM's folder.
+// readDomain returns the libvirt domain in a file, or in the folder of a published VM.
 func readDomain(path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "domain.xml")

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// bootError is a fault if a VM does not boot.
+// bootError returns fault.Unsupported if a VM did not boot; otherwise nil.
 func bootError(name string, r testboot.Report) error {
 	if r.Booted() {
 		return nil
@@ -16,6 +16,7 @@ func bootError(name string, r testboot.Report) error {
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
+// writeTrial prints the report of a boot.
 func writeTrial(out *output, r testboot.Report) error {
 	if out.json {
 		return out.printJSON(r)
@@ -44,7 +45,7 @@ func writeTrial(out *output, r testboot.Report) error {
 	return nil
 }
 
-// acceleratorText describes the virtualization that ran it.
+// acceleratorText describes how the VM was executed: on KVM or emulated, with the reason.
 func acceleratorText(r testboot.Report) string {
 	switch {
 	case r.Accel == testboot.KVM:

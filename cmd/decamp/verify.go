@@ -45,13 +45,14 @@ decamp verify web01.qcow2
 
 // verifyCommand is decamp verify.
 type verifyCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	spot      spot
-	source    string
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	spot      spot                // value of --spot
+	source    string              // URL of the source for --spot
 }
 
+// newVerify returns the command decamp verify.
 func newVerify(p *program) *cobra.Command {
 	vc := &verifyCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
@@ -81,6 +82,7 @@ func newVerify(p *program) *cobra.Command {
 	return cmd
 }
 
+// runVerify verifies the images in a folder, or one converted image.
 func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err error) {
 	if info, err := os.Stat(folder); err == nil && info.Mode().IsRegular() {
 		return vc.runImage(ctx, folder)
@@ -110,7 +112,7 @@ func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err erro
 	return errors.Join(err, vc.writeVerified(folder, found, err))
 }
 
-// writeVerified prints the results, including bad chunks.
+// writeVerified prints the results, with damaged chunks.
 func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad error) error {
 	if vc.out.json {
 		return vc.out.printJSON(struct {
@@ -128,6 +130,7 @@ func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad 
 	return nil
 }
 
+// writeVerifiedImage prints the result of one image.
 func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 	if v.Changed != "" {
 		fmt.Fprintf(vc.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
@@ -155,8 +158,8 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 	fmt.Fprintln(vc.out)
 }
 
-// runImage compares what decamp convert wrote with the manifest beside it. Nothing is
-// written: the sums are shown.
+// runImage compares a converted image with the manifest beside it. It writes no audit files: the sums
+// are printed.
 func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
 	if vc.spot.isRequested() {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
@@ -188,6 +191,7 @@ func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found 
 	return nil
 }
 
+// spotOne compares a sample of one disk of the source with the manifest of its image.
 func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s spot) (report manifest.Reread, err error) {
 	sample, err := s.newSample()
 	if err != nil {

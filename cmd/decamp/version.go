@@ -11,6 +11,7 @@ const versionHelp = `
 Print the version of decamp, of Go and of the platform it was built for.
 `
 
+// newVersion returns the command decamp version.
 func newVersion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
@@ -22,6 +23,7 @@ func newVersion(p *program) *cobra.Command {
 	}
 }
 
+// showVersion prints the version.
 func showVersion(out *output) error {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	if out.json {

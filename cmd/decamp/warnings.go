@@ -10,7 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// warningCodes lists warnings by their codes, blocking ones first and marked.
+// warningCodes returns the codes of warnings, each once. Blocking ones come first and have an
+// exclamation mark.
 func warningCodes(warnings []inventory.Warning) string {
 	var blocking, others []string
 	for _, w := range warnings {
@@ -24,6 +25,7 @@ func warningCodes(warnings []inventory.Warning) string {
 	return cmp.Or(strings.Join(append(blocking, others...), " "), "-")
 }
 
+// writeWarningList prints warnings with their remedies.
 func writeWarningList(w io.Writer, warnings []inventory.Warning) {
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "  %s: %s\n", warningCodes([]inventory.Warning{warning}), printable(warning.Text))

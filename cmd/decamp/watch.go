@@ -19,6 +19,7 @@ decamp watch wave-1
 decamp watch wave-1 --json | jq -c 'select(.vm.state == "failed")'
 `
 
+// newWatch returns the command decamp watch.
 func newWatch(p *program) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{

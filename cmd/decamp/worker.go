@@ -41,11 +41,12 @@ decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack
 // workerCommand is decamp worker.
 type workerCommand struct {
 	workerFlags
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 }
 
+// newWorker returns the command decamp worker.
 func newWorker(p *program) *cobra.Command {
 	wc := &workerCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
@@ -74,6 +75,7 @@ func newWorker(p *program) *cobra.Command {
 	return cmd
 }
 
+// runWorker executes VMs of plans until ctx ends.
 func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err

@@ -7,23 +7,25 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 )
 
-// defaultVMs is the default number of VMs that a process executes in parallel: four busy hosts.
+// defaultVMs is the default number of VMs that a process migrates at a time: enough for four busy
+// hosts.
 const defaultVMs = 80
 
-// registerTrials adds the bound on trial boots that plans ask for.
+// registerTrials registers the limit of parallel trial boots.
 func registerTrials(f *pflag.FlagSet, n *int) {
 	f.IntVar(n, "trials", 1, "maximum number `N` of parallel trial boots of VMs whose plan has trial: true")
 }
 
 // workerFlags are the flags of commands that offer folders to a fleet.
 type workerFlags struct {
-	folders []string
-	name    string
-	vms     int
-	trials  int
-	hooks   bool
+	folders []string // offered folders
+	name    string   // name of the worker; empty: the name of this machine
+	vms     int      // VMs at a time
+	trials  int      // trial boots at a time
+	hooks   bool     // run hooks of plans
 }
 
+// registerFlags registers the flags of a worker.
 func (o *workerFlags) registerFlags(a *assemble.Assembler, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -35,6 +37,7 @@ func (o *workerFlags) registerFlags(a *assemble.Assembler, cmd *cobra.Command) {
 	registerHooks(f, &o.hooks)
 }
 
+// registerHooks registers the flag that permits hooks of plans.
 func registerHooks(f *pflag.FlagSet, allow *bool) {
 	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; otherwise such plans are refused")
 }
