@@ -1,6 +1,6 @@
 // Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
 //
-// Each command has a file of its own with its help text at the top: a type with its flags and the parts of the
+// Each command has a separate file with its help text at the top: a type with its flags and the parts of the
 // program that it uses, and the methods that run it. What commands share stands in files below them (output, help,
 // flags of sources and fleets, printing of findings, outlines and plans): a command uses nothing of another command.
 // Sessions, transports and targets are opened by package assemble.

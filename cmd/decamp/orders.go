@@ -52,7 +52,7 @@ Start the cutover of a warm migration. A running round is completed; if the last
 more than a minute ago, another one is made. Then the VM is shut down, the last changes are
 copied, and the image is verified and published.
 
-The process that executes the run starts the cutover within seconds. If there is none, the
+The process that executes the run starts the cutover within seconds. Without such a process, the
 command is stored until the run continues.
 `
 

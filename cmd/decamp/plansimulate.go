@@ -168,7 +168,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 	}
 }
 
-// boundsText returns the bounds of the duration; empty if there are none.
+// boundsText returns the bounds of the duration; otherwise an empty text.
 func boundsText(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""

@@ -112,7 +112,7 @@ func (a *Assembler) PlanSSH(f *planfile.File, folder string, role planfile.Role)
 	return o, err
 }
 
-// hostKeysOf returns host keys by the lower-case name of the host; nil if there are none.
+// hostKeysOf returns host keys by the lower-case name of the host; otherwise nil.
 func hostKeysOf(keys map[string]planfile.Text) map[string]string {
 	if len(keys) == 0 {
 		return nil

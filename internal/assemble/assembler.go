@@ -13,7 +13,7 @@ import (
 
 // Prompts are functions for questions and messages to the user. All fields must be set.
 type Prompts struct {
-	Terminal func() (Terminal, error)         // returns the terminal for questions; an error if there is none
+	Terminal func() (Terminal, error)         // returns the terminal for questions; fails without one
 	Command  func(more ...string) string      // the command as it was typed, with more flags: a remedy to paste
 	Warn     func(format string, args ...any) // prints a problem that does not stop the command
 	Tell     func(format string, args ...any) // prints a choice that was made, with the reason
@@ -21,7 +21,7 @@ type Prompts struct {
 	Log      *slog.Logger                     // log of the process
 }
 
-// Terminal asks the user questions.
+// Terminal is a terminal for prompts.
 type Terminal interface {
 	// Ask prints the prompt and returns the line that the user enters, without the newline. It ends early
 	// if ctx does.

@@ -46,7 +46,7 @@ type Resident interface {
 }
 
 // DestinationOf parses a value of --to. Relative folders start at the working directory. stage is the
-// default staging folder; empty if there is none.
+// default staging folder; otherwise an empty text.
 func DestinationOf(to, stage string) (planfile.Destination, error) {
 	folder, err := os.Getwd()
 	if err != nil {

@@ -46,7 +46,7 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 // storePassword stores a password for the rest of this process. account is user@host:port.
 func (a *Assembler) storePassword(account, password string) { a.secrets.Store(account, password) }
 
-// enteredPassword returns the stored password of an account; empty if there is none.
+// enteredPassword returns the stored password of an account; otherwise an empty text.
 func (a *Assembler) enteredPassword(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)

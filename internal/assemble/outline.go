@@ -117,7 +117,7 @@ func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Ou
 	return out, nil
 }
 
-// Err returns the obstacles of all destinations as one error; nil if there are none.
+// Err returns the obstacles of all destinations as one error; otherwise nil.
 func (r *DryRun) Err() error {
 	var errs []error
 	for _, d := range r.Destinations {

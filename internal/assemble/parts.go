@@ -119,7 +119,7 @@ type Parts struct {
 	Expect       string              // text that a trial boot expects
 	Conversion   EngineOptions       // tool that changes guests
 	Trials       chan struct{}       // its capacity is the number of parallel trial boots; nil: unlimited
-	retryCleanup func()              // reverts changes of earlier runs once more; nil: there are none
+	retryCleanup func()              // reverts changes of earlier runs once more; nil if nothing is left
 	Shown        func(journal.Event) // receives the events; nil until a display exists
 }
 

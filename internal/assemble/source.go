@@ -107,7 +107,7 @@ func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name str
 	return frozen, err
 }
 
-// Frozen returns the snapshot of that name; empty if there is none. It implements warm.Live.
+// Frozen returns the snapshot of that name; otherwise an empty text. It implements warm.Live.
 func (p plannedSession) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err

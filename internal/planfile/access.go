@@ -20,35 +20,44 @@ import (
 // Each machine has a separate file: the server checks a submitted plan against its file, and the worker
 // that logs in checks it again against its own.
 type Access struct {
-	Version     int                   `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	// always 1
+	Version int `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	// by the names that plans use
 	Credentials map[string]Credential `yaml:"credentials" doc:"credentials for sources and their hosts, by name"`
-	Places      map[string]NamedPlace `yaml:"places" doc:"destinations that require a login, by name"`
+	// by the names that plans use
+	Places map[string]NamedPlace `yaml:"places" doc:"destinations that require a login, by name"`
 
 	path string // path of the file, for messages
 }
 
 // Credential is a secret, bound to the address and the user name that it may be sent to.
 type Credential struct {
-	URL          URL         `yaml:"url" doc:"URL of the source: esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]"`
-	Fingerprint  Fingerprint `yaml:"fingerprint" doc:"SHA-256 fingerprint of the source's certificate"`
-	SSH          SSHLogin    `yaml:"ssh" doc:"instead of url: a login by SSH to hosts of a source"`
-	PasswordFile Path        `yaml:"passwordFile" doc:"file with the password; default: the systemd credential of this name"`
-	Roles        []Role      `yaml:"roles" doc:"roles whose plans may use it; default: admin only"`
+	// empty for a login by SSH
+	URL URL `yaml:"url" doc:"URL of the source: esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]"`
+	// required with URL
+	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 fingerprint of the source's certificate"`
+	// zero value for a login to a source
+	SSH SSHLogin `yaml:"ssh" doc:"instead of url: a login by SSH to hosts of a source"`
+	// absolute path; empty: systemd credential
+	PasswordFile Path   `yaml:"passwordFile" doc:"file with the password; default: the systemd credential of this name"`
+	Roles        []Role `yaml:"roles" doc:"roles whose plans may use it; default: admin only"` // nil: admin
 }
 
 // SSHLogin is a user name and the hosts at which it may be used.
 type SSHLogin struct {
-	User     Text            `yaml:"user" doc:"user name; default: root"`
-	Port     int             `yaml:"port" min:"1" max:"65535" doc:"port of SSH; default: 22"`
-	Key      Path            `yaml:"key" doc:"file with a private key"`
+	User Text `yaml:"user" doc:"user name; default: root"`
+	Port int  `yaml:"port" min:"1" max:"65535" doc:"port of SSH; default: 22"` // 0: 22
+	Key  Path `yaml:"key" doc:"file with a private key"`                       // absolute path; empty: password
+	// at least one
 	HostKeys map[string]Text `yaml:"hostKeys" doc:"SHA256:… of the host key, by the name of the host; decamp logs in to no other host"`
 }
 
 // NamedPlace is a destination with its address, its parameters and its secrets, without a staging
 // folder: each plan names that with stage=.
 type NamedPlace struct {
+	// checked by invalidReason
 	To    Text   `yaml:"to" required:"true" doc:"destination without a folder and without stage="`
-	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; default: admin only"`
+	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; default: admin only"` // nil: admin
 }
 
 // textForm lists the roles that an access file may name; Local is never in a file.

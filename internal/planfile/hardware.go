@@ -15,25 +15,34 @@ import (
 
 // Hardware describes hosts, disks and links for a simulation. A missing entry sets no limit.
 type Hardware struct {
-	Version    int             `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
-	Hosts      map[string]Rate `yaml:"hosts" doc:"rate of each ESXi host for all its readers together; \"*\" is every other host"`
+	// always 1
+	Version int `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	// bytes per second by host name
+	Hosts map[string]Rate `yaml:"hosts" doc:"rate of each ESXi host for all its readers together; \"*\" is every other host"`
+	// bytes per second by datastore name
 	Datastores map[string]Rate `yaml:"datastores" doc:"rate of each datastore; NAME@HOST for the datastore of an ESXi source; \"*\" is every other datastore"`
-	Link       Rate            `yaml:"link" doc:"rate of all transfers together: the network, or the target storage"`
-	VM         Rate            `yaml:"vm" doc:"maximum rate of one VM's transfer"`
-	Disk       Rate            `yaml:"disk" doc:"maximum rate of one disk"`
-	Crowd      Percent         `yaml:"crowd" doc:"part of link that each transfer after the first costs, such as 0.1%"`
-	Hold       Duration        `yaml:"hold" doc:"time from the grant of a VM's slots to the start of its transfer, for example for a tool that starts a container first"`
-	Uncertain  Percent         `yaml:"uncertain" doc:"uncertainty of the rates in both directions, for the bounds of the prediction"`
-	PerHost    HostLimits      `yaml:"perHost" doc:"VMs and disks of a host at a time; replaces the limits of the plan"`
-	VMs        []Group         `yaml:"vms" doc:"VMs to simulate without a plan"`
+	// bytes per second; 0: unlimited
+	Link Rate `yaml:"link" doc:"rate of all transfers together: the network, or the target storage"`
+	VM   Rate `yaml:"vm" doc:"maximum rate of one VM's transfer"` // bytes per second; 0: unlimited
+	Disk Rate `yaml:"disk" doc:"maximum rate of one disk"`        // bytes per second; 0: unlimited
+	// fraction of Link; 0: none
+	Crowd Percent `yaml:"crowd" doc:"part of link that each transfer after the first costs, such as 0.1%"`
+	// 0: transfers start at once
+	Hold Duration `yaml:"hold" doc:"time from the grant of a VM's slots to the start of its transfer, for example for a tool that starts a container first"`
+	// 0: the result has no bounds
+	Uncertain Percent `yaml:"uncertain" doc:"uncertainty of the rates in both directions, for the bounds of the prediction"`
+	// 0: limits of the plan or the defaults
+	PerHost HostLimits `yaml:"perHost" doc:"VMs and disks of a host at a time; replaces the limits of the plan"`
+	VMs     []Group    `yaml:"vms" doc:"VMs to simulate without a plan"` // may be empty if there is a plan
 }
 
 // Group describes VMs of the same size, which are distributed over hosts in turn.
 type Group struct {
-	Count     int  `yaml:"count" required:"true" min:"1" max:"1000000" doc:"number of VMs"`
+	Count int `yaml:"count" required:"true" min:"1" max:"1000000" doc:"number of VMs"` // at least 1
+	// default 1
 	Hosts     int  `yaml:"hosts" min:"1" max:"100000" doc:"number of hosts that have the VMs; all groups use the same hosts: esx1, esx2, …"`
-	Disks     int  `yaml:"disks" min:"1" max:"1000" doc:"number of disks of each VM"`
-	Allocated Size `yaml:"allocated" required:"true" doc:"allocated bytes of each VM, in all its disks"`
+	Disks     int  `yaml:"disks" min:"1" max:"1000" doc:"number of disks of each VM"`                    // default 1
+	Allocated Size `yaml:"allocated" required:"true" doc:"allocated bytes of each VM, in all its disks"` // bytes
 }
 
 // Percent is a fraction that is written as a percentage: 0.5% is 0.005.

@@ -12,34 +12,45 @@ import (
 // Matrix specifies a set of measurements: each source to each destination, over each link, by each
 // transport.
 type Matrix struct {
+	// always 1
 	Version    int        `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
 	Origin     Text       `yaml:"origin" required:"true" doc:"who measures and when; it is part of every row"`
 	Source     Source     `yaml:"source" required:"true" doc:"ESXi host or vCenter with the VMs"`
 	Disks      []Readable `yaml:"disks" required:"true" doc:"disks to read; their VMs must be powered off"`
 	To         []Writable `yaml:"to" required:"true" doc:"folders in which images are written and then removed"`
 	Links      []Link     `yaml:"links" required:"true" doc:"network links to measure, one after the other"`
-	Transports []Way      `yaml:"transports" doc:"transports to measure; default: https"`
-	Exports    []Export   `yaml:"exports" doc:"async, or sync: each write waits for the medium; default: async"`
-	Streams    []Count    `yaml:"streams" doc:"numbers of streams for each disk, with https and nfc; default: the transport's choice"`
-	Together   []Count    `yaml:"together" doc:"numbers of parallel VMs to measure in addition to one, if disks has that many"`
-	Copies     []Count    `yaml:"copies" doc:"numbers of folders that one read fills in addition to one, if to has that many"`
-	Ends       bool       `yaml:"ends" doc:"first measure each end alone"`
-	Computed   Computed   `yaml:"computed" doc:"generated disk for measurements of a destination alone"`
-	NFC        NFC        `yaml:"nfc" doc:"options of transport nfc"`
-	Landing    Landing    `yaml:"landing" doc:"options of transport landing"`
+	Transports []Way      `yaml:"transports" doc:"transports to measure; default: https"` // default https
+	// default async
+	Exports []Export `yaml:"exports" doc:"async, or sync: each write waits for the medium; default: async"`
+	// nil: chosen by the transport
+	Streams []Count `yaml:"streams" doc:"numbers of streams for each disk, with https and nfc; default: the transport's choice"`
+	// nil: one VM
+	Together []Count `yaml:"together" doc:"numbers of parallel VMs to measure in addition to one, if disks has that many"`
+	// nil: one folder
+	Copies []Count `yaml:"copies" doc:"numbers of folders that one read fills in addition to one, if to has that many"`
+	Ends   bool    `yaml:"ends" doc:"first measure each end alone"` // default true
+	// default: 8 GiB, 30 % filled, seed 1
+	Computed Computed `yaml:"computed" doc:"generated disk for measurements of a destination alone"`
+	NFC      NFC      `yaml:"nfc" doc:"options of transport nfc"`         // defaults as in a plan
+	Landing  Landing  `yaml:"landing" doc:"options of transport landing"` // defaults as in a plan
 }
 
 // Readable lists VMs on one kind of datastore.
 type Readable struct {
+	// unique among the entries of disks
 	Medium Medium `yaml:"medium" required:"true" doc:"medium of the datastore: hdd, ssd, nvme, or another word"`
-	VMs    []Text `yaml:"vms" required:"true" doc:"names of the VMs; one row reads the first one, other rows as many as together selects"`
+	// at least one
+	VMs []Text `yaml:"vms" required:"true" doc:"names of the VMs; one row reads the first one, other rows as many as together selects"`
 }
 
 // Writable lists folders on one kind of storage.
 type Writable struct {
-	Medium  Medium        `yaml:"medium" required:"true" doc:"medium of the folders: hdd, ssd, nvme, tmpfs, or another word"`
+	// unique among the entries of to
+	Medium Medium `yaml:"medium" required:"true" doc:"medium of the folders: hdd, ssd, nvme, tmpfs, or another word"`
+	// of kind dir, each once
 	Folders []Destination `yaml:"folders" required:"true" doc:"folders; one row fills the first one, other rows as many as copies selects"`
-	NFS     []Mounted     `yaml:"nfs" doc:"with transport nfs: folders on this medium that an NFS server exports and the host has mounted"`
+	// required by transport nfs
+	NFS []Mounted `yaml:"nfs" doc:"with transport nfs: folders on this medium that an NFS server exports and the host has mounted"`
 }
 
 // Mounted is a folder that an NFS server exports and that hosts of the source have mounted as a
@@ -52,18 +63,22 @@ type Mounted struct {
 
 // Link is one network path between the source and this machine.
 type Link struct {
-	NIC       NICSpeed `yaml:"nic" required:"true" doc:"speed of the slowest link on the path, such as 10g"`
-	MTU       int      `yaml:"mtu" required:"true" min:"100" max:"65536" doc:"MTU of the whole path in bytes; the interface of this machine must have the same"`
-	URL       URL      `yaml:"url" doc:"URL of the source over this link; default: the URL in source"`
-	Advertise IP       `yaml:"advertise" doc:"with transport landing: IP address of this machine on this link"`
-	Prepare   []Text   `yaml:"prepare" doc:"program and its arguments that run before the first row of the link, for example to set the MTU"`
+	NIC NICSpeed `yaml:"nic" required:"true" doc:"speed of the slowest link on the path, such as 10g"`
+	MTU int      `yaml:"mtu" required:"true" min:"100" max:"65536" doc:"MTU of the whole path in bytes; the interface of this machine must have the same"`
+	// empty: the URL of the source
+	URL URL `yaml:"url" doc:"URL of the source over this link; default: the URL in source"`
+	// zero value: by the route
+	Advertise IP `yaml:"advertise" doc:"with transport landing: IP address of this machine on this link"`
+	// nil: no command; never run by a shell
+	Prepare []Text `yaml:"prepare" doc:"program and its arguments that run before the first row of the link, for example to set the MTU"`
 }
 
 // Computed is a disk whose data is generated, for measurements without a source.
 type Computed struct {
-	Size Size    `yaml:"size" doc:"size of the disk"`
-	Fill Percent `yaml:"fill" doc:"part of the disk that has data, such as 30%"`
-	Seed int     `yaml:"seed" min:"1" max:"1000000000" doc:"seed that determines where the data is"`
+	Size Size    `yaml:"size" doc:"size of the disk"`                            // bytes; at least 1 MiB, a multiple of 512
+	Fill Percent `yaml:"fill" doc:"part of the disk that has data, such as 30%"` // 0 to 1
+	// the same seed gives the same data
+	Seed int `yaml:"seed" min:"1" max:"1000000000" doc:"seed that determines where the data is"`
 }
 
 type (

@@ -9,7 +9,7 @@ import (
 
 // Finder looks up VMs by the words that users write. esx.Index implements it.
 type Finder interface {
-	// Find returns the VM with a name, reference, UUID or inventory path. It fails if there is none, or
+	// Find returns the VM with a name, reference, UUID or inventory path. It fails for an unknown name, or
 	// more than one.
 	Find(what string) (*inventory.VM, error)
 }
@@ -130,7 +130,7 @@ func (r *Resolver) End() Findings {
 }
 
 // resolveDestination sets the destination of a VM: that of its entry, or of its datastore, or of the
-// defaults. It returns false, and adds a finding, if there is none.
+// defaults. It returns false, and adds a finding, without a destination.
 func (r *Resolver) resolveDestination(vm *inventory.VM, o Options, at Pos) (Move, bool) {
 	if o.To == nil {
 		if to, ok := r.file.Maps.Datastores[vm.VMX.Datastore]; ok {

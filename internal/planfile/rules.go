@@ -47,7 +47,7 @@ func (f *File) At(path string) Pos {
 	return Pos{}
 }
 
-// lastByte returns the index of the last c in s; -1 if there is none.
+// lastByte returns the index of the last c in s; otherwise -1.
 func lastByte(s string, c byte) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		if s[i] == c {

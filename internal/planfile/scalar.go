@@ -45,7 +45,7 @@ type (
 	URL         string // URL of a source; never with a password
 	Fingerprint string // SHA-256, hex with or without colons
 	UUID        string // lower case
-	// IPv4 or IPv6 address; the zero value is none
+	// IPv4 or IPv6 address; the zero value is unset
 	IP   struct{ netip.Addr }
 	Size int64 // bytes
 	Rate int64 // bytes a second

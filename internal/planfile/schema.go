@@ -97,7 +97,7 @@ func scalarSchema(f form, v reflect.Value) map[string]any {
 	return text
 }
 
-// formatDefault returns a default as it is written in a file; empty if there is none.
+// formatDefault returns a default as it is written in a file; otherwise an empty text.
 func formatDefault(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:

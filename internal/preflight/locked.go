@@ -33,7 +33,7 @@ func (c *check) checkWarmHTTPS(i int) {
 	c.addFinding(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts refuse reads of a running VM's disks over https"))
 }
 
-// majorVersion returns the first number of a version; 0 if there is none.
+// majorVersion returns the first number of a version; otherwise 0.
 func majorVersion(version string) int {
 	first, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(first)
