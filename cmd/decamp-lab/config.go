@@ -22,6 +22,7 @@ func (o *options) labConfig() (cfg lab.Config, err error) {
 	setIfGiven(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
 	setIfGiven(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
 	setIfGiven(&cfg.Limits.Latency, lab.Duration(o.latency))
+	// fixed ports, so that commands of the documentation can be copied
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8443"
 		if cfg.SSH.Addr == "" {
@@ -52,6 +53,7 @@ func addDisks(cfg *lab.Config, disks []string) error {
 		if !ok || name == "" || file == "" {
 			return fault.New(fault.Invalid, "--disk %s: want NAME=FILE", d)
 		}
+		// the printed configuration must be valid in any working directory
 		file, err := filepath.Abs(file)
 		if err != nil {
 			return err

@@ -36,12 +36,12 @@ func (o *options) serveLab(ctx context.Context, cfg lab.Config, stdout io.Writer
 	}
 	if o.json {
 		encoder := json.NewEncoder(stdout)
-		encoder.SetEscapeHTML(false)
+		encoder.SetEscapeHTML(false) // URLs stay readable
 		err = encoder.Encode(facts)
 	} else {
 		_, err = io.WriteString(stdout, facts.formatText())
 	}
-	if err == nil {
+	if err == nil { // without the addresses no client can connect
 		<-ctx.Done()
 	}
 	return err
@@ -73,6 +73,7 @@ type facts struct {
 
 // newFacts returns the facts about a running emulator.
 func newFacts(l *lab.Lab, cfg lab.Config, passwordFile string) facts {
+	// the URL has no password, because URLs appear in shell histories
 	u := url.URL{Scheme: "esxi", User: url.User(l.User()), Host: l.Addr()}
 	if cfg.VCenter {
 		u.Scheme = "vcenter"

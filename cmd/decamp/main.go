@@ -1,14 +1,14 @@
-// Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
+// Command decamp migrates virtual machines from VMware ESXi and vCenter to KVM.
 //
-// Each command has a separate file with its help text at the top: a type with its flags and the parts of the
-// program that it uses, and the methods that run it. What commands share stands in files below them (output, help,
-// flags of sources and fleets, printing of findings, outlines and plans): a command uses nothing of another command.
-// Sessions, transports and targets are opened by package assemble.
+// Each command has a separate file: its help text, a type with its flags and the parts of the
+// program that it uses, and the methods that run it. Functions that several commands use are in
+// other files: output, help, flags of sources and fleets, and the printing of findings,
+// definitions and plans. A command uses no function of another command. Package assemble opens
+// sessions, transports and targets.
 //
-// Results go to the standard output, everything meant for people (progress, questions,
-// warnings, errors) to the standard error. With --json the standard output is one JSON
-// object per line, the last of them the result or the error. Exit codes come from
-// fault.ExitCode and nowhere else.
+// Results go to the standard output. Messages for users go to the standard error: progress,
+// prompts, warnings and errors. With --json the standard output has one JSON object per line;
+// the last one is the result or the error. fault.ExitCode determines all exit codes.
 package main
 
 import (

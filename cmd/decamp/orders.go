@@ -52,8 +52,8 @@ Start the cutover of a warm migration. A running round is completed; if the last
 more than a minute ago, another one is made. Then the VM is shut down, the last changes are
 copied, and the image is verified and published.
 
-The process that executes the run starts the cutover within seconds. Without such a process, the
-command is stored until the run continues.
+The process that executes the run starts the cutover within seconds. Without such a process,
+the command is stored until the run continues.
 `
 
 const pauseHelp = `

@@ -146,6 +146,7 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	}
 	e := virtv2v.New(virtv2v.Options{Drivers: engine.drivers})
 	windows := strings.HasPrefix(strings.ToLower(vm.GuestID), "win")
+	// without virt-v2v the engine auto leaves the guest unchanged, unless virtio is required
 	tool, err := e.Find(ctx)
 	switch chosen := engine.name == string(journal.VirtV2V); {
 	case err != nil && (chosen || windows && m.Hardware == "virtio"):
@@ -154,6 +155,7 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 		return nil
 	}
 	reports := look()
+	// a disk that cannot be inspected has no report: the configured guest type replaces it
 	drivers := migrate.WindowsOf(reports)
 	if drivers == nil && windows {
 		drivers = cmp.Or(virtv2v.WindowsOf(vm.GuestID), &virtv2v.Windows{})

@@ -200,6 +200,7 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 		return err
 	}
 	who, account, file := cfg.User+"@"+cfg.Addr, cfg.User+"@"+cfg.Addr, h.opts.PasswordFile
+	// an ESXi host has the same accounts for SSH and for its API
 	same := !h.login.vcenter && cfg.User == h.login.user
 	if same {
 		account = h.login.account
@@ -209,9 +210,9 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 	}
 	var ask func(context.Context) (string, error)
 	switch known := h.assembler.enteredPassword(account); {
-	case file == "" && h.opts.submitted:
+	case file == "" && h.opts.submitted: // no prompt and no default
 		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
-	case file != "":
+	case file != "": // read for each login, so a changed password requires no restart
 		ask = func(context.Context) (string, error) { return h.assembler.PasswordFrom(file) }
 	case same && known != "" && h.assembler.Env(PasswordEnv) == "": // that file is read again each time
 		ask = func(context.Context) (string, error) { return known, nil }

@@ -121,6 +121,7 @@ func (r *refusals) loadAll() (map[string][]time.Time, error) {
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "read refused logins: %w", err).WithHint("run: rm %s", fault.Quote(r.path))
 	}
+	// times outside of the window no longer count at the host
 	for who, times := range all {
 		all[who] = slices.DeleteFunc(times, func(t time.Time) bool { return r.now().Sub(t) >= refusalsWindow })
 	}

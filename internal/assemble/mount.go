@@ -78,6 +78,7 @@ func (a *Assembler) DialShown(ctx context.Context, host, user, passwordFile stri
 		},
 	}
 	session, err := esx.Dial(ctx, cfg)
+	// the server is not of the expected type: it may be a vCenter
 	if fault.Is(err, fault.Invalid) {
 		cfg.URL = &url.URL{Scheme: "vcenter", User: url.User(user), Host: host}
 		if second, again := esx.Dial(ctx, cfg); again == nil {

@@ -40,9 +40,11 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 	if err != nil {
 		return nil, err
 	}
+	// before any connection: a submitted plan must not use defaults of this machine
 	if l.submitted && l.PasswordFile == "" {
 		return nil, NoCredentials(rawURL)
 	}
+	// the certificate is verified before the password is sent
 	shown, err := esx.Fingerprint(ctx, u.Host)
 	if err != nil {
 		return nil, err
@@ -238,9 +240,11 @@ func (w *Parts) passEvent(e journal.Event) {
 // could not be reverted before.
 func (w *Parts) Close() error {
 	var errs []error
+	// the engine ends the runs, which use the parts below
 	if w.engine != nil {
 		errs = append(errs, w.engine.Close())
 	}
+	// NewTransport may have returned the reader, which is closed below
 	if w.Transport != nil && w.Transport != transport.Transport(w.Reader) {
 		errs = append(errs, w.Transport.Close())
 	}

@@ -178,6 +178,7 @@ func (h *vmChanger) changeVM(ctx context.Context, vm inventory.MoRef, do func(vm
 	if bySSH {
 		return do(h.ssh)
 	}
+	// the licence may be unreadable: then only the refusal of a change shows that it is the free one
 	refused := do(h.api)
 	if !esx.Restricted(refused) {
 		return refused
@@ -200,6 +201,7 @@ func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH
 	defer h.mu.Unlock()
 	if !h.licenceRead {
 		h.free = h.api.FreeLicence(ctx)
+		// an interrupted request is repeated by the next call
 		h.licenceRead = ctx.Err() == nil
 	}
 	if !h.free || h.bySSH {

@@ -215,6 +215,8 @@ func (t term) String() string {
 // takes at most len(pattern) * len(s) steps.
 func matchGlob(pattern, s string) bool {
 	p, t := []rune(pattern), []rune(s)
+	// i and j are positions in p and t. star is the position of the last * in p, and mark the
+	// position in t up to which it has matched.
 	i, j, star, mark := 0, 0, -1, 0
 	for j < len(t) {
 		switch {

@@ -96,7 +96,7 @@ func readQuoted(s string, column int) (token, int, error) {
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
-		case escaped && c != quote && c != '\\':
+		case escaped && c != quote && c != '\\': // a literal backslash
 			b.WriteByte('\\')
 			b.WriteByte(c)
 			escaped = false

@@ -16,6 +16,7 @@ var shifts = map[string]int{"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40, "
 // ParseSize parses "100M", "8GiB" or a number of bytes. K, M, G and T are binary units. It fails for
 // fractions, signs, unknown units and overflow.
 func ParseSize(s string) (int64, error) {
+	// the rest of s after the digits must be a unit in shifts
 	digits := strings.TrimRight(s, "BKMGTi")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	shift, known := shifts[s[len(digits):]]

@@ -51,6 +51,7 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	if err := b.runPrepare(ctx); err != nil {
 		return err
 	}
+	// a plan with nothing but the source, for the functions that log in with plans
 	plan := &planfile.File{Source: b.Spec.Source}
 	plan.Source.URL = cmp.Or(b.link.URL, plan.Source.URL)
 	p := &assemble.SourceParts{Assembler: b.Assembler, Parts: &assemble.Parts{}, Login: b.Login}
@@ -178,11 +179,14 @@ func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	}
 	switch {
 	case c.Source == bench.Pattern:
+		// the data is generated, so no source is opened
 	case c.Transport == bench.OverNFS:
+		// the host clones the disk to an export that it has mounted
 		rig.Clone = func(ctx context.Context, d transport.Disk, file string) error {
 			return b.source.Session.CopyDisk(ctx, esx.DiskCopy{Datacenter: d.VM.Datacenter, From: d.Disk.Path, To: inventory.Path{Datastore: c.Datastore, File: file}})
 		}
 	default:
+		// a transport of decamp reads the disk
 		if rig.Transport, err = b.source.Mover(ctx, b.optionsFor(c)); err != nil {
 			return row, err
 		}
@@ -205,6 +209,7 @@ func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 	on := &row.On
 	on.Version, on.Commit, on.Host, on.NIC = b.Assembler.Version, buildCommit(), productName(b.source.Session.About()), fmt.Sprintf("%s, MTU %d", b.nic, b.link.MTU)
 	if c.Source == bench.Pattern {
+		// neither a host nor the network took part
 		on.Host, on.NIC, on.Seed = "", "", uint64(b.Spec.Computed.Seed)
 	}
 	return row, matrix.Describe(on, c)
@@ -213,6 +218,7 @@ func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, 
 // countReads returns the disk reads per second that the hosts of VMs have counted between two times.
 // Samples have the time of the host, whose clock must be correct.
 func (b *Benchmark) countReads(ctx context.Context, vms []*inventory.VM, began, ended time.Time) (sum bench.Device, err error) {
+	// several VMs may be on one host, which counts the reads of all its disks
 	asked := map[inventory.MoRef]bool{}
 	for _, vm := range vms {
 		if asked[vm.Host] {
@@ -235,7 +241,7 @@ func (b *Benchmark) optionsFor(c matrix.Cell) planfile.Options {
 	if b.link.Advertise.IsValid() {
 		o.Landing.Advertise = b.link.Advertise
 	}
-	if c.Streams > 0 {
+	if c.Streams > 0 { // connections for https, sessions for nfc
 		o.Connections, o.NFC.Handles = c.Streams, c.Streams
 	}
 	return o
@@ -254,6 +260,7 @@ func buildCommit() string {
 	if !ok {
 		return ""
 	}
+	// enough digits to be unique in the repository
 	const digits = 12
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {

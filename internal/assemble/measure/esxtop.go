@@ -32,6 +32,7 @@ type topHost struct {
 // startWatch starts esxtop on the hosts of VMs. It fails if a login by SSH fails, before a row is
 // measured.
 func (b *Benchmark) startWatch(ctx context.Context, vms []*inventory.VM) (*topWatcher, error) {
+	// all logins precede the first esxtop, so that a failed login leaves none running
 	shells := map[inventory.MoRef]*shell.Shell{}
 	for _, vm := range vms {
 		if shells[vm.Host] != nil {
@@ -90,6 +91,7 @@ func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum b
 // meanLoad returns the mean of the samples of one host between two times, and their number.
 func meanLoad(loads []shell.Load, began, ended time.Time) (d bench.Device, n int) {
 	for _, l := range loads {
+		// At is the end of a sample: it must begin and end within the row
 		if l.At.Add(-sampleInterval).Before(began) || l.At.After(ended) {
 			continue
 		}

@@ -92,6 +92,7 @@ func (m *Mover) runHook(ctx context.Context, s *planSource, hook planfile.Hook, 
 	}
 	said := &assemble.OutputTail{}
 	cmd.Stdout, cmd.Stderr = said, said
+	// a separate process group, so that the kill also reaches processes that the hook started
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = hookOutputTimeout

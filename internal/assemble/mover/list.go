@@ -60,7 +60,7 @@ func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough b
 	}
 	l.choice = s.file.Resolver(names)
 	vms := refsOf(l.choice.Named())
-	if !s.file.Select.IsZero() {
+	if !s.file.Select.IsZero() { // any VM may match
 		vms = namedFirst(vms, names.Refs())
 	}
 	if !enough {
@@ -121,7 +121,7 @@ func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
 		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}
-	row.Bytes = vm.Used
+	row.Bytes = vm.Used // allocated bytes: the scheduler orders transfers by them
 	for _, to := range m.Options.To {
 		p := journal.New(l.source.URL, vm, string(to), string(m.Options.Format), string(m.Options.Transport), time.Now())
 		row.To, row.Runs = append(row.To, string(to)), append(row.Runs, string(p.ID))

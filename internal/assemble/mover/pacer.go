@@ -63,6 +63,7 @@ func (p *pacer) joinFlow(ctx context.Context, row fleetdb.VM) (flow *budget.Flow
 	p.moving = append(p.moving, row)
 	p.mu.Unlock()
 	p.updateRates(ctx) // before the first byte
+	// wake the loop; a token that is still there suffices
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -126,6 +127,7 @@ func (p *pacer) updateRates(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// budgets that had a rate and have none now become unlimited
 	for name := range p.limited {
 		if _, said := rates[name]; !said {
 			rates[name] = budget.Week{Rate: budget.Unlimited}
@@ -170,7 +172,7 @@ func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	var under []fleetdb.VM
-	if len(workers) > 1 {
+	if len(workers) > 1 { // a single worker has all transfers
 		if under, err = p.m.roster.VMs.List(ctx, fleetdb.Query{States: []fleetdb.State{fleetdb.Running}}); err != nil {
 			return nil, err
 		}

@@ -110,13 +110,14 @@ func (dr *runEvents) resetRates() {
 func (dr *runEvents) countBytes(e journal.Event) {
 	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
-	if more < 0 {
+	if more < 0 { // a new attempt, which counts from zero
 		more = e.Bytes.Read
 	}
 	if readsImages(e.Step) {
 		dr.reread += more
 		return
 	}
+	// only bytes beyond the furthest run are new: the others come from shared reads
 	before := dr.maxRead(e.Step, e.Disk)
 	dr.read[k] += more
 	dr.last.Moved += dr.maxRead(e.Step, e.Disk) - before
@@ -155,6 +156,7 @@ func (dr *runEvents) reportProgress(now time.Time) {
 // updateRates sets the bytes copied and read back per second over the last rateWindow.
 func (dr *runEvents) updateRates(now time.Time) {
 	dr.points = append(dr.points, ratePoint{now, dr.last.Moved, dr.reread})
+	// the first point that stays is the last one before the window
 	for len(dr.points) > 2 && now.Sub(dr.points[1].at) >= rateWindow {
 		dr.points = dr.points[1:]
 	}

@@ -98,7 +98,7 @@ func (s *planSource) release() {
 func (s *planSource) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users > 0 || !s.opened {
+	if s.users > 0 || !s.opened { // acquired again since the timer fired, or closed
 		return
 	}
 	err := s.endTransports()
