@@ -56,7 +56,7 @@ func (b *bars) handleEvent(e journal.Event) {
 		b.showStep(e)
 		return
 	case journal.Projected:
-		b.showOutlook(e)
+		b.showEstimate(e)
 		return
 	case journal.Progressed:
 		if e.Bytes != nil {
@@ -91,10 +91,10 @@ func (b *bars) showStep(e journal.Event) {
 	b.stages[e.Run] = s
 }
 
-// showOutlook shows the estimated outage of a cutover now.
-func (b *bars) showOutlook(e journal.Event) {
+// showEstimate shows the estimated outage of a cutover now.
+func (b *bars) showEstimate(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
-		s.more.Store("; " + outlookWords(*e.Outlook))
+		s.more.Store("; " + estimateText(*e.Outlook))
 	}
 }
 

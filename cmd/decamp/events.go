@@ -58,9 +58,9 @@ func limitedBy(b journal.Bytes) string {
 	return ""
 }
 
-// outlookWords returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
+// estimateText returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
 // 41s, its boot not counted".
-func outlookWords(o journal.Outlook) string {
+func estimateText(o journal.Outlook) string {
 	text := ""
 	if o.Dirty > 0 {
 		text = fmt.Sprintf("%s changed since, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))

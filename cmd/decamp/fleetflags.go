@@ -111,8 +111,8 @@ func sharedURL(url string) string {
 	return url
 }
 
-// openRoster opens the fleet database and returns its URL. The caller closes it.
-func (f *fleetFlags) openRoster(ctx context.Context) (*fleetdb.Roster, string, error) {
+// openDatabase opens the fleet database and returns its URL. The caller closes it.
+func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Roster, string, error) {
 	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err
@@ -161,7 +161,7 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 		}
 		return c, c.Close, nil
 	}
-	r, _, err := f.openRoster(ctx)
+	r, _, err := f.openDatabase(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -179,7 +179,7 @@ func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (
 			return err
 		}
 	}
-	mc.assembler.ForewarnVM(ctx, w, mc.Move, vm)
+	mc.assembler.WarnBeforeVM(ctx, w, mc.Move, vm)
 	shown := newProgress(mc.out, runNamesOf(w))
 	w.Shown = shown.handleEvent
 	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Rig{})

@@ -92,7 +92,7 @@ func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r, url, err := sv.fleet.openRoster(ctx)
+	r, url, err := sv.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}

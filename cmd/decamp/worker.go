@@ -80,7 +80,7 @@ func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	r, url, err := wc.fleet.openRoster(ctx)
+	r, url, err := wc.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,10 @@ import (
 // must not be executed: a process with the fleet key must have submitted it, and the role of its author
 // must permit its text. A mover without a database reads only plans of the local user, and accepts all.
 func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
-	if m.roster == nil {
+	if m.database == nil {
 		return m.newPlanSource(p)
 	}
-	if err := m.roster.Plans.Verify(p); err != nil { // before its text is read
+	if err := m.database.Plans.Verify(p); err != nil { // before its text is read
 		return nil, err
 	}
 	s, err := m.newPlanSource(p)
@@ -59,7 +59,7 @@ func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Co
 func (m *Mover) roleOf(p fleetdb.Plan) planfile.Role {
 	role := planfile.Role(p.Role)
 	switch {
-	case m.roster == nil, m.Command && role == planfile.Admin:
+	case m.database == nil, m.Command && role == planfile.Admin:
 		return planfile.Local
 	case role == planfile.Admin, role == planfile.Operate:
 		return role

@@ -42,7 +42,7 @@ func workerOn(t *testing.T) (m *Mover, r *fleetdb.Roster, url string) {
 	m = New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}, Env: os.Getenv, AccessFile: filepath.Join(dir, planfile.AccessFile)})
 	access := "version: 1\ncredentials:\n  esx1: {url: \"esxi://root@esx1\", fingerprint: \"" + strings.Repeat("AB", 32) + "\", passwordFile: /etc/decamp/esx1, roles: [operate]}\n"
 	must(t, os.WriteFile(m.a.AccessFile, []byte(access), 0o600))
-	m.roster = r
+	m.database = r
 	return m, r, url
 }
 

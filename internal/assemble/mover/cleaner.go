@@ -64,7 +64,7 @@ func (t *cleaner) cleanUnused(ctx context.Context) error {
 	if len(servers) == 0 {
 		return err
 	}
-	plans, listed := t.m.roster.Plans.List(ctx)
+	plans, listed := t.m.database.Plans.List(ctx)
 	if listed != nil {
 		return errors.Join(err, listed)
 	}
@@ -80,7 +80,7 @@ func (t *cleaner) cleanUnused(ctx context.Context) error {
 // the changes stay: decamp clean reverts them.
 func (t *cleaner) cleanServer(ctx context.Context, server string, plans []fleetdb.Plan) error {
 	for _, p := range plans {
-		whole, err := t.m.roster.Plans.Get(ctx, p.Name)
+		whole, err := t.m.database.Plans.Get(ctx, p.Name)
 		if fault.Is(err, fault.NotFound) {
 			continue
 		}
@@ -151,7 +151,7 @@ const workerListTimeout = 10 * time.Second
 func (m *Mover) workerEnded(worker string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), workerListTimeout)
 	defer cancel()
-	workers, err := m.roster.Workers.List(ctx)
+	workers, err := m.database.Workers.List(ctx)
 	i := slices.IndexFunc(workers, func(w fleetdb.Worker) bool { return w.Name == worker })
 	return err == nil && i >= 0 && !workers[i].Alive
 }

@@ -30,7 +30,7 @@ import (
 // concurrent use.
 type Mover struct {
 	a         *assemble.Assembler // state of this machine, and prompts
-	roster    *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
+	database    *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
 	engine    *workflow.Engine    // workflow engine of the state directory
 	store     *journal.Store      // journals of runs
 	migrator  *migrate.Migrator   // executes runs
@@ -66,7 +66,7 @@ func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool,
 		return nil, err
 	}
 	m := New(a)
-	m.roster, m.offers = r, w.Offers
+	m.database, m.offers = r, w.Offers
 	cfg := workflow.Config{Dir: state, Log: a.Log}
 	m.store, m.leftovers = journal.NewStore(state), cleanup.NewShared(cleanup.Folder(state), w.Name, nil)
 	if url != "" {
@@ -99,7 +99,7 @@ func (m *Mover) Close() error {
 // rowSource returns the source of the plan for which row was listed. The source is logged in until
 // leave is called. A row that was changed in the database without the fleet key is fault.Denied.
 func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, leave func(), err error) {
-	s, err = m.currentSource(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
+	s, err = m.currentSource(ctx, row.Plan, func(p fleetdb.Plan) error { return m.database.VMs.Verify(p, row) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -128,7 +128,7 @@ func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetd
 	if s != nil && fits(s.plan) == nil {
 		return s, nil
 	}
-	p, err := m.roster.Plans.Get(ctx, name)
+	p, err := m.database.Plans.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.sources[p.Name]
-	if old != nil && (old.plan.SameSignature(p) || m.roster == nil) {
+	if old != nil && (old.plan.SameSignature(p) || m.database == nil) {
 		return old, nil
 	}
 	s, err := m.acceptedSource(p)
@@ -155,7 +155,7 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 		m.replaced = append(m.replaced, old) // VMs may still be moved from it
 	}
 	m.sources[p.Name] = s
-	if m.roster != nil { // else it only reads plans
+	if m.database != nil { // else it only reads plans
 		source := fleet.Endpoint(s.URL)
 		s.Login.Logins = m.limiterFor(source, "")
 		s.Login.OnHost = func(host string) *login.Limiter {
@@ -175,7 +175,7 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 func (m *Mover) limiterFor(source, host string) *login.Limiter {
 	at := source + " " + host
 	if m.logins[at] == nil {
-		m.logins[at] = login.NewLimiter(m.roster, source, host)
+		m.logins[at] = login.NewLimiter(m.database, source, host)
 	}
 	return m.logins[at]
 }
@@ -342,7 +342,7 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Forget(ctx)
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Forget(ctx)
 }
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.

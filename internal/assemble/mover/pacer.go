@@ -155,7 +155,7 @@ func (p *pacer) currentRates(ctx context.Context) (map[string]budget.Week, error
 		}
 	}
 	p.m.mu.Unlock()
-	limits, err := p.m.roster.Limits.List(ctx)
+	limits, err := p.m.database.Limits.List(ctx)
 	for _, l := range limits {
 		if name, isRate := strings.CutSuffix(l.Name, RateSuffix); isRate {
 			rates[name] = budget.Week{Rate: l.Units}
@@ -167,13 +167,13 @@ func (p *pacer) currentRates(ctx context.Context) (map[string]budget.Week, error
 // localShares returns, for each budget, the share of this process in all transfers of the fleet; 1 if
 // this process is alone.
 func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
-	workers, err := p.m.roster.Workers.List(ctx)
+	workers, err := p.m.database.Workers.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var under []fleetdb.VM
 	if len(workers) > 1 { // a single worker has all transfers
-		if under, err = p.m.roster.VMs.List(ctx, fleetdb.Query{States: []fleetdb.State{fleetdb.Running}}); err != nil {
+		if under, err = p.m.database.VMs.List(ctx, fleetdb.Query{States: []fleetdb.State{fleetdb.Running}}); err != nil {
 			return nil, err
 		}
 	}

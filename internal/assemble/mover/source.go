@@ -314,7 +314,7 @@ func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile
 		return
 	}
 	d := assemble.DiagnoseOne(w, s.MoveOf(o), vm, g)
-	s.Assembler.Forewarn(ctx, d, hostcheck.Checks(d.HostOptions()))
+	s.Assembler.WarnBefore(ctx, d, hostcheck.Checks(d.HostOptions()))
 }
 
 // isFirst reports whether it is called for a host for the first time.

@@ -18,9 +18,9 @@ import (
 // shortCheckTimeout limits the checks before a migration.
 const shortCheckTimeout = 30 * time.Second
 
-// Forewarn runs the short checks of the doctor before a migration and reports their findings to the
+// WarnBefore runs the short checks of the doctor before a migration and reports their findings to the
 // user. It stops nothing: the migration itself refuses what cannot work.
-func (a *Assembler) Forewarn(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
+func (a *Assembler) WarnBefore(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
 	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
 	a.reportFindings(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
@@ -33,15 +33,15 @@ func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Infrastructure) *Diagnosi
 	return d
 }
 
-// ForewarnVM runs all short checks for one VM.
-func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
+// WarnBeforeVM runs all short checks for one VM.
+func (a *Assembler) WarnBeforeVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
 	g, err := ReadInfrastructure(ctx, w.Session)
 	if err != nil {
 		a.Log.Info("checks before the migration failed", "vm", vm.Name, "err", err)
 		return
 	}
 	d := DiagnoseOne(w, m, vm, g)
-	a.Forewarn(ctx, d, d.Groups())
+	a.WarnBefore(ctx, d, d.Groups())
 }
 
 // refusedCodes are codes of findings that a migration reports itself as an error.
