@@ -129,7 +129,8 @@ func (d *Diagnosis) networkPaths() []path.Options {
 		}
 		return all
 	}
-	all[0].Transport = path.HTTPS // the API alone: 902 is the hosts'
+	// a vCenter has only the API; port 902 is a port of hosts
+	all[0].Transport = path.HTTPS
 	if d.Move.Transport == path.HTTPS {
 		return all
 	}

@@ -79,7 +79,8 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 // target cannot start VMs.
 func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error) {
 	here := m.Maps
-	if to.Kind() != planfile.Dir { // storages are those of who takes VMs from there
+	// a folder has no storages: those of the map belong to the platform in front of it
+	if to.Kind() != planfile.Dir {
 		here.Storages = nil
 	}
 	folder, err := dir.New(to.Folder(), dir.Options{
@@ -126,6 +127,7 @@ func (w *Parts) Plan(vm *inventory.VM, m Move) {
 // runs share reads of the source. bounds has the functions of a fleet: Turn, Pace, Free and Epoch; the
 // zero Rig has no limits.
 func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Rig) []Ended {
+	// each goroutine writes one element, so ends needs no lock
 	ends := make([]Ended, len(w.To))
 	group := fanout.New(w.Transport, len(w.To))
 	var off sync.Mutex

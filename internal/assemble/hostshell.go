@@ -32,7 +32,7 @@ type SSHOptions struct {
 	PasswordFile string            // file with the password; empty: see HostShells.setPassword
 	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
 	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
-	submitted    bool              // for a submitted plan: no question is asked, and no key replaces a known one
+	submitted    bool              // the plan was submitted: no prompts, and no key replaces a known one
 	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
 	Enable       bool              // permits decamp to start SSH on hosts, and to stop it again
 }
@@ -214,7 +214,7 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
 	case file != "": // read for each login, so a changed password requires no restart
 		ask = func(context.Context) (string, error) { return h.assembler.PasswordFrom(file) }
-	case same && known != "" && h.assembler.Env(PasswordEnv) == "": // that file is read again each time
+	case same && known != "" && h.assembler.Env(PasswordEnv) == "": // the file in the environment is read again each time
 		ask = func(context.Context) (string, error) { return known, nil }
 	case same:
 		ask = h.assembler.Password(who, "")

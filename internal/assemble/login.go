@@ -96,7 +96,7 @@ func (p *Prompts) warnIfShared(path string) {
 
 const (
 	refusalsWindow = 15 * time.Minute // time in which a host adds up wrong passwords
-	maxRefusals    = 3                // of the five that lock an account, two are left for others
+	maxRefusals    = 3                // an account is locked after five: two are left for other programs
 )
 
 // refusals is a file in the state directory with the times at which a host refused the password of a

@@ -32,7 +32,7 @@ func Destinations(to []string) []planfile.Destination {
 type Login struct {
 	PasswordFile string                           // file with the password; empty: environment or prompt
 	Fingerprint  string                           // accepted SHA-256 fingerprint; empty: known certificates decide
-	submitted    bool                             // for a submitted plan: no password but its own, and no certificate replaces a known one
+	submitted    bool                             // the plan was submitted: only its own password, and no certificate replaces a known one
 	bound        string                           // fingerprint that the access file binds to the credential; no other one counts
 	Logins       *login.Limiter                   // login limits of a fleet's source; nil limits this command alone
 	OnHost       func(host string) *login.Limiter // SSH login limits of its hosts; nil limits this command alone

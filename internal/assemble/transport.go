@@ -68,6 +68,7 @@ func (h Hosts) Admit(addr netip.Addr) bool {
 // availableMemory returns the bytes that can be allocated without swapping: the estimate of the kernel
 // (MemAvailable in proc_meminfo(5)), but at most the limit of the control group.
 func availableMemory() (free int64, known bool) {
+	// without /proc there is no estimate, and callers do not refuse anything
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, false
@@ -83,6 +84,7 @@ func availableMemory() (free int64, known bool) {
 func memAvailable(meminfo []byte) (int64, bool) {
 	lines := bufio.NewScanner(bytes.NewReader(meminfo))
 	for lines.Scan() {
+		// the unit of the file is KiB, although it is written kB
 		if f := strings.Fields(lines.Text()); len(f) >= 2 && f[0] == "MemAvailable:" {
 			n, err := strconv.ParseInt(f[1], 10, 64)
 			return n << 10, err == nil

@@ -79,7 +79,7 @@ func loadFile[T any](path string, parse func([]byte) (*T, Findings)) (*T, error)
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	defer f.Close()                                        // only read
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1)) // of a file that is too long, just enough to show that
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1)) // one byte over the limit shows that the file is too large
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}

@@ -44,7 +44,7 @@ func (c *check) checkHosts(ctx context.Context) {
 		if runs || err != nil { // a host that does not say may have it on
 			return nil
 		}
-		return fault.New(fault.Denied, "the plan requires SSH on host %s, where it is off", h.Name).WithHint("%s", remedy)
+		return fault.New(fault.Denied, "the plan requires SSH on host %s, and it is off", h.Name).WithHint("%s", remedy)
 	})
 }
 

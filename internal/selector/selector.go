@@ -32,7 +32,7 @@ const (
 
 // Expr selects VMs. The zero value selects none. An Expr is immutable, and safe for concurrent use.
 type Expr struct {
-	root node // nil for the zero value
+	root node // parsed expression; nil for the zero value
 }
 
 // Match reports whether the expression selects vm.

@@ -30,7 +30,7 @@ import (
 // concurrent use.
 type Mover struct {
 	a         *assemble.Assembler // state of this machine, and prompts
-	database    *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
+	database  *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
 	engine    *workflow.Engine    // workflow engine of the state directory
 	store     *journal.Store      // journals of runs
 	migrator  *migrate.Migrator   // executes runs
@@ -212,17 +212,19 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 	if err := m.runPreHook(ctx, s, o.Hooks.Pre, row, vm); err != nil {
 		return fmt.Errorf("hook before the VM: %w", err)
 	}
+	// the hook may have changed the VM, so its description is read again
 	seen := vm
-	if len(o.Hooks.Pre.Command) > 0 { // the hook may have changed the VM, and may have taken long
+	if len(o.Hooks.Pre.Command) > 0 {
 		seen = nil
 	}
 	err = m.runVM(ctx, w, row, d, preflight.PermitOf(o), seen)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// errors after which the node tries again: the VM has not ended yet
 	passes := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 	if passes || errors.Is(err, fault.ErrLogin) || errors.Is(err, fault.ErrNoRoom) {
-		return err // there will be another attempt: this is not the end
+		return err
 	}
 	return errors.Join(err, m.runPostHook(ctx, s, o.Hooks.Post, row, vm, err))
 }

@@ -43,6 +43,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 			return nil, err
 		}
 	}
+	// offers are checked before the state directory is locked
 	w := fleetdb.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
 	if w.Offers, err = offersOf(o.Folders); err != nil {
 		return nil, err

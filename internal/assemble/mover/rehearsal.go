@@ -80,6 +80,7 @@ func tailOf(path string) string {
 	if err != nil {
 		return ""
 	}
+	// a tail that does not start at 0 begins with a part of a line, which is dropped
 	from := max(0, size-tailBytes)
 	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes)) // reads as much as possible
 	if _, rest, found := bytes.Cut(text, []byte("\n")); found && from > 0 {
