@@ -104,6 +104,7 @@ type (
 	notNode struct{ node }
 )
 
+// matchVM stops at the first part that is false.
 func (n andNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
 		if !part.matchVM(vm) {
@@ -113,6 +114,7 @@ func (n andNode) matchVM(vm *inventory.VM) bool {
 	return true
 }
 
+// matchVM stops at the first part that is true.
 func (n orNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
 		if part.matchVM(vm) {
@@ -122,14 +124,17 @@ func (n orNode) matchVM(vm *inventory.VM) bool {
 	return false
 }
 
+// matchVM negates the part.
 func (n notNode) matchVM(vm *inventory.VM) bool { return !n.node.matchVM(vm) }
 
+// visitFields visits the parts in the order of the expression.
 func (n andNode) visitFields(visit func(*field)) {
 	for _, part := range n {
 		part.visitFields(visit)
 	}
 }
 
+// visitFields visits the parts as an andNode does.
 func (n orNode) visitFields(visit func(*field)) { andNode(n).visitFields(visit) }
 
 func (n notNode) visitFields(visit func(*field)) { n.node.visitFields(visit) }
