@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		err = fault.New(fault.Invalid, "%w", err).WithHint("run: decamp-lab --help")
 	case flags.NArg() > 0:
-		err = fault.New(fault.Invalid, "%q is one argument too many", flags.Arg(0)).WithHint("run: decamp-lab --help")
+		err = fault.New(fault.Invalid, "unexpected argument %q", flags.Arg(0)).WithHint("run: decamp-lab --help")
 	default:
 		err = o.runLab(ctx, stdout, stderr)
 	}

@@ -189,7 +189,7 @@ func (o *moveFlags) checkFlags(cmd *cobra.Command) error {
 	case o.Expect != "" && !o.Trial:
 		return badUsage(cmd, "--expect requires --trial: it is the sign of a successful trial boot")
 	case o.Start && len(o.to) > 1:
-		return badUsage(cmd, "--start and several --to exclude each other: two of one VM would run, with the same addresses")
+		return badUsage(cmd, "--start and several --to exclude each other: several copies would run with the same addresses")
 	case o.dryRun && o.discard:
 		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes the copy")
 	case o.Trial && o.warm:

@@ -123,7 +123,7 @@ func TestChangedCertificate(t *testing.T) {
 	r := newRig(t, small())
 	r.source("ls", r.url(), "--fingerprint", r.lab.Fingerprint()).ends(0)
 	must(t, r.lab.ChangeCertificate())
-	refused := r.source("ls", r.url()).ends(4).says("changed", "find out why")
+	refused := r.source("ls", r.url()).ends(4).says("changed", "find the cause")
 	r.paste(refused.remedy()).ends(0)
 	r.source("ls", r.url()).ends(0)
 }

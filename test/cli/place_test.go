@@ -88,7 +88,7 @@ func TestMigrateToManifests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.source("migrate", r.url(), "web01", "--to", "kubevirt:"+r.vms()+"?namespace=vms").ends(0).
-		says("delivered to", "What to know before it starts", "the disks of pvscsi0 are on SATA")
+		says("delivered to", "Notes for the first start", "the disks of pvscsi0 are on SATA")
 	text, err := os.ReadFile(filepath.Join(r.vms(), "web01.yaml"))
 	must(t, err)
 	for _, want := range []string{"kind: VirtualMachine", "kind: DataVolume", "namespace: vms", "image-upload dv web01-disk0 "} {

@@ -22,7 +22,7 @@ func TestStartIsRefusedBeforeTheCopy(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 1 << 20}}}}}).trusting()
 	r.migrate("web01", "--start").ends(7).says("starts no VMs", "leave --start out")
 	r.migrate("web01", "--start", "--dry-run").ends(7).says("starts no VMs")
-	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("two of one VM would run")
+	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("several copies would run")
 	if n := r.lab.Stats().BodyBytes; n > 0 {
 		t.Errorf("%d bytes of disks were sent", n)
 	}
