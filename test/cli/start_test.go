@@ -92,7 +92,7 @@ func TestStartThatFailsIsTriedAgain(t *testing.T) {
 	node.SetFaults(pve.Faults{Tasks: map[string]string{"qmstart": "start failed: Cannot allocate memory"}})
 	r.source(migrate...).ends(9).says("the VM is published, and does not start", "the same command starts it again")
 	node.SetFaults(pve.Faults{})
-	r.source(migrate...).ends(0).says("web01 is moved", "It runs", "Its console:")
+	r.source(migrate...).ends(0).says("web01 is migrated", "It runs", "Its console:")
 }
 
 // The outage of a warm migration that starts the VM lasts until it runs. It is not taken back while it does.
