@@ -9,18 +9,20 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// labConfig returns the configuration of the file, changed by the flags.
+// labConfig returns the configuration of the file, changed by the flags. Without VMs in either it has
+// defaultVMs.
 func (o *options) labConfig() (cfg lab.Config, err error) {
 	if o.config != "" {
 		if cfg, err = lab.LoadConfig(o.config); err != nil {
 			return cfg, fault.Wrap(fault.Invalid, err)
 		}
 	}
-	set(&cfg.Addr, o.listen)
-	set(&cfg.VCenter, o.vcenter)
-	set(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
-	set(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
-	set(&cfg.Limits.Latency, lab.Duration(o.latency))
+	setIfGiven(&cfg.Addr, o.listen)
+	setIfGiven(&cfg.VCenter, o.vcenter)
+	setIfGiven(&cfg.Limits.ConnRate, lab.Bytes(o.connRate))
+	setIfGiven(&cfg.Limits.DatastoreRate, lab.Bytes(o.datastoreRate))
+	setIfGiven(&cfg.Limits.Latency, lab.Duration(o.latency))
+	// fixed ports, so that commands of the documentation can be copied
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8443"
 		if cfg.SSH.Addr == "" {
@@ -36,21 +38,22 @@ func (o *options) labConfig() (cfg lab.Config, err error) {
 	return cfg, nil
 }
 
-// set changes v if the flag is not zero.
-func set[T comparable](v *T, flag T) {
+// setIfGiven sets v to the value of a flag, unless that is the zero value.
+func setIfGiven[T comparable](v *T, flag T) {
 	var none T
 	if flag != none {
 		*v = flag
 	}
 }
 
-// addDisks adds a VM for each name in NAME=FILE, with a disk for each file.
+// addDisks adds a disk for each NAME=FILE to the VM of that name. It fails if a file does not exist.
 func addDisks(cfg *lab.Config, disks []string) error {
 	for _, d := range disks {
 		name, file, ok := strings.Cut(d, "=")
 		if !ok || name == "" || file == "" {
 			return fault.New(fault.Invalid, "--disk %s: want NAME=FILE", d)
 		}
+		// the printed configuration must be valid in any working directory
 		file, err := filepath.Abs(file)
 		if err != nil {
 			return err
@@ -64,7 +67,8 @@ func addDisks(cfg *lab.Config, disks []string) error {
 	return nil
 }
 
-// labVM returns the VM of that name, and adds it if necessary.
+// labVM returns the VM of that name, and adds it if necessary. The pointer is valid until the next
+// call.
 func labVM(cfg *lab.Config, name string) *lab.VM {
 	for i := range cfg.VMs {
 		if cfg.VMs[i].Name == name {
@@ -75,8 +79,8 @@ func labVM(cfg *lab.Config, name string) *lab.VM {
 	return &cfg.VMs[len(cfg.VMs)-1]
 }
 
-// defaultVMs are the VMs of a lab without a configuration: one that decamp moves at once, one
-// with several disks, one that runs and one with a snapshot.
+// defaultVMs returns the VMs of an emulator without a configuration: one that decamp migrates without
+// options, one with several disks, a running one, and one with a snapshot.
 func defaultVMs() []lab.VM {
 	return []lab.VM{
 		{Name: "web01", ChangeTracking: true, CPUs: 2, MemoryMB: 2048, NICs: []lab.NIC{{}},

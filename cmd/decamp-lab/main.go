@@ -24,15 +24,16 @@ import (
 	"github.com/decamp/decamp/internal/tuning"
 )
 
+// helpText is the help; %s is the list of flags.
 const helpText = `decamp-lab runs an emulated ESXi host or vCenter, to try decamp without a real host.
 
 It serves the vSphere API and the datastores' /folder over HTTPS until it is interrupted.
-The disks of its VMs are generated, or raw images that it only reads. It can be as slow as a
-real host, and the control URL that it prints accepts faults.
+The disks of its VMs are generated, or are raw images that it opens read-only. Flags slow it
+down to the speed of a real host. The control URL that it prints accepts faults to inject.
 
---disk may be repeated; the same name again adds a disk to that VM. A --config file can
-describe everything; --print-config prints the configuration that the other flags make.
-With --json it prints one line of JSON with all addresses once the lab is ready.
+--disk may be repeated; a repeated name adds a disk to that VM. A --config file can describe
+all settings; --print-config prints the configuration that results from the other flags.
+With --json it prints one line of JSON with all addresses when it is ready.
 
 Usage:
   decamp-lab [FLAGS]
@@ -46,41 +47,41 @@ Examples:
   decamp-lab --vcenter --print-config > lab.json && decamp-lab --config lab.json
 
 Exit codes:
-    0  interrupted, or the configuration is printed
-    1  a fault of decamp-lab itself; please report it
-    2  wrong usage or input
-    5  it cannot listen on the address
+    0  interrupted, or the configuration was printed
+    1  internal error of decamp-lab; please report it
+    2  invalid usage or input
+    5  cannot listen on the address
 `
 
 // helpWidth is the column at which descriptions of flags are wrapped.
 const helpWidth = 100
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
-	config        string
-	listen        string
-	vcenter       bool
-	connRate      flaghelp.Rate
-	datastoreRate flaghelp.Rate
-	latency       time.Duration
-	disks         []string
-	printConfig   bool
-	json          bool
-	verbose       bool
-	logFile       string
+	config        string        // path of the configuration; empty for none
+	listen        string        // address to listen on
+	vcenter       bool          // emulate a vCenter with two hosts
+	connRate      flaghelp.Rate // bytes per second of one connection; 0 is unlimited
+	datastoreRate flaghelp.Rate // bytes per second of one datastore; 0 is unlimited
+	latency       time.Duration // delay of each response of /folder
+	disks         []string      // values NAME=FILE of --disk
+	printConfig   bool          // print the configuration and exit
+	json          bool          // print JSON instead of text
+	verbose       bool          // log everything to the standard error
+	logFile       string        // path of the full log; empty for none
 }
 
-// newFlags returns the flags, which set o.
+// newFlags returns the flags, which set the fields of o.
 func newFlags(o *options) *pflag.FlagSet {
 	f := pflag.NewFlagSet("decamp-lab", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&o.config, "config", "", "JSON `FILE` that describes the lab")
+	f.StringVar(&o.config, "config", "", "JSON `FILE` with the configuration")
 	f.StringVar(&o.listen, "listen", "", "`ADDR` to serve on (default 127.0.0.1:8443)")
-	f.BoolVar(&o.vcenter, "vcenter", false, "emulate a vCenter with two hosts instead of an ESXi")
-	f.Var(&o.connRate, "conn-rate", "bytes a second of one connection, such as 55M")
-	f.Var(&o.datastoreRate, "datastore-rate", "bytes a second of one datastore, such as 300M")
-	f.DurationVar(&o.latency, "latency", 0, "`TIME` before each answer of /folder, such as 20ms")
-	f.StringArrayVar(&o.disks, "disk", nil, "add a VM whose disk is a raw image: `NAME=FILE`")
+	f.BoolVar(&o.vcenter, "vcenter", false, "emulate a vCenter with two hosts instead of an ESXi host")
+	f.Var(&o.connRate, "conn-rate", "bytes per second of one connection, such as 55M")
+	f.Var(&o.datastoreRate, "datastore-rate", "bytes per second of one datastore, such as 300M")
+	f.DurationVar(&o.latency, "latency", 0, "`TIME` before each response of /folder, such as 20ms")
+	f.StringArrayVar(&o.disks, "disk", nil, "add a disk to the VM NAME, from a raw image: `NAME=FILE`")
 	f.BoolVar(&o.printConfig, "print-config", false, "print the configuration and exit")
 	f.BoolVar(&o.json, "json", false, "print one JSON object with all addresses, or the error")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log everything to the standard error")
@@ -100,7 +101,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run runs the lab until ctx ends, and returns the exit code.
+// run runs the emulator until ctx ends, and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := newFlags(&o)
@@ -112,18 +113,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		err = fault.New(fault.Invalid, "%w", err).WithHint("run: decamp-lab --help")
 	case flags.NArg() > 0:
-		err = fault.New(fault.Invalid, "%q is one argument too many", flags.Arg(0)).WithHint("run: decamp-lab --help")
+		err = fault.New(fault.Invalid, "unexpected argument %q", flags.Arg(0)).WithHint("run: decamp-lab --help")
 	default:
-		err = o.run(ctx, stdout, stderr)
+		err = o.runLab(ctx, stdout, stderr)
 	}
 	if err != nil {
 		o.json = o.json || slices.Contains(args, "--json") // flags after a wrong one are not read
-		o.report(err, stdout, stderr)
+		o.reportError(err, stdout, stderr)
 	}
 	return fault.ExitCode(err)
 }
 
-func (o *options) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+// runLab prints the configuration or runs the emulator, with the flags in o.
+func (o *options) runLab(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	cfg, err := o.labConfig()
 	if err != nil {
 		return err
@@ -141,11 +143,11 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return o.serve(ctx, cfg, stdout)
+	return o.serveLab(ctx, cfg, stdout)
 }
 
-// openLog logs warnings to stderr, with --verbose everything. The file of --log-file receives
-// everything.
+// openLog sets the log of cfg: warnings to stderr, everything with --verbose, and everything to the
+// file of --log-file. stop closes the file.
 func (o *options) openLog(cfg *lab.Config, stderr io.Writer) (stop func() error, err error) {
 	level := slog.LevelWarn
 	if o.verbose {
@@ -165,8 +167,9 @@ func (o *options) openLog(cfg *lab.Config, stderr io.Writer) (stop func() error,
 	return stop, nil
 }
 
-// report prints the error and its remedy, as decamp does.
-func (o *options) report(err error, stdout, stderr io.Writer) {
+// reportError prints the error and its remedy, as decamp does: as text to stderr, or with --json as one
+// object to stdout.
+func (o *options) reportError(err error, stdout, stderr io.Writer) {
 	message := strings.ReplaceAll(err.Error(), "\n", "; ") // errors.Join separates errors by newlines
 	if o.json {
 		_ = json.NewEncoder(stdout).Encode(map[string]any{"error": map[string]string{

@@ -78,7 +78,7 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for args, want := range map[string]string{
 		"--bogus":                         "unknown flag: --bogus\nRemedy: run: decamp-lab --help",
-		"web01":                           `"web01" is one argument too many`,
+		"web01":                           `unexpected argument "web01"`,
 		"--conn-rate fast":                "conn-rate",
 		"--disk web01":                    "want NAME=FILE",
 		"--disk web01=" + missing:         "no such file",

@@ -17,8 +17,9 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// serve runs the lab until ctx ends. It writes the password to a file, which decamp can read.
-func (o *options) serve(ctx context.Context, cfg lab.Config, stdout io.Writer) (err error) {
+// serveLab runs the emulator until ctx ends. It writes the password to a file in a temporary folder,
+// which it removes at the end.
+func (o *options) serveLab(ctx context.Context, cfg lab.Config, stdout io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "decamp-lab-")
 	if err != nil {
 		return err
@@ -35,40 +36,44 @@ func (o *options) serve(ctx context.Context, cfg lab.Config, stdout io.Writer) (
 	}
 	if o.json {
 		encoder := json.NewEncoder(stdout)
-		encoder.SetEscapeHTML(false)
+		encoder.SetEscapeHTML(false) // URLs stay readable
 		err = encoder.Encode(facts)
 	} else {
-		_, err = io.WriteString(stdout, facts.text())
+		_, err = io.WriteString(stdout, facts.formatText())
 	}
-	if err == nil {
+	if err == nil { // without the addresses no client can connect
 		<-ctx.Done()
 	}
 	return err
 }
 
-// startFault returns err as a fault: Unreachable if the lab cannot listen, or else Invalid.
+// startFault returns an error of lab.Start as a fault: Unreachable if the emulator cannot listen on its
+// address, otherwise Invalid.
 func startFault(err error) error {
 	var listen *net.OpError
 	if errors.As(err, &listen) {
-		return fault.New(fault.Unreachable, "%w", err).WithHint("choose another address: --listen 127.0.0.1:0 takes a free port")
+		return fault.New(fault.Unreachable, "%w", err).WithHint("choose another address: --listen 127.0.0.1:0 selects a free port")
 	}
 	return fault.Wrap(fault.Invalid, err)
 }
 
-// facts are the addresses and secrets that a client of the lab needs.
+// facts are the addresses and secrets that a client of the emulator needs. The JSON form is the output
+// of --json.
 type facts struct {
-	URL          string   `json:"url"` // as decamp accepts it
-	API          string   `json:"api"` // as other clients accept it
-	User         string   `json:"user"`
-	PasswordFile string   `json:"passwordFile"`
-	Fingerprint  string   `json:"fingerprint"`
-	Control      string   `json:"control"`
-	VMs          []string `json:"vms"`
+	URL          string   `json:"url"`          // URL for commands of decamp
+	API          string   `json:"api"`          // URL of the vSphere API for other clients
+	User         string   `json:"user"`         // user name
+	PasswordFile string   `json:"passwordFile"` // file with the password
+	Fingerprint  string   `json:"fingerprint"`  // SHA-256 of the certificate, as AA:BB:…
+	Control      string   `json:"control"`      // URL that accepts faults; see docs/lab.md
+	VMs          []string `json:"vms"`          // names of the VMs; not nil
 
-	SSH []lab.SSHServer `json:"ssh"` // one for each host
+	SSH []lab.SSHServer `json:"ssh"` // SSH servers, one for each host
 }
 
+// newFacts returns the facts about a running emulator.
 func newFacts(l *lab.Lab, cfg lab.Config, passwordFile string) facts {
+	// the URL has no password, because URLs appear in shell histories
 	u := url.URL{Scheme: "esxi", User: url.User(l.User()), Host: l.Addr()}
 	if cfg.VCenter {
 		u.Scheme = "vcenter"
@@ -83,10 +88,10 @@ func newFacts(l *lab.Lab, cfg lab.Config, passwordFile string) facts {
 	return f
 }
 
-// text returns the facts and the first commands to try.
-func (f facts) text() string {
+// formatText returns the facts as text, with commands to try.
+func (f facts) formatText() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `The lab is ready. Interrupt it to end it.
+	fmt.Fprintf(&b, `The emulator is ready. Press Ctrl-C to stop it.
 
   API          %s
   user         %s
@@ -111,6 +116,6 @@ Try, in another terminal:
 	if len(f.VMs) > 0 {
 		fmt.Fprintf(&b, "  decamp migrate --to dir:/var/tmp %s %s\n", f.URL, fault.Quote(f.VMs[0]))
 	}
-	fmt.Fprintf(&b, "  curl -X POST %s/faults -d '{\"kind\":\"reset\",\"at\":1000000,\"count\":3}'   # break three answers\n", f.Control)
+	fmt.Fprintf(&b, "  curl -X POST %s/faults -d '{\"kind\":\"reset\",\"at\":1000000,\"count\":3}'   # break three responses\n", f.Control)
 	return b.String()
 }

@@ -23,22 +23,23 @@ import (
 )
 
 const adviseHelp = `
-Say what limits the copying of a disk onto an NFS export or a landing, what to change first, and
-what each change would give.
+Report what limits the copy of a disk to an NFS export or a landing, what to change first, and
+the expected gain of each change.
 
-The setup is what the bytes pass: what the datastore lies on (--source), what the image lies on
-(--dest), the slowest link, the MTU of the whole path, and whether the export answers before it
-writes (async, as decamp's own landing does) or after (sync). hdd, ssd and nvme are those of the
-published measurements that the model is fitted to; a rate of your own is better: 450MiB/s.
+The flags describe the path of the data: the medium of the datastore (--source), the medium of
+the image (--dest), the slowest link, the MTU of the whole path, and the mode of the export.
+An async export answers before it writes, as decamp's own landing does; a sync export answers
+after it. hdd, ssd and nvme are the media of the published measurements to which the model is
+fitted. A measured rate such as 450MiB/s gives better results.
 
-The steps are an order: each is the change that gives most once those above it were made. What
-a step is predicted to give is between the two rates shown; they are as far apart as the model
-is from the measured pairs of that change, which are printed below. It knows no other load.
+The steps are in order: each is the change with the largest gain after the steps above it. The
+gain of a step lies between the two rates shown. Their distance is the error of the model for
+the measured pairs of that change, which are printed below. The model ignores other load.
 
-With PLAN it says what limits that plan now, as its transfers measure it: which part of the
-time each part was busy, and how many times as fast it could be at most until the next one
-limits. PLAN is looked for in the state directory, in the database of --db, or at the server of
---server.
+With PLAN it reports what limits a running plan now, from measurements of its transfers: the
+part of the time in which each component was busy, and how much faster the plan could be
+before the next component limits it. It looks for PLAN in the state directory, in the database
+of --db, or at the server of --server.
 `
 
 const adviseExamples = `
@@ -51,52 +52,54 @@ decamp advise --verbose
 
 // adviseCommand is decamp advise.
 type adviseCommand struct {
-	out       *output
-	fleet     fleetFlags
-	setup     bench.Setup
-	export    string
-	whatIf    []string
-	allocated sizeFlag
-	prices    string
-	rows      string
+	out       *output     // output and messages
+	fleet     fleetFlags  // flags of the fleet
+	setup     bench.Setup // path of the data that is predicted
+	export    string      // mode of the NFS export: async or sync
+	whatIf    []string    // changes to evaluate; empty: those of the published measurements
+	allocated sizeFlag    // bytes of the predicted copy
+	prices    string      // path of a JSON file with prices; empty for none
+	rows      string      // path of a file with the user's rows; empty for none
 }
 
+// newAdvise returns the command decamp advise.
 func newAdvise(p *program) *cobra.Command {
 	ad := &adviseCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}, allocated: 19 << 30}
 	cmd := &cobra.Command{
-		Use: "advise [PLAN]", Short: "Say what limits a copy, and what to change first", Long: text(adviseHelp), Example: text(adviseExamples),
+		Use: "advise [PLAN]", Short: "Report what limits a copy, and what to change first", Long: trimHelp(adviseHelp), Example: trimHelp(adviseExamples),
 		Args: cobra.MaximumNArgs(1),
-		Annotations: exits(exit{fault.NotFound, "no such plan, or a file that was named is not there"},
-			exit{fault.Conflict, "nothing of the plan moves that could be measured"},
+		Annotations: exitCodes(exit{fault.NotFound, "the plan or a named file does not exist"},
+			exit{fault.Conflict, "the plan has no running transfer to measure"},
 			exit{fault.Unreachable, "the server or the database cannot be reached"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return ad.runLive(cmd.Context(), args[0])
 			}
-			return ad.run()
+			return ad.predict()
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&ad.setup.Source, "source", "hdd", "what the datastore lies on: hdd, ssd, or a rate such as 450MiB/s")
-	f.StringVar(&ad.setup.Destination, "dest", "hdd", "what the image lies on: hdd, nvme, or a rate")
-	f.StringVar(&ad.setup.NIC, "nic", "1g", "the slowest link between them, in Gbit/s")
-	f.IntVar(&ad.setup.MTU, "mtu", 1500, "bytes of a frame, on the whole path")
-	f.StringVar(&ad.export, "nfs", "async", "how the NFS server answers: async or sync")
-	f.StringArrayVar(&ad.whatIf, "what-if", nil, "a change to look at, such as nic=25g; several are looked at one by one (default those of the published measurements, in their best order)")
-	f.Var(&ad.allocated, "allocated", "bytes to move, for the times")
-	f.StringVar(&ad.prices, "prices", "", `FILE with what changes cost: {"nic=25g": 420}`)
-	f.StringVar(&ad.rows, "rows", "", "FILE with rows of your own (JSON, as decamp bench matrix writes them), which the model is fitted to beside the published ones")
-	ad.fleet.register(cmd)
+	f.StringVar(&ad.setup.Source, "source", "hdd", "medium of the datastore: hdd, ssd, or a rate such as 450MiB/s")
+	f.StringVar(&ad.setup.Destination, "dest", "hdd", "medium of the image: hdd, nvme, or a rate")
+	f.StringVar(&ad.setup.NIC, "nic", "1g", "speed of the slowest link between them, such as 10g")
+	f.IntVar(&ad.setup.MTU, "mtu", 1500, "MTU of the whole path in bytes")
+	f.StringVar(&ad.export, "nfs", "async", "mode of the NFS export: async or sync")
+	f.StringArrayVar(&ad.whatIf, "what-if", nil, "a change to evaluate, such as nic=25g; may be repeated (default the changes of the published measurements, in their best order)")
+	f.Var(&ad.allocated, "allocated", "bytes to copy, for the times")
+	f.StringVar(&ad.prices, "prices", "", "`FILE` with the prices of changes: {\"nic=25g\": 420}")
+	f.StringVar(&ad.rows, "rows", "", "`FILE` with your own rows (JSON, as decamp bench matrix writes them); the model is fitted to them and to the published ones")
+	ad.fleet.registerFlags(cmd)
 	return cmd
 }
 
-func (ad *adviseCommand) run() error {
+// predict prints the predicted limits and steps for the setup of the flags.
+func (ad *adviseCommand) predict() error {
 	if ad.setup.Export = bench.Export(ad.export); ad.setup.Export != bench.Async && ad.setup.Export != bench.Sync {
 		return fault.New(fault.Invalid, "--nfs %s: want async or sync", ad.export)
 	}
-	rows, err := ad.measured()
+	rows, err := ad.loadRows()
 	if err != nil {
 		return err
 	}
@@ -108,18 +111,18 @@ func (ad *adviseCommand) run() error {
 	if err != nil {
 		return err
 	}
-	if err := ad.price(report.Steps); err != nil {
+	if err := ad.addPrices(report.Steps); err != nil {
 		return err
 	}
 	if ad.out.json {
-		return ad.out.print(report)
+		return ad.out.printJSON(report)
 	}
 	writeAdvice(ad.out, report, ad.out.verbose)
 	return nil
 }
 
-// measured are the published rows, and the user's.
-func (ad *adviseCommand) measured() ([]bench.Row, error) {
+// loadRows returns the published rows and those of the user that the model supports.
+func (ad *adviseCommand) loadRows() ([]bench.Row, error) {
 	rows := bench.Seed().Matrix
 	if ad.rows == "" {
 		return rows, nil
@@ -136,8 +139,9 @@ func (ad *adviseCommand) measured() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// price adds the prices to the steps.
-func (ad *adviseCommand) price(steps []advise.Advice) error {
+// addPrices sets the prices of the steps from the file of --prices. It fails for invalid changes and
+// negative prices.
+func (ad *adviseCommand) addPrices(steps []advise.Advice) error {
 	if ad.prices == "" {
 		return nil
 	}
@@ -147,7 +151,7 @@ func (ad *adviseCommand) price(steps []advise.Advice) error {
 	}
 	for name, price := range prices {
 		if _, err := advise.ParseChange(name); err != nil || price < 0 {
-			return fault.New(fault.Invalid, "%s: %q: want a change and its price", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
+			return fault.New(fault.Invalid, "%s: %q: want a change with its price", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
 		}
 	}
 	for i := range steps {
@@ -156,8 +160,8 @@ func (ad *adviseCommand) price(steps []advise.Advice) error {
 	return nil
 }
 
-// readJSON reads a file that the user wrote. A field that is not known is an error: it would
-// have been meant.
+// readJSON parses a JSON file of the user into the value at into. An unknown field is an error, because
+// it is most likely misspelled.
 func readJSON(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -171,11 +175,11 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// writeAdvice prints what limits now, then what to do about it.
+// writeAdvice prints the current limit, the steps and the notes; with verbose also the fitted model.
 func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
-	fmt.Fprintf(w, "%s: %.1f MiB/s, %s take %s%s\n", r.Name, r.MiBs, size(r.Allocated), lasts(r.Allocated, r.MiBs), measuredToo(r.Measured))
+	fmt.Fprintf(w, "%s: %.1f MiB/s, a copy of %s takes %s%s\n", r.Name, r.MiBs, sizeText(r.Allocated), copyDuration(r.Allocated, r.MiBs), measuredSuffix(r.Measured))
 	limit := r.Layers[0]
-	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there comes through.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
+	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there becomes effective.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
 	writeLayers(w, r.Layers)
 	writeSteps(w, r)
 	if len(r.Notes) > 0 {
@@ -191,36 +195,40 @@ func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
 
 // layerMeans describes each layer in a few words.
 var layerMeans = map[advise.Layer]string{
-	advise.Source:      "what the datastore lies on",
-	advise.Host:        "the ESXi host's clone and NFS client",
-	advise.Wire:        "the link",
-	advise.Destination: "what the image lies on",
+	advise.Source:      "medium of the datastore",
+	advise.Host:        "clone and NFS client of the ESXi host",
+	advise.Wire:        "network link",
+	advise.Destination: "medium of the image",
 	advise.Commit:      "writes of a sync export that wait for the medium",
 }
 
-func lasts(bytes int64, mibs float64) string {
-	return duration(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
+// copyDuration returns the time to copy bytes at a rate in MiB/s.
+func copyDuration(bytes int64, mibs float64) string {
+	return durationText(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
 }
 
-func measuredToo(rows []bench.Row) string {
+// measuredSuffix returns the measured rate of the setup with its origin; empty without a measurement.
+func measuredSuffix(rows []bench.Row) string {
 	if len(rows) == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" (measured: %.1f, %s)", rows[0].Rate(), rows[0].Origin)
 }
 
+// writeLayers prints how much of a change in each layer becomes effective.
 func writeLayers(w io.Writer, layers []advise.Share) {
-	t := newTable("LAYER", "ALONE", "COMES THROUGH", "")
+	t := newTable("LAYER", "ALONE", "EFFECTIVE", "")
 	t.alignRight(1, 2)
 	for _, l := range layers {
-		t.add(string(l.Layer), fmt.Sprintf("%.0f MiB/s", l.Alone), fmt.Sprintf("%.0f %%", 100*l.Part), layerMeans[l.Layer])
+		t.addRow(string(l.Layer), fmt.Sprintf("%.0f MiB/s", l.Alone), fmt.Sprintf("%.0f %%", 100*l.Part), layerMeans[l.Layer])
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
+// writeSteps prints the steps in their order, and the measurements on which they are based.
 func writeSteps(w io.Writer, r advise.Report) {
 	if len(r.Steps) == 0 {
-		fmt.Fprintln(w, "\nNo change that was measured gives anything here.")
+		fmt.Fprintln(w, "\nNo measured change improves this setup.")
 		return
 	}
 	header := []string{"", "CHANGE", "NOW", "THEN", "GAIN", "BETWEEN", "TAKES"}
@@ -231,11 +239,11 @@ func writeSteps(w io.Writer, r advise.Report) {
 	t := newTable(header...)
 	t.alignRight(0, 2, 3, 4, 5, 6, 7, 8)
 	for i, s := range r.Steps {
-		t.add(append([]string{strconv.Itoa(i + 1), s.String(), fmt.Sprintf("%.1f", s.Before), fmt.Sprintf("%.1f", s.After),
-			fmt.Sprintf("%+.0f %%", 100*s.Gain()), fmt.Sprintf("%.1f-%.1f", s.Least, s.Most), lasts(r.Allocated, s.After)}, priceCells(s)...)...)
+		t.addRow(append([]string{strconv.Itoa(i + 1), s.String(), fmt.Sprintf("%.1f", s.Before), fmt.Sprintf("%.1f", s.After),
+			fmt.Sprintf("%+.0f %%", 100*s.Gain()), fmt.Sprintf("%.1f-%.1f", s.Least, s.Most), copyDuration(r.Allocated, s.After)}, priceCells(s)...)...)
 	}
-	t.write(w)
-	fmt.Fprintln(w, "\nMeasured, by others or by you:")
+	t.writeTo(w)
+	fmt.Fprintln(w, "\nBased on these measurements:")
 	for i, s := range r.Steps {
 		for _, e := range s.Rests {
 			fmt.Fprintf(w, "%d  %s\n", i+1, e)
@@ -243,6 +251,7 @@ func writeSteps(w io.Writer, r advise.Report) {
 	}
 }
 
+// priceCells returns the price of a step and its price per MiB/s; nil without a price or a gain.
 func priceCells(s advise.Advice) []string {
 	if s.Price == 0 || s.After <= s.Before {
 		return nil
@@ -250,7 +259,8 @@ func priceCells(s advise.Advice) []string {
 	return []string{fmt.Sprintf("%.0f", s.Price), fmt.Sprintf("%.2f", s.Price/(s.After-s.Before))}
 }
 
-// writeModel prints all that was fitted, so that anyone can follow a prediction by hand.
+// writeModel prints the fitted parameters and the error of the model for each row, so that a prediction
+// can be recomputed.
 func writeModel(w io.Writer, r advise.Report) {
 	m := r.Model
 	fmt.Fprintln(w, "\nModel: sending = (source^p + host^p + wire^p)^(1/p), rate = 1 / ((sending^q + dest^q)^(1/q) + 16 commits)")
@@ -261,61 +271,61 @@ func writeModel(w io.Writer, r advise.Report) {
 		of    map[string]float64
 		scale float64
 		unit  string
-	}{{"source", m.Source, 1e3, "ms/MiB"}, {"dest", m.Destination, 1e3, "ms/MiB"}, {"commit", m.Commit, 1e3, "ms a write of 64 KiB"}} {
+	}{{"source", m.Source, 1e3, "ms/MiB"}, {"dest", m.Destination, 1e3, "ms/MiB"}, {"commit", m.Commit, 1e3, "ms per write of 64 KiB"}} {
 		for _, medium := range slices.Sorted(maps.Keys(k.of)) {
-			t.add(k.name+" "+medium, fmt.Sprintf("%.3f", k.of[medium]*k.scale), k.unit)
+			t.addRow(k.name+" "+medium, fmt.Sprintf("%.3f", k.of[medium]*k.scale), k.unit)
 		}
 	}
-	t.add("host", fmt.Sprintf("%.3f", m.Host*1e3), "ms/MiB")
-	t.add("wire", fmt.Sprintf("%.3f", m.Efficiency), "of the link's bits")
-	t.add("jumbo", fmt.Sprintf("%.3f", m.Jumbo), "times host and wire, with an MTU of 9000")
-	t.add("p", fmt.Sprintf("%.3f", m.P), "1: one after the other; infinite: wholly overlapped")
-	t.add("q", fmt.Sprintf("%.3f", m.Q), "the same, of the destination and the rest")
-	t.write(w)
+	t.addRow("host", fmt.Sprintf("%.3f", m.Host*1e3), "ms/MiB")
+	t.addRow("wire", fmt.Sprintf("%.3f", m.Efficiency), "of the link's bits")
+	t.addRow("jumbo", fmt.Sprintf("%.3f", m.Jumbo), "factor of host and wire for an MTU of 9000")
+	t.addRow("p", fmt.Sprintf("%.3f", m.P), "1: sequential; infinite: fully overlapped")
+	t.addRow("q", fmt.Sprintf("%.3f", m.Q), "the same, for the destination and the rest")
+	t.writeTo(w)
 	gbits, _ := bench.Gigabits(r.NIC) // valid, as it was parsed before
-	fmt.Fprintf(w, "\nOver https, where disks are faster: %.0f MiB/s with one connection, %.0f with eight (%s).\n\n",
+	fmt.Fprintf(w, "\nOver https, if the disks are faster: %.0f MiB/s with one connection, %.0f with eight (%s).\n\n",
 		r.HTTPS.Predict(1, gbits, r.MTU), r.HTTPS.Predict(8, gbits, r.MTU), bench.Seed().HTTPS.Origin)
 	rows := newTable("ROW", "MEASURED", "PREDICTED", "OFF", "ORIGIN")
 	rows.alignRight(1, 2, 3)
 	for _, row := range r.Rows {
 		if p, err := m.Predict(row.Setup); err == nil {
-			rows.add(row.Name(), fmt.Sprintf("%.1f", row.Rate()), fmt.Sprintf("%.1f", p.MiBs), fmt.Sprintf("%+.1f %%", 100*(p.MiBs/row.Rate()-1)), row.Origin)
+			rows.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), fmt.Sprintf("%.1f", p.MiBs), fmt.Sprintf("%+.1f %%", 100*(p.MiBs/row.Rate()-1)), row.Origin)
 		}
 	}
-	rows.write(w)
+	rows.writeTo(w)
 }
 
-// liveAdvice is what advise prints of a plan under way.
+// liveAdvice is the output of advise for a running plan.
 type liveAdvice struct {
-	Plan   string           `json:"plan"`
+	Plan   string           `json:"plan"`   // name of the plan
 	Moving int              `json:"moving"` // VMs
 	Rate   int64            `json:"rate"`   // bytes a second, of all of them
-	Busy   bottleneck.Busy  `json:"busy"`
-	Limit  bottleneck.Limit `json:"limit"`
-	Do     []string         `json:"do"` // first things first
+	Busy   bottleneck.Busy  `json:"busy"`   // busy part of each component, 0 to 1
+	Limit  bottleneck.Limit `json:"limit"`  // component that limits the plan
+	Do     []string         `json:"do"`     // first things first
 }
 
-// runLive prints the limit of a running plan, and remedies.
+// runLive prints the current limit of a running plan, with remedies.
 func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	c, closeControl, err := ad.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	r, err := measuredNow(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	if ad.out.json {
-		return ad.out.print(r)
+		return ad.out.printJSON(r)
 	}
-	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, count(r.Moving, "VM"), rate(r.Rate, time.Second), r.Limit)
-	t := newTable("PART", "BUSY", "WHAT IT IS")
+	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, countOf(r.Moving, "VM"), rateText(r.Rate, time.Second), r.Limit)
+	t := newTable("PART", "BUSY", "COMPONENT")
 	t.alignRight(1)
 	for _, p := range partsOf(r.Busy) {
-		t.add(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
+		t.addRow(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
 	}
-	t.write(ad.out)
+	t.writeTo(ad.out)
 	fmt.Fprintln(ad.out)
 	for _, do := range r.Do {
 		fmt.Fprintln(ad.out, "- "+do)
@@ -323,7 +333,8 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-// measuredNow returns the recent load of a plan's transfers.
+// measuredNow returns the recent load of a plan's transfers. It returns fault.Conflict if no transfer
+// runs.
 func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvice, err error) {
 	if _, err := c.Plan(ctx, name); err != nil {
 		return r, err
@@ -339,34 +350,36 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 		}
 	}
 	if r.Limit = r.Busy.Limit(); r.Limit.What == "" {
-		return r, fault.New(fault.Conflict, "of plan %s no disk is read at the moment that could be measured", name).
-			WithHint("see its VMs with decamp status %s", fault.Quote(name))
+		return r, fault.New(fault.Conflict, "plan %s reads no disk at the moment", name).
+			WithHint("see the state of its VMs with decamp status %s", fault.Quote(name))
 	}
-	r.Do = []string{doAbout[r.Limit.What]}
+	r.Do = []string{remedies[r.Limit.What]}
 	if r.Limit.Gain > 0 {
-		r.Do = append(r.Do, "then: "+doAbout[r.Limit.Next])
+		r.Do = append(r.Do, "then: "+remedies[r.Limit.Next])
 	}
 	return r, nil
 }
 
+// busyPart is a row of the table of components.
 type busyPart struct {
-	name, means string
-	busy        float64
+	name, means string  // name of the component, and its description
+	busy        float64 // busy part of the time, 0 to 1
 }
 
+// partsOf returns the components in the order of the data path.
 func partsOf(b bottleneck.Busy) []busyPart {
 	return []busyPart{
-		{"source", "datastore, host, and the network from there", b.Source},
-		{"target", "what the images lie on", b.Target},
-		{"processor", "looking for zeros and hashing, here", b.Processor},
+		{"source", "datastore, host, and the network path", b.Source},
+		{"target", "medium of the images", b.Target},
+		{"processor", "zero detection and hashing on this machine", b.Processor},
 		{"budget", "configured rates", b.Budget},
 	}
 }
 
-// doAbout has the remedies for each part, the cheapest first.
-var doAbout = map[string]string{
-	"source":    "source: move VMs of several hosts and datastores at once, read over nfc or let the host write (transport: nfc, landing); then a faster link or datastore: see the effect of each with decamp advise --source … --nic …",
-	"target":    "target: spread the plan over several destinations (to:), or put the images on faster storage: see the effect with decamp advise --dest …",
-	"processor": "processor: add a machine (decamp worker --join), or give this one more cores",
-	"budget":    "budget: raise the rate (decamp limits lists them, and changes them while it goes on)",
+// remedies has the remedies for each component, the cheapest first.
+var remedies = map[string]string{
+	"source":    "source: migrate VMs of several hosts and datastores in parallel, or use transport nfc or landing; then use a faster link or datastore: predict the effect with decamp advise --source … --nic …",
+	"target":    "target: use several destinations (to:) or faster storage: predict the effect with decamp advise --dest …",
+	"processor": "processor: add a machine (decamp worker --join), or add cores to this one",
+	"budget":    "budget: increase the rate with decamp limits",
 }

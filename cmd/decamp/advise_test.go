@@ -49,7 +49,7 @@ func TestAdviceRefusesWhatItDoesNotKnow(t *testing.T) {
 		{"", []string{"--nic", "fast"}, "want its speed"},
 		{"", []string{"--what-if", "colour=red"}, "want VARIABLE=VALUE"},
 		{"", []string{"--what-if", "source=tape"}, "nothing is known of the source"},
-		{`{"nic": 3}`, []string{"--prices", file}, "want a change and what it costs"},
+		{`{"nic": 3}`, []string{"--prices", file}, "want a change with its price"},
 		{`[{"colour": 1}]`, []string{"--rows", file}, "unknown field"},
 		{`[{"source": "hdd"}]`, []string{"--rows", file}, "row 1"},
 	} {

@@ -80,7 +80,7 @@ func TestConsoleIsLeftByItsKeyOnly(t *testing.T) {
 	before := settings(t, near)
 	console, guest := newConsolePair()
 	ended := make(chan error)
-	go func() { ended <- consoleOf(r).attach(t.Context(), "web\x1b01", console) }()
+	go func() { ended <- consoleOf(r).attachTerminal(t.Context(), "web\x1b01", console) }()
 	fmt.Fprint(guest, "\x1b[31mlogin: ")
 	p.Sees("\x1b[31mlogin: ")
 	const keys = "root\r\x03\x1a\x04\x1c\x1b[A\n" // an interrupt, a stop, an end, a quit, an arrow
@@ -101,7 +101,7 @@ func TestConsoleIsLeftByItsKeyOnly(t *testing.T) {
 	if now := settings(t, near); now != before {
 		t.Errorf("the terminal is %+v and was %+v", now, before)
 	}
-	mustContain(t, r.stderr(), "Connected to the console of web?01. Ctrl-] leaves it.\n", "is left")
+	mustContain(t, r.stderr(), "Connected to the console of web?01. Press Ctrl-] to detach.\n", "Detached from")
 }
 
 // However it ends, the terminal is as before.
@@ -124,7 +124,7 @@ func TestTerminalIsRestored(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error)
-			go func() { ended <- consoleOf(r).attach(ctx, "web01", console) }()
+			go func() { ended <- consoleOf(r).attachTerminal(ctx, "web01", console) }()
 			p.Types("x")
 			hears(t, guest, "x")
 			test.end(console, guest, cancel)
@@ -154,7 +154,7 @@ func TestTerminalIsRestoredAfterAPanic(t *testing.T) {
 				t.Errorf("recovered %v", r)
 			}
 		}()
-		_ = consoleOf(r).attach(t.Context(), "web01", mad{console})
+		_ = consoleOf(r).attachTerminal(t.Context(), "web01", mad{console})
 	}()
 	if now := settings(t, near); now != before {
 		t.Errorf("the terminal is %+v and was %+v", now, before)
@@ -172,7 +172,7 @@ func TestConsoleWithoutATerminal(t *testing.T) {
 	r.in = in
 	console, guest := newConsolePair()
 	ended := make(chan error)
-	go func() { ended <- consoleOf(r).attach(t.Context(), "web01", console) }()
+	go func() { ended <- consoleOf(r).attachTerminal(t.Context(), "web01", console) }()
 	text := "a\x1db" + strings.Repeat("long ", 8<<10)
 	go func() {
 		defer typed.Close()

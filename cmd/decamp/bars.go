@@ -15,21 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// bars draws the pipeline with the step it is in, for each run, and a bar for each disk
-// that is under way; what else happens scrolls above.
+// bars shows a line with the pipeline of each run, and a progress bar for each disk of the current
+// step. Other messages scroll above them.
 type bars struct {
-	screen *screen
-	names  runNames
-	pool   *mpb.Progress
-	byDisk map[diskOf]*bar
-	stages map[journal.ID]*stages
+	screen *screen                // standard error; messages go above the bars
+	names  runNames               // prefixes of runs
+	pool   *mpb.Progress          // draws the bars
+	byDisk map[diskOf]*bar        // bars of the current disks
+	stages map[journal.ID]*stages // pipelines by run
 }
 
 // bar is one disk's bar and the numbers beside it.
 type bar struct {
 	*mpb.Bar
-	mu    sync.Mutex
-	bytes journal.Bytes
+	mu    sync.Mutex    // guards bytes, which the drawing goroutine reads
+	bytes journal.Bytes // last progress of the disk
 }
 
 // stages is one run's pipeline.
@@ -39,41 +39,43 @@ type stages struct {
 	more atomic.Value // string: the limit of the step, or for a waiting warm run the estimate of a cutover
 }
 
+// newBars returns bars on the screen, whose messages appear above them until close.
 func newBars(s *screen, names runNames) *bars {
 	b := &bars{
 		screen: s, names: names, pool: mpb.New(mpb.WithOutput(s.file)),
 		byDisk: map[diskOf]*bar{}, stages: map[journal.ID]*stages{},
 	}
-	s.divert(b.pool)
+	s.redirect(b.pool)
 	return b
 }
 
-func (b *bars) event(e journal.Event) {
+// handleEvent implements progress.
+func (b *bars) handleEvent(e journal.Event) {
 	switch e.Kind {
 	case journal.StepBegan:
-		b.enter(e)
+		b.showStep(e)
 		return
 	case journal.Projected:
-		b.project(e)
+		b.showEstimate(e)
 		return
 	case journal.Progressed:
 		if e.Bytes != nil {
-			b.bar(e).set(*e.Bytes)
-			b.limit(e.Run)
+			b.barFor(e).update(*e.Bytes)
+			b.showLimit(e.Run)
 		}
 		return
 	case journal.DiskDone:
-		b.drop(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
+		b.removeBars(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
 	case journal.StepDone, journal.StepRetried, journal.RunFailed, journal.RunStopped:
-		b.drop(func(d diskOf) bool { return d.run == e.Run })
+		b.removeBars(func(d diskOf) bool { return d.run == e.Run })
 	}
-	if line := say(e); line != "" {
+	if line := eventText(e); line != "" {
 		fmt.Fprintln(b.screen, b.names.prefix(e)+line)
 	}
 }
 
-// enter shows that a step has begun.
-func (b *bars) enter(e journal.Event) {
+// showStep marks a step as the current one in the pipeline of its run.
+func (b *bars) showStep(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
 		s.more.Store("")
@@ -84,20 +86,20 @@ func (b *bars) enter(e journal.Event) {
 	s.more.Store("")
 	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			return prefix + pipeline(s.step.Load().(string)) + s.more.Load().(string)
+			return prefix + pipelineText(s.step.Load().(string)) + s.more.Load().(string)
 		})))
 	b.stages[e.Run] = s
 }
 
-// project shows what a cutover now would mean.
-func (b *bars) project(e journal.Event) {
+// showEstimate shows the estimated outage of a cutover now.
+func (b *bars) showEstimate(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
-		s.more.Store("; " + outlookWords(*e.Outlook))
+		s.more.Store("; " + estimateText(*e.Outlook))
 	}
 }
 
-// limit shows what limits the run.
-func (b *bars) limit(run journal.ID) {
+// showLimit shows the component that limits the run, from the load of all its disks.
+func (b *bars) showLimit(run journal.ID) {
 	var busy bottleneck.Mean
 	for d, bar := range b.byDisk {
 		if d.run == run {
@@ -109,8 +111,9 @@ func (b *bars) limit(run journal.ID) {
 	}
 }
 
-// pipeline returns "copy -> [detect] -> convert -> verify -> commit". Other steps precede these.
-func pipeline(now string) string {
+// pipelineText returns "copy -> [detect] -> convert -> verify -> commit". Steps that are not in this
+// list precede it.
+func pipelineText(now string) string {
 	var words []string
 	for _, s := range migrate.Steps() {
 		words = append(words, s.Name())
@@ -123,20 +126,22 @@ func pipeline(now string) string {
 	return strings.Join(words, " -> ")
 }
 
-func (b *bars) bar(e journal.Event) *bar {
+// barFor returns the bar of the disk in e, and creates it if necessary.
+func (b *bars) barFor(e journal.Event) *bar {
 	d := diskOf{e.Run, e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
 		return have
 	}
 	n := &bar{}
 	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
-		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+label(e, ""), decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Any(n.text)))
+		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+stepLabel(e, ""), decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(n.barText)))
 	b.byDisk[d] = n
 	return n
 }
 
-func (b *bar) set(s journal.Bytes) {
+// update sets the progress of the bar.
+func (b *bar) update(s journal.Bytes) {
 	b.mu.Lock()
 	b.bytes = s
 	b.mu.Unlock()
@@ -144,14 +149,15 @@ func (b *bar) set(s journal.Bytes) {
 	b.SetCurrent(s.Done + s.Skipped)
 }
 
-func (b *bar) text(decor.Statistics) string {
+// barText returns the numbers after the bar. The drawing goroutine calls it.
+func (b *bar) barText(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return state(b.bytes)
+	return progressText(b.bytes)
 }
 
-// drop takes bars away: their disks are done, or the step is over.
-func (b *bars) drop(which func(diskOf) bool) {
+// removeBars removes the bars for which which is true: their disks are done, or their step has ended.
+func (b *bars) removeBars(which func(diskOf) bool) {
 	for d, bar := range b.byDisk {
 		if which(d) {
 			bar.Abort(true)
@@ -160,11 +166,12 @@ func (b *bars) drop(which func(diskOf) bool) {
 	}
 }
 
+// close removes all bars and waits until they are no longer drawn.
 func (b *bars) close() {
-	b.drop(func(diskOf) bool { return true })
+	b.removeBars(func(diskOf) bool { return true })
 	for _, s := range b.stages {
 		s.Abort(true)
 	}
 	b.pool.Wait()
-	b.screen.divert(nil)
+	b.screen.redirect(nil)
 }

@@ -5,10 +5,10 @@ import (
 )
 
 const benchHelp = `
-Measure ways to move disks, one after the other, and show what the measurements prove.
+Measure transports of disks, one after the other, and report the measurements.
 
-matrix measures: source, destination, link, MTU, sync, transport, streams and what goes at a
-time. report makes of its rows one file to look at, beside the published ones.
+matrix measures combinations of source, destination, link, MTU, sync mode, transport, streams
+and parallel VMs. report compares its rows with the published ones.
 `
 
 const benchExamples = `
@@ -16,13 +16,14 @@ decamp bench matrix --spec matrix.yaml --rows rows.jsonl
 decamp bench report rows.jsonl --html report.html
 `
 
+// newBench returns the command decamp bench with its subcommands.
 func newBench(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "bench COMMAND",
-		Short:       "Measure ways to move disks, and show what that proves",
-		Long:        text(benchHelp),
-		Example:     text(benchExamples),
-		Annotations: exits(),
+		Short:       "Measure transports of disks, and report the measurements",
+		Long:        trimHelp(benchHelp),
+		Example:     trimHelp(benchExamples),
+		Annotations: exitCodes(),
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -16,22 +16,22 @@ import (
 )
 
 const benchMatrixHelp = `
-Measure what a spec asks for: each source into each destination, over each link, by each
-transport, async and sync, with so many streams, VMs and copies. Each end is measured alone
-first. One row is measured after the other and appended to --rows; killed, the same command
-goes on with the row it was at.
+Measure what a spec lists: each source to each destination, over each link, by each transport,
+async and sync, with several numbers of streams, VMs and copies. By default each end is first
+measured alone. Rows are measured one after the other and appended to --rows. If the command
+is interrupted, the same command continues with the interrupted row.
 
-The spec is YAML, read strictly; what its keys mean is in docs/benchmarking.md. The VMs have
-to be powered off; they are read and not changed. Images are written to the folders of the
-spec as decamp migrate writes them, and removed again. With sync every 64 KiB wait until they
-are on the medium, as on an NFS export with sync; with the transport nfs the host clones onto
-exports of yours that it has mounted, and sync is what they are.
+The spec is YAML and parsed strictly. docs/benchmarking.md describes its keys. The VMs must be
+powered off; they are only read. Images are written to the folders of the spec as decamp
+migrate writes them, and then removed. With sync each write of 64 KiB waits for the medium, as
+on an NFS export with sync. With the transport nfs the host clones to your NFS exports, which
+it must have mounted; the mode is that of the export.
 
-A row has what the kernel counted here: processor time, TCP segments sent again, writes and
-%util of the folders' devices; and of the host its disk reads, in samples of 20 s, where it
-counts them. With --esxtop they are what esxtop on the hosts says, by SSH, in samples of 5 s:
-for rows that are shorter, and for hosts that count nothing. What could not be measured is said
-in the row. Rates are in MiB/s, 2^20 bytes.
+A row has counters of this machine: processor time, retransmitted TCP segments, and the writes
+and utilization of the folders' devices. It also has the disk reads of the host, in samples of
+20 s, if the host counts them. With --esxtop they are the values of esxtop on the hosts, over
+SSH, in samples of 5 s: for short rows, and for hosts without counters. A row names values
+that could not be measured. Rates are in MiB/s (2^20 bytes).
 `
 
 const benchMatrixExamples = `
@@ -45,42 +45,44 @@ decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 
 // matrixCommand is decamp bench matrix.
 type matrixCommand struct {
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 
-	login assemble.Login
-	spec  string
-	rows  string
-	list  bool
-	top   bool
+	login assemble.Login // login to the source
+	spec  string         // path of the spec
+	rows  string         // path of the file with rows, which grows
+	list  bool           // only list the rows
+	top   bool           // count reads with esxtop
 }
 
+// newBenchMatrix returns the command decamp bench matrix.
 func newBenchMatrix(p *program) *cobra.Command {
 	mc := &matrixCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: text(benchMatrixHelp + sourceHelp), Example: text(benchMatrixExamples),
-		Args: takes(),
-		Annotations: exits(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU is another than the spec's, or another process has rows or records"},
-			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command tries it again"})...),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		Use: "matrix --spec FILE", Short: "Measure sources, destinations, links and transports", Long: trimHelp(benchMatrixHelp + sourceHelp), Example: trimHelp(benchMatrixExamples),
+		Args: exactArgs(),
+		Annotations: exitCodes(append(sourceExits, exit{fault.Conflict, "a VM runs, an MTU differs from the spec, or another process uses the rows or the state directory"},
+			exit{fault.Full, "no space for an image or a row"}, exit{fault.Transient, "a row failed; the same command retries it"})...),
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			if mc.spec == "" {
 				return badUsage(cmd, "--spec is missing")
 			}
-			return mc.run(cmd.Context())
+			return mc.runMatrix(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&mc.spec, "spec", "", "`FILE` with the measurements")
 	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` for the rows; rows in it are not measured again")
-	f.BoolVar(&mc.list, "list", false, "print the rows that would be measured, and measure nothing")
+	f.BoolVar(&mc.list, "list", false, "print the rows without measuring them")
 	f.BoolVar(&mc.top, "esxtop", false, "count reads on the hosts with esxtop, over SSH")
 	registerLogin(&mc.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
 }
 
-func (mc *matrixCommand) run(ctx context.Context) (err error) {
+// runMatrix measures all rows that the file of --rows does not have.
+func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 	spec, err := planfile.LoadMatrix(mc.spec)
 	if err != nil {
 		return err
@@ -93,33 +95,34 @@ func (mc *matrixCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, unlock)
+	defer joinClose(&err, unlock)
 	log, err := matrix.OpenLog(mc.rows)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, log.Close)
+	defer joinClose(&err, log.Close)
 	folder, err := filepath.Abs(filepath.Dir(mc.spec))
 	if err != nil {
 		return err
 	}
 	b := &measure.Benchmark{Assembler: mc.assembler, Spec: spec, Folder: folder, Login: mc.login, Top: mc.top}
-	defer closing(&err, b.Leave)
-	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.tellCell}
+	defer joinClose(&err, b.Leave)
+	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.printCell}
 	if err := r.Run(ctx); err != nil {
 		return err
 	}
 	if !mc.out.json {
-		fmt.Fprintf(mc.out.screen, "All %d rows are in %s: decamp bench report %s --html report.html\n", len(cells), mc.rows, fault.Quote(mc.rows))
+		fmt.Fprintf(mc.out.screen, "All %d rows are in %s. Show them with: decamp bench report %s --html report.html\n", len(cells), mc.rows, fault.Quote(mc.rows))
 	}
 	return nil
 }
 
+// listCells prints the name of each row.
 func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	var errs []error
 	for _, c := range cells {
 		if mc.out.json {
-			errs = append(errs, mc.out.print(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
+			errs = append(errs, mc.out.printJSON(map[string]any{"name": c.Name(), "vms": c.VMs, "folders": c.Folders}))
 		} else {
 			fmt.Fprintln(mc.out, c.Name())
 		}
@@ -127,8 +130,8 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	return errors.Join(errs...)
 }
 
-// tellCell reports a finished row, and on a terminal also its start.
-func (mc *matrixCommand) tellCell(p matrix.Progress) {
+// printCell reports a finished row. On a terminal it also reports the start of a row.
+func (mc *matrixCommand) printCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {
 	case p.Err != nil:
@@ -138,12 +141,12 @@ func (mc *matrixCommand) tellCell(p matrix.Progress) {
 			fmt.Fprintf(mc.out.screen, "%s …\n", what)
 		}
 	case mc.out.json:
-		_ = mc.out.print(p.Row) // the standard output remembers that it failed
+		_ = mc.out.printJSON(p.Row) // the standard output remembers that it failed
 	default:
 		had := ""
 		if p.Had {
-			had = "  (was measured)"
+			had = "  (measured before)"
 		}
-		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), duration(p.Row.Duration()), had)
+		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), durationText(p.Row.Duration()), had)
 	}
 }

@@ -54,7 +54,7 @@ func TestBenchMatrixRefuses(t *testing.T) {
 		{fault.NotFound, []string{"--spec", filepath.Join(dir, "none")}, []string{"no such file"}},
 		{fault.Invalid, []string{"--spec", odd}, []string{"odd.yaml:8:", "did you mean streams?"}},
 		{fault.Invalid, []string{"--spec", spec, "--rows", filepath.Join(dir, "odd.jsonl")}, []string{"line 1", "name another file with --rows"}},
-		{fault.Conflict, []string{"--spec", spec, "--rows", rows}, []string{`prepare link 10g, MTU 1500: ["false"]`, "run it by hand"}},
+		{fault.Conflict, []string{"--spec", spec, "--rows", rows}, []string{`prepare link 10g, MTU 1500: ["false"]`, "run it manually"}},
 	} {
 		r := newRig(t)
 		r.ends(fault.ExitCode(fault.New(c.kind, "")), append([]string{"bench", "matrix"}, c.args...)...)

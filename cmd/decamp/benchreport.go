@@ -16,15 +16,15 @@ import (
 )
 
 const benchReportHelp = `
-Show rows of measurements: those of each file, and beside them the published ones.
+Report rows of measurements: the rows of each file, and the published ones.
 
-ROWS are files that decamp bench matrix wrote, or that you did: a JSON list of rows, or one
-row after the other. Each file is a set of its own. Without any the published rows are shown.
+ROWS are files of decamp bench matrix or of your own: a JSON list of rows, or one row after
+the other. Each file is a separate set. Without files the report has only the published rows.
 
---html writes one file that needs no network and no other file: the matrix, rates, what each
-variable does alone with the pairs that prove it, what sync costs, operations a second, and
-from where on more streams are no gain. --json, --csv and --gobench print all rows, the last
-one for benchstat. All rates are in MiB/s, 2^20 bytes, of allocated bytes.
+--html writes one self-contained page: the matrix, rates, the effect of each variable alone
+with the pairs that show it, the cost of sync, operations per second, and the number of
+streams above which more streams do not help. --json, --csv and --gobench print all rows;
+--gobench is input for benchstat. All rates are in MiB/s (2^20 bytes) of allocated bytes.
 `
 
 const benchReportExamples = `
@@ -35,22 +35,23 @@ decamp bench report --csv > published.csv
 
 // benchReportCommand is decamp bench report.
 type benchReportCommand struct {
-	out    *output
-	html   string
-	csv    bool
-	goform bool
+	out    *output // output and messages
+	html   string  // path of the page; empty for none
+	csv    bool    // print CSV
+	goform bool    // print the format of Go benchmarks
 }
 
+// newBenchReport returns the command decamp bench report.
 func newBenchReport(p *program) *cobra.Command {
 	br := &benchReportCommand{out: p.out}
 	cmd := &cobra.Command{
-		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: text(benchReportHelp), Example: text(benchReportExamples),
-		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
+		Use: "report [ROWS...]", Short: "Show measurements as HTML, JSON, CSV or Go benchmarks", Long: trimHelp(benchReportHelp), Example: trimHelp(benchReportExamples),
+		Annotations: exitCodes(exit{fault.NotFound, "a named file does not exist"}, exit{fault.Full, "no space for the report"}),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if br.csv && br.goform || br.out.json && (br.csv || br.goform) {
 				return badUsage(cmd, "--json, --csv and --gobench exclude each other")
 			}
-			return br.run(files)
+			return br.runReport(files)
 		},
 	}
 	f := cmd.Flags()
@@ -62,7 +63,8 @@ func newBenchReport(p *program) *cobra.Command {
 	return cmd
 }
 
-func (br *benchReportCommand) run(files []string) error {
+// runReport writes the page, and prints the report in the selected format.
+func (br *benchReportCommand) runReport(files []string) error {
 	r, err := reportOf(files)
 	if err != nil {
 		return err
@@ -74,7 +76,7 @@ func (br *benchReportCommand) run(files []string) error {
 	}
 	switch {
 	case br.out.json:
-		return br.out.print(r)
+		return br.out.printJSON(r)
 	case br.csv:
 		return report.WriteCSV(br.out, r)
 	case br.goform:
@@ -86,7 +88,8 @@ func (br *benchReportCommand) run(files []string) error {
 	return nil
 }
 
-// reportOf reads files of rows, and appends the published ones.
+// reportOf returns a report on the rows of files and on the published rows. A file without rows is an
+// error.
 func reportOf(files []string) (report.Report, error) {
 	var sets []report.Set
 	for _, path := range files {
@@ -95,19 +98,20 @@ func reportOf(files []string) (report.Report, error) {
 		case err != nil:
 			return report.Report{}, err
 		case len(rows) == 0:
-			return report.Report{}, fault.New(fault.Invalid, "%s holds no row", path).WithHint("decamp bench matrix --spec matrix.yaml --rows %s measures some", path)
+			return report.Report{}, fault.New(fault.Invalid, "%s has no rows", path).WithHint("measure rows with decamp bench matrix --spec matrix.yaml --rows %s", path)
 		}
 		sets = append(sets, report.NewSet(setName(path), rows))
 	}
 	return report.New(append(sets, report.Published())...), nil
 }
 
-// setName is a file's name without what its kind adds.
+// setName returns the name of a file without its extension.
 func setName(path string) string {
 	name := filepath.Base(path)
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
+// writePage writes the report as an HTML page, which replaces an existing file.
 func writePage(path string, r report.Report) error {
 	var page bytes.Buffer
 	if err := report.WriteHTML(&page, r); err != nil {
@@ -115,12 +119,12 @@ func writePage(path string, r report.Report) error {
 	}
 	const mode = 0o644 // the report is meant to be shared
 	if err := atomicfile.Replace(path, page.Bytes(), mode); err != nil {
-		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in a folder that is there and that you may write to")
+		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in an existing folder to which you may write")
 	}
 	return nil
 }
 
-// writeReport prints the rates, then their consequences.
+// writeReport prints the rows of each set, then the effect of each variable.
 func writeReport(w io.Writer, r report.Report) {
 	fmt.Fprintf(w, "Rates are in %s.\n", r.Unit)
 	for _, s := range r.Sets {
@@ -128,9 +132,9 @@ func writeReport(w io.Writer, r report.Report) {
 		t := newTable(strings.ToUpper(s.Name), "RATE", "LASTED", "READ IOPS", "WRITE IOPS", "BUSY")
 		t.alignRight(1, 2, 3, 4, 5)
 		for _, row := range s.Rows {
-			t.add(row.Name(), fmt.Sprintf("%.1f", row.Rate()), duration(row.Duration()), figure(row.Read.IOPS), figure(row.Written.IOPS), share(row.Written.Busy))
+			t.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), durationText(row.Duration()), formatCount(row.Read.IOPS), formatCount(row.Written.IOPS), formatShare(row.Written.Busy))
 		}
-		t.write(w)
+		t.writeTo(w)
 		writeEffects(w, s.Effects)
 		for _, c := range s.Curves {
 			fmt.Fprintf(w, "%s\n", c)
@@ -138,21 +142,23 @@ func writeReport(w io.Writer, r report.Report) {
 	}
 }
 
-// figure and share leave out missing measurements.
-func figure(v float64) string {
+// formatCount formats a number without decimals; a missing measurement is empty.
+func formatCount(v float64) string {
 	if v == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%.0f", v)
 }
 
-func share(v float64) string {
+// formatShare formats a fraction as a percentage; a missing measurement is empty.
+func formatShare(v float64) string {
 	if v == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %%", 100*v)
 }
 
+// writeEffects prints the effect of each variable alone, as factors between pairs of rows.
 func writeEffects(w io.Writer, effects []bench.Effect) {
 	fmt.Fprintln(w)
 	if len(effects) == 0 {
@@ -161,8 +167,8 @@ func writeEffects(w io.Writer, effects []bench.Effect) {
 	t := newTable("ALONE", "", "MEDIAN", "LEAST", "MOST", "PAIRS")
 	t.alignRight(2, 3, 4, 5)
 	for _, e := range effects {
-		t.add(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
+		t.addRow(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
 	}
-	t.write(w)
+	t.writeTo(w)
 	fmt.Fprintln(w)
 }

@@ -50,10 +50,10 @@ func TestBenchReportRefuses(t *testing.T) {
 		says string
 	}{
 		{fault.NotFound, []string{filepath.Join(dir, "none")}, "no such file"},
-		{fault.Invalid, []string{empty}, "holds no row"},
+		{fault.Invalid, []string{empty}, "has no rows"},
 		{fault.Invalid, []string{wrong}, "line 1"},
-		{fault.Invalid, []string{"--csv", "--gobench"}, "give one"},
-		{fault.Invalid, []string{"--html", filepath.Join(dir, "no", "page.html")}, "a folder that is there"},
+		{fault.Invalid, []string{"--csv", "--gobench"}, "exclude each other"},
+		{fault.Invalid, []string{"--html", filepath.Join(dir, "no", "page.html")}, "an existing folder"},
 	} {
 		r := newRig(t)
 		r.ends(fault.ExitCode(fault.New(c.kind, "")), append([]string{"bench", "report"}, c.args...)...)

@@ -15,14 +15,14 @@ import (
 )
 
 const cleanHelp = `
-Put back what decamp changed on a host and could not put back itself: a datastore of a
-landing that is still mounted, a copy that goes on there, SSH that was started, the
+Revert changes on a host that decamp could not revert itself: a mounted datastore of a
+landing, a copy that still runs on the host, an SSH service that decamp started, or the
 snapshot of a warm migration.
 
-Each change is on record before it is made, until it was taken back. Every migrate that
-logs in to the host does the same first, so this command is for hosts that nothing more is
-moved from. ` + "`decamp runs`" + ` lists what is on record. --forget drops the records of a host that
-is no more; it talks to nobody.
+decamp records each change before it makes it, until it is reverted. Every migration from the
+host reverts recorded changes first, so this command is for hosts without further migrations.
+` + "`decamp runs`" + ` lists the recorded changes. --forget removes the records of a host that does not
+exist any more; it does not connect to the host.
 `
 
 const cleanExamples = `
@@ -32,40 +32,42 @@ decamp clean esxi://root@esx1 --forget
 
 // cleanCommand is decamp clean.
 type cleanCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	ssh       assemble.SSHOptions
-	forget    bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	ssh       assemble.SSHOptions // login to hosts by SSH
+	forget    bool                // remove the records without reverting the changes
 }
 
+// newClean returns the command decamp clean.
 func newClean(p *program) *cobra.Command {
 	cl := &cleanCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "clean URL",
 		Short:   "Revert leftover changes on a host",
-		Long:    text(cleanHelp) + "\n\n" + text(sourceHelp),
-		Example: text(cleanExamples),
-		Args:    takes("URL"),
-		Annotations: exits(
-			exit{fault.NotFound, "the host of a record is not there any more: see --forget"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
+		Long:    trimHelp(cleanHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(cleanExamples),
+		Args:    exactArgs("URL"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the host of a record does not exist any more: see --forget"},
+			exit{fault.Denied, "wrong password, missing privilege, or unknown or changed certificate"},
 			exit{fault.Unreachable, "the address does not answer"},
-			exit{fault.Conflict, "the host holds a file open there, or another decamp works in the state directory"},
+			exit{fault.Conflict, "the host has a file of the datastore open, or another decamp process uses the state directory"},
 			exit{fault.Unsupported, "a newer decamp made the record"},
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return cl.run(cmd.Context(), args[0])
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			return cl.runClean(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&cl.forget, "forget", false, "drop the records and ask no host")
+	cmd.Flags().BoolVar(&cl.forget, "forget", false, "remove the records without connecting to the host")
 	registerSSH(&cl.ssh, cmd.Flags())
 	registerLogin(&cl.login, cmd)
 	return cmd
 }
 
-func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
+// runClean reverts or forgets the recorded changes of one server.
+func (cl *cleanCommand) runClean(ctx context.Context, rawURL string) (err error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, unlock)
+	defer joinClose(&err, unlock)
 	store := cleanup.NewStore(state)
 	list, failed := recordsOf(store, assemble.ServerOf(u))
 	var done []cleanup.Record
@@ -89,21 +91,22 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 		done, err = cl.cleanHost(ctx, u, store)
 		failed = nil // it reported them
 	}
-	return errors.Join(cl.tellCleaned(assemble.ServerOf(u), done), err, failed)
+	return errors.Join(cl.printCleaned(assemble.ServerOf(u), done), err, failed)
 }
 
+// cleanHost logs in to the server at u and reverts its recorded changes.
 func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanup.Store) (_ []cleanup.Record, err error) {
 	session, err := cl.assembler.Dial(ctx, u.String(), cl.login)
 	if err != nil {
 		return nil, err
 	}
-	defer closing(&err, session.Close)
+	defer joinClose(&err, session.Close)
 	shells := cl.assembler.NewHostShells(session, u, cl.login, cl.ssh, store)
-	defer closing(&err, shells.Close)
+	defer joinClose(&err, shells.Close)
 	return assemble.PutBack(ctx, shells)
 }
 
-// recordsOf lists the records of one server, and reports unreadable ones.
+// recordsOf returns the records of one server. The error has the records that cannot be read.
 func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err error) {
 	all, err := store.List()
 	for _, r := range all {
@@ -114,6 +117,7 @@ func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err 
 	return list, err
 }
 
+// forgetAll removes records without reverting the changes.
 func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	var errs []error
 	for _, r := range list {
@@ -122,24 +126,25 @@ func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	return errors.Join(errs...)
 }
 
-func (cl *cleanCommand) tellCleaned(server string, done []cleanup.Record) error {
+// printCleaned prints the reverted or removed records.
+func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error {
 	if cl.out.json {
 		word := "putBack"
 		if cl.forget {
 			word = "forgotten"
 		}
-		return cl.out.print(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
+		return cl.out.printJSON(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
 	}
 	if len(done) == 0 {
-		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", plain(server))
+		_, err := fmt.Fprintf(cl.out, "%s has no recorded changes.\n", printable(server))
 		return err
 	}
 	for _, r := range done {
-		form := "Host %s has no %s any more.\n"
+		form := "Reverted on host %s: %s.\n"
 		if cl.forget {
-			form = "That host %s had %s is forgotten.\n"
+			form = "Removed the record of host %s: %s.\n"
 		}
-		if _, err := fmt.Fprintf(cl.out, form, plain(r.Where()), plain(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(cl.out, form, printable(r.Where()), printable(r.Text)); err != nil {
 			return err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 )
 
 const completionHelp = `
-Print the completion script of a shell. It completes commands and flags; it never asks a
-host for names.
+Print the completion script of a shell. It completes commands and flags. It never connects to
+a host.
 `
 
 const completionExamples = `
@@ -18,19 +18,21 @@ decamp completion zsh  > "${fpath[1]}/_decamp"
 decamp completion fish > ~/.config/fish/completions/decamp.fish
 `
 
+// newCompletion returns the command decamp completion.
 func newCompletion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "completion SHELL",
 		Short:       "Print the completion script for bash, zsh or fish",
-		Long:        text(completionHelp),
-		Example:     text(completionExamples),
-		Args:        takes("SHELL"),
+		Long:        trimHelp(completionHelp),
+		Example:     trimHelp(completionExamples),
+		Args:        exactArgs("SHELL"),
 		ValidArgs:   []string{"bash", "zsh", "fish"},
-		Annotations: exits(),
+		Annotations: exitCodes(),
 		RunE:        func(cmd *cobra.Command, args []string) error { return writeCompletion(p.out, cmd, args[0]) },
 	}
 }
 
+// writeCompletion writes the completion script for a shell.
 func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
 	switch shell {
@@ -41,5 +43,5 @@ func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	case "fish":
 		return root.GenFishCompletion(w, true)
 	}
-	return badUsage(cmd, "no completion for %q: bash, zsh or fish", shell)
+	return badUsage(cmd, "no completion for %q: want bash, zsh or fish", shell)
 }

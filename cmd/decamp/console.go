@@ -22,55 +22,56 @@ import (
 )
 
 const consoleHelp = `
-Attach the terminal to the serial console of a VM that lives on a libvirt now, to watch it boot
-and to log in. Ctrl-] leaves it, and the VM runs on. The way there is that of the migration:
-libvirt's own client is not needed, and the source is not asked for anything.
+Attach the terminal to the serial console of a VM that runs on its libvirt target, to watch it
+boot and to log in. Ctrl-] detaches, and the VM continues to run. The connection is that of
+the migration: no libvirt client is required, and the source is not contacted.
 
-RUN is one VM that decamp migrate moved from here; decamp runs lists them. The VM has to run. A
-console that somebody else has is not taken from them.
+RUN is one VM that decamp migrate migrated from this machine; decamp runs lists them. The VM
+must run. The command does not take a console over from another user.
 
-Where the standard input is no terminal, it is typed, and what the guest says is printed until
-the VM is off, or until Ctrl-C: also after the input's end. What is printed to no terminal has
-a ? for each control character. A terminal gets all of it as it is: a console is in the hands of
-the guest, which can do with the terminal what any program there can.
+If the standard input is not a terminal, it is sent to the guest. The output of the guest is
+printed until the VM is off or Ctrl-C is pressed, also after the end of the input. If the
+output is not a terminal, each control character is replaced by a question mark. A terminal
+receives the output unchanged, so the guest can do with the terminal what any program can.
 `
 
 // consoleCommand is decamp console.
 type consoleCommand struct {
-	in        *os.File // the standard input
-	out       *output
-	terminal  func() (*terminal, error)
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	in        *os.File                  // the standard input
+	out       *output                   // output and messages
+	terminal  func() (*terminal, error) // opens the controlling terminal
+	assembler *assemble.Assembler       // state directory, access file and prompts
+	fleet     fleetFlags                // flags of the fleet
 }
 
+// newConsole returns the command decamp console.
 func newConsole(p *program) *cobra.Command {
 	cs := &consoleCommand{in: p.in, out: p.out, terminal: p.terminal, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a VM that was moved", Long: text(consoleHelp) + "\n\n" + text(namedHelp),
-		Args: takes("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
-		Annotations: exits(
-			exit{fault.NotFound, "there is no such run, plan or VM, or it is not published"},
-			exit{fault.Conflict, "the VM is off, or another user has its console or took it over"},
-			exit{fault.Unsupported, "the VM has no serial console, or its target provides none; the remedy has an alternative"},
-			exit{fault.Denied, "the target does not let decamp in"},
+		Use: "console RUN|PLAN/VM", Short: "Attach to the serial console of a migrated VM", Long: trimHelp(consoleHelp) + "\n\n" + trimHelp(namedHelp),
+		Args: exactArgs("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the run, plan or VM does not exist, or the VM is not published"},
+			exit{fault.Conflict, "the VM is off, or another user has its console"},
+			exit{fault.Unsupported, "the VM or its target has no serial console; the remedy has an alternative"},
+			exit{fault.Denied, "the target refuses the login"},
 			exit{fault.Unreachable, "the address does not answer"},
-			exit{fault.Corrupt, "the VM's record cannot be read, or what answers sends no console"},
-			exit{fault.Transient, "the connection broke"}),
+			exit{fault.Corrupt, "the VM's record cannot be read, or the server does not send a console"},
+			exit{fault.Transient, "the connection was lost"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if cs.out.json {
-				return badUsage(cmd, "--json: the output of a guest is not JSON")
+				return badUsage(cmd, "--json is not supported: the output of a guest is not JSON")
 			}
-			return cs.run(cmd.Context(), args[0])
+			return cs.openConsole(cmd.Context(), args[0])
 		}),
 	}
-	cs.fleet.register(cmd)
+	cs.fleet.registerFlags(cmd)
 	return cmd
 }
 
-// run attaches to the VM that RUN or PLAN/VM means. The fleet is not kept open meanwhile.
-func (cs *consoleCommand) run(ctx context.Context, name string) error {
+// openConsole attaches to the VM that RUN or PLAN/VM names. The fleet database is closed before.
+func (cs *consoleCommand) openConsole(ctx context.Context, name string) error {
 	c, closeControl, err := cs.fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (cs *consoleCommand) run(ctx context.Context, name string) error {
 	return cs.attachRun(ctx, id)
 }
 
-// runNamed is the run that RUN or PLAN/VM means.
+// runNamed returns the run that RUN or PLAN/VM names. A VM with several runs is ambiguous.
 func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, error) {
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
@@ -91,7 +92,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, e
 	case isRun:
 		return journal.ID(name), nil
 	case vmName == "":
-		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
+		return "", fault.New(fault.Invalid, "%s is a plan: want PLAN/VM", planName).WithHint("list its VMs with decamp status %s --all", fault.Quote(planName))
 	}
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	switch {
@@ -100,7 +101,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, e
 	case len(vm.Runs) == 0:
 		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("see its state with decamp status %s", fault.Quote(planName))
 	case len(vm.Runs) > 1:
-		return "", fault.New(fault.Conflict, "VM %s was moved to %d places", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
+		return "", fault.New(fault.Conflict, "VM %s was migrated to %d destinations", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
 	}
 	return journal.ID(vm.Runs[0]), nil
 }
@@ -110,7 +111,7 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	_, _, run, err := recordedRun(cs.assembler, id)
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "there is no run %q here", id).
-			WithHint("decamp runs lists them; the VM of a plan was moved by the worker that decamp status names: give the command there")
+			WithHint("list runs with decamp runs; for the VM of a plan, run the command on the worker that decamp status names")
 	}
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	if err != nil {
 		return err
 	}
-	return cs.attach(ctx, moved.Record.Called(), open)
+	return cs.attachTerminal(ctx, moved.Record.Called(), open)
 }
 
 // publishedOf returns the record of a run's published VM.
@@ -149,17 +150,17 @@ func publishedOf(p journal.Plan, d *assemble.Destination) (*dir.Published, error
 		return nil, err
 	}
 	if s := moved.Record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
-		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.Folder).WithHint("identify it: decamp verify %s", fault.Quote(moved.Folder))
+		return nil, fault.New(fault.Conflict, "%s has another VM", moved.Folder).WithHint("identify it: decamp verify %s", fault.Quote(moved.Folder))
 	}
 	return moved, nil
 }
 
-// noConsole is the error for a target without consoles, with an alternative.
+// noConsole returns the error for a target without consoles; its remedy is an alternative command.
 func noConsole(p *dir.Published, to planfile.Destination) error {
-	err := fault.New(fault.Unsupported, "%s passes no consoles on", to.Kind())
+	err := fault.New(fault.Unsupported, "%s does not provide consoles", to.Kind())
 	r := p.Record.Delivered
 	if r == nil {
-		return fault.New(fault.Unsupported, "VM %s is in a folder, and whatever runs it is not known here", p.Record.Called()).
+		return fault.New(fault.Unsupported, "VM %s is in a folder, so decamp does not know where it runs", p.Record.Called()).
 			WithHint("on its host: virsh console %s", shellArgument(p.DomainName()))
 	}
 	switch to.Kind() {
@@ -176,11 +177,11 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 	return targets.ErrNoConsole
 }
 
-// attach joins this process's terminal, or its input and output, with the console of the VM called name, and closes
-// that. The terminal is as before when it returns, however that comes.
-func (cs *consoleCommand) attach(ctx context.Context, name string, console io.ReadWriteCloser) error {
+// attachTerminal connects the terminal, or standard input and output, with the console of the VM name,
+// and closes the console. It restores the terminal before it returns.
+func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, console io.ReadWriteCloser) error {
 	var shown io.Writer = cs.out
-	if !isTerminal(cs.out.file()) {
+	if !isTerminal(cs.out.stdoutFile()) {
 		shown = &attach.Harmless{To: cs.out}
 	}
 	t := attach.New(console, cs.in, shown)
@@ -189,23 +190,23 @@ func (cs *consoleCommand) attach(ctx context.Context, name string, console io.Re
 		if err != nil {
 			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
 		}
-		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Ctrl-] leaves it.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Press Ctrl-] to detach.\n", printable(name))
 		err = errors.Join(t.RunTyped(ctx, tty), tty.Close())
-		return cs.tellEnd(ctx, name, err)
+		return cs.printEnd(ctx, name, err)
 	}
-	return cs.tellEnd(ctx, name, t.Run(ctx))
+	return cs.printEnd(ctx, name, t.Run(ctx))
 }
 
-// tellEnd reports how an attachment ended. Leaving it is not an error.
-func (cs *consoleCommand) tellEnd(ctx context.Context, name string, err error) error {
+// printEnd prints how the attachment ended. Detaching is not an error.
+func (cs *consoleCommand) printEnd(ctx context.Context, name string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return fault.Wrap(fault.Canceled, attach.ErrLeft)
 	case errors.Is(err, attach.ErrLeft):
-		fmt.Fprintf(cs.out.screen, "\nThe console of %s is left.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "\nDetached from the console of %s.\n", printable(name))
 		return nil
 	case err == nil:
-		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", plain(name))
+		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", printable(name))
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 		says   []string
 	}{
 		"not published": {"dir:STAGE", nil, fault.NotFound, []string{"web01 is not published", "decamp runs"}},
-		"another's":     {"dir:STAGE", &dir.Record{Version: 1, Source: &other}, fault.Conflict, []string{"holds another VM"}},
+		"another's":     {"dir:STAGE", &dir.Record{Version: 1, Source: &other}, fault.Conflict, []string{"has another VM"}},
 		"a folder":      {"dir:STAGE", &dir.Record{Version: 1, Source: vm}, fault.Unsupported, []string{"virsh console web01"}},
 		"no libvirt": {"libvirt:qemu:///system?socket=/no/such/socket&stage=STAGE", &dir.Record{Version: 1, Source: vm, Delivered: delivered},
 			fault.Unreachable, []string{"systemctl start libvirtd"}},
@@ -69,7 +69,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 			mustContain(t, r.stderr(), append(c.says, "Remedy: ")...)
 		})
 	}
-	for args, want := range map[string]string{"web09-000000": "decamp runs lists them", "x --json": "run: decamp console --help", "no-plan/web01": "Remedy: "} {
+	for args, want := range map[string]string{"web09-000000": "list runs with decamp runs", "x --json": "run: decamp console --help", "no-plan/web01": "Remedy: "} {
 		r := newRig(t)
 		if code := r.run(t.Context(), append([]string{"console", "--state", r.assembler.State}, strings.Fields(args)...)); code == 0 {
 			t.Errorf("%s: exit code 0", args)

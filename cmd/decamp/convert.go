@@ -19,20 +19,21 @@ import (
 const convertHelp = `
 Convert the files of one disk into one raw or qcow2 image.
 
-IN is the disk as the VM has it: x.vmdk of any flavour, or the newest delta of a snapshot
-chain, whose parents are found beside it; a qcow2 image; a raw one (.raw, .img). With - a
-streamOptimized VMDK, which is what exports hold, is read from the standard input.
+IN is a disk: x.vmdk of any kind, or the newest delta of a snapshot chain, whose parents are
+looked up beside it; a qcow2 image; or a raw image (.raw, .img). With - it is a
+streamOptimized VMDK, as exports contain it, from the standard input.
 
-The content of IN decides its format. If its name claims another one, a warning names both.
-A file is read as raw only if it has the signature of no other format, or with --from raw,
+The content of IN determines its format. If its name suggests another format, a warning names
+both. A file is read as raw only if it has no signature of another format, or with --from raw,
 or if vm.json or its manifest records that decamp wrote it as a raw image.
 
-OUT's name says its format (.qcow2; .raw or .img), or --format does. The image grows as
-OUT.partial. Every MiB is hashed into a manifest, read back from the medium and compared.
-Only then it gets its name, with the manifest beside it as OUT.manifest. Interrupted or
-killed, the same command continues; only the standard input is read from its beginning.
+The name of OUT determines its format (.qcow2; .raw or .img), unless --format is set. The
+image is written to OUT.partial. Each MiB is hashed into a manifest, read back from the medium
+and compared. Then the image is renamed to OUT, and its manifest to OUT.manifest. An
+interrupted conversion continues with the same command; only the standard input starts from
+its beginning.
 
-Nothing is ever written to IN, and an OUT that is there is not touched without --force.
+IN is never modified. An existing OUT is replaced only with --force.
 `
 
 const convertExamples = `
@@ -45,46 +46,47 @@ curl -s http://files/web01-disk1.vmdk | decamp convert - web01.qcow2
 type convertCommand struct {
 	inputFlags
 	in       *os.File // the standard input
-	out      *output
-	format   string
-	force    bool
-	noVerify bool
-	sums     bool
+	out      *output  // output and messages
+	format   string   // format of OUT; empty: by its name
+	force    bool     // replace an existing OUT
+	noVerify bool     // do not read the image back
+	sums     bool     // also compute SHA-256 and MD5
 }
 
+// newConvert returns the command decamp convert.
 func newConvert(p *program) *cobra.Command {
 	cv := &convertCommand{in: p.in, out: p.out}
 	cmd := &cobra.Command{
 		Use:     "convert IN OUT",
 		Short:   "Convert a disk of any flavour into a raw or qcow2 image",
-		Long:    text(convertHelp),
-		Example: text(convertExamples),
-		Args:    takes("IN", "OUT"),
-		Annotations: exits(
-			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
+		Long:    trimHelp(convertHelp),
+		Example: trimHelp(convertExamples),
+		Args:    exactArgs("IN", "OUT"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "a file of the disk does not exist; a parent may require --folder"},
 			exit{fault.Denied, "a file cannot be read or written"},
-			exit{fault.Conflict, "OUT exists, another decamp writes it, or the disk was written to"},
+			exit{fault.Conflict, "OUT exists, another decamp process writes it, or the disk was changed"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged, or the image differs from the written data"},
-			exit{fault.Full, "no space left; make room and run the command again"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := cv.check(cmd, args[0], args[1]); err != nil {
+			exit{fault.Full, "no space left; free space and run the command again"}),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := cv.checkFlags(cmd, args[0], args[1]); err != nil {
 				return err
 			}
-			return cv.run(cmd.Context(), args[0], args[1])
+			return cv.runConvert(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&cv.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
-	f.BoolVar(&cv.force, "force", false, "replace OUT if it is there")
-	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
-	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk: they take time, also for empty areas")
-	cv.inputFlags.register(cmd)
+	f.StringVar(&cv.format, "format", "", "format of OUT: `raw or qcow2` (default by its name)")
+	f.BoolVar(&cv.force, "force", false, "replace an existing OUT")
+	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is still written")
+	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk, which takes time also for empty areas")
+	cv.inputFlags.registerFlags(cmd)
 	return cmd
 }
 
-// check refuses contradicting flags, and determines the format of OUT.
-func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
+// checkFlags refuses contradicting flags and determines the format of OUT.
+func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 	if cv.format == "" {
 		cv.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
 	}
@@ -95,41 +97,42 @@ func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
 		return badUsage(cmd, "--format %q: want raw or qcow2", cv.format)
 	}
 	if cv.sums && cv.noVerify {
-		return badUsage(cmd, "--sums are taken while the image is verified: --no-verify does not fit")
+		return badUsage(cmd, "--sums and --no-verify exclude each other: the sums are computed during verification")
 	}
-	return cv.inputFlags.check(cmd, in)
+	return cv.inputFlags.checkFlags(cmd, in)
 }
 
-// converted is what decamp convert made.
+// converted is the result of decamp convert, and its JSON output.
 type converted struct {
-	Out      string           `json:"out"`
-	Format   image.Format     `json:"format"`
-	Manifest string           `json:"manifest"`
-	Size     int64            `json:"size"`
-	Root     manifest.Hash    `json:"root"`
+	Out      string           `json:"out"`                // path of the image
+	Format   image.Format     `json:"format"`             // format of the image
+	Manifest string           `json:"manifest"`           // path of the manifest
+	Size     int64            `json:"size"`               // size of the disk in bytes
+	Root     manifest.Hash    `json:"root"`               // root hash of the image
 	Copied   blockcopy.Result `json:"copied"`             // copied by this attempt
 	Verified *manifest.Report `json:"verified,omitempty"` // result of the verification; nil with --no-verify
-	Warnings []string         `json:"warnings"`
+	Warnings []string         `json:"warnings"`           // warnings about the input; not nil
 }
 
-func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err error) {
+// runConvert converts the disk at inPath into the image at outPath, with progress on the screen.
+func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string) (err error) {
 	in, err := openInput(ctx, cv.in, inPath, cv.inputFlags)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, in.close)
-	if same(inPath, outPath) {
-		return fault.New(fault.Invalid, "%s is the disk that is read", outPath).WithHint("choose another name for the image")
+	defer joinClose(&err, in.close)
+	if isSameFile(inPath, outPath) {
+		return fault.New(fault.Invalid, "%s is the input disk", outPath).WithHint("choose another name for the image")
 	}
 	c, err := newConversion(in, cv, outPath)
 	if err != nil {
 		return err
 	}
 	c.shown = newProgress(cv.out, nil)
-	made, err := c.run(ctx)
+	made, err := c.convertDisk(ctx)
 	c.shown.close()
 	for _, w := range made.Warnings {
-		cv.out.warn("%s", plain(w))
+		cv.out.warn("%s", printable(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
@@ -140,23 +143,24 @@ func (cv *convertCommand) run(ctx context.Context, inPath, outPath string) (err 
 	return cv.writeConverted(made)
 }
 
-// same reports whether both names are one file.
-func same(a, b string) bool {
+// isSameFile reports whether both names belong to one existing file.
+func isSameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// conversion is one disk on its way into an image.
+// conversion is the conversion of one disk.
 type conversion struct {
-	in     *input
-	flags  *convertCommand
-	draft  image.Draft
-	job    image.Job
-	shown  progress
-	copied blockcopy.Result
+	in     *input           // the disk
+	flags  *convertCommand  // flags of the command
+	draft  image.Draft      // image under its temporary name
+	job    image.Job        // copy and verification of the image
+	shown  progress         // progress on the screen
+	copied blockcopy.Result // what this attempt has copied
 }
 
+// newConversion returns the conversion of in to the file out.
 func newConversion(in *input, cv *convertCommand, out string) (*conversion, error) {
 	out, err := filepath.Abs(out)
 	if err != nil {
@@ -169,28 +173,28 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
-		Anew:   func(why string) { c.note("%s is written again: %s", growing.Path, why) },
-		GiveUp: fmt.Sprintf("rm %s %s, and begin again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
+		Anew:   func(why string) { c.addNote("%s is written again: %s", growing.Path, why) },
+		GiveUp: fmt.Sprintf("run: rm %s %s; then start again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
 	return c, nil
 }
 
-// run fills the image, proves it and gives it its name.
-func (c *conversion) run(ctx context.Context) (made converted, err error) {
+// convertDisk copies the disk, verifies the image and publishes it under its name.
+func (c *conversion) convertDisk(ctx context.Context) (made converted, err error) {
 	final := c.draft.Final
 	made = converted{Out: final.Path, Format: final.Format, Manifest: final.Path + ".manifest", Size: final.Size}
 	defer func() { made.Warnings = append([]string{}, c.in.warnings()...) }()
 	if err := c.draft.Prepare(); err != nil {
 		return made, err
 	}
-	if made.Root, _, err = c.job.Fill(ctx, c.copy); err != nil {
+	if made.Root, _, err = c.job.Fill(ctx, c.copyDisk); err != nil {
 		return made, err
 	}
 	made.Copied = c.copied
-	c.shown.event(journal.Event{Kind: journal.StepDone, Step: "copy"})
+	c.shown.handleEvent(journal.Event{Kind: journal.StepDone, Step: "copy"})
 	if !c.flags.noVerify {
-		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.meter("verify").verifying})
+		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.newMeter("verify").showVerify})
 		if err != nil {
 			return made, err
 		}
@@ -199,37 +203,39 @@ func (c *conversion) run(ctx context.Context) (made converted, err error) {
 	return made, c.draft.Publish()
 }
 
-// copy fills what the manifest lacks.
-func (c *conversion) copy(ctx context.Context, into *image.Copying) (err error) {
-	c.note("writing %s %s", c.draft.Final.Path, into.From())
-	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.meter("copy").copying})
+// copyDisk copies the chunks that the manifest lacks.
+func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
+	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
+	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").showCopy})
 	return err
 }
 
-func (c *conversion) note(format string, args ...any) {
-	c.shown.event(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
+// addNote shows a message.
+func (c *conversion) addNote(format string, args ...any) {
+	c.shown.handleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
 
 // writeConverted prints the created image and its verification.
 func (cv *convertCommand) writeConverted(c converted) error {
 	if cv.out.json {
-		return cv.out.print(c)
+		return cv.out.printJSON(c)
 	}
-	fmt.Fprintf(cv.out, "%s is written.\n", plain(c.Out))
-	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
-	t.add("  manifest", plain(c.Manifest))
-	t.add("  root", c.Root.String())
+	fmt.Fprintf(cv.out, "%s is written.\n", printable(c.Out))
+	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", sizeText(c.Size), sizeText(c.Copied.Read), sizeText(c.Copied.Written)))
+	t.addRow("  manifest", printable(c.Manifest))
+	t.addRow("  root", c.Root.String())
 	if v := c.Verified; v != nil {
 		if v.SHA256 != "" {
-			t.add("  sha256", v.SHA256)
-			t.add("  md5", v.MD5)
+			t.addRow("  sha256", v.SHA256)
+			t.addRow("  md5", v.MD5)
 		}
-		t.add("  verified", "all of it, read from "+v.Medium)
+		t.addRow("  verified", "the whole image, read from "+v.Medium)
 	} else {
-		t.add("  verified", "no, as asked")
+		t.addRow("  verified", "no, because of --no-verify")
 	}
-	t.write(cv.out)
+	t.writeTo(cv.out)
 	return nil
 }
 
-func (c *conversion) meter(step string) *meter { return newMeter(c.shown, step) }
+// newMeter returns a meter for one step.
+func (c *conversion) newMeter(step string) *meter { return newMeter(c.shown, step) }

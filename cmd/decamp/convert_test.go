@@ -104,7 +104,7 @@ func TestConvertAChain(t *testing.T) {
 		r := newRig(t)
 		r.ends(0, "convert", d.Path(), out, "--sums")
 		holds(t, out, d.Want)
-		mustContain(t, r.out.String(), out, "root", "sha256", "all of it, read from")
+		mustContain(t, r.out.String(), out, "root", "sha256", "the whole image, read from")
 		if r.stderr() != "writing "+out+" from its beginning\n" {
 			t.Errorf("said %q", r.stderr())
 		}
@@ -189,7 +189,7 @@ func TestVerifyAConvertedImage(t *testing.T) {
 		newRig(t).ends(0, "convert", d.Path(), out)
 		r := newRig(t)
 		r.ends(0, "verify", out)
-		mustContain(t, r.out.String(), name, "sha256", out+" is what was copied.")
+		mustContain(t, r.out.String(), name, "sha256", out+" is identical with the copied data.")
 		newRig(t).ends(2, "verify", out, "--spot", "1M", "--source", "esxi://root@h")
 
 		info, err := os.Stat(out)
@@ -274,7 +274,7 @@ func TestConvertNeverOverwritesUnasked(t *testing.T) {
 	}
 	r.ends(0, "convert", d.Path(), out, "--force", "--no-verify")
 	holds(t, out, d.Want)
-	mustContain(t, r.out.String(), "no, as asked")
+	mustContain(t, r.out.String(), "no, because of --no-verify")
 }
 
 // What an earlier attempt left is used if the disk is the same, and only then.
@@ -296,7 +296,7 @@ func TestConvertGoesOn(t *testing.T) {
 	r = newRig(t)
 	r.ends(0, "convert", d.Path(), out)
 	holds(t, out, d.Want)
-	mustContain(t, r.stderr(), "is written anew", "from its beginning")
+	mustContain(t, r.stderr(), "is written again", "from its beginning")
 }
 
 // interrupt makes a finished image what it was when three chunks were missing.
@@ -405,16 +405,16 @@ func TestConvertRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"no format", 2, []string{d.Path(), filepath.Join(dir, "x")}, "say --format"},
+		{"no format", 2, []string{d.Path(), filepath.Join(dir, "x")}, "use --format"},
 		{"odd format", 2, []string{d.Path(), out, "--format", "vhd"}, "want raw or qcow2"},
 		{"odd kind", 2, []string{d.Path(), out, "--from", "vhd"}, "want vmdk, qcow2 or raw"},
-		{"flags of files for a stream", 2, []string{"-", out, "--ignore-cid"}, "do not fit"},
-		{"sums of nothing", 2, []string{d.Path(), out, "--sums", "--no-verify"}, "does not fit"},
+		{"flags of files for a stream", 2, []string{"-", out, "--ignore-cid"}, "are not supported"},
+		{"sums of nothing", 2, []string{d.Path(), out, "--sums", "--no-verify"}, "exclude each other"},
 		{"no such file", 3, []string{filepath.Join(dir, "gone.vmdk"), out}, "no such file"},
 		{"no such folder", 3, []string{d.Path(), filepath.Join(dir, "no", "x.raw")}, "mkdir -p"},
 		{"flat file", 2, []string{filepath.Join(d.Folder, "web01-flat.vmdk"), out}, "web01.vmdk"},
 		{"noise", 7, []string{noise, out}, "--from raw"},
-		{"onto itself", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the disk that is read"},
+		{"onto itself", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the input disk"},
 		{"a folder", 6, []string{d.Path(), dir, "--format", "raw", "--force"}, "is not a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,43 +20,45 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// inputFlags say how a disk's files are read, from flags.
+// inputFlags are the flags that determine how the files of a disk are read.
 type inputFlags struct {
-	from      string
-	folders   []string
-	ignoreCID bool
-	backing   bool
+	from      string   // format of the input; empty: by its content
+	folders   []string // further folders with parents of a VMDK
+	ignoreCID bool     // accept parents that were changed after the snapshot
+	backing   bool     // read backing files of qcow2 images
 }
 
-func (o *inputFlags) register(cmd *cobra.Command) {
+// registerFlags registers the flags, which set the fields of o.
+func (o *inputFlags) registerFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
-	f.StringArrayVar(&o.folders, "folder", nil, "`DIR` where else a VMDK's parents may be that are named by a datastore path; may be repeated")
-	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain although a parent was written to after the snapshot")
-	f.BoolVar(&o.backing, "backing", false, "read the backing files of a qcow2 image, which its header names")
+	f.StringVar(&o.from, "from", "", "format of IN: `vmdk, qcow2 or raw` (default by its content; raw by its name)")
+	f.StringArrayVar(&o.folders, "folder", nil, "further `DIR` with parents of a VMDK that are named by a datastore path; may be repeated")
+	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain even if a parent was changed after the snapshot")
+	f.BoolVar(&o.backing, "backing", false, "read the backing files that the header of a qcow2 image names")
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
-func (o *inputFlags) check(cmd *cobra.Command, in string) error {
+// checkFlags refuses values and combinations that are not supported; in is the argument IN.
+func (o *inputFlags) checkFlags(cmd *cobra.Command, in string) error {
 	switch {
 	case o.from != "" && o.from != "vmdk" && o.from != "qcow2" && o.from != "raw":
 		return badUsage(cmd, "--from %q: want vmdk, qcow2 or raw", o.from)
 	case in == "-" && (o.from != "" || o.folders != nil || o.ignoreCID || o.backing):
-		return badUsage(cmd, "the standard input is one streamOptimized VMDK: --from, --folder, --ignore-cid and --backing do not fit")
+		return badUsage(cmd, "the standard input is a streamOptimized VMDK: --from, --folder, --ignore-cid and --backing are not supported")
 	}
 	return nil
 }
 
-// disk returns how the disk at path is opened.
-func (o *inputFlags) disk(path string) diskfile.Options {
+// diskOptions returns the options with which the disk at path is opened.
+func (o *inputFlags) diskOptions(path string) diskfile.Options {
 	return diskfile.Options{
 		Kind: diskfile.Kind(o.from), RecordedRaw: recordedRaw(path), Folders: o.folders, IgnoreCID: o.ignoreCID, Backing: o.backing,
 	}
 }
 
-// recordedRaw reports whether a file is a raw image of a migrated VM: the vm.json beside it
-// lists it.
+// recordedRaw reports whether a file is a raw image of a migrated VM, according to the vm.json beside
+// it.
 func recordedRaw(path string) bool {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -70,22 +72,23 @@ func recordedRaw(path string) bool {
 	})
 }
 
-// input is a disk that is read once, from files or from a stream.
+// input is an open disk, from files or from a stream. It can be copied once.
 type input struct {
-	size     int64
+	size     int64  // size of the disk in bytes
 	identity string // identity of the source for resuming
+	// copies the disk to a target
 	copy     func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
 	again    func(context.Context) (disk.Source, error) // opens it a second time; nil if it cannot be
-	warnings func() []string
-	close    func() error
+	warnings func() []string                            // returns the warnings so far
+	close    func() error                               // closes the files
 }
 
-// openInput opens the disk at path, or with "-" the one that comes by the standard input.
+// openInput opens the disk at path. With "-" it opens the stream on the standard input.
 func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*input, error) {
 	if path == "-" {
 		return openStream(ctx, stdin{ctx, in})
 	}
-	f, err := diskfile.Open(ctx, path, o.disk(path))
+	f, err := diskfile.Open(ctx, path, o.diskOptions(path))
 	if err != nil {
 		return nil, err
 	}
@@ -94,12 +97,12 @@ func openInput(ctx context.Context, in *os.File, path string, o inputFlags) (*in
 		copy: func(ctx context.Context, t disk.Target, opts blockcopy.Options) (blockcopy.Result, error) {
 			return blockcopy.Copy(ctx, f, t, opts)
 		},
-		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.disk(path)) },
+		again: func(ctx context.Context) (disk.Source, error) { return diskfile.Open(ctx, path, o.diskOptions(path)) },
 	}, nil
 }
 
-// openStream opens a streamOptimized VMDK that passes by once. Nobody can tell whether
-// the next one is the same, so that nothing is resumed: each has its own identity.
+// openStream opens a streamOptimized VMDK on a stream. It cannot be resumed, because the next stream
+// may be another disk: each has a unique identity.
 func openStream(ctx context.Context, r io.Reader) (*input, error) {
 	s, err := vmdk.ReadStream(ctx, r)
 	if err != nil {
@@ -114,22 +117,23 @@ func openStream(ctx context.Context, r io.Reader) (*input, error) {
 	}, nil
 }
 
-// stdin reads a file that may be a pipe without a writer, until ctx ends: an io.Reader has no context.
+// stdin reads a file, which may be a pipe without a writer, until ctx ends.
 type stdin struct {
-	ctx  context.Context
-	file *os.File
+	ctx  context.Context // ends reads
+	file *os.File        // file to read
 }
 
-// stdinWait is how long it may take until a read notices that ctx has ended.
-const stdinWait = 200 * time.Millisecond
+// stdinPollInterval limits the time until a read notices that ctx has ended.
+const stdinPollInterval = 200 * time.Millisecond
 
+// Read waits for data with poll(2), and returns the error of ctx when it ends.
 func (s stdin) Read(p []byte) (int, error) {
 	fds := []unix.PollFd{{Fd: int32(s.file.Fd()), Events: unix.POLLIN}}
 	for {
 		if err := s.ctx.Err(); err != nil {
 			return 0, err
 		}
-		n, err := unix.Poll(fds, int(stdinWait/time.Millisecond))
+		n, err := unix.Poll(fds, int(stdinPollInterval/time.Millisecond))
 		switch {
 		case err == unix.EINTR:
 		case err != nil:

@@ -16,21 +16,21 @@ import (
 )
 
 const doctorHelp = `
-Say what would fail, or go slowly, before a move does, and what to type against it.
+Report what would fail or slow down a migration, with remedies.
 
-It logs in as decamp ls does, and looks at hosts and datastores, at the account's privileges,
-at the VMs that are named, at the way to the host, and at this machine.
---transport, --warm and the like say what for: each needs other things. Without a VM's name it
-looks at all: what keeps one from being moved is a warning then, and that it runs is nothing.
-Without a URL it looks at this machine alone, and at what --to names: libvirt, Proxmox, KubeVirt
-and OpenStack are logged in to, and asked what they are asked before a copy, for --map if given.
-Nothing is changed; probes that write clean up, and are left out by --short, which is also what
-migrate and plan check run.
+It logs in as decamp ls does. It checks hosts and datastores, the privileges of the account,
+the named VMs, the network path to the host, and this machine. Flags such as --transport and
+--warm describe the planned migration, because each has other requirements. Without a VM it
+checks all VMs: obstacles of one VM are then warnings, and running VMs are ignored. Without a
+URL it checks only this machine and the targets of --to. It logs in to libvirt, Proxmox,
+KubeVirt and OpenStack, and makes the checks that precede a copy, with the names of --map.
+Nothing is changed. Probes that write remove what they wrote. --short omits slow probes and
+those that write; migrate and plan check run the short form.
 
-The worst is told first. A failure is what will fail; a warning works until something else
-happens; an advice works, and could be faster or safer; unknown is what could not be looked at.
-What is right is told with --verbose, and always with --json. What depends on something that
-failed is left out. Each code is explained in docs/doctor.md.
+Findings are sorted by severity. A failure will fail. A warning works until something else
+happens. An advice works, and could be faster or safer. Unknown could not be checked. Passed
+checks are printed with --verbose, and always with --json. Checks that depend on a failed one
+are left out. docs/doctor.md explains each code.
 `
 
 const doctorExamples = `
@@ -44,70 +44,72 @@ decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "fai
 // doctorCommand is decamp doctor.
 type doctorCommand struct {
 	moveFlags
-	out       *output
-	assembler *assemble.Assembler
-	short     bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	short     bool                // omit slow checks and those that write
 }
 
+// newDoctor returns the command decamp doctor.
 func newDoctor(p *program) *cobra.Command {
 	dc := &doctorCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "doctor [URL [VM ...]] [--to TARGET ...]",
 		Short:   "Report problems and bottlenecks of a migration, with remedies",
-		Long:    text(doctorHelp) + "\n\n" + text(sourceHelp),
-		Example: text(doctorExamples),
-		Annotations: exits(append(slices.Clone(sourceExits),
-			exit{fault.Conflict, "something was found that will fail"})...),
+		Long:    trimHelp(doctorHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(doctorExamples),
+		Annotations: exitCodes(append(slices.Clone(sourceExits),
+			exit{fault.Conflict, "a finding will make the migration fail"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := dc.check(cmd); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := dc.checkFlags(cmd); err != nil {
 				return err
 			}
-			return dc.run(cmd.Context(), args)
+			return dc.runDoctor(cmd.Context(), args)
 		}),
 	}
-	dc.register(cmd)
+	dc.registerFlags(cmd)
 	return cmd
 }
 
-func (dc *doctorCommand) register(cmd *cobra.Command) {
+// registerFlags registers the flags that describe the planned migration.
+func (dc *doctorCommand) registerFlags(cmd *cobra.Command) {
 	dc.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
 	f.StringArrayVar(&dc.to, "to", nil, "`TARGET` of the VMs, as for decamp migrate; may be repeated")
 	dc.registerPlace(f)
-	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "that is to move them: `https, nfc or landing`")
+	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "transport of the disks: `https, nfc or landing`")
 	f.BoolVar(&dc.warm, "warm", false, "the VMs will be migrated while they run")
 	f.BoolVar(&dc.powerOff, "power-off", false, "running VMs will be shut down")
-	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
-	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
-	f.Var(&dc.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
-	f.BoolVar(&dc.short, "short", false, "leave out what takes seconds, or writes")
+	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host will hash its disks, by SSH")
+	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "decamp may start SSH on hosts if it is off and required")
+	f.Var(&dc.into, "landing", "disks will be received in memory first, `tmpfs:SIZE`; implies --transport landing")
+	f.BoolVar(&dc.short, "short", false, "omit checks that take seconds or write")
 	registerLogin(&dc.Login, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("transport", cobra.FixedCompletions([]string{"https", "nfc", "landing"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
-// check completes the options, and refuses flags that do not fit.
-func (dc *doctorCommand) check(cmd *cobra.Command) error {
-	if err := dc.complete(cmd); err != nil {
+// checkFlags sets the options and refuses invalid flags.
+func (dc *doctorCommand) checkFlags(cmd *cobra.Command) error {
+	if err := dc.setOptions(cmd); err != nil {
 		return err
 	}
 	return dc.checkKeys(cmd)
 }
 
-// run performs all possible checks: if the login fails, it still checks this machine, and returns the
-// login's error.
-func (dc *doctorCommand) run(ctx context.Context, args []string) error {
-	found, err := dc.examine(ctx, args)
+// runDoctor makes all possible checks. If the login fails, it still checks this machine, and returns
+// the error of the login.
+func (dc *doctorCommand) runDoctor(ctx context.Context, args []string) error {
+	found, err := dc.runChecks(ctx, args)
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), err)
 	}
-	return dc.writeDiagnosis(found, errors.Join(err, failures(found)))
+	return dc.writeDiagnosis(found, errors.Join(err, failureError(found)))
 }
 
-// examine returns the findings of all reachable objects, and the error of the others.
-func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []doctor.Finding, err error) {
+// runChecks returns the findings on everything that can be reached, and the error of the rest.
+func (dc *doctorCommand) runChecks(ctx context.Context, args []string) (found []doctor.Finding, err error) {
 	d := &assemble.Diagnosis{Move: dc.Move, Parts: &assemble.Parts{}}
-	defer closing(&err, d.Parts.Close)
+	defer joinClose(&err, d.Parts.Close)
 	barred := dc.assembler.OpenTargets(d.Parts, dc.Move, planfile.Local)
 	if len(args) > 0 {
 		barred = errors.Join(barred, dc.assembler.LogIn(ctx, d, args[0], args[1:]))
@@ -115,8 +117,8 @@ func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []do
 	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: dc.short}), barred
 }
 
-// failures returns the error for findings that will fail; nil without any.
-func failures(found []doctor.Finding) error {
+// failureError returns an error with the number of failures; nil without any.
+func failureError(found []doctor.Finding) error {
 	n := 0
 	for _, f := range found {
 		if f.Status == doctor.Failure {
@@ -126,26 +128,26 @@ func failures(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s will fail", count(n, "thing")).WithHint("apply the remedy of each, and run the command again")
+	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply the remedy of each, and run the command again")
 }
 
-// diagnosisOf is what --json prints.
+// diagnosisOf is the JSON output.
 type diagnosisOf struct {
-	Worst    doctor.Status    `json:"worst"`
-	Findings []doctor.Finding `json:"findings"`
+	Worst    doctor.Status    `json:"worst"`           // worst status of all findings
+	Findings []doctor.Finding `json:"findings"`        // all findings; not nil
 	Error    *problem         `json:"error,omitempty"` // error of the command; nil if it succeeds
 }
 
-// writeDiagnosis prints the findings, and returns the error of the command.
+// writeDiagnosis prints the findings and returns end, the error of the command.
 func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error {
 	if dc.out.json {
 		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
 		if end == nil {
-			return dc.out.print(d)
+			return dc.out.printJSON(d)
 		}
 		p := problemOf(end)
 		d.Error = &p
-		if err := dc.out.print(d); err != nil {
+		if err := dc.out.printJSON(d); err != nil {
 			return err
 		}
 		return inResult{end}
@@ -155,14 +157,14 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 		least = doctor.OK
 	}
 	writeFindings(dc.out, found, least)
-	if _, err := fmt.Fprintln(dc.out, tally(found)); err != nil {
+	if _, err := fmt.Fprintln(dc.out, countFindings(found)); err != nil {
 		return err
 	}
 	return end
 }
 
-// tally counts the findings: "1 failure, 2 warnings; 30 checks passed".
-func tally(found []doctor.Finding) string {
+// countFindings returns the number of findings by status: "1 failure, 2 warnings; 30 checks passed."
+func countFindings(found []doctor.Finding) string {
 	n := map[doctor.Status]int{}
 	for _, f := range found {
 		n[f.Status]++
@@ -179,9 +181,9 @@ func tally(found []doctor.Finding) string {
 	if n[doctor.Unknown] > 0 {
 		parts = append(parts, fmt.Sprintf("%d unknown", n[doctor.Unknown]))
 	}
-	right := fmt.Sprintf("%d things are right.", n[doctor.OK])
+	right := fmt.Sprintf("%d checks passed.", n[doctor.OK])
 	if n[doctor.OK] == 1 {
-		right = "1 thing is right."
+		right = "1 check passed."
 	}
 	if len(parts) == 0 {
 		return right

@@ -73,7 +73,7 @@ func TestDoctorText(t *testing.T) {
 	}
 	var out bytes.Buffer
 	writeFindings(&out, found, doctor.OK)
-	out.WriteString(tally(found) + "\n" + tally(found[5:6]) + "\n")
+	out.WriteString(countFindings(found) + "\n" + countFindings(found[5:6]) + "\n")
 	golden(t, "testdata/doctor.txt", out.String())
 	out.Reset()
 	writeFindings(&out, found, doctor.Warning)
@@ -89,7 +89,7 @@ func TestDoctorFindsNothingThatFails(t *testing.T) {
 	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	if got := c.out.String(); strings.Contains(got, "failure") || strings.Contains(got, "host-") || !strings.Contains(got, "things are right") {
+	if got := c.out.String(); strings.Contains(got, "failure") || strings.Contains(got, "host-") || !strings.Contains(got, "checks passed") {
 		t.Errorf("said:\n%s", got)
 	}
 }
@@ -106,7 +106,7 @@ func TestDoctorTellsTheWorstFirstAndOfTheVMsThatAreNamed(t *testing.T) {
 	if !strings.HasPrefix(said, "failure: host-privilege: Datastore.FileManagement: root lacks it on datastore datastore1\n") {
 		t.Errorf("begins with:\n%s", said)
 	}
-	mustContain(t, c.stderr(), "2 things will fail", "run the command again")
+	mustContain(t, c.stderr(), "2 checks failed", "run the command again")
 }
 
 func TestDoctorAsJSON(t *testing.T) {
@@ -136,7 +136,7 @@ func TestDoctorAsJSONEndsWithAnError(t *testing.T) {
 		kind    string
 		message string
 	}{
-		{c, []string{c.url(), "bad"}, "conflict", "will fail"},
+		{c, []string{c.url(), "bad"}, "conflict", "1 check failed"},
 		{c, []string{"esxi://root@127.0.0.1:1", "bad"}, "unreachable", "127.0.0.1:1"},
 	} {
 		c.out.Reset()
@@ -168,9 +168,9 @@ func TestDoctorIsLetInByNobody(t *testing.T) {
 		{[]string{"doctor", c.url(), "web02"}, 3, "no VM is called"},
 		{[]string{"doctor", c.url(), "--to", "dir:/nonexistent"}, 3, "mkdir -p /nonexistent"},
 		{[]string{"doctor", "esxi://nobody@" + c.lab.Addr()}, 4, "check user and password"},
-		{[]string{"doctor", c.url(), "--to", "/srv"}, 2, "is not where a VM can live"},
+		{[]string{"doctor", c.url(), "--to", "/srv"}, 2, "is not a destination"},
 		{[]string{"doctor", c.url(), "--transport", "fax"}, 2, "want https, nfc or landing"},
-		{[]string{"doctor", c.url(), "--transport", "nfc", "--landing", "tmpfs:1G"}, 2, "needs --transport landing"},
+		{[]string{"doctor", c.url(), "--transport", "nfc", "--landing", "tmpfs:1G"}, 2, "requires --transport landing"},
 	} {
 		if code := c.do(append(arg.args, "--short")...); code != arg.code || !strings.Contains(c.stderr(), arg.says) {
 			t.Errorf("%q: exit code %d: %s", arg.args, code, c.stderr())
@@ -229,7 +229,7 @@ func TestPlansTellBeforehand(t *testing.T) {
 		t.Fatalf("plan check: exit code %d: %s%s", code, c.out, c.stderr())
 	}
 	mustContain(t, c.out.String(), "vm-tpm: web01: it has a virtual TPM", "host-clock: host localhost.localdomain: its clock is 1h0m0s behind ours",
-		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "Nothing was found that would fail")
+		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "No blocking findings")
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
 	}

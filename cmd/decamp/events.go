@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// runNames tell several runs apart for people. Empty where there is but one.
+// runNames has the prefix of messages about each run. It is empty if there is only one run.
 type runNames map[journal.ID]string
 
 // prefix precedes all messages about the run of e.
@@ -20,37 +20,37 @@ func (n runNames) prefix(e journal.Event) string {
 
 // diskOf identifies a disk in a step of a run.
 type diskOf struct {
-	run  journal.ID
-	step string
-	disk int32
+	run  journal.ID // run of one destination
+	step string     // name of the step
+	disk int32      // device key; 0 if the step concerns all disks
 }
 
-// label returns the name of a step on a disk. A single disk has no number.
-func label(e journal.Event, disk string) string {
+// stepLabel returns the name of a step with the disk of e. A single disk has no number.
+func stepLabel(e journal.Event, disk string) string {
 	if e.Disk == 0 {
 		return e.Step
 	}
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// state returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left".
-// Zeros and data of an earlier copy are not moved.
-func state(b journal.Bytes) string {
+// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s
+// left". Zeros and data of earlier attempts are not counted as moved.
+func progressText(b journal.Bytes) string {
 	done := b.Done + b.Skipped
-	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
+	s := fmt.Sprintf("%s, %s of %s", percentText(done, b.Total), sizeText(done), sizeText(b.Total))
 	if b.Read > 0 && b.Read < done {
-		s += fmt.Sprintf(", %s moved", size(b.Read))
+		s += fmt.Sprintf(", %s moved", sizeText(b.Read))
 	}
 	if b.Rate > 0 {
-		s += ", " + rate(b.Rate, time.Second)
+		s += ", " + rateText(b.Rate, time.Second)
 	}
 	if b.Left > 0 {
-		s += fmt.Sprintf(", %s left", duration(b.Left))
+		s += fmt.Sprintf(", %s left", durationText(b.Left))
 	}
 	return s
 }
 
-// limitedBy is "; limited by the source …", if that is known.
+// limitedBy returns "; limited by the source …", or an empty text if the limit is unknown.
 func limitedBy(b journal.Bytes) string {
 	if limit := b.Busy.Limit(); limit.What != "" {
 		return "; " + limit.String()
@@ -58,25 +58,26 @@ func limitedBy(b journal.Bytes) string {
 	return ""
 }
 
-// outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".
-func outlookWords(o journal.Outlook) string {
+// estimateText returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
+// 41s, its boot not counted".
+func estimateText(o journal.Outlook) string {
 	text := ""
 	if o.Dirty > 0 {
-		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
+		text = fmt.Sprintf("%s changed since, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
 	}
-	text += "cut over now: out for " + duration(o.Outage)
+	text += "cut over now: out for " + durationText(o.Outage)
 	if o.Delivery > 0 {
-		text += ", " + duration(o.Delivery) + " of it for the delivery"
+		text += ", " + durationText(o.Delivery) + " of it for the delivery"
 	}
 	if o.Boot == 0 {
 		return text + ", its boot not counted"
 	}
-	return text + ", its boot of " + duration(o.Boot) + " included"
+	return text + ", its boot of " + durationText(o.Boot) + " included"
 }
 
-// say describes an event; empty if users need not know it. The command itself reports the end of the
-// run.
-func say(e journal.Event) string {
+// eventText returns the message for an event; empty if users need none. The command itself reports the
+// end of a run.
+func eventText(e journal.Event) string {
 	switch e.Kind {
 	case journal.StepBegan:
 		return e.Step
@@ -84,30 +85,31 @@ func say(e journal.Event) string {
 		if e.Failure == nil {
 			return ""
 		}
-		return fmt.Sprintf("  %s is tried again: %s", e.Step, plain(e.Failure.Text))
+		return fmt.Sprintf("  %s is tried again: %s", e.Step, printable(e.Failure.Text))
 	case journal.DiskBegan, journal.DiskDone, journal.DiskAnew:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case journal.ChunkBad:
-		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
+		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, printable(e.Message))
 	case journal.RunBegan, journal.Noted, journal.PowerChanged, journal.RoundDone, journal.RehearsalDone:
-		return plain(e.Message)
+		return printable(e.Message)
 	case journal.Waits:
 		if e.Message == "" {
 			return ""
 		}
-		return "  waits: " + plain(e.Message)
+		return "  waits: " + printable(e.Message)
 	case journal.Warned:
 		if e.Warning == nil {
 			return ""
 		}
-		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, plain(e.Warning.Text))
+		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, printable(e.Warning.Text))
 	}
 	return ""
 }
 
+// diskWords returns the message for an event of one disk.
 func diskWords(e journal.Event) string {
 	if e.Kind == journal.DiskDone {
 		return "done, root " + e.Message
 	}
-	return plain(e.Message)
+	return printable(e.Message)
 }

@@ -9,73 +9,74 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// writeFindings prints findings of at least that severity, the most severe first. Identical findings on
-// several objects are combined.
+// writeFindings prints findings with at least the status least, the most severe first. Identical
+// findings on several objects are printed once.
 func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
 	things := map[doctor.Finding][]string{}
 	for _, f := range found {
-		things[alike(f)] = append(things[alike(f)], f.On)
+		things[withoutObject(f)] = append(things[withoutObject(f)], f.On)
 	}
 	for _, f := range found {
-		on, first := things[alike(f)]
-		if delete(things, alike(f)); first && f.Status >= least {
+		on, first := things[withoutObject(f)]
+		if delete(things, withoutObject(f)); first && f.Status >= least {
 			writeDoctorFinding(w, f, on)
 		}
 	}
 }
 
-// alike returns a finding without its object.
-func alike(f doctor.Finding) doctor.Finding {
+// withoutObject returns a finding without its object.
+func withoutObject(f doctor.Finding) doctor.Finding {
 	f.On = ""
 	return f
 }
 
+// writeDoctorFinding prints one finding with the objects on, what is expected, and the remedy.
 func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
 	what := f.Seen
 	if names := someOf(on); names != "" {
 		what = names + ": " + what
 	}
-	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, plain(fault.OneLine(what)))
+	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, printable(fault.OneLine(what)))
 	if f.Status == doctor.OK {
 		return
 	}
 	if f.Want != "" {
-		fmt.Fprintf(w, "  Want: %s\n", plain(fault.OneLine(f.Want)))
+		fmt.Fprintf(w, "  Want: %s\n", printable(fault.OneLine(f.Want)))
 	}
 	if lines := strings.Split(f.Remedy, "\n"); len(lines) == 1 {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(f.Remedy))
+		fmt.Fprintf(w, "  Remedy: %s\n", printable(f.Remedy))
 	} else {
 		fmt.Fprintln(w, "  Remedy:")
 		for _, line := range lines {
-			fmt.Fprintf(w, "    %s\n", plain(line))
+			fmt.Fprintf(w, "    %s\n", printable(line))
 		}
 	}
 	fmt.Fprintln(w)
 }
 
-// mostNamed is how many things a finding names.
-const mostNamed = 4
+// maxNamed is the number of objects that a finding lists.
+const maxNamed = 4
 
-// someOf names things: "VM a, VM b and 12 more".
+// someOf returns a list of objects: "VM a, VM b and 12 more".
 func someOf(on []string) string {
-	if len(on) <= mostNamed {
+	if len(on) <= maxNamed {
 		return strings.Join(on, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(on[:mostNamed-1], ", "), len(on)-mostNamed+1)
+	return fmt.Sprintf("%s and %d more", strings.Join(on[:maxNamed-1], ", "), len(on)-maxNamed+1)
 }
 
-// foundOf is what --json prints of a finding beforehand.
+// foundOf is the JSON form of a finding before a migration.
 type foundOf struct {
 	Finding doctor.Finding `json:"finding"`
 }
 
-// tellFound prints the findings before a migration begins.
-func tellFound(out *output, found []doctor.Finding) {
+// printFound prints the findings before a migration, from warnings on.
+func printFound(out *output, found []doctor.Finding) {
 	if !out.json {
 		writeFindings(out.screen, found, doctor.Warning)
 		return
 	}
 	for _, f := range found {
-		_ = out.print(foundOf{f}) // the standard output remembers that it failed
+		_ = out.printJSON(foundOf{f}) // the standard output remembers that it failed
 	}
 }

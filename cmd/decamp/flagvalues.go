@@ -13,22 +13,25 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// textsFlag is a list of texts as a pflag value; each flag adds one.
+// textsFlag is a list of texts as a pflag.Value; each occurrence of the flag appends one.
 type textsFlag []planfile.Text
 
+// String returns "": the help shows no default.
 func (t *textsFlag) String() string { return "" }
 
+// Type returns the type name of pflag for repeatable flags.
 func (t *textsFlag) Type() string { return "stringArray" }
 
-// Set is part of pflag.Value.
+// Set appends text. It implements pflag.Value, as the methods below do.
 func (t *textsFlag) Set(text string) error {
 	*t = append(*t, planfile.Text(text))
 	return nil
 }
 
-// tmpfsFlag is tmpfs:SIZE as a pflag value, in bytes.
+// tmpfsFlag is tmpfs:SIZE as a pflag.Value, in bytes. Zero is not set.
 type tmpfsFlag int64
 
+// String returns the value as written.
 func (f *tmpfsFlag) String() string {
 	if *f == 0 {
 		return ""
@@ -36,9 +39,10 @@ func (f *tmpfsFlag) String() string {
 	return "tmpfs:" + (*sizeFlag)(f).String()
 }
 
+// Type returns the name of the value in the help.
 func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
 
-// Set reads tmpfs:SIZE.
+// Set parses tmpfs:SIZE with a size above 0.
 func (f *tmpfsFlag) Set(s string) error {
 	digits, ok := strings.CutPrefix(s, "tmpfs:")
 	n, err := units.ParseSize(digits)
@@ -52,18 +56,20 @@ func (f *tmpfsFlag) Set(s string) error {
 	return err
 }
 
-// spot is the value of --spot: "100M" or "100M,16", or "0" for none: the part of each disk that is read
-// from the source a second time.
+// spot is the value of --spot: the part of each disk that is read from the source a second time. "100M"
+// is the first bytes, "100M,16" also sets the number of random MiB, and "0" turns it off.
 type spot struct {
-	given bool
+	given bool // the flag is set
 	migrate.Spot
 }
 
+// String returns "": the usage describes the default.
 func (s *spot) String() string { return "" }
 
+// Type returns the name of the value in the help.
 func (s *spot) Type() string { return "SIZE[,N]" }
 
-// Set is part of pflag.Value.
+// Set parses SIZE[,N].
 func (s *spot) Set(text string) (err error) {
 	first, random, more := strings.Cut(text, ",")
 	next := spot{given: true}
@@ -80,11 +86,11 @@ func (s *spot) Set(text string) (err error) {
 	return nil
 }
 
-// asked reports whether the user asked for a second reading.
-func (s *spot) asked() bool { return s.given && !s.None }
+// isRequested reports whether the user requested a second reading.
+func (s *spot) isRequested() bool { return s.given && !s.None }
 
-// sample returns what --spot chooses of a disk.
-func (s *spot) sample() (manifest.Sample, error) {
+// newSample returns the sample of a disk, with a new random seed.
+func (s *spot) newSample() (manifest.Sample, error) {
 	chosen := manifest.Sample{First: s.First, Random: s.Random}
 	if chosen.Random == 0 {
 		chosen.Random = migrate.RandomChunks
@@ -93,10 +99,10 @@ func (s *spot) sample() (manifest.Sample, error) {
 	return chosen, err
 }
 
-// sizeFlag is a size as a pflag value.
+// sizeFlag is a size in bytes as a pflag.Value.
 type sizeFlag int64
 
-// String returns it in the largest unit that is whole.
+// String returns the size in the largest unit that divides it.
 func (f *sizeFlag) String() string {
 	if *f == 0 {
 		return ""
@@ -104,9 +110,10 @@ func (f *sizeFlag) String() string {
 	return units.FormatSize(int64(*f))
 }
 
+// Type returns the name of the value in the help.
 func (f *sizeFlag) Type() string { return "SIZE" }
 
-// Set reads what units.ParseSize reads.
+// Set parses what units.ParseSize accepts.
 func (f *sizeFlag) Set(s string) error {
 	n, err := units.ParseSize(s)
 	*f = sizeFlag(n)

@@ -22,57 +22,59 @@ import (
 	"github.com/decamp/decamp/internal/server/client"
 )
 
-// fleetFlags are the flags that name a fleet: its database, or a server. They open it.
+// fleetFlags are the flags that select a fleet: its database, or a server. Their methods open it.
 type fleetFlags struct {
 	assembler *assemble.Assembler // provides state directory, environment and log
 
-	db          string
+	db          string // URL of the database; empty: $DECAMP_DB, or a file in the state directory
 	insecure    bool   // the server of db need not be verified
 	fleetKey    string // file; "": fleet.key in the state directory
 	signs       bool   // the command submits plans or carries them out: it needs the fleet's key
-	server      string
-	tokenFile   string
-	fingerprint string
-	ca          string
-	cert, key   string
+	server      string // URL of a server; empty: $DECAMP_SERVER, or none
+	tokenFile   string // file with the token for the server
+	fingerprint string // SHA-256 of the server's certificate
+	ca          string // file with the CA of the server's certificate
+	cert, key   string // files with the client certificate and its key
 }
 
 // Environment variables that stand in for flags.
 const (
-	dbEnv        = "DECAMP_DB"
-	serverEnv    = "DECAMP_SERVER"
-	tokenFileEnv = "DECAMP_TOKEN_FILE"
+	dbEnv        = "DECAMP_DB"         // URL of the database
+	serverEnv    = "DECAMP_SERVER"     // URL of the server
+	tokenFileEnv = "DECAMP_TOKEN_FILE" // file with the token
 )
 
-// registerInsecure registers the flag that accepts a database that is not verified.
+// registerInsecure registers the flag that permits an unverified database.
 func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL on another machine that is not verified (sslmode weaker than verify-full): who is in between reads and changes the fleet's database")
+	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL server on another machine without verification (sslmode weaker than verify-full): an attacker on the path can read and change the fleet database")
 }
 
-// registerKey registers the flag of commands that sign and verify plans.
+// registerKey registers the flag of commands that sign and verify plans. openRoster then loads the key.
 func (f *fleetFlags) registerKey(cmd *cobra.Command) {
 	f.signs = true
-	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same for all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same on all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
 }
 
+// registerDB registers the flags that select a database.
 func (f *fleetFlags) registerDB(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the PostgreSQL that machines meet in, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", else a file in the state directory)")
+	cmd.Flags().StringVar(&f.db, "db", "", "`URL` of the fleet's PostgreSQL database, postgres://USER@HOST/NAME, without a password (default $"+dbEnv+", otherwise a file in the state directory)")
 	f.registerInsecure(cmd)
 }
 
-func (f *fleetFlags) register(cmd *cobra.Command) {
+// registerFlags registers the flags that select a server or a database.
+func (f *fleetFlags) registerFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
-	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
-	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints at its start")
+	flags.StringVar(&f.server, "server", "", "`URL` of a decamp server, https://HOST:8470 (default $"+serverEnv+")")
+	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` with the token (default $"+tokenFileEnv+")")
+	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints when it starts")
 	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
-	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
-	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with its key")
+	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a client certificate, instead of a token")
+	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with the key of the client certificate")
 	f.registerDB(cmd)
 }
 
-// tokenFrom reads a token; none without a file.
+// tokenFrom returns the token in a file; an empty token without a file.
 func (f *fleetFlags) tokenFrom(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -80,7 +82,7 @@ func (f *fleetFlags) tokenFrom(file string) (string, error) {
 	return f.assembler.PasswordFrom(file)
 }
 
-// databaseURL returns where the roster is.
+// databaseURL returns the URL of the fleet database.
 func (f *fleetFlags) databaseURL() (string, error) {
 	if url := cmp.Or(f.db, f.assembler.Env(dbEnv)); url != "" {
 		return url, nil
@@ -92,16 +94,16 @@ func (f *fleetFlags) databaseURL() (string, error) {
 	return fileDatabase(state)
 }
 
-// fileDatabase is the roster of one machine.
+// fileDatabase returns the URL of the database in a state directory.
 func fileDatabase(state string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(state, "fleet.db"))
 	return "sqlite:" + path, err
 }
 
-// isFile reports whether a database is a file, which one process at a time drives VMs from.
+// isFile reports whether a database is a file. Only one process at a time can execute VMs from it.
 func isFile(url string) bool { return strings.HasPrefix(url, "sqlite:") }
 
-// sharedURL returns the URL of a database that machines share; empty for a file.
+// sharedURL returns the URL of a database that several machines share; empty for a file.
 func sharedURL(url string) string {
 	if isFile(url) {
 		return ""
@@ -109,8 +111,8 @@ func sharedURL(url string) string {
 	return url
 }
 
-// openRoster opens the fleet's database, and returns where it is.
-func (f *fleetFlags) openRoster(ctx context.Context) (*fleetdb.Roster, string, error) {
+// openDatabase opens the fleet database and returns its URL. The caller closes it.
+func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Roster, string, error) {
 	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err
@@ -125,7 +127,7 @@ func (f *fleetFlags) openRoster(ctx context.Context) (*fleetdb.Roster, string, e
 	return r, url, err
 }
 
-// fleetKeys loads the fleet's key. For a database that is a file it is made when it is first needed.
+// fleetKeys loads the fleet key. It creates the default key of a database in a file.
 func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
 	path := f.fleetKey
 	if path == "" {
@@ -141,11 +143,12 @@ func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
 	return fleetkey.Load(path)
 }
 
-// openControl returns the interface to a fleet, local or through a server.
+// openControl returns the interface to a fleet, through a server or in this process, and the function
+// that closes it.
 func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() error, error) {
 	url := cmp.Or(f.server, f.assembler.Env(serverEnv))
 	if url != "" && f.db != "" {
-		return nil, nil, fault.New(fault.Invalid, "--server and --db: want one of them").WithHint("the server knows its database")
+		return nil, nil, fault.New(fault.Invalid, "--server and --db exclude each other").WithHint("the server knows its database")
 	}
 	if url != "" && f.db == "" {
 		token, err := f.tokenFrom(cmp.Or(f.tokenFile, f.assembler.Env(tokenFileEnv)))
@@ -158,43 +161,45 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 		}
 		return c, c.Close, nil
 	}
-	r, _, err := f.openRoster(ctx)
+	r, _, err := f.openDatabase(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	return server.Audited{Local: server.Local{Roster: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
 }
 
+// limitWords returns the value of a limit for users; negative units mean that no limit is set.
 func limitWords(name string, units int64) string {
 	switch {
 	case units < 0:
-		return "as plans say"
+		return "as in plans"
 	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
-		return "0, nothing moves"
+		return "0, transfers stopped"
 	case units == 0:
-		return "0, nothing begins"
+		return "0, no further starts"
 	case strings.HasSuffix(name, mover.RateSuffix):
-		return rate(units, time.Second)
+		return rateText(units, time.Second)
 	}
 	return strconv.FormatInt(units, 10)
 }
 
 // namedHelp is part of the help of all commands with the name of a plan's VM.
 const namedHelp = `
-PLAN is a plan that decamp plan run or a server carries out; PLAN/VM is one VM of it, by its
-name or reference. The plan is looked for in the state directory, in the database of --db, or
-at the server of --server.
+PLAN is a plan that decamp plan run or a server executes. PLAN/VM is one VM of it, by its name
+or reference. The plan is looked up in the state directory, in the database of --db, or at the
+server of --server.
 `
 
-// ordersExits are those of commands that give orders.
+// ordersExits are the exit codes of commands for plans. Its third and fourth elements apply to all
+// commands with a fleet.
 var ordersExits = []exit{
-	{fault.NotFound, "there is no such plan, VM or run: decamp status and decamp runs list them"},
+	{fault.NotFound, "the plan, VM or run does not exist: decamp status and decamp runs list them"},
 	{fault.Conflict, "the state of the plan or VM does not permit it; the error has the reason"},
 	{fault.Denied, "the token does not allow it"},
 	{fault.Unreachable, "the database or the server does not answer"},
 }
 
-// localUser is who gives an order here, for the records.
+// localUser returns the name of the current user, for records of commands.
 func localUser() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username

@@ -27,7 +27,7 @@ func TestTheAuditTrailIsListed(t *testing.T) {
 func TestAPlanIsShownWithoutWhatIsOfNoInterest(t *testing.T) {
 	r := newRig(t)
 	var vms []fleetdb.VM
-	for range mostWaiting + 5 {
+	for range maxWaiting + 5 {
 		vms = append(vms, servertest.VM("vm-"+string(rune('a'+len(vms))), "web"))
 	}
 	c := waveOf(t, vms...)
@@ -35,7 +35,7 @@ func TestAPlanIsShownWithoutWhatIsOfNoInterest(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustContain(t, r.out.String(), "Plan wave, listing: 15 VMs (15 queued)", "and 5 more that wait")
-	if n := strings.Count(r.out.String(), "queued"); n != mostWaiting+1 {
+	if n := strings.Count(r.out.String(), "queued"); n != maxWaiting+1 {
 		t.Errorf("%d VMs are shown in\n%s", n-1, r.out)
 	}
 }

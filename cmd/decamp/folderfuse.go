@@ -18,10 +18,11 @@ import (
 	"github.com/decamp/decamp/internal/mount"
 )
 
-// folderFuse is the name under which decamp is Proxmox's esxi-folder-fuse: same arguments,
-// same tree, same signal that it is ready, so that it can be put in its place.
+// folderFuse is the name under which decamp replaces Proxmox's esxi-folder-fuse: it has the same
+// arguments, the same tree and the same notification.
 const folderFuse = "esxi-folder-fuse"
 
+// folderFuseUsage precedes the list of flags.
 const folderFuseUsage = `usage: esxi-folder-fuse [OPTIONS] HOST[:PORT] MANIFEST.json MOUNTPOINT
 
 Mounts an ESXi host's datastores, as decamp mount does, with the arguments of the tool of
@@ -31,40 +32,41 @@ this name in pve-esxi-import-tools.
 
 // folderFuseCommand is esxi-folder-fuse, with its arguments.
 type folderFuseCommand struct {
-	out          *output
-	assembler    *assemble.Assembler
-	skipVerify   bool
-	changeUser   string
-	changeGroup  string
-	fuse         []string
-	readyFD      int
-	user         string
-	passwordFile string
-	pageSize     int64
-	pageCount    int
+	out          *output             // output and messages
+	assembler    *assemble.Assembler // state directory, access file and prompts
+	skipVerify   bool                // accept any certificate
+	changeUser   string              // user to become after mounting; empty: no change
+	changeGroup  string              // group to become after mounting; empty: no change
+	fuse         []string            // options of -o
+	readyFD      int                 // file descriptor to close when mounted; -1 for none
+	user         string              // user for the login
+	passwordFile string              // file with the password
+	pageSize     int64               // bytes of one request; 0: default
+	pageCount    int                 // pages in memory; 0: default
 
 	host, manifest, dir string
 }
 
-func (ff *folderFuseCommand) flags() *pflag.FlagSet {
+// newFlagSet returns the flags, which set the fields of ff.
+func (ff *folderFuseCommand) newFlagSet() *pflag.FlagSet {
 	f := pflag.NewFlagSet(folderFuse, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.SortFlags = false
-	f.BoolVar(&ff.skipVerify, "skip-cert-verification", false, "accept the certificate that the host shows now")
-	f.StringVar(&ff.user, "user", "root", "`NAME` to log in with")
-	f.StringVar(&ff.passwordFile, "password-file", "", "`FILE` that holds the password")
+	f.BoolVar(&ff.skipVerify, "skip-cert-verification", false, "accept the certificate that the host presents now")
+	f.StringVar(&ff.user, "user", "root", "user `NAME` for the login")
+	f.StringVar(&ff.passwordFile, "password-file", "", "`FILE` with the password")
 	f.StringVar(&ff.changeUser, "change-user", "", "become this `USER` once mounted")
 	f.StringVar(&ff.changeGroup, "change-group", "", "become this `GROUP` once mounted")
 	f.StringSliceVarP(&ff.fuse, "options", "o", nil, "FUSE `OPTIONS`: allow_other; ro, nosuid, nodev, noexec and default_permissions change nothing")
 	f.IntVar(&ff.readyFD, "ready-fd", -1, "close this file `DESCRIPTOR` when the mount can be used")
-	f.Int64Var(&ff.pageSize, "cache-page-size", 0, "`BYTES` asked for at a time; bounded to 1 to 8 MiB")
-	f.IntVar(&ff.pageCount, "cache-page-count", 0, "`N` pages in memory; bounded to 128 MiB together")
+	f.Int64Var(&ff.pageSize, "cache-page-size", 0, "`BYTES` of one request, limited to 1 to 8 MiB")
+	f.IntVar(&ff.pageCount, "cache-page-count", 0, "`N` pages in memory, limited to 128 MiB together")
 	return f
 }
 
-// parse reads the arguments.
-func (ff *folderFuseCommand) parse(args []string) error {
-	f := ff.flags()
+// parseArgs parses flags and arguments.
+func (ff *folderFuseCommand) parseArgs(args []string) error {
+	f := ff.newFlagSet()
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -73,10 +75,11 @@ func (ff *folderFuseCommand) parse(args []string) error {
 		return fmt.Errorf("want HOST, MANIFEST and MOUNTPOINT, got %d arguments", len(rest))
 	}
 	ff.host, ff.manifest, ff.dir = rest[0], rest[1], rest[2]
-	return ff.check()
+	return ff.checkArgs()
 }
 
-func (ff *folderFuseCommand) check() error {
+// checkArgs refuses invalid arguments. Options of -o that have no effect are accepted.
+func (ff *folderFuseCommand) checkArgs() error {
 	switch {
 	case ff.host == "" || strings.ContainsAny(ff.host, "/@?#"):
 		return fmt.Errorf("%q is not a host", ff.host)
@@ -89,12 +92,13 @@ func (ff *folderFuseCommand) check() error {
 		switch opt {
 		case "allow_other", "ro", "nosuid", "nodev", "noexec", "default_permissions":
 		default:
-			return fmt.Errorf("-o %s is not known", opt)
+			return fmt.Errorf("unknown option -o %s", opt)
 		}
 	}
 	return nil
 }
 
+// allowOther reports whether -o allow_other is set.
 func (ff *folderFuseCommand) allowOther() bool {
 	for _, opt := range ff.fuse {
 		if opt == "allow_other" {
@@ -104,34 +108,34 @@ func (ff *folderFuseCommand) allowOther() bool {
 	return false
 }
 
-// runFolderFuse is the whole program under its other name. It returns the exit code.
+// runFolderFuse is the main function of esxi-folder-fuse. It returns the exit code.
 func runFolderFuse(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	ff := &folderFuseCommand{out: p.out, assembler: p.assembler}
-	err := ff.parse(args)
+	err := ff.parseArgs(args)
 	if errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprint(ff.out, folderFuseUsage, ff.flags().FlagUsages())
+		fmt.Fprint(ff.out, folderFuseUsage, ff.newFlagSet().FlagUsages())
 		return 0
 	}
-	ready := ff.ready()
+	ready := ff.readyFunc()
 	defer ready()
 	if err != nil {
-		fmt.Fprintf(ff.out.screen, "error: %v\n%s%s", err, folderFuseUsage, ff.flags().FlagUsages())
+		fmt.Fprintf(ff.out.screen, "error: %v\n%s%s", err, folderFuseUsage, ff.newFlagSet().FlagUsages())
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
-	if err := ff.run(ctx, ready); err != nil {
-		fmt.Fprintf(ff.out.screen, "error: %s\n", plain(fault.OneLine(err.Error())))
+	if err := ff.runMount(ctx, ready); err != nil {
+		fmt.Fprintf(ff.out.screen, "error: %s\n", printable(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
-			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", plain(hint))
+			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", printable(hint))
 		}
 		return fault.ExitCode(err)
 	}
 	return 0
 }
 
-// ready returns a function that closes the descriptor for the caller's notification, once. No child
-// process may have it open.
-func (ff *folderFuseCommand) ready() func() {
+// readyFunc returns a function that closes the descriptor of --ready-fd, once, to notify the caller. No
+// child process inherits the descriptor.
+func (ff *folderFuseCommand) readyFunc() func() {
 	if ff.readyFD < 3 { // the standard streams are not the notification
 		return func() {}
 	}
@@ -145,12 +149,13 @@ func (ff *folderFuseCommand) ready() func() {
 	}
 }
 
-func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) {
-	become, err := ff.identity()
+// runMount mounts the host, changes the user, calls ready and serves until ctx ends.
+func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err error) {
+	become, err := ff.newIdentity()
 	if err != nil {
 		return err
 	}
-	stores, err := ff.datastores()
+	stores, err := ff.readDatastores()
 	if err != nil {
 		return err
 	}
@@ -172,7 +177,7 @@ func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) 
 	}
 	defer func() {
 		if cerr := shown.Close(); become.ChangesUser() && fault.Is(cerr, fault.Denied) {
-			ff.out.log.Info("the mount is left to whoever may unmount it", "err", cerr) // as the original does
+			ff.out.log.Info("not unmounted: the changed user may not do that", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}
@@ -185,7 +190,8 @@ func (ff *folderFuseCommand) run(ctx context.Context, ready func()) (err error) 
 	return nil
 }
 
-func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
+// readDatastores returns the datastores of the manifest; not nil, also if it lists none.
+func (ff *folderFuseCommand) readDatastores() ([]inventory.Datastore, error) {
 	f, err := os.Open(ff.manifest)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "open manifest: %w", err)
@@ -198,8 +204,8 @@ func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
 	return stores, err
 }
 
-// identity returns the user and the group to become.
-func (ff *folderFuseCommand) identity() (mount.Identity, error) {
+// newIdentity returns the user and the group to become.
+func (ff *folderFuseCommand) newIdentity() (mount.Identity, error) {
 	id := mount.NewIdentity()
 	if ff.changeGroup != "" {
 		if err := id.SetGroup(ff.changeGroup); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// followPlan prints the events of a plan until it ends, and returns its error.
+// followPlan prints the changes of a plan until it ends, and returns its error.
 func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
 	p, err := c.Plan(ctx, name)
 	if err != nil {
@@ -20,7 +20,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	}
 	w := &watcher{out: out, plan: name, seen: map[fleetdb.Key]string{}}
 	if !p.State.Over() {
-		if err := w.follow(ctx, c, p.Rev); err != nil {
+		if err := w.followEvents(ctx, c, p.Rev); err != nil {
 			return err
 		}
 		if p, err = c.Plan(ctx, name); err != nil {
@@ -29,7 +29,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	}
 	p.Text = ""
 	if out.json {
-		if err := out.print(map[string]any{"plan": p}); err != nil {
+		if err := out.printJSON(map[string]any{"plan": p}); err != nil {
 			return err
 		}
 	} else {
@@ -38,38 +38,39 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	return planError(p)
 }
 
-// watcher prints the changes of a plan for users or programs.
+// A watcher prints the changes of one plan. Its methods may be called concurrently.
 type watcher struct {
 	out  *output
-	plan string
+	plan string // name of the plan
 
-	mu   sync.Mutex
+	mu   sync.Mutex             // guards seen, and keeps lines whole
 	seen map[fleetdb.Key]string // last printed state of each VM
 }
 
-// errEnded ends a Follow: the plan has ended.
+// errEnded ends Control.Follow when the plan has ended.
 var errEnded = errors.New("the plan has ended")
 
-// follow returns when the plan has ended.
-func (w *watcher) follow(ctx context.Context, c server.Control, since int64) error {
+// followEvents returns when the plan has ended. since is the revision of the first change.
+func (w *watcher) followEvents(ctx context.Context, c server.Control, since int64) error {
 	ctx, end := context.WithCancel(ctx)
 	var summing sync.WaitGroup
 	defer summing.Wait()
 	defer end()
-	summing.Go(func() { w.sumUp(ctx, c) })
-	err := c.Follow(ctx, since, w.changes)
+	summing.Go(func() { w.printSums(ctx, c) })
+	err := c.Follow(ctx, since, w.handleChanges)
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	return err
 }
 
-func (w *watcher) changes(all fleetdb.Changes) error {
+// handleChanges prints changes of the plan's VMs. It returns errEnded if the plan has ended.
+func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, vm := range all.VMs {
 		if vm.Plan == w.plan {
-			w.vm(vm)
+			w.printVM(vm)
 		}
 	}
 	for _, p := range all.Plans {
@@ -80,9 +81,10 @@ func (w *watcher) changes(all fleetdb.Changes) error {
 	return nil
 }
 
-// vm prints the relevant changes of a VM, without the grants of slots.
-func (w *watcher) vm(vm fleetdb.VM) {
-	line := w.sentence(vm)
+// printVM prints the state of a VM if it differs from the last printed one. Grants of slots are not
+// printed, nor the initial waiting state.
+func (w *watcher) printVM(vm fleetdb.VM) {
+	line := w.stateText(vm)
 	before, seen := w.seen[vm.Key]
 	if line == before || line == "" {
 		return
@@ -90,31 +92,32 @@ func (w *watcher) vm(vm fleetdb.VM) {
 	w.seen[vm.Key] = line
 	switch {
 	case w.out.json:
-		_ = w.out.print(map[string]any{"vm": vm}) // without a reader there is nothing to do
+		_ = w.out.printJSON(map[string]any{"vm": vm}) // without a reader there is nothing to do
 	case !seen && vm.State == fleetdb.Queued:
 	default:
-		fmt.Fprintf(w.out.screen, "%s: %s\n", plain(vm.Name), plain(line))
+		fmt.Fprintf(w.out.screen, "%s: %s\n", printable(vm.Name), printable(line))
 	}
 }
 
-// told are the printed steps: the others follow from them, or take no time.
-var told = map[string]string{
-	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and proven",
+// stepTexts are the steps that are printed. Other steps follow from them, or are short.
+var stepTexts = map[string]string{
+	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and verified",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
-func (w *watcher) sentence(vm fleetdb.VM) string {
+// stateText returns the state of a VM as text; empty if it is not printed.
+func (w *watcher) stateText(vm fleetdb.VM) string {
 	switch vm.State {
 	case fleetdb.Queued:
 		if vm.Failure != nil {
-			return "to be tried again: " + fault.OneLine(vm.Failure.Text)
+			return "will be retried: " + fault.OneLine(vm.Failure.Text)
 		}
 		return "waits"
 	case fleetdb.Assigned, fleetdb.Running:
 		if vm.Waits != "" {
 			return vm.Step + ": " + fault.OneLine(vm.Waits)
 		}
-		return told[vm.Step]
+		return stepTexts[vm.Step]
 	case fleetdb.Stranded:
 		return fault.OneLine(vm.Waits)
 	case fleetdb.Failed:
@@ -125,12 +128,13 @@ func (w *watcher) sentence(vm fleetdb.VM) string {
 	return string(vm.State)
 }
 
-// sumEvery is how often the whole plan is summed up.
-const sumEvery = 10 * time.Second
+// sumInterval is the time between summaries of the plan.
+const sumInterval = 10 * time.Second
 
-// sumUp prints the progress of the plan at intervals.
-func (w *watcher) sumUp(ctx context.Context, c server.Control) {
-	tick := time.NewTicker(sumEvery)
+// printSums prints the progress of the plan at intervals until ctx ends. Errors are ignored: Follow
+// reports them if they persist.
+func (w *watcher) printSums(ctx context.Context, c server.Control) {
+	tick := time.NewTicker(sumInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -146,11 +150,12 @@ func (w *watcher) sumUp(ctx context.Context, c server.Control) {
 		if err != nil {
 			continue
 		}
-		w.tellSum(p, progress)
+		w.printSum(p, progress)
 	}
 }
 
-func (w *watcher) tellSum(p fleetdb.Plan, progress []fleetdb.Progress) {
+// printSum prints the number of VMs by state, the rate and the limit.
+func (w *watcher) printSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := p.Counts
@@ -159,11 +164,11 @@ func (w *watcher) tellSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 		if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 			sum["limit"] = limit
 		}
-		_ = w.out.print(sum)
+		_ = w.out.printJSON(sum)
 		return
 	}
-	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[fleetdb.Done], count(total(n), "VM"),
-		underWay(n), waiting(n), n[fleetdb.Failed], rate(rateOf(progress, p.Name), time.Second))
+	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d running, %d waiting, %d failed, %s\n", p.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
+		runningCount(n), waitingCount(n), n[fleetdb.Failed], rateText(rateOf(progress, p.Name), time.Second))
 	if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// shellArgument is fault.Quote for a word that a program must not take for a flag.
+// shellArgument quotes a word for a shell, and protects it from being read as a flag.
 func shellArgument(s string) string {
 	if strings.HasPrefix(s, "-") {
 		return "-- " + fault.Quote(s)
@@ -18,9 +18,9 @@ func shellArgument(s string) string {
 	return fault.Quote(s)
 }
 
-// plain makes text from the source safe to print: a VM may be called anything, escape
-// sequences and newlines included.
-func plain(s string) string {
+// printable replaces control characters by question marks. Names of VMs may contain escape sequences
+// and newlines.
+func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'
@@ -29,19 +29,19 @@ func plain(s string) string {
 	}, s)
 }
 
-// count returns a number with its noun in singular or plural.
-func count(n int, what string) string {
+// countOf returns a number with its noun in singular or plural.
+func countOf(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// size shows bytes: see units.Binary.
-func size(n int64) string { return units.Binary(n) }
+// sizeText formats bytes: see units.Binary.
+func sizeText(n int64) string { return units.Binary(n) }
 
-// rate shows n bytes in d.
-func rate(n int64, d time.Duration) string {
+// rateText formats the rate of n bytes in d as MB/s.
+func rateText(n int64, d time.Duration) string {
 	if d <= 0 {
 		return "- MB/s"
 	}
@@ -52,8 +52,8 @@ func rate(n int64, d time.Duration) string {
 	return fmt.Sprintf("%.0f MB/s", v)
 }
 
-// percent shows part of whole, and 100 % only when it is all.
-func percent(part, whole int64) string {
+// percentText formats part of whole as a percentage, rounded down: 100 % only if it is complete.
+func percentText(part, whole int64) string {
 	switch {
 	case whole <= 0 || part >= whole:
 		return "100 %"
@@ -62,5 +62,5 @@ func percent(part, whole int64) string {
 	}
 }
 
-// duration shows a time: see units.Duration.
-func duration(d time.Duration) string { return units.Duration(d) }
+// durationText formats a duration: see units.Duration.
+func durationText(d time.Duration) string { return units.Duration(d) }

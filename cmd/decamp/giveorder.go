@@ -9,13 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// giveOrderByName gives a command to a plan or a VM. Without such a plan, other handles the name.
+// giveOrderByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
+// it calls other.
 func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Order, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
@@ -26,7 +27,8 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 	return giveOrder(ctx, out, c, name, planName, vmName, o)
 }
 
-// giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
+// giveOrder gives a command to a plan, or to one of its VMs if vmName is set, and prints the effect.
+// name is the argument of the user.
 func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Order) (err error) {
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)
@@ -40,49 +42,52 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 		return err
 	}
 	if out.json {
-		return out.print(map[string]any{"plan": planName, "vm": vmName, "order": o})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "order": o})
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", plain(name), planOrderWords(o))
+	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), planOrderWords(o))
 	return err
 }
 
+// planOrderWords describes the effect of a command for a plan.
 func planOrderWords(o fleetdb.Order) string {
 	switch o {
 	case fleetdb.Pause:
-		return "no transfer begins; those that are under way go on."
+		return "paused: no further transfer begins, and running transfers continue."
 	case fleetdb.CutOver:
-		return "warm VMs cut over as soon as no round is running."
+		return "cutover requested: warm VMs cut over when no round is running."
 	case fleetdb.Cancel:
-		return "it is given up; the VMs are left as they were found."
+		return "cancelled: source VMs are restored."
 	case fleetdb.Retry:
-		return "what failed is tried again."
+		return "failed VMs are retried."
 	case fleetdb.Rollback:
-		return "unpublished VMs are discarded."
+		return "rollback requested: unpublished VMs are discarded."
 	case fleetdb.Withdraw:
-		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
+		return "withdrawal requested: the VM is removed from its target; the source VM is powered on if decamp shut it down."
 	}
-	return "it goes on."
+	return "resumed."
 }
 
-func tellOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
+// printOrder prints the effect of a command for a run. driven is false if no process executes the run.
+func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
 	if out.json {
-		return out.print(map[string]any{"run": id, "order": order, "driven": driven})
+		return out.printJSON(map[string]any{"run": id, "order": order, "driven": driven})
 	}
 	fmt.Fprintf(out, "%s\n", orderWords(order))
 	if !driven {
-		fmt.Fprintln(out, "No decamp drives the run now: give the command again that began it.")
+		fmt.Fprintln(out, "No decamp process executes the run now. Run the command that began it again.")
 	}
 	return nil
 }
 
+// orderWords describes the effect of a command for a warm run.
 func orderWords(o journal.Order) string {
 	switch o {
 	case journal.CutOver:
-		return "The run cuts over as soon as no round is under way."
+		return "The run cuts over when no round is running."
 	case journal.Pause:
 		return "The run begins no further round."
 	case journal.GiveUp:
-		return "The run is given up by the decamp that drives it."
+		return "The decamp process that executes the run cancels it."
 	}
-	return "The run goes on with rounds."
+	return "The run resumes its rounds."
 }

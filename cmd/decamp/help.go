@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/flaghelp"
 )
 
-// noSuchCommand refuses a first word that is no command, and names the nearest one.
+// noSuchCommand returns an error for an unknown subcommand, with the nearest known ones.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -26,44 +26,45 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return err.WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// takes checks that a command is given exactly the arguments that are named.
-func takes(names ...string) cobra.PositionalArgs {
+// exactArgs returns a check for exactly the named arguments.
+func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
 			return badUsage(cmd, "%s is missing", strings.Join(names[len(args):], " and "))
 		case len(args) > len(names):
-			return badUsage(cmd, "%q is one argument too many", args[len(names)])
+			return badUsage(cmd, "unexpected argument %q", args[len(names)])
 		}
 		return nil
 	}
 }
 
+// badUsage returns fault.Invalid with the help of the command as its remedy.
 func badUsage(cmd *cobra.Command, format string, args ...any) error {
 	return fault.New(fault.Invalid, "%s: %w", cmd.CommandPath(), fmt.Errorf(format, args...)).
 		WithHint("run: %s --help", cmd.CommandPath())
 }
 
-// text is a help text without the newlines that frame it in the source.
-func text(s string) string { return strings.Trim(s, "\n") }
+// trimHelp removes the newlines at the ends of a raw string.
+func trimHelp(s string) string { return strings.Trim(s, "\n") }
 
-// helpWidth is where help texts are wrapped.
+// helpWidth is the column at which usages of flags are wrapped.
 const helpWidth = 100
 
-// exitNote is the annotation that holds a command's exit codes.
+// exitNote is the annotation of a command with its exit codes.
 const exitNote = "exit-codes"
 
-// exit is an exit code of a command: the kind of the error with its meaning.
+// An exit is an exit code of a command: the kind of the error with its meaning.
 type exit struct {
-	kind  fault.Kind
-	means string
+	kind  fault.Kind // kind that has the exit code
+	means string     // cause of the exit code in this command
 }
 
-// exits documents a command's exit codes. 0, wrong usage, our own faults and being
-// stopped are the same everywhere.
-func exits(some ...exit) map[string]string {
+// exitCodes returns the annotation with the exit codes of a command. The codes for success, invalid
+// usage, internal errors and signals are the same for all commands.
+func exitCodes(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
-	all := append([]exit{{fault.Internal, "a fault of decamp itself; please report it"}, {fault.Invalid, "wrong usage or input"}}, some...)
+	all := append([]exit{{fault.Internal, "internal error of decamp; please report it"}, {fault.Invalid, "invalid usage or input"}}, some...)
 	slices.SortStableFunc(all, func(a, b exit) int { return a.code() - b.code() })
 	for _, e := range append(all, exit{fault.Canceled, "stopped by a signal"}) {
 		lines = append(lines, exitLine(e.code(), e.means))
@@ -71,37 +72,41 @@ func exits(some ...exit) map[string]string {
 	return map[string]string{exitNote: strings.Join(lines, "\n")}
 }
 
+// code returns the number.
 func (e exit) code() int { return fault.ExitCode(fault.New(e.kind, "")) }
 
+// exitLine returns the line of an exit code in the help.
 func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", code, means) }
 
-// section is one part of a command's help.
+// A section is a part of the help of a command.
 type section struct{ title, body string }
 
-// sections returns a command's help, which is also the source of docs/commands.md.
-func sections(cmd *cobra.Command) []section {
+// helpSections returns the help of a command after its description. docs/commands.md has the same
+// sections.
+func helpSections(cmd *cobra.Command) []section {
 	return []section{
-		{"Usage", "  " + usage(cmd)},
+		{"Usage", "  " + usageLine(cmd)},
 		{"Commands", commandList(cmd)},
-		{"Flags", flags(cmd.LocalNonPersistentFlags())},
-		{"Global flags", flags(globalFlags(cmd))},
-		{"Examples", indent(cmd.Example)},
-		{"Exit codes", indent(cmd.Annotations[exitNote])},
+		{"Flags", flagHelp(cmd.LocalNonPersistentFlags())},
+		{"Global flags", flagHelp(globalFlags(cmd))},
+		{"Examples", indentLines(cmd.Example)},
+		{"Exit codes", indentLines(cmd.Annotations[exitNote])},
 	}
 }
 
-// usage returns cobra's usage line without "[flags]", which has a separate section.
-func usage(cmd *cobra.Command) string {
+// usageLine returns the usage of a command without the "[flags]" of cobra.
+func usageLine(cmd *cobra.Command) string {
 	if !cmd.HasParent() {
 		return cmd.Name() + " COMMAND"
 	}
 	return cmd.Parent().CommandPath() + " " + cmd.Use
 }
 
+// writeHelp prints the help of a command.
 func writeHelp(cmd *cobra.Command, _ []string) {
 	var b strings.Builder
 	b.WriteString(cmd.Long + "\n")
-	for _, s := range sections(cmd) {
+	for _, s := range helpSections(cmd) {
 		if s.body != "" {
 			fmt.Fprintf(&b, "\n%s:\n%s\n", s.title, s.body)
 		}
@@ -109,6 +114,7 @@ func writeHelp(cmd *cobra.Command, _ []string) {
 	io.WriteString(cmd.OutOrStdout(), b.String())
 }
 
+// commandList returns the subcommands with their short descriptions.
 func commandList(cmd *cobra.Command) string {
 	var lines []string
 	for _, c := range cmd.Commands() {
@@ -119,7 +125,7 @@ func commandList(cmd *cobra.Command) string {
 	return strings.Join(lines, "\n")
 }
 
-// globalFlags lists what each command takes beside its own flags; --help goes unsaid.
+// globalFlags returns the flags that all commands accept.
 func globalFlags(cmd *cobra.Command) *pflag.FlagSet {
 	if !cmd.HasParent() {
 		return cmd.PersistentFlags()
@@ -127,14 +133,16 @@ func globalFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return cmd.InheritedFlags()
 }
 
-func flags(f *pflag.FlagSet) string {
+// flagHelp returns the usages of flags, without --help.
+func flagHelp(f *pflag.FlagSet) string {
 	if help := f.Lookup("help"); help != nil {
 		help.Hidden = true
 	}
 	return strings.TrimRight(flaghelp.Usages(f, helpWidth), "\n")
 }
 
-func indent(s string) string {
+// indentLines indents each line by two spaces.
+func indentLines(s string) string {
 	if s == "" {
 		return ""
 	}

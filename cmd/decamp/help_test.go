@@ -34,7 +34,7 @@ func all(cmd *cobra.Command) []*cobra.Command {
 
 func writeReference(b *strings.Builder, cmd *cobra.Command) {
 	fmt.Fprintf(b, "\n## %s\n\n%s\n", cmd.CommandPath(), cmd.Long)
-	for _, s := range sections(cmd) {
+	for _, s := range helpSections(cmd) {
 		if s.body != "" && (s.title != "Global flags" || !cmd.HasParent()) {
 			fmt.Fprintf(b, "\n%s:\n\n```\n%s\n```\n", s.title, s.body)
 		}

@@ -17,16 +17,16 @@ import (
 )
 
 const inspectHelp = `
-Show what a disk consists of: its layers from the newest down to the base, the files each
-has, how much of it is data, and what is odd about it.
+Show the structure of a disk: its layers from the newest to the base, the files of each layer,
+the amount of data, and anything unusual.
 
-IN is named as for decamp convert. Only headers and tables are read, never data.
-DATA is what a layer has in its files, ZERO what it says reads as zeros, and ABSENT what
-it leaves to the layer below it. What the disk reads as takes holes of flat files into
-account, and counts holes of less than 64 KiB as data.
+IN is a disk as for decamp convert. Only headers and tables are read, no data. DATA is the
+data in the files of a layer. ZERO is what the layer marks as zeros. ABSENT is what the layer
+leaves to the layer below. The totals consider holes of flat files, and count holes of less
+than 64 KiB as data.
 
-With --guest the disk's partitions, file systems and operating system are looked into, too,
-read-only: what a Linux has to boot with elsewhere, and what would have to be changed.
+--guest also inspects the partitions, file systems and operating system of the disk,
+read-only: what Linux requires to boot on other hardware, and what would have to be changed.
 `
 
 const inspectExamples = `
@@ -38,56 +38,58 @@ decamp inspect web01.vmdk --guest
 // inspectCommand is decamp inspect.
 type inspectCommand struct {
 	inputFlags
-	out   *output
-	guest bool
+	out   *output // output and messages
+	guest bool    // also inspect the guest
 }
 
+// newInspect returns the command decamp inspect.
 func newInspect(p *program) *cobra.Command {
 	i := &inspectCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use:     "inspect IN",
 		Short:   "Show the layers, files and allocation of a disk",
-		Long:    text(inspectHelp),
-		Example: text(inspectExamples),
-		Args:    takes("IN"),
-		Annotations: exits(
-			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
+		Long:    trimHelp(inspectHelp),
+		Example: trimHelp(inspectExamples),
+		Args:    exactArgs("IN"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "a file of the disk does not exist; a parent may require --folder"},
 			exit{fault.Denied, "a file cannot be read"},
-			exit{fault.Conflict, "a parent was written to after the snapshot"},
+			exit{fault.Conflict, "a parent was changed after the snapshot"},
 			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
-				return badUsage(cmd, "the standard input cannot be inspected: store it in a file")
+				return badUsage(cmd, "the standard input cannot be inspected: save it to a file")
 			}
-			if err := i.check(cmd, args[0]); err != nil {
+			if err := i.checkFlags(cmd, args[0]); err != nil {
 				return err
 			}
-			return i.run(cmd.Context(), args[0])
+			return i.runInspect(cmd.Context(), args[0])
 		}),
 	}
-	i.register(cmd)
-	cmd.Flags().BoolVar(&i.guest, "guest", false, "look into the guest, too: its file systems, its system, and how it boots elsewhere")
+	i.registerFlags(cmd)
+	cmd.Flags().BoolVar(&i.guest, "guest", false, "also inspect the guest: its file systems, its operating system, and its boot requirements")
 	return cmd
 }
 
-// inspected is what decamp inspect found.
+// inspected is the result of decamp inspect, and its JSON output.
 type inspected struct {
-	File     string           `json:"file"`
-	Kind     diskfile.Kind    `json:"kind"`
-	Size     int64            `json:"size"`
-	Layers   []diskfile.Layer `json:"layers"` // the newest first
-	Usage    diskfile.Usage   `json:"usage"`  // usage of the whole disk
-	Warnings []string         `json:"warnings"`
+	File     string           `json:"file"`            // path of the disk
+	Kind     diskfile.Kind    `json:"kind"`            // format of the disk
+	Size     int64            `json:"size"`            // size of the disk in bytes
+	Layers   []diskfile.Layer `json:"layers"`          // the newest first
+	Usage    diskfile.Usage   `json:"usage"`           // usage of the whole disk
+	Warnings []string         `json:"warnings"`        // warnings about the disk; not nil
 	Guest    *guest.Report    `json:"guest,omitempty"` // guest of the disk; only with --guest
 }
 
-func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
-	f, err := diskfile.Open(ctx, path, i.disk(path))
+// runInspect inspects the disk at path and prints the result.
+func (i *inspectCommand) runInspect(ctx context.Context, path string) (err error) {
+	f, err := diskfile.Open(ctx, path, i.diskOptions(path))
 	if err != nil {
 		return err
 	}
-	defer closing(&err, f.Close)
+	defer joinClose(&err, f.Close)
 	found := inspected{File: f.Path, Kind: f.Kind, Size: f.Size()}
 	if found.Layers, err = f.Layers(ctx); err != nil {
 		return err
@@ -109,19 +111,19 @@ func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
 	return i.writeInspected(found)
 }
 
-// writeInspected prints the disk, its layers, their files, and warnings.
+// writeInspected prints the disk, its layers, their files, and the warnings.
 func (i *inspectCommand) writeInspected(d inspected) error {
 	if i.out.json {
-		return i.out.print(d)
+		return i.out.printJSON(d)
 	}
-	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", plain(filepath.Base(d.File)), d.Kind, size(d.Size), d.Size)
-	fmt.Fprintf(i.out, "Reads as %s of data and %s of zeros (runs: %d).\n\n", size(d.Usage.Data), size(d.Usage.Zero), d.Usage.Runs)
+	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", printable(filepath.Base(d.File)), d.Kind, sizeText(d.Size), d.Size)
+	fmt.Fprintf(i.out, "Contains %s of data and %s of zeros (runs: %d).\n\n", sizeText(d.Usage.Data), sizeText(d.Usage.Zero), d.Usage.Runs)
 	i.writeLayers(d.Layers)
 	i.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
 		fmt.Fprintln(i.out, "\nWarnings")
 		for _, w := range d.Warnings {
-			fmt.Fprintf(i.out, "  %s\n", plain(w))
+			fmt.Fprintf(i.out, "  %s\n", printable(w))
 		}
 	}
 	if d.Guest != nil {
@@ -130,55 +132,58 @@ func (i *inspectCommand) writeInspected(d inspected) error {
 	return nil
 }
 
+// writeLayers prints a table of the layers.
 func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t := newTable("LAYER", "TYPE", "FORMAT", "SIZE", "GRAIN", "CID", "PARENT", "DATA", "ZERO", "ABSENT", "RUNS")
 	t.alignRight(3, 4, 7, 8, 9, 10)
 	for _, l := range layers {
 		row := []string{
-			plain(l.Name), cmp.Or(plain(l.CreateType), "-"), l.Format, size(l.Size),
+			printable(l.Name), cmp.Or(printable(l.CreateType), "-"), l.Format, sizeText(l.Size),
 			sizeOrNone(l.Grain), cmp.Or(l.CID, "-"), cmp.Or(l.ParentCID, "-"),
 		}
-		t.add(append(row, usageCells(l.Usage)...)...)
+		t.addRow(append(row, usageCells(l.Usage)...)...)
 	}
-	t.write(i.out)
+	t.writeTo(i.out)
 }
 
+// usageCells returns the cells of a layer's allocation; dashes if it is unknown.
 func usageCells(u *diskfile.Usage) []string {
 	if u == nil {
 		return []string{"-", "-", "-", "-"}
 	}
-	return []string{size(u.Data), size(u.Zero), size(u.Absent), fmt.Sprint(u.Runs)}
+	return []string{sizeText(u.Data), sizeText(u.Zero), sizeText(u.Absent), fmt.Sprint(u.Runs)}
 }
 
+// sizeOrNone formats bytes; 0 is a dash.
 func sizeOrNone(n int64) string {
 	if n == 0 {
 		return "-"
 	}
-	return size(n)
+	return sizeText(n)
 }
 
-// writeExtents lists the files, newest layer first.
+// writeExtents prints a table of the files, the newest layer first.
 func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	t := newTable("FILE", "FORMAT", "FROM", "LENGTH")
 	t.alignRight(2, 3)
 	rows := 0
 	for _, l := range layers {
 		for _, e := range l.Extents {
-			t.add(cmp.Or(plain(e.File), "(none)"), e.Format, size(e.Off), size(e.Len))
+			t.addRow(cmp.Or(printable(e.File), "(none)"), e.Format, sizeText(e.Off), sizeText(e.Len))
 			rows++
 		}
 	}
 	if rows > 0 {
 		fmt.Fprintln(i.out)
-		t.write(i.out)
+		t.writeTo(i.out)
 	}
 }
 
-// writeGuest prints the contents of a disk, the verdict first.
+// writeGuest prints the guest: the verdict, file systems, kernels, network cards and notes.
 func (i *inspectCommand) writeGuest(r guest.Report) {
-	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
+	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system found"))
 	if r.Verdict != "" {
-		fmt.Fprintf(i.out, "  %s\n", plain(r.Verdict))
+		fmt.Fprintf(i.out, "  %s\n", printable(r.Verdict))
 	}
 	i.writeFileSystems(r)
 	if r.Linux != nil {
@@ -186,14 +191,14 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 		i.writeNICs(r.Linux.NICs)
 	}
 	if len(r.Warnings) > 0 {
-		fmt.Fprintln(i.out, "\nTo be known")
+		fmt.Fprintln(i.out, "\nNotes")
 		for _, w := range r.Warnings {
-			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, plain(w.Text))
+			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, printable(w.Text))
 		}
 	}
 }
 
-// writeFileSystems lists partitions and logical volumes.
+// writeFileSystems prints a table of partitions and logical volumes.
 func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	t := newTable("PLACE", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
 	t.alignRight(3, 4)
@@ -201,9 +206,9 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	add := func(place string, kind guest.FileSystem, label string, length int64, u *tree.Usage) {
 		free := "-"
 		if u != nil {
-			free = size(u.Free)
+			free = sizeText(u.Free)
 		}
-		t.add(plain(place), cmp.Or(string(kind), "-"), cmp.Or(plain(label), "-"), size(length), free)
+		t.addRow(printable(place), cmp.Or(string(kind), "-"), cmp.Or(printable(label), "-"), sizeText(length), free)
 		rows++
 	}
 	for _, p := range r.Partitions {
@@ -214,10 +219,11 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	}
 	if rows > 0 {
 		fmt.Fprintln(i.out)
-		t.write(i.out)
+		t.writeTo(i.out)
 	}
 }
 
+// writeKernels prints a table of kernels with the drivers in their initramfs.
 func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	if len(kernels) == 0 {
 		return
@@ -225,12 +231,13 @@ func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	t := newTable("KERNEL", "INITRAMFS", "BY", "DRIVERS AT BOOT")
 	for _, k := range kernels {
 		by := strings.TrimSpace(k.Maker + " " + k.Compression)
-		t.add(plain(k.Image), cmp.Or(plain(k.Initramfs), "-"), cmp.Or(plain(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
+		t.addRow(printable(k.Image), cmp.Or(printable(k.Initramfs), "-"), cmp.Or(printable(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
 	}
 	fmt.Fprintln(i.out)
-	t.write(i.out)
+	t.writeTo(i.out)
 }
 
+// writeNICs prints a table of configured network cards.
 func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 	if len(nics) == 0 {
 		return
@@ -241,8 +248,8 @@ func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 		if n.DHCP {
 			addresses = append([]string{"DHCP"}, addresses...)
 		}
-		t.add(cmp.Or(plain(n.Name), "-"), cmp.Or(plain(n.MAC), "-"), string(n.By), plain(strings.Join(addresses, " ")), plain(n.File))
+		t.addRow(cmp.Or(printable(n.Name), "-"), cmp.Or(printable(n.MAC), "-"), string(n.By), printable(strings.Join(addresses, " ")), printable(n.File))
 	}
 	fmt.Fprintln(i.out)
-	t.write(i.out)
+	t.writeTo(i.out)
 }

@@ -25,28 +25,28 @@ import (
 )
 
 const landHelp = `
-Serve a folder as an NFSv3 datastore that ESXi hosts can mount, without setting up anything.
+Serve a folder as an NFSv3 datastore that ESXi hosts can mount, without an NFS server.
 
-It has no export file and no sync to forget: writes are acknowledged when this machine's
-memory has them, which is 13 to 24 times as fast as an export left on sync. They survive
-the end of decamp, also by kill: start the same command again and hosts go on where they
-were. They do not survive the end of the machine. That is right for copies whose source
-stays until they were verified, and wrong for VMs that run there: for them say --durable.
+Writes are acknowledged when they are in the memory of this machine, which is 13 to 24 times
+as fast as a sync export. They survive the end of decamp, also by kill: start the same command
+again, and hosts continue. They do not survive a crash of the machine. That is acceptable for
+copies whose source is kept until they are verified, but not for VMs that run on the
+datastore: use --durable for those.
 
-What lands is told line by line. A file has landed when its host has let go of the lock
-beside it (.lck-...), not before. Interrupted, decamp puts everything onto the medium, and
-says what was not complete and which hosts still have the datastore.
+It prints a line for each received file. A file is complete when its host releases the lock
+file beside it (.lck-...). When interrupted, decamp writes all data to the medium, and reports
+incomplete files and hosts that still have the datastore mounted.
 
-Only the hosts of --allow are talked to; they may do everything below DIR and nothing outside.
-Who is refused, and what, is said once each.
+Only hosts of --allow can connect. They may do everything below DIR and nothing outside of it.
+Each kind of refused request is reported once.
 
-Files that a host writes as root belong to nobody here (user 65534), as all ESXi's do. If
-decamp does not run as root, they belong to its user. Setuid, setgid and sticky bits are
-removed. Links that lead out of DIR are refused. decamp warns if users of this machine can
-reach the files: keep DIR at mode 700, and do not allow this machine's own address.
+Files that a host writes as root belong to user 65534 here, as all files of ESXi do. If decamp
+does not run as root, they belong to its user. Setuid, setgid and sticky bits are removed.
+Links that lead out of DIR are refused. decamp warns if users of this machine can access the
+files: set the mode of DIR to 700, and do not allow the addresses of this machine.
 
-ESXi looks for the port mapper on port 111:
-decamp answers there, or registers with the system's rpcbind. Both need root.
+ESXi requires a port mapper on port 111: decamp provides it, or registers with the system's
+rpcbind. Both require root.
 `
 
 const landExamples = `
@@ -57,55 +57,56 @@ decamp land --export /srv/land --allow esx1 --json | jq .file.name
 
 // landCommand is decamp land.
 type landCommand struct {
-	out       *output
-	export    string
-	allow     []string
-	advertise string
-	listen    string
-	portmap   string
-	durable   bool
-	readOnly  bool
-	keepRoot  bool // the hosts' root keeps its permissions
+	out       *output  // output and messages
+	export    string   // folder to serve
+	allow     []string // hosts that may mount the folder
+	advertise string   // address of this machine for hosts; empty: by the route
+	listen    string   // address of NFS and MOUNT
+	portmap   string   // address of the port mapper, or none
+	durable   bool     // acknowledge writes only when they are on the medium
+	readOnly  bool     // refuse changes
+	keepRoot  bool     // the hosts' root keeps its permissions
 }
 
+// newLand returns the command decamp land.
 func newLand(p *program) *cobra.Command {
 	lc := &landCommand{out: p.out}
 	cmd := &cobra.Command{
 		Use:     "land",
 		Short:   "Serve a folder as a datastore that ESXi writes to",
-		Long:    text(landHelp),
-		Example: text(landExamples),
-		Args:    takes(),
-		Annotations: exits(
-			exit{fault.NotFound, "the folder is not there, or a host's name has no address"},
-			exit{fault.Denied, "no right to use the ports, or the folder"},
-			exit{fault.Conflict, "another server has the ports"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+		Long:    trimHelp(landHelp),
+		Example: trimHelp(landExamples),
+		Args:    exactArgs(),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the folder does not exist, or a host's name has no address"},
+			exit{fault.Denied, "no permission to use the ports or the folder"},
+			exit{fault.Conflict, "another server uses the ports"}),
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case lc.export == "":
 				return badUsage(cmd, "--export is required: the folder to serve")
 			case len(lc.allow) == 0:
-				return badUsage(cmd, "--allow is missing: say which hosts may write there")
+				return badUsage(cmd, "--allow is required: the hosts that may mount the folder")
 			}
-			return lc.run(cmd.Context())
+			return lc.runLand(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&lc.export, "export", "", "`DIR` to serve")
-	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount it: name, address or network; may be repeated")
-	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default that of the route to them)")
+	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount the folder: name, address or network; may be repeated")
+	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default the address of the route to them)")
 	f.StringVar(&lc.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
-	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
-	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes when they are on the medium")
-	f.BoolVar(&lc.readOnly, "read-only", false, "let nothing be changed")
-	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map a host's root to root, and not to user 65534")
+	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: no port mapper, which ESXi requires")
+	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes only when they are on the medium")
+	f.BoolVar(&lc.readOnly, "read-only", false, "refuse changes")
+	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map root of a host to root instead of user 65534")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
 
-// run serves until ctx ends.
-func (lc *landCommand) run(ctx context.Context) (err error) {
+// runLand serves the folder until ctx ends.
+func (lc *landCommand) runLand(ctx context.Context) (err error) {
 	dir, err := filepath.Abs(lc.export)
 	if err != nil {
 		return err
@@ -114,12 +115,12 @@ func (lc *landCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	l := &lander{out: lc.out, watch: filewatch.New(dir), said: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.doorOf(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
+	l := &lander{out: lc.out, watch: filewatch.New(dir), warned: map[string]bool{}}
+	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.newAllowList(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, s.Close)
+	defer joinClose(&err, s.Close)
 	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: lc.listen, Portmap: lc.portmap})
 	if err != nil {
 		return err
@@ -127,26 +128,26 @@ func (lc *landCommand) run(ctx context.Context) (err error) {
 	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
 		lc.out.warn("%s", warning)
 	}
-	facts, err := lc.facts(dir, hosts, ports.NFS.Addr())
+	facts, err := lc.newFacts(dir, hosts, ports.NFS.Addr())
 	if err == nil {
-		err = tellLanding(lc.out, facts)
+		err = printLanding(lc.out, facts)
 	}
 	if err != nil {
 		return errors.Join(err, ports.Close(ctx))
 	}
-	return l.serve(ctx, s, ports, dir)
+	return l.serveUntilDone(ctx, s, ports, dir)
 }
 
-// lander reports the files of a served folder.
+// A lander serves a folder and reports its files. Its methods may be called concurrently.
 type lander struct {
 	out   *output
-	watch *filewatch.Watch
+	watch *filewatch.Watch // detects when files are complete
 
-	mu   sync.Mutex
-	said map[string]bool // refusals, each once
+	mu     sync.Mutex      // guards warned
+	warned map[string]bool // refusals, each once
 }
 
-// exportOf is the folder as it is served.
+// exportOf returns the export of the folder. It reports each opened file to the watch.
 func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
 		l.watch.Used(name)
@@ -154,83 +155,84 @@ func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	}}
 	if readOnly {
 		e.Writable = func(name string) bool {
-			l.refuse("a change of "+strconv.Quote(name), "the folder is served with --read-only")
+			l.warnRefused("a change of "+strconv.Quote(name), "the folder is served with --read-only")
 			return false
 		}
 	}
 	return e
 }
 
-// doorOf returns the allow list, and prints rejected addresses.
-func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
+// newAllowList returns the function that accepts the addresses of h. It reports rejected addresses.
+func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
 		if h.Admit(addr) {
 			return true
 		}
-		l.refuse("a connection from "+addr.Unmap().String(), "no --allow names it")
+		l.warnRefused("a connection from "+addr.Unmap().String(), "no --allow matches it")
 		return false
 	}
 }
 
-// maxRefusals is the number of remembered rejected addresses.
+// maxRefusals limits the memory for reported refusals.
 const maxRefusals = 1000
 
-func (l *lander) refuse(what, why string) {
+// warnRefused reports each refusal once.
+func (l *lander) warnRefused(what, why string) {
 	l.mu.Lock()
-	again := l.said[what] || len(l.said) == maxRefusals
-	l.said[what] = true
+	again := l.warned[what] || len(l.warned) == maxRefusals
+	l.warned[what] = true
 	l.mu.Unlock()
 	if !again {
 		l.out.warn("refused %s: %s", what, why)
 	}
 }
 
-// landLook is the time between two looks at the files.
-const landLook = time.Second
+// watchInterval is the time between checks of the files.
+const watchInterval = time.Second
 
-// serve serves and reports until ctx ends. Then it syncs the received files.
-func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
+// serveUntilDone serves and reports files until ctx ends. Then it syncs the received files.
+func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, ports) }()
-	tick := time.NewTicker(landLook)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
-			l.tell(now)
+			l.printChanges(now)
 		case err := <-ended:
-			l.tell(time.Now())
-			return errors.Join(err, l.finish(dir, s.Mounts()))
+			l.printChanges(time.Now())
+			return errors.Join(err, l.syncAndReport(dir, s.Mounts()))
 		}
 	}
 }
 
-// tell prints changes of the files.
-func (l *lander) tell(now time.Time) {
+// printChanges prints the files whose state has changed.
+func (l *lander) printChanges(now time.Time) {
 	for _, f := range l.watch.Look(now) {
 		if l.out.json {
-			_ = l.out.print(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
+			_ = l.out.printJSON(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
 			continue
 		}
 		fmt.Fprintln(l.out.screen, landingWords(f))
 	}
 }
 
-// landingWords reports in one line how far a file is.
+// landingWords returns the progress of a file in one line.
 func landingWords(f filewatch.File) string {
-	name := plain(f.Name)
+	name := printable(f.Name)
 	switch f.State {
 	case filewatch.Landed:
-		return fmt.Sprintf("%s: landed, %s of %s in %s (%s)", name, size(f.Landed), size(f.Size), duration(f.Elapsed), rate(f.Landed, f.Elapsed))
+		return fmt.Sprintf("%s: complete, %s of %s in %s (%s)", name, sizeText(f.Landed), sizeText(f.Size), durationText(f.Elapsed), rateText(f.Landed, f.Elapsed))
 	case filewatch.Silent:
-		return fmt.Sprintf("%s: its host has not been heard of for %s; %s of %s are here", name, filewatch.SilentAfter, size(f.Landed), size(f.Size))
+		return fmt.Sprintf("%s: no request of its host for %s; %s of %s received", name, filewatch.SilentAfter, sizeText(f.Landed), sizeText(f.Size))
 	case filewatch.Removed:
 		return fmt.Sprintf("%s: removed before it was complete", name)
 	}
 	if f.Elapsed == 0 {
-		return fmt.Sprintf("%s: begins to land, %s", name, size(f.Size))
+		return fmt.Sprintf("%s: started, %s", name, sizeText(f.Size))
 	}
-	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
+	return fmt.Sprintf("%s: %s of %s received, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
 }
 
 // landEnd is the result of a landing.
@@ -241,8 +243,8 @@ type landEnd struct {
 	Mounts []string `json:"mounts"` // hosts that did not unmount
 }
 
-// finish puts everything onto the medium.
-func (l *lander) finish(dir string, mounts []nfs.Mount) error {
+// syncAndReport writes all data to the medium, and prints the result.
+func (l *lander) syncAndReport(dir string, mounts []nfs.Mount) error {
 	if err := syncFileSystem(dir); err != nil {
 		return fault.New(fault.Internal, "sync %s: %w", dir, err).
 			WithHint("compare the received files with their source before use; see dmesg for errors of the disk")
@@ -255,33 +257,33 @@ func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 		}
 	}
 	if l.out.json {
-		return l.out.print(map[string]landEnd{"ended": end})
+		return l.out.printJSON(map[string]landEnd{"ended": end})
 	}
-	return end.write(l.out)
+	return end.writeText(l.out)
 }
 
-func (e landEnd) write(w io.Writer) error {
+// writeText prints the result as text.
+func (e landEnd) writeText(w io.Writer) error {
 	var b strings.Builder
 	switch e.Files {
 	case 0:
-		b.WriteString("No file landed.\n")
+		b.WriteString("No file was received.\n")
 	case 1:
-		fmt.Fprintf(&b, "One file landed, %s. All of it is on the medium.\n", size(e.Bytes))
+		fmt.Fprintf(&b, "Received 1 file, %s. It is on the medium.\n", sizeText(e.Bytes))
 	default:
-		fmt.Fprintf(&b, "%d files landed, %s. All of it is on the medium.\n", e.Files, size(e.Bytes))
+		fmt.Fprintf(&b, "Received %d files, %s. They are on the medium.\n", e.Files, sizeText(e.Bytes))
 	}
 	for _, name := range e.Open {
-		fmt.Fprintf(&b, "Not complete: %s. Its host goes on if the same command is started again soon; it gives up after 140 s.\n", plain(name))
+		fmt.Fprintf(&b, "Incomplete: %s. Its host continues if the same command is started again within 140 s.\n", printable(name))
 	}
 	for _, host := range e.Mounts {
-		fmt.Fprintf(&b, "Host %s still has the datastore. Take it off there: esxcli storage nfs remove -v decamp\n", host)
+		fmt.Fprintf(&b, "Host %s still has the datastore mounted. Run there: esxcli storage nfs remove -v decamp\n", host)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// syncFileSystem returns when everything that was written to the file system that holds dir
-// is on the medium: names, too.
+// syncFileSystem calls syncfs(2) on the file system of dir: data and names are then on the medium.
 func syncFileSystem(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -290,22 +292,22 @@ func syncFileSystem(dir string) error {
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }
 
-// landFacts is what one needs to know to use the datastore.
+// landFacts describe how to use the datastore. The JSON form is the output of --json.
 type landFacts struct {
-	Address  string   `json:"address"` // address of this machine for hosts
-	Port     uint16   `json:"port"`    // port of NFS and MOUNT
-	Portmap  bool     `json:"portmap"` // hosts can ask for the port
-	Export   string   `json:"export"`  // folder that hosts mount
-	Durable  bool     `json:"durable"`
-	ReadOnly bool     `json:"readOnly"`
+	Address  string   `json:"address"`  // address of this machine for hosts
+	Port     uint16   `json:"port"`     // port of NFS and MOUNT
+	Portmap  bool     `json:"portmap"`  // hosts can ask for the port
+	Export   string   `json:"export"`   // folder that hosts mount
+	Durable  bool     `json:"durable"`  // writes are acknowledged when they are on the medium
+	ReadOnly bool     `json:"readOnly"` // changes are refused
 	Commands []string `json:"commands"` // commands for the host
 }
 
-// nfsPort is the port that hosts may expect regardless of the port mapper: whether ESXi supports
-// another is unknown.
+// nfsPort is the standard port of NFS. It is unknown whether ESXi supports another port.
 const nfsPort = 2049
 
-func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
+// newFacts returns the facts about the export dir, served at the address at to the hosts h.
+func (lc *landCommand) newFacts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
 	port, err := netip.ParseAddrPort(at.String())
 	if err != nil {
 		return landFacts{}, err
@@ -335,38 +337,39 @@ func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFac
 func addressTowards(host netip.Addr) (string, error) {
 	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, nfsPort).String(), time.Second)
 	if err != nil {
-		return "", fault.New(fault.Unreachable, "find the way to %s: %w", host, err).
-			WithHint("say which address of this machine the host can reach: --advertise IP")
+		return "", fault.New(fault.Unreachable, "find the route to %s: %w", host, err).
+			WithHint("set the address of this machine that the host can reach: --advertise IP")
 	}
 	defer c.Close() // nothing was sent
 	ip, _, err := net.SplitHostPort(c.LocalAddr().String())
 	return ip, err
 }
 
-// tellLanding prints how to use the datastore.
-func tellLanding(out *output, f landFacts) error {
+// printLanding prints how to use the datastore, with warnings about ports.
+func printLanding(out *output, f landFacts) error {
 	switch {
 	case !f.Portmap:
 		out.warn("without a port mapper ESXi cannot mount it; other clients need the port as an option: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
-		out.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
+		out.warn("NFS is served on port %d; ESXi is only known to use port %d", f.Port, nfsPort)
 	}
 	if out.json {
-		return out.print(f)
+		return out.printJSON(f)
 	}
-	return f.write(out)
+	return f.writeText(out)
 }
 
-func (f landFacts) write(w io.Writer) error {
+// writeText prints the facts with the commands for the host.
+func (f landFacts) writeText(w io.Writer) error {
 	how := "writes are acknowledged when they are in memory"
 	switch {
 	case f.ReadOnly:
-		how = "nothing can be changed there"
+		how = "it is read-only"
 	case f.Durable:
 		how = "writes are acknowledged when they are on the medium"
 	}
-	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Interrupt to end it.\n\nOn the host:\n\n  %s\n\n",
-		plain(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
+	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Press Ctrl-C to stop.\n\nOn the host:\n\n  %s\n\n",
+		printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
 }
 
@@ -375,13 +378,13 @@ func (f landFacts) write(w io.Writer) error {
 func localAccess(dir string, h assemble.Hosts, own []netip.Addr) (warnings []string) {
 	if mode, ok := openFolder(dir); ok {
 		warnings = append(warnings, fmt.Sprintf("other users of this machine can reach the files in %s, whose permissions are %s; to prevent that, run: chmod 700 %s",
-			plain(dir), mode, fault.Quote(dir)))
+			printable(dir), mode, fault.Quote(dir)))
 	}
 	for _, allowed := range h {
 		for _, addr := range own {
 			if allowed.Contains(addr) {
 				warnings = append(warnings, fmt.Sprintf("any user of this machine can mount %s, because --allow %s includes its address %s; allow only the addresses of the hosts",
-					plain(dir), allowed, addr))
+					printable(dir), allowed, addr))
 				break
 			}
 		}

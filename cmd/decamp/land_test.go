@@ -65,14 +65,14 @@ func TestEndSaysWhatIsLeft(t *testing.T) {
 		end  landEnd
 		want []string
 	}{
-		{landEnd{}, []string{"No file landed."}},
-		{landEnd{Files: 1, Bytes: 3 << 30}, []string{"One file landed, 3 GiB. All of it is on the medium."}},
+		{landEnd{}, []string{"No file was received."}},
+		{landEnd{Files: 1, Bytes: 3 << 30}, []string{"Received 1 file, 3 GiB. It is on the medium."}},
 		{landEnd{Files: 2, Bytes: 1 << 20, Open: []string{"web01/web01-flat.vmdk"}, Mounts: []string{"10.0.0.7"}}, []string{
-			"2 files landed, 1 MiB.", "Not complete: web01/web01-flat.vmdk", "Host 10.0.0.7 still has the datastore.",
+			"Received 2 files, 1 MiB.", "Incomplete: web01/web01-flat.vmdk", "Host 10.0.0.7 still has the datastore mounted.",
 		}},
 	} {
 		var b strings.Builder
-		if err := tc.end.write(&b); err != nil {
+		if err := tc.end.writeText(&b); err != nil {
 			t.Fatal(err)
 		}
 		mustContain(t, b.String(), tc.want...)

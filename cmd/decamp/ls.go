@@ -20,11 +20,11 @@ import (
 )
 
 const lsHelp = `
-List the VMs of an ESXi host or a vCenter, or show one of them in full.
+List the VMs of an ESXi host or a vCenter, or show one of them in detail.
 
-VM is a name, a reference (vm-42), a UUID or an inventory path. Warnings are shown by
-their codes; a code with an exclamation mark blocks a migration. What each one means and
-what to do about it stands below the table with --verbose, and in the view of one VM.
+VM is a name, a reference (vm-42), a UUID or an inventory path. The list shows warnings by
+their codes; a code with an exclamation mark blocks a migration. --verbose prints their texts
+and remedies below the table, and the view of one VM always does.
 `
 
 const lsExamples = `
@@ -36,63 +36,67 @@ decamp ls esxi://root@esx1 --password-file pw --json | jq '.vms[].name'
 
 // lsCommand is decamp ls.
 type lsCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
 }
 
+// newLs returns the command decamp ls.
 func newLs(p *program) *cobra.Command {
 	lc := &lsCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:         "ls URL [VM]",
 		Short:       "List VMs, or show one",
-		Long:        text(lsHelp) + "\n\n" + text(sourceHelp),
-		Example:     text(lsExamples),
-		Annotations: exits(sourceExits...),
+		Long:        trimHelp(lsHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example:     trimHelp(lsExamples),
+		Annotations: exitCodes(sourceExits...),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return nil
 			}
-			return takes("URL")(cmd, args)
+			return exactArgs("URL")(cmd, args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE:              p.logged(func(cmd *cobra.Command, args []string) error { return lc.run(cmd.Context(), args) }),
+		RunE:              p.withLog(func(cmd *cobra.Command, args []string) error { return lc.runLs(cmd.Context(), args) }),
 	}
 	registerLogin(&lc.login, cmd)
 	return cmd
 }
 
-func (lc *lsCommand) run(ctx context.Context, args []string) (err error) {
+// runLs logs in, and prints all VMs or the named one.
+func (lc *lsCommand) runLs(ctx context.Context, args []string) (err error) {
 	src, err := lc.assembler.Dial(ctx, args[0], lc.login)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, src.Close)
+	defer joinClose(&err, src.Close)
 	if len(args) == 2 {
 		return lc.lsOne(ctx, src, args[1])
 	}
 	return lc.lsAll(ctx, src)
 }
 
+// lsOne prints one VM.
 func (lc *lsCommand) lsOne(ctx context.Context, src source, name string) error {
 	vm, err := src.VM(ctx, name)
 	if err != nil {
 		return err
 	}
 	if lc.out.json {
-		return lc.out.print(vm)
+		return lc.out.printJSON(vm)
 	}
 	return writeVM(lc.out, vm)
 }
 
-// contents is what a source holds, as ls prints it.
+// contents is the inventory of a source, and the JSON output.
 type contents struct {
-	About      inventory.About       `json:"about"`
-	Hosts      []inventory.Host      `json:"hosts"`
-	Datastores []inventory.Datastore `json:"datastores"`
-	VMs        []inventory.VM        `json:"vms"`
+	About      inventory.About       `json:"about"`      // product and version
+	Hosts      []inventory.Host      `json:"hosts"`      // all hosts
+	Datastores []inventory.Datastore `json:"datastores"` // all datastores
+	VMs        []inventory.VM        `json:"vms"`        // all VMs that the user may see
 }
 
+// lsAll prints the inventory, which it reads in parallel.
 func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	c := contents{About: src.About()}
 	g, ctx := errgroup.WithContext(ctx)
@@ -103,7 +107,7 @@ func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 		return err
 	}
 	if lc.out.json {
-		return lc.out.print(c)
+		return lc.out.printJSON(c)
 	}
 	writeContents(lc.out, src.Addr(), c)
 	if lc.out.verbose {
@@ -112,28 +116,29 @@ func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	return nil
 }
 
-// writeContents prints what a source is, in a few lines, and its VMs.
+// writeContents prints the source in a few lines, and a table of its VMs.
 func writeContents(w io.Writer, addr string, c contents) {
-	fmt.Fprintf(w, "%s %s build %s at %s\n", plain(c.About.Name), plain(c.About.Version), plain(c.About.Build), addr)
+	fmt.Fprintf(w, "%s %s build %s at %s\n", printable(c.About.Name), printable(c.About.Version), printable(c.About.Build), addr)
 	for _, h := range c.Hosts {
-		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", plain(h.Name), plain(h.Version), plain(h.Build), hostState(h))
+		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", printable(h.Name), printable(h.Version), printable(h.Build), hostState(h))
 	}
 	for _, d := range c.Datastores {
-		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", plain(d.Name), plain(d.Type), size(d.Free), size(d.Capacity))
+		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", printable(d.Name), printable(d.Type), sizeText(d.Free), sizeText(d.Capacity))
 	}
 	fmt.Fprintln(w)
 	if len(c.VMs) == 0 {
-		fmt.Fprintln(w, "No VMs. A user sees only those it has privileges on.")
+		fmt.Fprintln(w, "No VMs. A user sees only VMs for which it has privileges.")
 		return
 	}
 	t := newTable("VM", "POWER", "FIRMWARE", "CPUS", "MEMORY", "DISKS", "USED", "PROVISIONED", "SNAPSHOTS", "WARNINGS")
 	t.alignRight(3, 4, 5, 6, 7, 8)
 	for _, vm := range c.VMs {
-		t.add(vmRow(vm)...)
+		t.addRow(vmRow(vm)...)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
+// hostState returns the state of a host with a comma before it; empty if it is connected and in use.
 func hostState(h inventory.Host) string {
 	switch {
 	case !h.Connected:
@@ -144,18 +149,19 @@ func hostState(h inventory.Host) string {
 	return ""
 }
 
+// vmRow returns the cells of a VM.
 func vmRow(vm inventory.VM) []string {
 	return []string{
-		plain(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), size(vm.MemoryMiB << 20),
-		strconv.Itoa(len(vm.Disks)), size(vm.Used), size(vm.Provisioned), strconv.Itoa(vm.Snapshots), codes(vm.Warnings),
+		printable(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), sizeText(vm.MemoryMiB << 20),
+		strconv.Itoa(len(vm.Disks)), sizeText(vm.Used), sizeText(vm.Provisioned), strconv.Itoa(vm.Snapshots), warningCodes(vm.Warnings),
 	}
 }
 
-// writeWarnings prints each VM's warnings in full.
+// writeWarnings prints the warnings of each VM in full.
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {
-			fmt.Fprintf(w, "\n%s\n", plain(vm.Name))
+			fmt.Fprintf(w, "\n%s\n", printable(vm.Name))
 			writeWarningList(w, vm.Warnings)
 		}
 	}
@@ -163,17 +169,17 @@ func writeWarnings(w io.Writer, vms []inventory.VM) {
 
 // writeVM prints one VM in full.
 func writeVM(w io.Writer, vm *inventory.VM) error {
-	t := newTable("VM", plain(vm.Name))
-	t.add("Reference", string(vm.Ref))
-	t.add("UUID", vm.UUID)
-	t.add("Host", plain(vm.HostName))
-	t.add("Files", plain(vm.VMX.String()))
-	t.add("Power", string(vm.Power))
-	t.add("Guest", plain(cmp.Or(vm.GuestName, vm.GuestID)))
-	t.add("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmware(vm), vm.CPUs, size(vm.MemoryMiB<<20)))
-	t.add("Snapshots", strconv.Itoa(vm.Snapshots))
-	addInscriptions(t, vm)
-	t.write(w)
+	t := newTable("VM", printable(vm.Name))
+	t.addRow("Reference", string(vm.Ref))
+	t.addRow("UUID", vm.UUID)
+	t.addRow("Host", printable(vm.HostName))
+	t.addRow("Files", printable(vm.VMX.String()))
+	t.addRow("Power", string(vm.Power))
+	t.addRow("Guest", printable(cmp.Or(vm.GuestName, vm.GuestID)))
+	t.addRow("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmwareText(vm), vm.CPUs, sizeText(vm.MemoryMiB<<20)))
+	t.addRow("Snapshots", strconv.Itoa(vm.Snapshots))
+	addNotesAndTags(t, vm)
+	t.writeTo(w)
 	writeDisks(w, vm)
 	writeNICs(w, vm.NICs)
 	if len(vm.Warnings) > 0 {
@@ -183,20 +189,21 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 	return nil
 }
 
-// addInscriptions are what people wrote on the VM: notes, tags, and custom attributes as "name: value".
-func addInscriptions(t *table, vm *inventory.VM) {
+// addNotesAndTags adds notes, tags and custom attributes of the VM.
+func addNotesAndTags(t *table, vm *inventory.VM) {
 	if vm.Annotation != "" {
-		t.add("Notes", plain(fault.OneLine(vm.Annotation)))
+		t.addRow("Notes", printable(fault.OneLine(vm.Annotation)))
 	}
 	if len(vm.Tags) > 0 {
-		t.add("Tags", plain(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
+		t.addRow("Tags", printable(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
-		t.add("Attribute", plain(fault.OneLine(name+": "+vm.Attributes[name])))
+		t.addRow("Attribute", printable(fault.OneLine(name+": "+vm.Attributes[name])))
 	}
 }
 
-func firmware(vm *inventory.VM) string {
+// firmwareText returns the firmware with secure boot and vTPM.
+func firmwareText(vm *inventory.VM) string {
 	s := string(vm.Firmware)
 	if vm.SecureBoot {
 		s += " with secure boot"
@@ -207,6 +214,7 @@ func firmware(vm *inventory.VM) string {
 	return s
 }
 
+// writeDisks prints a table of the disks.
 func writeDisks(w io.Writer, vm *inventory.VM) {
 	if len(vm.Disks) == 0 {
 		return
@@ -215,13 +223,14 @@ func writeDisks(w io.Writer, vm *inventory.VM) {
 	t := newTable("DISK", "KEY", "CONTROLLER", "SIZE", "USED", "KIND", "FILE")
 	t.alignRight(1, 3, 4)
 	for _, d := range vm.Disks {
-		t.add(plain(d.Label), strconv.Itoa(int(d.Key)), seat(vm, d), size(d.Capacity), usedSize(d.Used), kind(d), plain(d.Path.String()))
+		t.addRow(printable(d.Label), strconv.Itoa(int(d.Key)), controllerSlot(vm, d), sizeText(d.Capacity), usedSize(d.Used), diskKind(d), printable(d.Path.String()))
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-// seat is a disk's place as VMware writes it, with the controller's model: "pvscsi 0:1".
-func seat(vm *inventory.VM, d inventory.Disk) string {
+// controllerSlot returns the slot of a disk as VMware writes it, with the model of the controller:
+// "pvscsi 0:1".
+func controllerSlot(vm *inventory.VM, d inventory.Disk) string {
 	for _, c := range vm.Controllers {
 		if c.Key == d.Controller {
 			return fmt.Sprintf("%s %d:%d", cmp.Or(string(c.Bus), c.Unexpected), c.Number, d.Unit)
@@ -230,20 +239,23 @@ func seat(vm *inventory.VM, d inventory.Disk) string {
 	return "-"
 }
 
+// usedSize formats bytes; negative ones are unknown, and a dash.
 func usedSize(n int64) string {
 	if n < 0 {
 		return "-"
 	}
-	return size(n)
+	return sizeText(n)
 }
 
-func kind(d inventory.Disk) string {
+// diskKind returns the type of a disk: thin for thin flat disks, otherwise its backing.
+func diskKind(d inventory.Disk) string {
 	if d.Backing == inventory.Flat && d.Thin {
 		return "thin"
 	}
 	return string(d.Backing)
 }
 
+// writeNICs prints a table of the network cards.
 func writeNICs(w io.Writer, nics []inventory.NIC) {
 	if len(nics) == 0 {
 		return
@@ -255,18 +267,19 @@ func writeNICs(w io.Writer, nics []inventory.NIC) {
 		if !n.StartConnected {
 			connected = "not connected"
 		}
-		t.add(plain(n.Label), n.Model, n.MAC, plain(n.Network), connected)
+		t.addRow(printable(n.Label), n.Model, n.MAC, printable(n.Network), connected)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-// source is the ESXi or vCenter that a command is logged in to.
+// source is a session with an ESXi host or a vCenter; esx.Session implements it.
 type source interface {
-	About() inventory.About
-	Addr() string
-	Hosts(ctx context.Context) ([]inventory.Host, error)
-	Datastores(ctx context.Context) ([]inventory.Datastore, error)
-	VMs(ctx context.Context) ([]inventory.VM, error)
+	About() inventory.About                                        // About returns product and version.
+	Addr() string                                                  // Addr returns host:port.
+	Hosts(ctx context.Context) ([]inventory.Host, error)           // Hosts returns all hosts.
+	Datastores(ctx context.Context) ([]inventory.Datastore, error) // Datastores returns all datastores.
+	VMs(ctx context.Context) ([]inventory.VM, error)               // VMs returns all VMs in full.
+	// VM returns the VM with a name, reference, UUID or path.
 	VM(ctx context.Context, nameOrRef string) (*inventory.VM, error)
-	Close() error
+	Close() error // Close logs out.
 }

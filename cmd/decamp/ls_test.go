@@ -51,7 +51,7 @@ func TestLsOfNothingSaysWhy(t *testing.T) {
 }
 
 func TestWarningCodesBlockingOnesFirst(t *testing.T) {
-	got := codes([]inventory.Warning{{Code: "vtpm"}, {Code: "rdm", Blocks: true}, {Code: "vtpm"}, {Code: "rdm", Blocks: true}})
+	got := warningCodes([]inventory.Warning{{Code: "vtpm"}, {Code: "rdm", Blocks: true}, {Code: "vtpm"}, {Code: "rdm", Blocks: true}})
 	if got != "rdm! vtpm" {
 		t.Errorf("got %q", got)
 	}
@@ -61,9 +61,9 @@ func TestTableAlignsByCharactersNotBytes(t *testing.T) {
 	var out bytes.Buffer
 	tab := newTable("NAME", "N")
 	tab.alignRight(1)
-	tab.add("Büro", "7")
-	tab.add("x", "1234")
-	tab.write(&out)
+	tab.addRow("Büro", "7")
+	tab.addRow("x", "1234")
+	tab.writeTo(&out)
 	want := "NAME     N\nBüro     7\nx     1234\n"
 	if out.String() != want {
 		t.Errorf("got:\n%swant:\n%s", out.String(), want)

@@ -1,14 +1,14 @@
-// Command decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
+// Command decamp migrates virtual machines from VMware ESXi and vCenter to KVM.
 //
-// Each command has a file of its own with its help text at the top: a type with its flags and the parts of the
-// program that it uses, and the methods that run it. What commands share stands in files below them (output, help,
-// flags of sources and fleets, printing of findings, outlines and plans): a command uses nothing of another command.
-// Sessions, transports and targets are opened by package assemble.
+// Each command has a separate file: its help text, a type with its flags and the parts of the
+// program that it uses, and the methods that run it. Functions that several commands use are in
+// other files: output, help, flags of sources and fleets, and the printing of findings,
+// definitions and plans. A command uses no function of another command. Package assemble opens
+// sessions, transports and targets.
 //
-// Results go to the standard output, everything meant for people (progress, questions,
-// warnings, errors) to the standard error. With --json the standard output is one JSON
-// object per line, the last of them the result or the error. Exit codes come from
-// fault.ExitCode and nowhere else.
+// Results go to the standard output. Messages for users go to the standard error: progress,
+// prompts, warnings and errors. With --json the standard output has one JSON object per line;
+// the last one is the result or the error. fault.ExitCode determines all exit codes.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 	unprotected := forbidCoreDumps()
 	tuning.Apply()
-	ctx, stop := signal.NotifyContext(context.Background(), ending()...)
+	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
 	p := newProgram(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
 	if unprotected != nil {
@@ -41,12 +41,12 @@ func main() {
 	if filepath.Base(os.Args[0]) == folderFuse {
 		os.Exit(runFolderFuse(ctx, p, os.Args[1:]))
 	}
-	os.Exit(run(ctx, p, os.Args[1:]))
+	os.Exit(runCommand(ctx, p, os.Args[1:]))
 }
 
-// ending are the signals that stop a command in good order. A terminal that closes sends
-// SIGHUP; under nohup it is ignored, and stays so.
-func ending() []os.Signal {
+// stopSignals returns the signals that end a command in an orderly way. A closing terminal sends
+// SIGHUP. nohup ignores SIGHUP, which then stays ignored.
+func stopSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
 		signals = append(signals, syscall.SIGHUP)
@@ -54,10 +54,10 @@ func ending() []os.Signal {
 	return signals
 }
 
-// forbidCoreDumps keeps passwords, tokens and keys in memory from other processes of the same user
-// and from core files. A process that is not dumpable is dumped nowhere, not by a program in
-// core_pattern either, and its memory, environment and open files are hidden below /proc. The limit
-// is inherited by the programs that decamp starts; being dumpable is not.
+// forbidCoreDumps protects passwords, tokens and keys in memory from other processes of the same user,
+// and from core files. A process that is not dumpable has no core dump, also not by a program in
+// core_pattern. Its memory, environment and open files are hidden below /proc. Child processes inherit
+// the limit of core files, but not this attribute.
 func forbidCoreDumps() error {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err := errors.Join(err, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})); err != nil {

@@ -20,80 +20,80 @@ import (
 )
 
 const migrateHelp = `
-Move one VM: copy -> detect -> convert -> verify -> commit.
+Migrate one VM in five steps: copy -> detect -> convert -> verify -> commit.
 
-The VM must be powered off, or be powered off by --power-off: decamp asks the guest to
-shut down and waits; only with --force does it then cut the power. Nothing else about
-the source ever changes, but what --warm needs while it goes on.
+The VM must be powered off, or --power-off must permit decamp to shut the guest down. decamp
+waits for the shutdown, and powers the VM off only with --force. It changes nothing else at
+the source, except what --warm requires during the migration.
 
-The images grow under a temporary name. They are published, with a libvirt domain and
-the manifests that prove them, once every byte was read back from the medium and found
-right. Interrupted or killed, the same command continues: what is proven is not copied
-again. --discard gives the unfinished run up and removes what it copied.
+Images are written under a temporary name. They are published, with a libvirt domain and their
+manifests, after every byte was read back from the medium and compared. If the command is
+interrupted or killed, the same command continues: verified parts are not copied again.
+--discard discards the unfinished run and removes its images.
 
-Every byte of the images is compared with what decamp read. That does not find a byte that
-was wrong when it was read. So verify reads a sample of each disk from the source a second
-time, over another connection, and compares it: the first and the last MiB, 64 random MiB, and
-those with partition tables and file-system structures, at most one MiB in 512 of the disk (64
-to 1024 MiB). For a disk of 100 GiB this takes 3 s at the most, beside the reading of the image;
-with --warm it is part of the outage. If a MiB differs, nothing is published, and the same
-command copies the disk again. --spot chooses another sample; --spot 0 turns it off. The
-result states how much was compared.
+Every byte of the images is compared with the data that decamp read. That does not detect a
+byte that was read wrongly. Therefore verify reads a sample of each disk from the source a
+second time, over another connection, and compares it: the first and the last MiB, 64 random
+MiB, and those with partition tables and file-system structures, at most one MiB in 512 of the
+disk (64 to 1024 MiB). For a disk of 100 GiB this takes at most 3 s, in parallel with reading
+the image; with --warm it is part of the outage. If a MiB differs, nothing is published, and
+the same command copies the disk again. --spot selects another sample; --spot 0 turns it off.
+The result states how much was compared.
 
---source-hash compares all of each disk with the source: while decamp reads the images back,
-the host reads each disk once more, whole, and its sha256 (or md5) has to be that of the image,
-or nothing is published. That takes SSH to the host: see --ssh-host-key,
---ssh-key and --enable-ssh.
+--source-hash compares the whole disk with the source. While decamp reads the images back, the
+host also reads each whole disk and computes its sha256 (or md5). If it differs from that of
+the image, nothing is published. This requires SSH to the host: see --ssh-host-key, --ssh-key
+and --enable-ssh.
 
---trial boots the VM before anything is published: on overlays that are thrown away, on a
-network with nobody else, by KVM where it really runs and else emulated. A guest that stops
-in its initramfs, at a boot loader's prompt, in a firmware's shell or with a panic is told,
-with its screen and what its serial port said, and is not published. decamp trial does the
-same any time later.
+--trial boots the VM before it is published: on temporary overlays, on an isolated network,
+with KVM if that works, otherwise emulated. A guest that stops in its initramfs, at a boot
+loader's prompt, in a firmware shell or with a panic is reported with its screen and its
+serial log, and is not published. decamp trial does the same at any later time.
 
---start starts the VM at its target once it is published there, after one more look that it is
-off at its source, and says how to see its console. A folder starts nothing. A VM that does
+--start starts the VM at its target after it is published. First decamp checks again that the
+source VM is off. It prints how to open the console. A folder cannot start VMs. A VM that does
 not start stays published: the same command tries again, also after a run without --start.
 
---hardware virtio gives the VM virtio-scsi and virtio-net, and changes a Linux guest for them:
-drivers appended to each initramfs, UUIDs for names of disks, network names pinned to MACs.
-Nothing of the guest's is run. The copy is proven as it was at the source, tried (--trial) with
-the changes on an overlay, and changed only when it is published; vm.json lists each file, with
-the reason, and the root hashes of before and after. A guest that cannot be changed safely ends
-the run before that; with --hardware auto it keeps the hardware it had, and is told why.
-What is changed in this way is most Linux. Windows and the rest are for virt-v2v, where it
-is installed: --engine auto takes it where linux-append does not do. It writes to an overlay
-for minutes, and its log is kept with the run. For a Windows it needs the drivers of
-virtio-win, which are yours to get: --virtio-win PATH.
+--hardware virtio gives the VM virtio-scsi and virtio-net, and changes a Linux guest
+accordingly: it appends drivers to each initramfs, replaces names of disks by UUIDs, and binds
+network names to MAC addresses. No program of the guest is run. decamp verifies the copy
+before these changes and tests them on an overlay (--trial). It changes the image only when it
+publishes the VM. vm.json lists each changed file, the reason, and the root hashes before and
+after. If a guest cannot be changed safely, the run ends before that; --hardware auto then
+keeps the original hardware and prints the reason. This works for most Linux guests. For
+Windows and other guests decamp uses virt-v2v, if that is installed: --engine auto selects it
+for guests that linux-append does not support. It writes to an overlay for several minutes,
+and the run keeps its log. For Windows it requires the virtio-win drivers, which you must
+provide: --virtio-win PATH.
 
-With --warm the VM runs on while it is copied. A snapshot of ours freezes its disks, they
-are copied and read back, and the snapshot is removed; at every --interval what changed
-since is copied in the same way. Then the VM is shut down, what changed last is copied,
-proven and published: when decamp cutover RUN says so, at --cutover, or once the outage
-is expected to fit --downtime-budget. The outage that is told ends with the VM defined at its
-target, the delivery of its images included; what its guest takes to boot counts if --boot-time
-says it. In the end it is told how long it was: with --start, until the VM ran at its target.
-Change tracking is turned on if it is off, and off again in the end; where it cannot be
-had every round reads and compares everything. A disk that grows meanwhile is read and
-compared once, before the VM is switched off. decamp pause RUN holds the rounds; decamp
-cancel RUN gives up, and leaves the VM as it was found. --transport nfc works on every
-host; https only where a running VM's base can be opened; landing brings the first copy,
-and nfc what changes.
+With --warm the VM runs while it is copied. decamp creates a snapshot, copies and verifies the
+frozen disks, and removes the snapshot. After each --interval it copies the changes in the
+same way. Then it shuts the VM down, copies the last changes, and verifies and publishes the
+images. This cutover starts with decamp cutover RUN, at the time of --cutover, or when the
+expected outage is within --downtime-budget. The expected outage ends when the VM is defined
+at its target; it includes the delivery of images, and the boot of the guest if --boot-time is
+set. At the end decamp prints the actual outage; with --start it ends when the VM runs at its
+target. decamp turns change tracking on if it is off, and off again at the end. Without change
+tracking each round reads and compares everything. A disk that grows during the migration is
+read and compared once more before the VM is powered off. decamp pause RUN suspends the
+rounds. decamp cancel RUN cancels the run and reverts all changes at the source. --transport
+nfc works on every host; https works only if the base disk of a running VM can be opened;
+landing makes the first copy, and nfc copies the changes.
 
-The API of a host with a free licence takes no snapshots and switches no VMs. vim-cmd there
-does, so decamp asks it by SSH, which has to be on: its licence lets nobody but you start
-it. Changes are not tracked then: every round compares everything, the last one while the VM
-is off. How much that is, is said before the first.
+With a free licence, the API of a host cannot create snapshots or change power states. decamp
+then uses vim-cmd over SSH. SSH must be on, because only the user can start it with this
+licence. Changes are not tracked: each round compares everything, the last one while the VM is
+off. decamp prints the size of a round before the first one.
 
---map names a file that says what networks, datastores and VMs are called at the target; what
-it does not name is as the target has it by itself. What a target cannot do of it is refused
-before anything is copied.
+--map is a file with the names of networks, datastores and VMs at the target. Other names keep
+the defaults of the target. A mapping that the target does not support is refused before the
+copy.
 
---dry-run says what would be defined, disk by disk and card by card, and what stands in the way:
-it reads the source, asks each --to, and ends with the exit code that the migration would.
+--dry-run prints the definition of the VM with each disk and network card, and the obstacles.
+It reads the source and queries each --to. Its exit code is that of the migration.
 
-With several --to the VM is read once and lands in each folder, proven for itself. One
-that fails does not stop the others; the same command then continues with it alone.
+With several --to each disk is read once and written to all folders, and each copy is verified
+separately. If one fails, the others continue; the same command then continues the failed one.
 `
 
 const migrateExamples = `
@@ -114,40 +114,42 @@ decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/v
 // migrateCommand is decamp migrate.
 type migrateCommand struct {
 	moveFlags
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 }
 
+// newMigrate returns the command decamp migrate.
 func newMigrate(p *program) *cobra.Command {
 	mc := &migrateCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "migrate URL VM --to TARGET [--to TARGET ...]",
-		Short:   "Move one VM",
-		Long:    text(migrateHelp) + "\n\n" + text(sourceHelp),
-		Example: text(migrateExamples),
-		Args:    takes("URL", "VM"),
-		Annotations: exits(append(slices.Clone(sourceExits),
-			exit{fault.Conflict, "something is in the way: the VM runs, the folder exists, another decamp works here"},
+		Short:   "Migrate one VM",
+		Long:    trimHelp(migrateHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(migrateExamples),
+		Args:    exactArgs("URL", "VM"),
+		Annotations: exitCodes(append(slices.Clone(sourceExits),
+			exit{fault.Conflict, "the VM runs, the folder exists, or another decamp process uses the state directory"},
 			exit{fault.Unsupported, "decamp cannot migrate the VM; the error has a remedy"},
 			exit{fault.Corrupt, "an image differs from the copied data; nothing was published"},
-			exit{fault.Full, "no space left; make room and run the command again"},
-			exit{fault.Transient, "the host failed again and again, or another decamp has the images; run the command again to continue"})...),
+			exit{fault.Full, "no space left; free space and run the command again"},
+			exit{fault.Transient, "the host failed repeatedly, or another decamp process has the images; run the command again to continue"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := mc.check(cmd); err != nil {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := mc.checkFlags(cmd); err != nil {
 				return err
 			}
 			if mc.dryRun {
 				return mc.runDry(cmd.Context(), args[0], args[1])
 			}
-			return mc.run(cmd.Context(), args[0], args[1])
+			return mc.runMigrate(cmd.Context(), args[0], args[1])
 		}),
 	}
-	mc.register(cmd)
+	mc.registerFlags(cmd)
 	return cmd
 }
 
-func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err error) {
+// runMigrate migrates a VM to all destinations and prints the result.
+func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (err error) {
 	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	if err != nil {
 		return err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	vm, err := w.Session.VM(ctx, name)
 	if err != nil {
 		return err
@@ -177,9 +179,9 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 			return err
 		}
 	}
-	mc.assembler.ForewarnVM(ctx, w, mc.Move, vm)
+	mc.assembler.WarnBeforeVM(ctx, w, mc.Move, vm)
 	shown := newProgress(mc.out, runNamesOf(w))
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Rig{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
@@ -188,7 +190,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	return writeEnds(mc.out, vm, ends)
 }
 
-// givenUp reports whether a warm run ended because of decamp cancel.
+// givenUp reports whether a warm run ended because of decamp cancel. Its changes must then be reverted.
 func givenUp(w *assemble.Parts) (bool, error) {
 	d := w.To[0] // a warm run has no other
 	if !d.Plan.Warm {
@@ -212,7 +214,7 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	if err := mc.assembler.OpenTargets(p.Parts, mc.Move, planfile.Local); err != nil {
 		return err
 	}
-	defer closing(&err, p.Close)
+	defer joinClose(&err, p.Close)
 	if err := mc.assembler.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
@@ -230,17 +232,18 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	for _, d := range p.To {
 		r.Destinations = append(r.Destinations, assemble.Outline(ctx, d, def, obstacles, refused))
 	}
-	if err := mc.tellDryRun(def.VM, r); err != nil {
+	if err := mc.printDryRun(def.VM, r); err != nil {
 		return err
 	}
 	return r.Err()
 }
 
-func (mc *migrateCommand) tellDryRun(vm *inventory.VM, r assemble.DryRun) error {
+// printDryRun prints the result of a dry run.
+func (mc *migrateCommand) printDryRun(vm *inventory.VM, r assemble.DryRun) error {
 	if mc.out.json {
-		return mc.out.print(r)
+		return mc.out.printJSON(r)
 	}
 	writeDryRun(mc.out, &r, vm)
-	_, err := fmt.Fprintln(mc.out, "This was a dry run: nothing was made, copied or switched off.")
+	_, err := fmt.Fprintln(mc.out, "This was a dry run: nothing was created, copied or powered off.")
 	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// announceRun reports whether this run continues an earlier one, and how much of it is done.
+// announceRun prints that this run continues an earlier one, and how much is verified.
 func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
 	p := d.Plan
 	run, err := w.Store.Run(p.ID)
@@ -35,14 +35,14 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 		fmt.Fprintf(out.screen, "continuing run %s\n", p.ID)
 		return nil
 	}
-	held, total := proven(images)
-	fmt.Fprintf(out.screen, "continuing run %s: %s was already proven\n", p.ID, percent(held, total))
+	held, total := verifiedBytes(images)
+	fmt.Fprintf(out.screen, "continuing run %s: %s is already verified\n", p.ID, percentText(held, total))
 	return nil
 }
 
-// proven adds up what the images' manifests hold, in bytes. A manifest that is not
-// there yet holds nothing; one that is damaged is the copy step's business.
-func proven(images []targets.Image) (held, total int64) {
+// verifiedBytes returns how many bytes the manifests of images contain, and the size of all images. A
+// missing or damaged manifest counts as empty: the copy step reports damage.
+func verifiedBytes(images []targets.Image) (held, total int64) {
 	for _, img := range images {
 		total += img.Size
 		if log, err := manifest.Open(img.Manifest); err == nil {
@@ -53,7 +53,7 @@ func proven(images []targets.Image) (held, total int64) {
 	return held, total
 }
 
-// writeEnds prints the result for each target. It fails if one of them did.
+// writeEnds prints the result of each destination. It returns an error if one of them failed.
 func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	var errs []error
 	for _, e := range ends {
@@ -71,7 +71,7 @@ func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	return nil
 }
 
-// writeOutcome prints the location of the VM and the next steps.
+// writeOutcome prints where the VM is, how it was checked, and the next commands.
 func writeOutcome(out *output, done migrate.Outcome) error {
 	folder := filepath.Dir(done.Facts.Images[0].Final)
 	p, err := dir.OpenPublished(folder)
@@ -79,7 +79,7 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		return err
 	}
 	if out.json {
-		return out.print(struct {
+		return out.printJSON(struct {
 			migrate.Outcome
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
@@ -89,11 +89,11 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
 	if done.Repeated && done.Facts.Started != nil {
-		fmt.Fprintf(out, "%s was moved before (run %s).\n", plain(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s).\n", printable(done.Facts.VM.Name), done.Run)
 	} else if done.Repeated {
-		fmt.Fprintf(out, "%s was moved before (run %s): nothing is left to do.\n", plain(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s): nothing to do.\n", printable(done.Facts.VM.Name), done.Run)
 	} else {
-		fmt.Fprintf(out, "\n%s is moved and %s (run %s).\n", plain(done.Facts.VM.Name), whereabouts(p), done.Run)
+		fmt.Fprintf(out, "\n%s is migrated and %s (run %s).\n", printable(done.Facts.VM.Name), locationText(p), done.Run)
 	}
 	if o := done.Facts.Outage; o != nil && !done.Repeated {
 		fmt.Fprintln(out, outageWords(*o))
@@ -104,9 +104,9 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		writeStages(out, done.Facts.Stages)
 	}
 	if warnings := p.Warnings(done.Facts.Started != nil); len(warnings) > 0 {
-		title := "\nWhat to know before it starts"
+		title := "\nNotes for the first start"
 		if done.Facts.Started != nil {
-			title = "\nWhat to know of it"
+			title = "\nNotes"
 		}
 		fmt.Fprintln(out, title)
 		writeWarningList(out, warnings)
@@ -119,52 +119,52 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 	return nil
 }
 
-// outageWords say how long a VM was off, and what for.
+// outageWords describes how long a VM was off.
 func outageWords(o journal.Outage) string {
-	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
+	text := "It was off for " + durationText(o.Took) + ", from its shutdown to its definition"
 	if o.Started {
-		text = "It was off for " + duration(o.Took) + ", from its shutdown until it ran at its target"
+		text = "It was off for " + durationText(o.Took) + ", from its shutdown until it ran at its target"
 	}
 	if o.Delivery > 0 {
-		text += ", " + duration(o.Delivery) + " of it for the delivery"
+		text += ", " + durationText(o.Delivery) + " of it for the delivery"
 	}
 	return text + "; its boot is not counted."
 }
 
-// writeStarted prints how to inspect a running VM.
+// writeStarted prints how to inspect a VM that was started.
 func writeStarted(out *output, p *dir.Published, s targets.Started) {
-	fmt.Fprintf(out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
+	fmt.Fprintf(out, "\nIt runs. Its manifests are in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
 		fmt.Fprintf(out, "Its console:     %s\n", s.Console)
 	}
 }
 
-// writeNext prints the next steps. A VM of an earlier migration may run by now.
+// writeNext prints the next commands. A VM of an earlier migration may run already.
 func writeNext(out *output, p *dir.Published, repeated bool) {
 	if p.Record.Delivered != nil {
 		state := "It is off. "
 		if repeated {
 			state = ""
 		}
-		fmt.Fprintf(out, "\n%sWhat proves it is kept in %s.\n", state, fault.Quote(p.Folder))
+		fmt.Fprintf(out, "\n%sIts manifests are in %s.\n", state, fault.Quote(p.Folder))
 		return
 	}
 	fmt.Fprintf(out, "\nVerify it again: decamp verify %s\n", fault.Quote(p.Folder))
 	fmt.Fprintf(out, "Then start it:   virsh define %s && virsh start %s\n",
 		fault.Quote(filepath.Join(p.Folder, "domain.xml")), shellArgument(p.DomainName()))
-	fmt.Fprintln(out, "A VM that runs changes its images: verify it before its first start.")
+	fmt.Fprintln(out, "A running VM changes its images: verify them before its first start.")
 }
 
-// writeChecks prints the comparisons of each disk, and the command to compare all of it.
+// writeChecks prints the comparisons of each disk, and the flag that compares the whole disk.
 func writeChecks(w io.Writer, checks []targets.Check) {
 	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
-		fmt.Fprintln(w, "image = data read (all); source re-read: not recorded by the decamp that verified the images")
+		fmt.Fprintln(w, "image = data read (all); source re-read: not recorded by the version of decamp that verified the images")
 		return
 	}
 	partly := false
 	for _, c := range checks {
-		fmt.Fprintf(w, "disk %d: %s\n", c.Key, plain(c.String()))
+		fmt.Fprintf(w, "disk %d: %s\n", c.Key, printable(c.String()))
 		partly = partly || c.SourceHash == ""
 	}
 	if partly {
@@ -172,43 +172,45 @@ func writeChecks(w io.Writer, checks []targets.Check) {
 	}
 }
 
+// writeImages prints a table of the images.
 func writeImages(w io.Writer, images []targets.Image) {
 	fmt.Fprintln(w)
 	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
 	t.alignRight(1)
 	for _, img := range images {
-		t.add(filepath.Base(img.Final), size(img.Size), string(img.Format), img.Root)
+		t.addRow(filepath.Base(img.Final), sizeText(img.Size), string(img.Format), img.Root)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-// writeStages prints the time of each stage. Work and waits are sums over parallel workers and may
-// exceed the elapsed time.
+// writeStages prints a table with the time of each stage. Working and waiting times are sums over
+// parallel workers, and may exceed the elapsed time.
 func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
-	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t := newTable("STAGE", "TIME", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
 	t.alignRight(1, 2, 3, 4, 5, 6, 7)
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""
 		if s.Bytes > 0 {
-			bytes, moved, speed = size(s.Bytes), size(s.Moved), rate(s.Moved, s.Elapsed)
+			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Moved), rateText(s.Moved, s.Elapsed)
 		}
-		t.add(s.Name, duration(s.Elapsed), bytes, moved, speed, spent(s.Working), spent(s.Source), spent(s.Target))
+		t.addRow(s.Name, durationText(s.Elapsed), bytes, moved, speed, nonZeroDuration(s.Working), nonZeroDuration(s.Source), nonZeroDuration(s.Target))
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-func spent(d time.Duration) string {
+// nonZeroDuration formats a duration; 0 is empty.
+func nonZeroDuration(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return duration(d)
+	return durationText(d)
 }
 
-// whereabouts say where the VM is.
-func whereabouts(p *dir.Published) string {
+// locationText describes where a published VM is.
+func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", plain(d.Place), plain(d.ID), plain(d.Name))
+		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Place), printable(d.ID), printable(d.Name))
 	}
 	return "published in " + p.Folder
 }

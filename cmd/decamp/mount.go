@@ -15,21 +15,21 @@ import (
 )
 
 const mountHelp = `
-Show the datastores of an ESXi host or a vCenter as a folder, read-only.
+Mount the datastores of an ESXi host or a vCenter as a folder, read-only.
 
-Below DIR stands /DATACENTER/DATASTORE/PATH: descriptors as text, a -flat.vmdk as the
-whole disk, everything else as it is. Any program can read there: qemu-img, a backup, QEMU
-itself. Sequential readers are read ahead of over several connections; areas that a disk's
-allocation map calls free are answered without the network, once the map was tested.
+DIR contains /DATACENTER/DATASTORE/PATH: descriptors as text, a -flat.vmdk as the whole disk,
+and all other files unchanged. Any program can read them: qemu-img, a backup, QEMU itself.
+Sequential reads are read ahead over several connections. Areas that the allocation map of a
+disk marks as free are answered without the network, after the map was tested.
 
-It stays until it is interrupted or unmounted, which is its good end. When the host does
-not answer, a read fails with an I/O error after --read-timeout and decamp says why; it
-never hangs. What a decamp that was killed left mounted at DIR is detached first.
+The mount lasts until the command is interrupted or DIR is unmounted. If the host does not
+answer, a read fails with an I/O error after --read-timeout, and decamp prints the reason. A
+mount that a killed decamp left at DIR is detached first.
 
-ESXi locks the disks of a running VM: reading them fails until it is powered off.
+ESXi locks the disks of a running VM: reads of them fail until the VM is powered off.
 
-Installed or linked as esxi-folder-fuse, decamp takes the place of the program of that name
-in Proxmox's importer, with its arguments: esxi-folder-fuse --help.
+If it is installed or linked as esxi-folder-fuse, decamp replaces the program of that name in
+Proxmox's importer and accepts its arguments: esxi-folder-fuse --help.
 `
 
 const mountExamples = `
@@ -40,41 +40,43 @@ umount /mnt/esx1
 
 // mountCommand is decamp mount.
 type mountCommand struct {
-	out         *output
-	assembler   *assemble.Assembler
-	login       assemble.Login
-	connections int
-	readTimeout time.Duration
-	allowOther  bool
+	out         *output             // output and messages
+	assembler   *assemble.Assembler // state directory, access file and prompts
+	login       assemble.Login      // login to the source
+	connections int                 // maximum number of connections
+	readTimeout time.Duration       // time limit of a read
+	allowOther  bool                // other users may read the files
 }
 
+// newMount returns the command decamp mount.
 func newMount(p *program) *cobra.Command {
 	m := &mountCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "mount URL DIR",
 		Short:   "Show a host's datastores as a folder",
-		Long:    text(mountHelp) + "\n\n" + text(sourceHelp),
-		Example: text(mountExamples),
-		Args:    takes("URL", "DIR"),
-		Annotations: exits(append(sourceExits,
-			exit{fault.Conflict, "a host is mounted at DIR already"},
-			exit{fault.Unsupported, "there is no FUSE on this machine, or no right to use it"})...),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if err := m.check(cmd); err != nil {
+		Long:    trimHelp(mountHelp) + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(mountExamples),
+		Args:    exactArgs("URL", "DIR"),
+		Annotations: exitCodes(append(sourceExits,
+			exit{fault.Conflict, "a host is already mounted at DIR"},
+			exit{fault.Unsupported, "this machine has no FUSE, or the user has no permission to use it"})...),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := m.checkFlags(cmd); err != nil {
 				return err
 			}
-			return m.run(cmd.Context(), args[0], args[1])
+			return m.runMount(cmd.Context(), args[0], args[1])
 		}),
 	}
 	f := cmd.Flags()
-	f.IntVar(&m.connections, "connections", planfile.DefaultOptions().Connections, "at most `N` connections to the host, 12 at the most")
-	f.DurationVar(&m.readTimeout, "read-timeout", 2*time.Minute, "`TIME` after which a read that the host does not answer fails")
-	f.BoolVar(&m.allowOther, "allow-other", false, "let users other than you see the files")
+	f.IntVar(&m.connections, "connections", planfile.DefaultOptions().Connections, "maximum number `N` of connections to the host, up to 12")
+	f.DurationVar(&m.readTimeout, "read-timeout", 2*time.Minute, "`TIME` limit of a read that the host does not answer")
+	f.BoolVar(&m.allowOther, "allow-other", false, "let other users read the files")
 	registerLogin(&m.login, cmd)
 	return cmd
 }
 
-func (m *mountCommand) check(cmd *cobra.Command) error {
+// checkFlags refuses values that are out of range.
+func (m *mountCommand) checkFlags(cmd *cobra.Command) error {
 	switch {
 	case m.connections < 1 || m.connections > 12:
 		return badUsage(cmd, "--connections %d: want 1 to 12", m.connections)
@@ -84,8 +86,8 @@ func (m *mountCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// run serves until ctx ends or the folder is unmounted.
-func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) {
+// runMount mounts the source and serves until ctx ends or the folder is unmounted.
+func (m *mountCommand) runMount(ctx context.Context, rawURL, dir string) (err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -100,20 +102,21 @@ func (m *mountCommand) run(ctx context.Context, rawURL, dir string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer closing(&err, shown.Close)
-	if err := m.tellMounted(rawURL, dir); err != nil {
+	defer joinClose(&err, shown.Close)
+	if err := m.printMounted(rawURL, dir); err != nil {
 		return err
 	}
 	shown.Wait(ctx)
 	return nil
 }
 
-func (m *mountCommand) tellMounted(rawURL, dir string) error {
+// printMounted prints that the mount can be used.
+func (m *mountCommand) printMounted(rawURL, dir string) error {
 	if m.out.json {
-		return m.out.print(struct {
+		return m.out.printJSON(struct {
 			Mounted string `json:"mounted"`
 		}{dir})
 	}
-	_, err := fmt.Fprintf(m.out.screen, "%s is mounted at %s. Interrupt to unmount.\n", rawURL, dir)
+	_, err := fmt.Fprintf(m.out.screen, "%s is mounted at %s. Press Ctrl-C to unmount.\n", rawURL, dir)
 	return err
 }

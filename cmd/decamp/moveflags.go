@@ -16,105 +16,109 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// moveFlags are the flags that describe a migration, for decamp migrate and decamp doctor. All that migrations know is in Move.
+// moveFlags are the flags that describe a migration, for decamp migrate and decamp doctor. setOptions
+// copies their values to Move.
 type moveFlags struct {
 	assemble.Move
-	to      []string
-	stage   string // folder of those --to that need one
-	mapFile string // value of --map; empty if none
+	to      []string // values of --to
+	stage   string   // folder of those --to that need one
+	mapFile string   // value of --map; empty if none
 
-	powerOff, force bool // PowerOff
-	warm            bool // Mode
-	cutover         string
-	boot            time.Duration
-	spot            spot
-	into            tmpfsFlag // value of --landing
+	powerOff, force bool          // PowerOff
+	warm            bool          // Mode
+	cutover         string        // value of --cutover
+	boot            time.Duration // value of --boot-time
+	spot            spot          // value of --spot
+	into            tmpfsFlag     // value of --landing
 
-	discard bool
-	dryRun  bool
+	discard bool // discard the unfinished run
+	dryRun  bool // only print the definition and the obstacles
 }
 
-// optionUsages are the usages of the flags that set keys of planfile.Options, in the order of the help. A key
-// that is not here has its doc of the plan file. A flag without a usage is registered by hand.
+// optionUsages are the usages of the flags that set keys of planfile.Options, in the order of the help.
+// A flag that is not listed has the doc of its key. An empty usage is the place of a flag of
+// extraFlags.
 var optionUsages = []struct{ flag, usage string }{
-	{"format", "of the images: `raw or qcow2`"},
+	{"format", "format of the images: `raw or qcow2`"},
 	{"power-off", ""},
 	{"force", ""},
-	{"shutdown-wait", "with --power-off or --warm: `TIME` the guest may take"},
+	{"shutdown-wait", "with --power-off or --warm: `TIME` limit of the guest's shutdown"},
 	{"spot", ""},
-	{"source-hash", "in verify, have the host hash each disk (sha256, else md5) and compare: by SSH, and for one more read of the whole disk there"},
-	{"trial", "boot the VM on throw-away overlays, with no network, before it is published; one that does not boot is not"},
-	{"expect", "with --trial: `TEXT` on its serial port or text screen that means the guest is up, beside a login and its network"},
-	{"start", "start the VM at its target once it is published there; the one at the source stays off"},
+	{"source-hash", "in verify, compare each disk with a hash (sha256, otherwise md5) that the host computes over SSH; the host reads the whole disk for it"},
+	{"trial", "boot the VM on temporary overlays, without a network, before it is published; a VM that does not boot is not published"},
+	{"expect", "with --trial: `TEXT` on the serial port or text screen that means that the guest has booted, in addition to a login prompt and its network"},
+	{"start", "start the VM at its target after it is published; the source VM stays off"},
 	{"discard", ""},
 	{"dry-run", ""},
-	{"hardware", "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed"},
-	{"engine", "what changes a guest for virtio, by `NAME`: auto, linux-append or virt-v2v; auto is linux-append, and virt-v2v where that does not take the guest and it is installed"},
-	{"virtio-win", "`PATH` of the drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents; default $VIRTIO_WIN"},
-	{"key-file", "`[ID=]PATH` of a file with a key, for virt-v2v: a LUKS passphrase or BitLocker's recovery key, in one line, that only you can read; for the volume with that UUID, or device (/dev/sda2), alone; repeated for more"},
-	{"appliance-kernel", "image `FILE` of the kernel that mounts XFS and btrfs of guests for --hardware virtio; its modules in lib/modules there (default the newest in /boot)"},
-	{"guest-agent", "with --hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot, from its own package sources"},
-	{"transport", "how the disks come here: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves"},
-	{"connections", "at most `N` connections to the host, 12 at the most"},
+	{"hardware", "hardware of the VM at its target: `compat, virtio or auto`; virtio requires changes to the guest; auto is virtio if the guest can be changed"},
+	{"engine", "tool that changes a guest for virtio, by `NAME`: auto, linux-append or virt-v2v; auto is linux-append, or virt-v2v if that is installed and linux-append does not support the guest"},
+	{"virtio-win", "`PATH` of the drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents (default $VIRTIO_WIN)"},
+	{"key-file", "`[ID=]PATH` of a file that only you can read, for virt-v2v, with a LUKS passphrase or a BitLocker recovery key in one line; ID limits it to the volume with that UUID or device (/dev/sda2); may be repeated"},
+	{"appliance-kernel", "kernel image `FILE` of the appliance that changes XFS and btrfs of guests for --hardware virtio; its modules are in lib/modules beside it (default the newest kernel in /boot)"},
+	{"guest-agent", "with --hardware virtio or auto: a Linux guest without QEMU's guest agent installs it at its first boot, from its package sources"},
+	{"transport", "transport of the disks: `https, nfc or landing`; nfc reads from port 902, landing is an NFS datastore that decamp serves"},
+	{"connections", "maximum number `N` of connections to the host, up to 12"},
 	{"warm", ""},
 	{"cutover", ""},
-	{"interval", "with warm: `TIME` from the beginning of one round to the next"},
-	{"downtime-budget", "with warm: cut over once the outage is expected to be at most this `TIME`"},
+	{"interval", "with --warm: `TIME` from the start of one round to the start of the next"},
+	{"downtime-budget", "with --warm: cut over when the expected outage is at most `TIME`"},
 	{"boot-time", ""},
-	{"paranoid", "with warm: after the last round, while the VM is off, read all of its disks once more and compare"},
-	{"advertise", "with landing: `IP` of this machine for the host (default that of the route to it)"},
+	{"paranoid", "with --warm: after the last round, while the VM is off, read all of its disks again and compare"},
+	{"advertise", "with landing: `IP` of this machine for the host (default the address of the route to it)"},
 	{"landing-listen", "with landing: `ADDR` to serve NFS on"},
-	{"landing-portmap", "with landing: `ADDR` of the port mapper, which ESXi looks for on 111"},
+	{"landing-portmap", "with landing: `ADDR` of the port mapper; ESXi expects port 111"},
 	{"landing", ""},
-	{"landing-allow", "with landing: `HOST` that may mount it too: name, address or network; may be repeated"},
-	{"landing-copy", "with landing: how the host is asked to copy: `auto, api or ssh`; auto is by the API, and by SSH where licence or privileges forbid that"},
+	{"landing-allow", "with landing: another `HOST` that may mount the datastore: name, address or network; may be repeated"},
+	{"landing-copy", "with landing: method of the host's copy: `auto, api or ssh`; auto is the API, or SSH if licence or privileges forbid the API"},
 	{"enable-ssh", ""},
 	{"ssh-host-key", ""},
 	{"ssh-key", ""},
 	{"ssh-user", ""},
 	{"ssh-password-file", ""},
 	{"ssh-port", ""},
-	{"landing-memory", "with landing: bytes held of all disks together, such as 1G"},
-	{"nfc-handles", "with nfc: `N` sessions on each disk, 16 at the most"},
+	{"landing-memory", "with landing: memory for the data of all disks together, such as 1G"},
+	{"nfc-handles", "with nfc: `N` sessions for each disk, up to 16"},
 	{"nfc-buffer", "with nfc: size of a session's buffers on the host, a multiple of 64K up to 2M (default 1M)"},
-	{"nfc-buffers", "with nfc: `N` such buffers; all of a session are 16M at the most"},
-	{"network", "with nfc: the host's `VMK` to read from: vmk1, its address, subnet or port group (default the one tagged for backups)"},
+	{"nfc-buffers", "with nfc: `N` buffers of a session, at most 16M together"},
+	{"network", "with nfc: VMkernel NIC `VMK` of the host to read from: vmk1, its address, subnet or port group (default the NIC with the backup tag)"},
 	{"nfc-plain", "with nfc: read without encryption: every machine on the path can read the data"},
 }
 
-func (o *moveFlags) register(cmd *cobra.Command) {
+// registerFlags registers all flags of decamp migrate.
+func (o *moveFlags) registerFlags(cmd *cobra.Command) {
 	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "`TARGET` where the VM is to live: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file; repeated, it is read once and lands in each")
+	f.StringArrayVar(&o.to, "to", nil, "`TARGET` of the VM: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., or place:NAME of the access file; with several, each disk is read once and written to all")
 	o.registerPlace(f)
-	o.registerKeys(cmd, o.byHand())
+	o.registerKeys(cmd, o.extraFlags())
 	registerLogin(&o.Login, cmd)
 }
 
-// byHand returns the flags that are no key of the options, or have another form.
-func (o *moveFlags) byHand() *pflag.FlagSet {
+// extraFlags returns the flags that set no key of the options, or have another form than their key.
+func (o *moveFlags) extraFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
-	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
-	f.Var(&o.spot, "spot", "in verify, read the first SIZE bytes and N random MiB of each disk from the source again, and compare; 0 reads nothing again (default 1M,64)")
+	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: power the VM off if the guest does not shut down")
+	f.Var(&o.spot, "spot", "in verify, read the first SIZE bytes and N random MiB of each disk from the source again, and compare; 0 turns it off (default 1M,64)")
 	f.BoolVar(&o.discard, "discard", false, "discard the unfinished run of this VM, remove its images, and exit")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the definition of the VM and the obstacles; create, copy and switch off nothing")
-	f.BoolVar(&o.warm, "warm", false, "copy while the VM runs, in rounds, and power it off for the last one only")
-	f.StringVar(&o.cutover, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: on decamp cutover")
-	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
-	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the definition of the VM and the obstacles, and change nothing")
+	f.BoolVar(&o.warm, "warm", false, "copy the VM in rounds while it runs, and power it off only for the last one")
+	f.StringVar(&o.cutover, "cutover", manually, "with --warm: `TIME` of the cutover, such as 2026-12-01T02:00Z, or manual: with decamp cutover")
+	f.DurationVar(&o.boot, "boot-time", 0, "with --warm: boot `TIME` of the guest, which is added to the outage; kept when the run continues")
+	f.Var(&o.into, "landing", "receive the data in memory first, `tmpfs:SIZE` at most, and write it to --to from there; implies --transport landing")
 	registerSSH(&o.SSH, f)
 	return f
 }
 
-// registerPlace has the flags that say more of a --to.
+// registerPlace registers the flags that describe targets.
 func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
-	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt, Proxmox or OpenStack takes them")
+	f.StringVar(&o.stage, "stage", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
 	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` with the names of networks, datastores and VMs at the target: networks, storages, names (docs/maps.md)")
-	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "of the libvirt domain: `kvm or qemu`, which needs no KVM")
+	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "type of the libvirt domain: `kvm or qemu`; qemu works without KVM")
 }
 
-// registerKeys registers a flag for each key of the options that names one, and those that are registered by hand.
+// registerKeys registers a flag for each key of the options that has one, and the extra flags at their
+// places.
 func (o *moveFlags) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
 	all := map[string]planfile.Flag{}
 	for _, flag := range o.Flags() {
@@ -140,7 +144,7 @@ func (o *moveFlags) registerKeys(cmd *cobra.Command, byHand *pflag.FlagSet) {
 	}
 }
 
-// registerKey registers one flag, which writes to the key's field.
+// registerKey registers a flag that writes to the field of its key.
 func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	f := cmd.Flags()
 	switch field := flag.Field.(type) {
@@ -162,12 +166,13 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	}
 }
 
-// check completes the options, and refuses flags that do not fit, before anything is asked or opened.
-func (o *moveFlags) check(cmd *cobra.Command) error {
+// checkFlags sets the options, and refuses flags that contradict each other. It opens no file and no
+// connection, except the file of --map.
+func (o *moveFlags) checkFlags(cmd *cobra.Command) error {
 	if len(o.to) == 0 {
-		return badUsage(cmd, "--to is missing: want dir:FOLDER")
+		return badUsage(cmd, "--to is missing: want a target such as dir:FOLDER")
 	}
-	if err := o.complete(cmd); err != nil {
+	if err := o.setOptions(cmd); err != nil {
 		return err
 	}
 	if err := o.checkKeys(cmd); err != nil {
@@ -176,15 +181,15 @@ func (o *moveFlags) check(cmd *cobra.Command) error {
 	changed := o.ChangesGuest()
 	switch {
 	case o.GuestAgent && !changed:
-		return badUsage(cmd, "--guest-agent changes the guest: it needs --hardware virtio or auto")
+		return badUsage(cmd, "--guest-agent requires --hardware virtio or auto, because it changes the guest")
 	case o.Kernel != "" && !changed:
-		return badUsage(cmd, "--appliance-kernel is for guests that are changed: it needs --hardware virtio or auto")
+		return badUsage(cmd, "--appliance-kernel requires --hardware virtio or auto")
 	case len(o.KeyFiles) > 0 && (!changed || o.Engine == "linux-append"):
-		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
+		return badUsage(cmd, "--key-file requires --hardware virtio or auto, and excludes --engine linux-append")
 	case o.Expect != "" && !o.Trial:
 		return badUsage(cmd, "--expect requires --trial: it is the sign of a successful trial boot")
 	case o.Start && len(o.to) > 1:
-		return badUsage(cmd, "--start and several --to exclude each other: two of one VM would run, with the same addresses")
+		return badUsage(cmd, "--start and several --to exclude each other: several copies would run with the same addresses")
 	case o.dryRun && o.discard:
 		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes the copy")
 	case o.Trial && o.warm:
@@ -203,8 +208,8 @@ func (o *moveFlags) check(cmd *cobra.Command) error {
 	return o.checkNFC(cmd)
 }
 
-// complete sets the keys that flags of other forms set.
-func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
+// setOptions sets the keys of flags that have another form than their key.
+func (o *moveFlags) setOptions(cmd *cobra.Command) (err error) {
 	if o.To, err = destinationsOf(cmd, o.to, o.stage); err != nil {
 		return err
 	}
@@ -226,7 +231,7 @@ func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
 		case cmd.Flags().Changed("transport") && o.Transport != "landing":
 			return badUsage(cmd, "--landing requires --transport landing, not %s", o.Transport)
 		case flag != nil && flag.Changed:
-			return badUsage(cmd, "--landing tmpfs:SIZE and --landing-memory SIZE are two words for the same: give one")
+			return badUsage(cmd, "--landing tmpfs:SIZE and --landing-memory SIZE exclude each other")
 		}
 		o.Transport, o.Landing.Memory, o.Tmpfs = "landing", planfile.Size(o.into), int64(o.into)
 	}
@@ -239,7 +244,7 @@ func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// destinationsOf reads what each --to names.
+// destinationsOf parses the values of --to. Two with one folder are an error.
 func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []planfile.Destination, err error) {
 	seen := map[string]bool{}
 	for _, to := range list {
@@ -248,7 +253,7 @@ func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []plan
 		case err != nil:
 			return nil, fmt.Errorf("--to: %w", err)
 		case seen[d.Folder()]:
-			return nil, badUsage(cmd, "--to %q: its folder is there twice", to)
+			return nil, badUsage(cmd, "--to %q: another --to has the same folder", to)
 		}
 		seen[d.Folder()] = true
 		all = append(all, d)
@@ -256,7 +261,7 @@ func destinationsOf(cmd *cobra.Command, list []string, stage string) (all []plan
 	return all, nil
 }
 
-// checkKeys refuses what no key of a plan takes.
+// checkKeys refuses values that no key of a plan accepts.
 func (o *moveFlags) checkKeys(cmd *cobra.Command) error {
 	for _, flag := range o.Flags() {
 		if text := fmt.Sprint(reflect.ValueOf(flag.Field).Elem()); flag.Words != nil && !slices.Contains(flag.Words, text) {
@@ -270,12 +275,13 @@ func (o *moveFlags) checkKeys(cmd *cobra.Command) error {
 	return nil
 }
 
+// manually is the default of --cutover.
 const manually = "manual"
 
-// cutoverForms are how times are written: RFC 3339, with or without seconds.
+// cutoverForms are the layouts of a time: RFC 3339, with or without seconds.
 var cutoverForms = []string{time.RFC3339, "2006-01-02T15:04Z07:00"}
 
-// checkWarm refuses flags that do not fit.
+// checkWarm checks the flags of warm migrations, and sets the time of the cutover.
 func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 	if !o.warm {
 		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
@@ -286,10 +292,10 @@ func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 		return nil
 	}
 	if len(o.to) > 1 {
-		return badUsage(cmd, "--warm takes one --to")
+		return badUsage(cmd, "--warm requires a single --to")
 	}
 	if o.Warm.Interval <= 0 || o.Warm.DowntimeBudget < 0 || o.boot < 0 {
-		return badUsage(cmd, "--interval, --downtime-budget and --boot-time: want times above 0")
+		return badUsage(cmd, "--interval, --downtime-budget and --boot-time: want durations above 0")
 	}
 	if o.cutover == manually {
 		return nil
@@ -300,13 +306,13 @@ func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 			return nil
 		}
 	}
-	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, as 2026-12-01T02:00Z", o.cutover)
+	return badUsage(cmd, "--cutover %q: want manual, or a time with its zone, such as 2026-12-01T02:00Z", o.cutover)
 }
 
-// mostSession is what a session's buffers may take together: hosts refuse more.
+// mostSession is the limit of a session's buffers in bytes: hosts refuse more.
 const mostSession = 16 << 20
 
-// checkNFC refuses flags that do not fit.
+// checkNFC checks the flags of transport nfc.
 func (o *moveFlags) checkNFC(cmd *cobra.Command) error {
 	const largest = wire.LargestUnits * wire.BufferUnit
 	n, given := int64(o.NFC.Buffer), ""
@@ -321,7 +327,7 @@ func (o *moveFlags) checkNFC(cmd *cobra.Command) error {
 	case cmd.Flags().Changed("nfc-buffer") && (n < wire.BufferUnit || n > largest || n%wire.BufferUnit != 0):
 		return badUsage(cmd, "--nfc-buffer %v: want a multiple of 64K up to 2M", (*sizeFlag)(&o.NFC.Buffer))
 	case o.NFC.Buffers < 1 || assemble.BuffersOf(o.NFC).Memory() > mostSession:
-		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and all of a session 16M at the most", o.NFC.Buffers)
+		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and at most 16M for a session", o.NFC.Buffers)
 	}
 	return nil
 }

@@ -11,75 +11,79 @@ import (
 )
 
 const resumeHelp = `
-Have a plan, or one VM of it, go on after decamp pause, or after decamp stopped asking a source
-that had refused the password. A warm migration that was begun by decamp migrate goes on with
-rounds.
+Resume a plan or one VM of it after decamp pause, or after decamp stopped logging in to a
+source that refused the password. A warm migration of decamp migrate resumes its rounds.
 `
 
 const retryHelp = `
-Have what failed of a plan, or was given up, be tried again, from where it stopped: what is
-proven of the images is not copied again. VMs that are done, or under way, are left alone.
+Retry the failed and cancelled VMs of a plan. They continue where they stopped: verified parts
+of images are not copied again. VMs that are done or running are not affected.
 `
 
+// newResume returns the command decamp resume.
 func newResume(p *program) *cobra.Command {
-	return newOrder(p, "resume", "Let a plan, a VM or a warm migration go on", resumeHelp, fleetdb.GoOn, journal.GoOn)
+	return newOrder(p, "resume", "Resume a plan, a VM or a warm migration", resumeHelp, fleetdb.GoOn, journal.GoOn)
 }
 
+// newRetry returns the command decamp retry.
 func newRetry(p *program) *cobra.Command {
-	return newPlanOrder(p, "retry", "Try again what failed of a plan", retryHelp, fleetdb.Retry)
+	return newPlanOrder(p, "retry", "Retry failed VMs of a plan", retryHelp, fleetdb.Retry)
 }
 
-// newPlanOrder is a command that gives an order that only plans take.
+// newPlanOrder returns a command that gives a command which only plans accept.
 func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: name + " PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("PLAN"),
+		Use: name + " PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN"),
 		Example:     "decamp " + name + " wave-1\ndecamp " + name + " wave-1/db01",
-		Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
-				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("decamp status lists them; what decamp migrate began is continued by the same command")
+				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("list plans with decamp status; a run of decamp migrate continues with the same command")
 			})
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }
 
 const cutoverHelp = `
-Have a warm migration cut over: the round under way, if any, is completed, or another is
-done if the last one began more than a minute ago; then the VM is shut down, what changed
-last is copied, and the image is proven and published.
+Start the cutover of a warm migration. A running round is completed; if the last round began
+more than a minute ago, another one is made. Then the VM is shut down, the last changes are
+copied, and the image is verified and published.
 
-The process that drives the run obeys within seconds. If none does, the order is kept until
-the run is continued.
+The process that executes the run starts the cutover within seconds. Without such a process,
+the command is stored until the run continues.
 `
 
 const pauseHelp = `
-Have a plan, or one VM of it, begin no further transfer: what is under way goes on to its end. A
-warm migration begins no further round; decamp cutover goes on with the last one. decamp resume
-ends the pause.
+Pause a plan or one VM of it: no further transfer begins, and running transfers continue to
+their end. A warm migration begins no further round. decamp cutover starts the last round also
+during a pause. decamp resume ends the pause.
 `
 
+// newCutover returns the command decamp cutover.
 func newCutover(p *program) *cobra.Command {
-	return newOrder(p, "cutover", "Let warm migrations cut over", cutoverHelp, fleetdb.CutOver, journal.CutOver)
+	return newOrder(p, "cutover", "Start the cutover of warm migrations", cutoverHelp, fleetdb.CutOver, journal.CutOver)
 }
 
+// newPause returns the command decamp pause. Its flag --off is the older form of decamp resume.
 func newPause(p *program) *cobra.Command {
-	cmd := newOrder(p, "pause", "Let a plan, a VM or a warm migration pause", pauseHelp, fleetdb.Pause, journal.Pause)
-	cmd.Flags().Bool("off", false, "go on: as decamp resume")
+	cmd := newOrder(p, "pause", "Pause a plan, a VM or a warm migration", pauseHelp, fleetdb.Pause, journal.Pause)
+	cmd.Flags().Bool("off", false, "resume, as decamp resume does")
 	return cmd
 }
 
-// newOrder is a command that gives an order to a plan or a VM of it, or to a warm run.
+// newOrder returns a command that gives the command o to a plan or one of its VMs, or run to a warm
+// run.
 func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: name + " RUN|PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("RUN"),
+		Use: name + " RUN|PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("RUN"),
 		Example:           "decamp " + name + " web01-3f9a1c\ndecamp " + name + " wave-1/db01",
-		Annotations:       exits(ordersExits...),
+		Annotations:       exitCodes(ordersExits...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = fleetdb.GoOn, journal.GoOn
@@ -87,23 +91,23 @@ func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal
 			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, journal.ID(args[0]), run) })
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }
 
-// giveRunOrder gives an order to a warm run of this state directory.
+// giveRunOrder gives a command to a warm run of this state directory.
 func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Order) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
-		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("it ends without a command; see its state with decamp runs")
+		return fault.New(fault.Conflict, "run %s is not a warm migration", id).WithHint("see its state with decamp runs")
 	case run.State == journal.Done:
-		return fault.New(fault.Conflict, "run %s is done", id).WithHint("nothing is left to do")
+		return fault.New(fault.Conflict, "run %s is done", id).WithHint("no command is required")
 	}
 	if err := store.Give(id, order); err != nil {
 		return err
 	}
-	return tellOrder(out, id, order, workflow.InUse(state))
+	return printOrder(out, id, order, workflow.InUse(state))
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// writeDryRun prints what vm would be at each destination.
+// writeDryRun prints the definition of vm at each destination, and the notes.
 func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	for _, d := range r.Destinations {
-		fmt.Fprintf(w, "%s to %s\n", plain(r.VM), plain(d.To))
+		fmt.Fprintf(w, "%s to %s\n", printable(r.VM), printable(d.To))
 		if d.Outline != nil {
 			writeOutline(w, vm, d.Outline)
 		}
 		fmt.Fprintln(w)
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(w, "Note: %s\n", plain(note))
+		fmt.Fprintf(w, "Note: %s\n", printable(note))
 	}
 }
 
-// writeOutlines prints the definitions of a plan's VMs; obstacles are among the findings.
+// writeOutlines prints the definitions of a plan's VMs. Obstacles are among the findings.
 func writeOutlines(w io.Writer, o *assemble.Outlines) {
 	if o == nil {
 		return
@@ -39,23 +39,23 @@ func writeOutlines(w io.Writer, o *assemble.Outlines) {
 	}
 }
 
-// writeOutline prints one line for each thing, in the order in which people ask for them.
+// writeOutline prints one line for each property of the definition.
 func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(w, "  %-8s  %s\n", what, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintf(w, "  %-8s  %s\n", what, printable(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 	line("at", "%s", o.Place)
 	line("name", "%s", o.Name)
 	line("uuid", "%s", o.UUID)
-	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), count(o.Sockets, "socket"), count(o.Cores, "core"), o.MemoryMiB)
+	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), countOf(o.Sockets, "socket"), countOf(o.Cores, "core"), o.MemoryMiB)
 	for _, d := range o.Disks {
-		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, size(d.Size), cmp.Or(d.Serial, "none"), d.As, before(" on ", d.On))
+		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, sizeText(d.Size), cmp.Or(d.Serial, "none"), d.As, prefixed(" on ", d.On))
 	}
 	for _, c := range o.Cards {
-		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, tagged(c.VLAN), link(c.Down))
+		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, vlanText(c.VLAN), linkState(c.Down))
 	}
 	if o.GuestAgent {
-		line("agent", "a channel for QEMU's guest agent")
+		line("agent", "channel for QEMU's guest agent")
 	}
 	if o.CDROMs > 0 {
 		line("cdrom", "%d, empty", o.CDROMs)
@@ -79,6 +79,7 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	}
 }
 
+// firmwareOf returns the firmware with secure boot and TPM.
 func firmwareOf(o *targets.Outline) string {
 	text := o.Firmware
 	if o.SecureBoot {
@@ -90,7 +91,7 @@ func firmwareOf(o *targets.Outline) string {
 	return text
 }
 
-// bootsFrom names the devices that the VM boots from, in order.
+// bootsFrom returns the names of the boot devices in order.
 func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
 	var names []string
 	for _, device := range o.Boot {
@@ -109,7 +110,7 @@ func bootsFrom(vm *inventory.VM, o *targets.Outline) string {
 	return strings.Join(names, ", ")
 }
 
-// diskName is what people call a disk of the VM.
+// diskName returns the label of a disk, or its key.
 func diskName(vm *inventory.VM, key int32) string {
 	if d, ok := vm.Disk(key); ok && d.Label != "" {
 		return d.Label
@@ -117,22 +118,24 @@ func diskName(vm *inventory.VM, key int32) string {
 	return fmt.Sprintf("disk %d", key)
 }
 
-// before puts words in front of a text that is there.
-func before(words, text string) string {
+// prefixed returns words and text; empty if text is.
+func prefixed(words, text string) string {
 	if text == "" {
 		return ""
 	}
 	return words + text
 }
 
-func tagged(vlan int) string {
+// vlanText returns the VLAN with a space before it; empty for 0.
+func vlanText(vlan int) string {
 	if vlan == 0 {
 		return ""
 	}
 	return fmt.Sprintf(" VLAN %d", vlan)
 }
 
-func link(down bool) string {
+// linkState returns the state of a network card at power-on.
+func linkState(down bool) string {
 	if down {
 		return "not connected"
 	}

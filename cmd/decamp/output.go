@@ -14,26 +14,27 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// output is where a command writes: results to the standard output, which is its Writer, everything meant for people to the
-// screen. Its fields are set before a command runs; its methods are safe for concurrent use if the Writer is.
+// output is where a command writes: results to its Writer, the standard output, and messages for users
+// to the screen. Fields are set before a command runs. Methods are safe for concurrent use if the
+// Writer is.
 type output struct {
 	io.Writer
-	screen  *screen
+	screen  *screen      // standard error
 	json    bool         // one object per line, and nothing on the screen that the log can have
 	verbose bool         // more is printed
 	log     *slog.Logger // set by program.startLog
 }
 
-// results is the standard output. It remembers the first failure: a list that was cut
-// short by a full disk must not end with exit code 0. VMs of a plan write to it side by side: each
-// object with one Write, so that lines stay whole.
+// results is the standard output. It stores the first error, so that a list that a full disk has cut
+// short does not end with exit code 0. Each object is one Write, so concurrent lines stay whole.
 type results struct {
-	w io.Writer
+	w io.Writer // the standard output
 
-	mu  sync.Mutex
-	err error
+	mu  sync.Mutex // guards err, and keeps writes whole
+	err error      // first error
 }
 
+// Write implements io.Writer.
 func (r *results) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,15 +45,15 @@ func (r *results) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed is the first failure.
-func (r *results) failed() error {
+// firstError returns the first error of a write; nil without one.
+func (r *results) firstError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// file returns the file of the standard output; nil if it is not a file.
-func (o *output) file() *os.File {
+// stdoutFile returns the file of the standard output; nil if it is not a file.
+func (o *output) stdoutFile() *os.File {
 	w := o.Writer
 	if r, is := w.(*results); is {
 		w = r.w
@@ -61,44 +62,47 @@ func (o *output) file() *os.File {
 	return f
 }
 
-// report prints the error and its remedy: one line each, or one JSON object.
-func (o *output) report(err error) {
+// reportError prints the error and its remedy: one line each, or one JSON object. It ignores nil, and
+// errors that the result contains.
+func (o *output) reportError(err error) {
 	switch {
 	case err == nil:
 	case o.json:
 		if _, is := err.(inResult); is {
 			return
 		}
-		o.print(struct {
+		o.printJSON(struct {
 			Error problem `json:"error"`
 		}{problemOf(err)})
 	default:
 		p := problemOf(err)
-		fmt.Fprintf(o.screen, "decamp: %s\n", plain(p.Message))
+		fmt.Fprintf(o.screen, "decamp: %s\n", printable(p.Message))
 		if p.Remedy != "" {
-			fmt.Fprintf(o.screen, "Remedy: %s\n", plain(p.Remedy))
+			fmt.Fprintf(o.screen, "Remedy: %s\n", printable(p.Remedy))
 		}
 	}
 }
 
-// inResult is an error that the command's result has already.
+// inResult marks an error that the JSON result of the command contains already.
 type inResult struct{ error }
 
+// Unwrap returns the error, so that the exit code is the same.
 func (e inResult) Unwrap() error { return e.error }
 
 // problem is an error as --json prints it.
 type problem struct {
-	Kind    string `json:"kind"` // fault.Kind
-	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"`
+	Kind    string `json:"kind"`             // fault.Kind
+	Message string `json:"message"`          // error on one line
+	Remedy  string `json:"remedy,omitempty"` // remedy on one line; empty without one
 }
 
+// problemOf returns the JSON form of an error.
 func problemOf(err error) problem {
 	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
 }
 
-// print writes v as one line of JSON.
-func (o *output) print(v any) error {
+// printJSON writes v as one line of JSON.
+func (o *output) printJSON(v any) error {
 	enc := json.NewEncoder(o)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -106,7 +110,7 @@ func (o *output) print(v any) error {
 
 // warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
-	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
 	if o.json {
 		o.log.Warn(text)
 		return
@@ -117,12 +121,12 @@ func (o *output) warn(format string, args ...any) {
 // note prints a message for users. With --json nothing prints it.
 func (o *output) note(format string, args ...any) {
 	if !o.json {
-		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintln(o.screen, printable(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 }
 
-// closing joins the error of close to err: for defer, which would lose it.
-func closing(err *error, close func() error) {
+// joinClose joins the error of close to err. Use it with defer, which would drop the error.
+func joinClose(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
@@ -130,18 +134,19 @@ func closing(err *error, close func() error) {
 
 // screen is the standard error. While progress bars are drawn, messages appear above them.
 type screen struct {
-	file *os.File
+	file *os.File // the standard error
 
-	mu    sync.Mutex
-	above io.Writer // writer above the bars; nil without bars
+	mu    sync.Mutex // guards above, and keeps writes whole
+	above io.Writer  // writer above the bars; nil without bars
 }
 
+// newScreen returns a screen without bars.
 func newScreen(f *os.File) *screen { return &screen{file: f} }
 
 // isTerminal reports whether bars can be drawn.
 func (s *screen) isTerminal() bool { return term.IsTerminal(int(s.file.Fd())) }
 
-// Write writes whole lines, or they would mix with the bars.
+// Write writes p, which must consist of whole lines: parts of lines would mix with the bars.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +156,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.file.Write(p)
 }
 
-// divert sends further writes to w; nil ends that.
-func (s *screen) divert(w io.Writer) {
+// redirect makes further writes go to w; nil restores the file.
+func (s *screen) redirect(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.above = w

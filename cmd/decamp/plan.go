@@ -7,11 +7,11 @@ import (
 )
 
 const planHelp = `
-Write, check and carry out plan files: which VMs are to be moved, where to and how, in one
-text.
+Create, check and execute plan files. A plan file lists VMs with their destinations and
+options.
 
-A plan is YAML. It is reviewed, changed and kept in git, and holds no secret. What its keys
-mean is in docs/plan-files.md and in the schema.
+A plan is YAML, contains no secrets, and can be kept in git. docs/plan-files.md and the schema
+describe its keys.
 `
 
 const planExamples = `
@@ -22,13 +22,14 @@ decamp plan run plan.yaml
 decamp plan schema > plan.schema.json
 `
 
+// newPlan returns the command decamp plan with its subcommands.
 func newPlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:         "plan COMMAND",
-		Short:       "Write, check and carry out plans of many VMs",
-		Long:        text(planHelp),
-		Example:     text(planExamples),
-		Annotations: exits(),
+		Short:       "Create, check and execute plans of many VMs",
+		Long:        trimHelp(planHelp),
+		Example:     trimHelp(planExamples),
+		Annotations: exitCodes(),
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -37,8 +38,8 @@ func newPlan(p *program) *cobra.Command {
 }
 
 const planSchemaHelp = `
-Print the JSON schema (2020-12) of plan files, for editors and other programs. It takes all
-that decamp takes; what one value says about another only decamp plan check knows.
+Print the JSON schema (2020-12) of plan files, for editors and other programs. It accepts
+every plan that decamp accepts. Only decamp plan check checks values that depend on others.
 `
 
 const planSchemaExamples = `
@@ -46,10 +47,11 @@ decamp plan schema > plan.schema.json
 sed -i '1i # yaml-language-server: $schema=plan.schema.json' plan.yaml
 `
 
+// newPlanSchema returns the command decamp plan schema.
 func newPlanSchema(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "schema", Short: "Print the JSON schema of plan files", Long: text(planSchemaHelp), Example: text(planSchemaExamples),
-		Args: takes(), Annotations: exits(),
+		Use: "schema", Short: "Print the JSON schema of plan files", Long: trimHelp(planSchemaHelp), Example: trimHelp(planSchemaExamples),
+		Args: exactArgs(), Annotations: exitCodes(),
 		RunE: func(*cobra.Command, []string) error {
 			schema, err := planfile.Schema()
 			if err != nil {

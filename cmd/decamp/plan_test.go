@@ -19,7 +19,7 @@ func TestPlanNameIsOne(t *testing.T) {
 		"vcenter://a@b.local@vc1.example.com:8443":         "vc1.example.com",
 		"esxi://root@[fe80::1]:443":                        "fe80-1",
 		"esxi://root@[::]":                                 "plan",
-		"esxi://root@" + strings.Repeat("long.", 30) + "x": strings.Repeat("long.", 13)[:longestPlanName],
+		"esxi://root@" + strings.Repeat("long.", 30) + "x": strings.Repeat("long.", 13)[:maxPlanName],
 	} {
 		if got := planName(url); got != want || !planfile.IsName(got) {
 			t.Errorf("a plan of %s is called %q, want %q", url, got, want)
@@ -53,9 +53,9 @@ func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
 		}
 		var o moveFlags
 		cmd := &cobra.Command{}
-		o.register(cmd)
+		o.registerFlags(cmd)
 		must(t, cmd.ParseFlags(append(strings.Fields(flags), "--to", to)))
-		must(t, o.check(cmd))
+		must(t, o.checkFlags(cmd))
 		want := f.VMs[0].Options
 		want.To = f.Defaults.To
 		if !reflect.DeepEqual(o.Options, want) {
@@ -77,7 +77,7 @@ func TestEveryKeyHasAFlag(t *testing.T) {
 	onlyInPlans := regexp.MustCompile(`^(priority|hooks\..*|warm\.window\..*)$`)
 	var o moveFlags
 	cmd := &cobra.Command{}
-	o.register(cmd)
+	o.registerFlags(cmd)
 	flagOf := maps.Clone(keyByHand)
 	for _, f := range o.Flags() {
 		flagOf[f.Key] = f.Name

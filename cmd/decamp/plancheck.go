@@ -14,18 +14,18 @@ import (
 )
 
 const planCheckHelp = `
-Say everything about a plan that would fail, before it does.
+Report everything in a plan that would fail.
 
-It reads the file, logs in to the source, and looks at each VM, folder and host: VMs that
-are gone, ambiguous or cannot be moved as they are; folders that are missing, too small for
-all VMs of the plan together, or have a VM's name already; hosts that do not answer. One
-disk of each host is opened by the transport that is to move it. Nothing is changed.
+It reads the file, logs in to the source, and checks each VM, folder and host: VMs that are
+missing, ambiguous or cannot be migrated now; folders that are missing, too small for all VMs
+of the plan together, or already have a VM of that name; hosts that do not answer. It opens
+one disk of each host with the transport of the plan. Nothing is changed.
 
-With --dry-run it also says what each VM would be defined as at each of its places, as decamp
-migrate --dry-run does; for that it reads a little of the disks of VMs that are off.
+--dry-run also prints the definition of each VM at each of its destinations, as decamp migrate
+--dry-run does. It then reads small parts of the disks of VMs that are off.
 
-Findings that block end it with the exit code of their kind, or 6 if they are of several;
-the others are notes. --password-file and --fingerprint stand above what the plan says.
+The exit code is that of the blocking findings, or 6 if they have different kinds. The other
+findings are notes. --password-file and --fingerprint take precedence over the plan.
 `
 
 const planCheckExamples = `
@@ -36,32 +36,34 @@ decamp plan check plan.yaml --json | jq '.findings[] | select(.blocks)'
 
 // planCheckCommand is decamp plan check.
 type planCheckCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	dryRun    bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	dryRun    bool                // also print the definition of each VM
 }
 
+// newPlanCheck returns the command decamp plan check.
 func newPlanCheck(p *program) *cobra.Command {
 	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "check FILE", Short: "Report problems of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
-		Args: takes("FILE"),
-		Annotations: exits(
-			exit{fault.NotFound, "the file, a VM, a folder or a program is not there"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, SSH off"},
+		Use: "check FILE", Short: "Report problems of a plan", Long: trimHelp(planCheckHelp), Example: trimHelp(planCheckExamples),
+		Args: exactArgs("FILE"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the file, a VM, a folder or a program does not exist"},
+			exit{fault.Denied, "wrong password, missing privilege, unknown or changed certificate, or SSH is off"},
 			exit{fault.Unreachable, "the address does not answer"},
-			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
-			exit{fault.Unsupported, "a VM has something decamp cannot move"},
-			exit{fault.Full, "the VMs do not fit where they are to live"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pc.run(cmd.Context(), args[0]) }),
+			exit{fault.Conflict, "a VM runs, a name is in use, or several different findings block"},
+			exit{fault.Unsupported, "decamp cannot migrate a VM of the plan"},
+			exit{fault.Full, "the VMs do not fit at their destinations"}),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pc.runCheck(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&pc.dryRun, "dry-run", false, "say what each VM would be defined as, too")
+	cmd.Flags().BoolVar(&pc.dryRun, "dry-run", false, "also print the definition of each VM")
 	registerLogin(&pc.login, cmd)
 	return cmd
 }
 
-func (pc *planCheckCommand) run(ctx context.Context, path string) error {
+// runCheck prints the findings on a plan. The error has those that block.
+func (pc *planCheckCommand) runCheck(ctx context.Context, path string) error {
 	f, found, err := planfile.Load(path)
 	if err != nil {
 		return err
@@ -69,7 +71,7 @@ func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	var r preflight.Report
 	var o *assemble.Outlines
 	if len(found) == 0 {
-		if r, o, err = pc.check(ctx, f, filepath.Dir(path)); err != nil {
+		if r, o, err = pc.checkPlan(ctx, f, filepath.Dir(path)); err != nil {
 			return err
 		}
 	} else {
@@ -84,9 +86,9 @@ func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	return nil
 }
 
-// check examines this machine first. A failed login is a finding like others: findings on this machine
-// are reported anyway.
-func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
+// checkPlan checks this machine, then the plan at its source. A failed login is a finding like others,
+// so findings on this machine are reported in any case.
+func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
 	if pc.login.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}
 	}
@@ -96,7 +98,7 @@ func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder 
 	}
 	found := preflight.Local(inFiles, folder, pc.assembler.Env)
 	w, err := pc.assembler.OpenPlan(ctx, pc.login, f, folder)
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	if err == nil {
 		rig := w.Rig(f)
 		if pc.dryRun {

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
+// writeCheck prints the result of a check. f may be nil if the file could not be parsed.
 func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, o *assemble.Outlines) error {
 	name := ""
 	if f != nil {
@@ -21,28 +22,29 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 	}
 	if out.json {
 		r.Findings = append(planfile.Findings{}, r.Findings...) // a list, if an empty one
-		return out.print(struct {
+		return out.printJSON(struct {
 			Plan string `json:"plan"`
 			preflight.Report
 			Outlines []assemble.DryRun `json:"outlines,omitempty"` // definitions; only with --dry-run
 		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {
-		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, count(r.VMs, "VM"), count(r.Disks, "disk"), size(r.Bytes))
+		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, countOf(r.VMs, "VM"), countOf(r.Disks, "disk"), sizeText(r.Bytes))
 	}
 	for _, s := range r.Places {
-		fmt.Fprintf(out, "%s: %s, %s to %s to be written, %s free\n", strings.Join(s.Folders, ", "), count(s.VMs, "VM"), size(s.Least), size(s.Most), size(s.Free))
+		fmt.Fprintf(out, "%s: %s, %s to %s required, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
 	}
 	writeOutlines(out, o)
 	for _, finding := range r.Findings {
 		writeFinding(out, path, finding)
 	}
 	if r.Findings.Blocking() == 0 {
-		fmt.Fprintln(out, "\nNothing was found that would fail.")
+		fmt.Fprintln(out, "\nNo blocking findings.")
 	}
 	return nil
 }
 
+// writeFinding prints a finding with its position. An exclamation mark means that it blocks.
 func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	mark := cmp.Or(f.Code, "file")
 	if f.Blocks {
@@ -59,13 +61,14 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	if f.VM != "" {
 		what = f.VM + ": " + what
 	}
-	fmt.Fprintf(w, "\n%s: %s: %s\n", plain(place), mark, plain(fault.OneLine(what)))
+	fmt.Fprintf(w, "\n%s: %s: %s\n", printable(place), mark, printable(fault.OneLine(what)))
 	if f.Remedy != "" {
-		fmt.Fprintf(w, "  Remedy: %s\n", plain(fault.OneLine(f.Remedy)))
+		fmt.Fprintf(w, "  Remedy: %s\n", printable(fault.OneLine(f.Remedy)))
 	}
 }
 
-// readSubmission reads a plan file. It prints all findings.
+// readSubmission reads and parses a plan file for its submission. It prints all findings if the plan is
+// invalid.
 func readSubmission(out *output, path string) (s server.Submission, f *planfile.File, err error) {
 	text, err := planfile.Read(path)
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 )
 
 const planInitHelp = `
-Print a plan of the VMs that a source has, with comments that say what else a plan can say.
+Print a plan for the VMs of a source, with comments that show further keys.
 
-VMs that cannot be moved as they are become comments, with the reason and the remedy. VMs
-that run are among those unless --power-off or --warm says what is to be done about that.
-With --json the plan is in "plan", and the others are in "left".
+VMs that cannot be migrated now become comments, with the reason and the remedy. That includes
+running VMs, unless --power-off or --warm is set. With --json, "plan" has the plan and "left"
+the other VMs.
 
---select chooses VMs by an expression, such as: folder=prod && !poweredOn
-= and != compare text, ~ with a pattern of * and ?, < <= > >= numbers and sizes; terms are
-joined by && and ||, and ! and ( ) are what they are elsewhere. The fields are:
+--select selects VMs by an expression, such as: folder=prod && !poweredOn
+= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
+sizes. && and || join terms, ! negates, and parentheses group. The fields are:
 `
 
 const planInitExamples = `
@@ -39,56 +39,57 @@ decamp plan init esxi://root@esx1 --to dir:/srv/vm --json | jq .plan > plan.json
 
 // planInitCommand is decamp plan init.
 type planInitCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	choose    string
-	name      string
-	to        []string
-	powerOff  bool
-	warm      bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	selection string              // expression of --select; empty selects all VMs
+	name      string              // name of the plan; empty: the host of the source
+	to        []string            // destinations
+	powerOff  bool                // set powerOff: guest
+	warm      bool                // set mode: warm
 }
 
+// newPlanInit returns the command decamp plan init.
 func newPlanInit(p *program) *cobra.Command {
 	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "init URL", Short: "Print a plan of what a source has", Args: takes("URL"),
-		Long:    text(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + text(sourceHelp),
-		Example: text(planInitExamples), Annotations: exits(slices.Concat([]exit{{fault.NotFound, "no VM is chosen"}}, sourceExits[1:])...),
+		Use: "init URL", Short: "Print a plan for the VMs of a source", Args: exactArgs("URL"),
+		Long:    trimHelp(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + trimHelp(sourceHelp),
+		Example: trimHelp(planInitExamples), Annotations: exitCodes(slices.Concat([]exit{{fault.NotFound, "the selection matches no VM"}}, sourceExits[1:])...),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			chosen, err := pi.check(cmd)
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			chosen, err := pi.checkFlags(cmd)
 			if err != nil {
 				return err
 			}
-			return pi.run(cmd.Context(), chosen, args[0])
+			return pi.runInit(cmd.Context(), chosen, args[0])
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&pi.choose, "select", "", "only the VMs that `EXPR` chooses")
+	f.StringVar(&pi.selection, "select", "", "only VMs that match `EXPR`")
 	f.StringArrayVar(&pi.to, "to", nil, "target of the VMs: `dir:FOLDER`; may be repeated")
 	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
-	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
-	f.BoolVar(&pi.warm, "warm", false, "have VMs copied while they run: mode: warm")
+	f.BoolVar(&pi.powerOff, "power-off", false, "shut running guests down: powerOff: guest")
+	f.BoolVar(&pi.warm, "warm", false, "copy VMs while they run: mode: warm")
 	registerLogin(&pi.login, cmd)
 	return cmd
 }
 
-// fieldsHelp lists the fields of selections.
+// fieldsHelp returns the fields of selections for the help.
 func fieldsHelp() string {
 	t := newTable()
 	t.rows = nil
 	for _, f := range selector.Fields() {
-		t.add("  "+f.Name, f.Means)
+		t.addRow("  "+f.Name, f.Means)
 	}
 	var b strings.Builder
-	t.write(&b)
+	t.writeTo(&b)
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// check refuses flags that do not fit, before the source is asked.
-func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selector.Expr, err error) {
+// checkFlags parses the flags before the source is contacted.
+func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr, err error) {
 	if pi.name != "" && !planfile.IsName(pi.name) {
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
 	}
@@ -99,26 +100,27 @@ func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selector.Expr, err 
 		}
 		pi.to[i] = string(d)
 	}
-	if pi.choose == "" {
+	if pi.selection == "" {
 		return chosen, nil
 	}
-	if chosen, err = selector.Parse(pi.choose); err != nil {
+	if chosen, err = selector.Parse(pi.selection); err != nil {
 		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selector.RemedyOf(err))
 	}
 	return chosen, nil
 }
 
-func (pi *planInitCommand) run(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
+// runInit reads the VMs of the source and prints the plan.
+func (pi *planInitCommand) runInit(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
 	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, src.Close)
+	defer joinClose(&err, src.Close)
 	vms, err := src.VMs(ctx)
 	if err != nil {
 		return err
 	}
-	d, err := pi.draft(rawURL, vms, chosen)
+	d, err := pi.newDraft(rawURL, vms, chosen)
 	if err != nil {
 		return err
 	}
@@ -127,12 +129,12 @@ func (pi *planInitCommand) run(ctx context.Context, chosen selector.Expr, rawURL
 		return d.Write(pi.out, names)
 	}
 	plan, left := d.JSON(names)
-	return pi.out.print(map[string]any{"plan": plan, "left": left})
+	return pi.out.printJSON(map[string]any{"plan": plan, "left": left})
 }
 
-// draft is the plan of the VMs that are chosen; without an expression, all are.
-func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
-	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.choose, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
+// newDraft returns the plan of the selected VMs. It fails if the selection matches none.
+func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
+	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.selection, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
 		d.Name = planName(rawURL)
 	}
@@ -149,18 +151,19 @@ func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selec
 		}
 	}
 	if len(d.VMs) == 0 && !chosen.IsZero() {
-		return nil, fault.New(fault.NotFound, "no VM is chosen by: %s", pi.choose).
-			WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
+		return nil, fault.New(fault.NotFound, "the selection matches no VM: %s", pi.selection).
+			WithHint("list the VMs with decamp ls; a user sees only VMs for which it has privileges")
 	}
 	return d, nil
 }
 
+// notInName matches characters that the name of a plan must not have.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// longestPlanName is what a plan's name may have.
-const longestPlanName = 63
+// maxPlanName is the maximum length of a plan's name.
+const maxPlanName = 63
 
-// planName makes the source's host a name that a plan may have.
+// planName converts the host of the source to a valid name of a plan.
 func planName(rawURL string) string {
 	host := ""
 	if u, err := url.Parse(rawURL); err == nil {
@@ -170,5 +173,5 @@ func planName(rawURL string) string {
 	if name == "" {
 		return "plan"
 	}
-	return name[:min(len(name), longestPlanName)]
+	return name[:min(len(name), maxPlanName)]
 }

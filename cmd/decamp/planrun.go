@@ -17,16 +17,18 @@ import (
 )
 
 const planRunHelp = `
-Carry a plan out, to its end: every VM of it is moved, verified and published, as decamp migrate
-does for one, within the limits of hosts, datastores and links. What fails for a passing reason
-is tried again; what fails for good does not stop the others.
+Execute a plan: migrate, verify and publish all of its VMs, as decamp migrate does for one VM,
+within the limits of hosts, datastores and links. Transient errors are retried. A VM that
+fails does not stop the others.
 
-Kill it at any time: the same command goes on where it was. decamp status says where it stands
-and why each VM waits; decamp pause, resume, cancel, cutover, retry and rollback take PLAN or
-PLAN/VM. It ends when every VM has ended, with exit code 0 if all are published.
+The command can be killed at any time: the same command continues. decamp status shows the
+progress and why VMs wait. decamp pause, resume, cancel, cutover, retry and rollback accept
+PLAN or PLAN/VM. The command ends when every VM has ended, with exit code 0 if all are
+published.
 
-If a decamp serve has the state directory, or with --server, the plan is handed to the server
-and followed here; ending this command does not end the plan then. --detach does not wait.
+If a decamp serve uses the state directory, or with --server, the server executes the plan,
+and this command shows its progress. The plan then continues after the end of this command.
+--detach does not wait.
 `
 
 const planRunExamples = `
@@ -37,38 +39,40 @@ decamp plan run plan.yaml --server https://mover:8470 --token-file token --detac
 
 // planRunCommand is decamp plan run.
 type planRunCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 
-	detach bool
-	hooks  bool
-	vms    int
-	trials int
+	detach bool // do not wait for the end of the plan
+	hooks  bool // run hooks of plans in a shared database
+	vms    int  // VMs that this process migrates at a time
+	trials int  // trial boots at a time
 }
 
+// newPlanRun returns the command decamp plan run.
 func newPlanRun(p *program) *cobra.Command {
 	pr := &planRunCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "run FILE", Short: "Carry a plan out", Long: text(planRunHelp), Example: text(planRunExamples),
-		Args: takes("FILE"),
-		Annotations: exits(
-			exit{fault.NotFound, "the file is not there"},
-			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, or the database is not verified"},
+		Use: "run FILE", Short: "Execute a plan", Long: trimHelp(planRunHelp), Example: trimHelp(planRunExamples),
+		Args: exactArgs("FILE"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the file does not exist"},
+			exit{fault.Denied, "wrong password, missing privilege, unknown or changed certificate, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
-			exit{fault.Conflict, "VMs failed, or another plan of that name is there, or another decamp works here"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error { return pr.run(cmd.Context(), args[0]) }),
+			exit{fault.Conflict, "VMs failed, another plan has that name, or another decamp process uses the state directory"}),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pr.runPlan(cmd.Context(), args[0]) }),
 	}
-	cmd.Flags().BoolVar(&pr.detach, "detach", false, "hand the plan over, and do not wait for its end")
-	cmd.Flags().IntVar(&pr.vms, "vms", vmsAtOnce, "at most `N` VMs at a time are driven by this process")
+	cmd.Flags().BoolVar(&pr.detach, "detach", false, "submit the plan and do not wait for its end")
+	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "maximum number `N` of VMs that this process migrates at a time")
 	registerTrials(cmd.Flags(), &pr.trials)
-	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans there that an admin submitted; without --db they are run")
-	pr.fleet.register(cmd)
+	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans in the database that an admin submitted; without --db they are always run")
+	pr.fleet.registerFlags(cmd)
 	pr.fleet.registerKey(cmd)
 	return cmd
 }
 
-func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
+// runPlan submits the plan, and executes it unless a server or another process does.
+func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) {
 	s, f, err := readSubmission(pr.out, path)
 	if err != nil {
 		return err
@@ -77,7 +81,7 @@ func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	local, here := c.(server.Audited)
 	if here && pr.detach {
 		if err := ownCredentials(f); err != nil {
@@ -94,22 +98,22 @@ func (pr *planRunCommand) run(ctx context.Context, path string) (err error) {
 	n, err := mover.OpenNode(ctx, pr.assembler, local.Roster, mover.NodeOptions{
 		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure,
 	})
-	if fault.Is(err, fault.Conflict) && isFile(url) && driven(ctx, c) {
+	if fault.Is(err, fault.Conflict) && isFile(url) && isDriven(ctx, c) {
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(pr.out.screen, "The decamp that works here carries it out (%s).\n", plain(err.Error()))
+		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", printable(err.Error()))
 		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	return pr.runToEnd(ctx, c, n, s)
 }
 
-// ownCredentials is an error for a plan that servers and workers would refuse, because it names no credentials:
-// those of this command do not go with it.
+// ownCredentials returns an error for a plan without credentials. Servers and workers would refuse it,
+// because they do not receive the credentials of this command.
 func ownCredentials(f *planfile.File) error {
 	if f.Source.Credentials != (planfile.Credentials{}) {
 		return nil
@@ -117,13 +121,13 @@ func ownCredentials(f *planfile.File) error {
 	return assemble.NoCredentials(string(f.Source.URL))
 }
 
-// driven reports whether a process executes the fleet's plans.
-func driven(ctx context.Context, c server.Control) bool {
+// isDriven reports whether a process executes the fleet's plans.
+func isDriven(ctx context.Context, c server.Control) bool {
 	workers, err := c.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
 
-// handOver has others carry the plan out.
+// handOver submits the plan to a server or another process, and follows it unless detach is set.
 func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
@@ -131,22 +135,22 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 	}
 	if detach {
 		if pr.out.json {
-			return pr.out.print(map[string]string{"plan": p.Name})
+			return pr.out.printJSON(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(pr.out, "Plan %s is handed over. Follow it: decamp watch %s\n", p.Name, p.Name)
+		_, err := fmt.Fprintf(pr.out, "Plan %s is submitted. Follow it with: decamp watch %s\n", p.Name, p.Name)
 		return err
 	}
 	return followPlan(ctx, pr.out, c, p.Name)
 }
 
-// runToEnd carries the plan out here, until it ends.
+// runToEnd executes the plan in this process until it ends.
 func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mover.Node, s server.Submission) error {
 	p, err := c.Submit(ctx, s)
 	if err != nil {
 		return err
 	}
-	if others := unfinished(ctx, c, p.Name); len(others) > 0 {
-		fmt.Fprintf(pr.out.screen, "Other plans that are not ended go on, too: %v\n", others)
+	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
+		fmt.Fprintf(pr.out.screen, "Other unfinished plans continue as well: %v\n", others)
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -163,13 +167,13 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 		return nodeErr
 	}
 	if fault.Is(err, fault.Canceled) && ctx.Err() != nil {
-		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to go on")
+		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to continue")
 	}
 	return err
 }
 
-// unfinished lists the other plans that are not ended.
-func unfinished(ctx context.Context, c server.Control, but string) (names []string) {
+// unfinishedPlans returns the names of other plans that have not ended; nil if they cannot be read.
+func unfinishedPlans(ctx context.Context, c server.Control, but string) (names []string) {
 	plans, err := c.Plans(ctx)
 	if err != nil {
 		return nil
@@ -182,7 +186,7 @@ func unfinished(ctx context.Context, c server.Control, but string) (names []stri
 	return names
 }
 
-// foldersOf are the folders that VMs of a plan go to.
+// foldersOf returns the folders of all destinations of a plan, each once.
 func foldersOf(f *planfile.File) []string {
 	var folders []string
 	for _, d := range f.Destinations() {

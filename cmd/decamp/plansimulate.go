@@ -23,16 +23,16 @@ import (
 )
 
 const planSimulateHelp = `
-Play a plan through the scheduler that plan run has, with transfers that are only counted, and
-say how long it would take, when each VM would begin, and what would be the bottleneck.
+Simulate a plan with the scheduler of plan run, and print how long it would take, when each VM
+would begin, and what the bottleneck would be. Transfers are only counted.
 
-It logs in to the source and reads which VMs there are and how much they have allocated; it
-moves nothing and changes nothing. How fast transfers are has to be said, or is guessed: --rate
-for one transfer, for each host, and for all together; --hosts names a file that says it of each
-host, datastore and disk, and how far it may be off. Such a file can name VMs, too, in place of
-a plan: what would 500 VMs on 8 hosts take?
+It logs in to the source and reads the VMs and their allocated bytes; nothing is migrated or
+changed. Set the rates of transfers with --rate for one transfer, --host-rate for each host
+and --all-rate for all together. --hosts is a file with the rate of each host, datastore and
+disk, and with their uncertainty. Without a plan, that file can also describe the VMs, for
+example 500 VMs on 8 hosts.
 
-What it does not know of: warm rounds, conversion and verification, failures, other plans.
+The simulation ignores warm rounds, conversions, verification, failures and other plans.
 `
 
 const planSimulateExamples = `
@@ -44,33 +44,34 @@ decamp plan simulate --hosts hosts.yaml --json | jq .makespan
 
 // simulateCommand is decamp plan simulate.
 type simulateCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
 
-	each, host, all flaghelp.Rate
-	hosts           string
+	each, host, all flaghelp.Rate // rates in bytes per second of a transfer, of a host, and of all transfers
+	hosts           string        // path of the hardware file; empty for none
 }
 
+// newPlanSimulate returns the command decamp plan simulate.
 func newPlanSimulate(p *program) *cobra.Command {
 	sim := &simulateCommand{out: p.out, assembler: p.assembler, each: mover.GuessedRate}
 	cmd := &cobra.Command{
-		Use: "simulate [FILE]", Short: "Say how long a plan would take", Long: text(planSimulateHelp), Example: text(planSimulateExamples),
+		Use: "simulate [FILE]", Short: "Predict how long a plan would take", Long: trimHelp(planSimulateHelp), Example: trimHelp(planSimulateExamples),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && sim.hosts != "" {
 				return nil
 			}
-			return takes("FILE")(cmd, args)
+			return exactArgs("FILE")(cmd, args)
 		},
-		Annotations: exits(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that could never begin"}})...),
-		RunE:        p.logged(func(cmd *cobra.Command, args []string) error { return sim.run(cmd.Context(), args) }),
+		Annotations: exitCodes(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that would never start"}})...),
+		RunE:        p.withLog(func(cmd *cobra.Command, args []string) error { return sim.runSimulation(cmd.Context(), args) }),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.Var(&sim.each, "rate", "bytes a second of one VM's transfer")
-	f.Var(&sim.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
-	f.Var(&sim.all, "all-rate", "bytes a second of all together (default no bound)")
-	f.StringVar(&sim.hosts, "hosts", "", "FILE with the rates of hosts, datastores, disks and links, in place of the rates above")
+	f.Var(&sim.each, "rate", "bytes per second of one VM's transfer")
+	f.Var(&sim.host, "host-rate", "bytes per second of each ESXi host (default unlimited)")
+	f.Var(&sim.all, "all-rate", "bytes per second of all transfers together (default unlimited)")
+	f.StringVar(&sim.hosts, "hosts", "", "`FILE` with the rates of hosts, datastores, disks and links, instead of the rates above")
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
@@ -78,8 +79,8 @@ func newPlanSimulate(p *program) *cobra.Command {
 	return cmd
 }
 
-// rates are the simulation's.
-func (sim *simulateCommand) rates() map[string]int64 {
+// ratesByName returns the rates of the flags by the names of the simulation.
+func (sim *simulateCommand) ratesByName() map[string]int64 {
 	rates := map[string]int64{}
 	for name, rate := range map[string]flaghelp.Rate{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
 		if rate > 0 {
@@ -89,7 +90,8 @@ func (sim *simulateCommand) rates() map[string]int64 {
 	return rates
 }
 
-func (sim *simulateCommand) run(ctx context.Context, args []string) error {
+// runSimulation simulates the plan, or the VMs of the hardware file.
+func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) error {
 	h := &planfile.Hardware{}
 	if sim.hosts != "" {
 		var err error
@@ -110,11 +112,11 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 		}
 	}
 	if len(s.VMs) == 0 {
-		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or say vms: [{count: 500, hosts: 8, allocated: 35G}] in %s", sim.hosts)
+		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or add vms: [{count: 500, hosts: 8, allocated: 35G}] to %s", sim.hosts)
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
 	if sim.hosts == "" {
-		s.Rates = sim.rates()
+		s.Rates = sim.ratesByName()
 	}
 	done, err := mover.Simulate(ctx, s, h)
 	if err != nil {
@@ -123,17 +125,18 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 	return writeSimulated(sim.out, name, done)
 }
 
+// writeSimulated prints the duration, the load of hosts and workers, and what VMs waited for.
 func writeSimulated(out *output, name string, s mover.Simulated) error {
 	if out.json {
-		if err := out.print(s); err != nil {
+		if err := out.printJSON(s); err != nil {
 			return err
 		}
 		return neverError(s)
 	}
-	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", plain(name), count(len(s.VMs), "VM"), size(s.Bytes), duration(s.Makespan), between(s), rate(s.Bytes, s.Makespan))
+	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", printable(name), countOf(len(s.VMs), "VM"), sizeText(s.Bytes), durationText(s.Makespan), boundsText(s), rateText(s.Bytes, s.Makespan))
 	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
-		fmt.Fprintln(out, "\nWhat VMs waited for before they began")
+		fmt.Fprintln(out, "\nResources that VMs waited for")
 		for _, w := range waits {
 			fmt.Fprintf(out, "  %s\n", w)
 		}
@@ -141,41 +144,42 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 	return neverError(s)
 }
 
-// mostLoads is how many hosts and workers are shown.
-const mostLoads = 40
+// maxLoads is the number of hosts and workers that are printed.
+const maxLoads = 40
 
-// writeLoads shows what hosts and workers had to do; of many, those that had most.
+// writeLoads prints the load of hosts and workers. If there are more than maxLoads, it prints the
+// busiest.
 func writeLoads(w io.Writer, s mover.Simulated) {
 	loads := slices.Clone(s.Loads)
-	if len(loads) > mostLoads {
+	if len(loads) > maxLoads {
 		slices.SortStableFunc(loads, func(x, y simulate.Load) int {
 			return cmp.Or(cmp.Compare(y.Busy, x.Busy), cmp.Compare(y.Bytes, x.Bytes))
 		})
-		loads = loads[:mostLoads]
+		loads = loads[:maxLoads]
 	}
-	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF ALL THE TIME")
+	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF TOTAL TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
-		t.add(plain(l.Name), strconv.Itoa(l.VMs), size(l.Bytes), strconv.Itoa(l.Most), duration(l.Busy), percent(int64(l.Busy), int64(s.Makespan)))
+		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Most), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
 	}
-	t.write(w)
+	t.writeTo(w)
 	if more := len(s.Loads) - len(loads); more > 0 {
-		fmt.Fprintf(w, "and %d more, which had less to do\n", more)
+		fmt.Fprintf(w, "and %d more with less load\n", more)
 	}
 }
 
-// between returns the bounds of an end, if there are any.
-func between(s mover.Simulated) string {
+// boundsText returns the bounds of the duration; otherwise an empty text.
+func boundsText(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", between %s and %s", duration(s.Least), duration(s.Most))
+	return fmt.Sprintf(", between %s and %s", durationText(s.Least), durationText(s.Most))
 }
 
-// mostWaits is the number of printed reasons.
-const mostWaits = 5
+// maxWaits is the number of reasons that are printed.
+const maxWaits = 5
 
-// waitedFor sums up what VMs waited for, what cost most first.
+// waitedFor returns the resources for which VMs waited, the longest total time first.
 func waitedFor(s mover.Simulated) []string {
 	type wait struct {
 		vms  int
@@ -190,18 +194,18 @@ func waitedFor(s mover.Simulated) []string {
 	}
 	names := slices.SortedFunc(maps.Keys(waits), func(x, y string) int { return int(waits[y].time - waits[x].time) })
 	var lines []string
-	for _, name := range names[:min(len(names), mostWaits)] {
-		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", plain(name), count(waits[name].vms, "VM"), duration(waits[name].time/time.Duration(waits[name].vms))))
+	for _, name := range names[:min(len(names), maxWaits)] {
+		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", printable(name), countOf(waits[name].vms, "VM"), durationText(waits[name].time/time.Duration(waits[name].vms))))
 	}
 	return lines
 }
 
-// neverError is the error for VMs that could not begin.
+// neverError returns the error for VMs that would never start; nil without any.
 func neverError(s mover.Simulated) error {
 	if len(s.Never) == 0 {
 		return nil
 	}
 	first := s.Never[0]
-	return fault.New(fault.Conflict, "%s of the plan would never begin; %s: %s", count(len(s.Never), "VM"), first.VM, first.Why).
+	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", countOf(len(s.Never), "VM"), first.VM, first.Why).
 		WithHint("find the obstacles with decamp plan check")
 }

@@ -9,28 +9,32 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
+// planState returns the state of a plan with its current command, such as paused.
 func planState(p fleetdb.Plan) string {
 	switch {
 	case !p.State.Over() && p.Order == fleetdb.Pause:
 		return "paused"
 	case !p.State.Over() && (p.Order == fleetdb.Cancel || p.Order == fleetdb.Rollback):
-		return "giving up"
+		return "cancelling"
 	}
 	return string(p.State)
 }
 
-func total(n fleetdb.Counts) (all int) {
+// totalOf returns the number of all VMs.
+func totalOf(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
 	}
 	return all
 }
 
-func underWay(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
+// runningCount returns the number of VMs that a worker has.
+func runningCount(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
 
-func waiting(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
+// waitingCount returns the number of VMs that wait for a slot or a worker.
+func waitingCount(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
 
-// rateOf sums up the recent rates of a plan's transfers.
+// rateOf returns the sum of the recent rates of a plan's transfers, in bytes per second.
 func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	for _, p := range progress {
 		if p.Plan == plan {
@@ -40,6 +44,7 @@ func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	return bytes
 }
 
+// writePlan prints the state of a plan, and its failure.
 func writePlan(out io.Writer, p fleetdb.Plan) {
 	var parts []string
 	for _, s := range []fleetdb.State{fleetdb.Done, fleetdb.Running, fleetdb.Assigned, fleetdb.Queued, fleetdb.Stranded, fleetdb.Failed, fleetdb.Canceled} {
@@ -47,20 +52,20 @@ func writePlan(out io.Writer, p fleetdb.Plan) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, planState(p), count(total(p.Counts), "VM"))
+	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, planState(p), countOf(totalOf(p.Counts), "VM"))
 	if len(parts) > 0 {
 		fmt.Fprintf(out, " (%s)", strings.Join(parts, ", "))
 	}
 	fmt.Fprintln(out)
 	if p.Failure != nil {
-		fmt.Fprintf(out, "%s\n", plain(fault.OneLine(p.Failure.Text)))
+		fmt.Fprintf(out, "%s\n", printable(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(out, "Remedy: %s\n", plain(fault.OneLine(p.Failure.Hint)))
+			fmt.Fprintf(out, "Remedy: %s\n", printable(fault.OneLine(p.Failure.Hint)))
 		}
 	}
 }
 
-// planError is what a plan that ended comes to: nil if every VM is published.
+// planError returns the error of a plan that has ended; nil if every VM is published.
 func planError(p fleetdb.Plan) error {
 	if p.Failure != nil {
 		return fault.New(fault.KindNamed(p.Failure.Kind), "plan %s: %s", p.Name, p.Failure.Text).WithHint("%s", p.Failure.Hint)
@@ -68,10 +73,10 @@ func planError(p fleetdb.Plan) error {
 	failed, canceled := p.Counts[fleetdb.Failed], p.Counts[fleetdb.Canceled]
 	switch {
 	case failed > 0:
-		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, count(total(p.Counts), "VM")).
-			WithHint("see the reasons with decamp status %s; try them again with decamp retry %s", p.Name, p.Name)
+		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, countOf(totalOf(p.Counts), "VM")).
+			WithHint("see the reasons with decamp status %s; retry them with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, count(total(p.Counts), "VM"))
+		return fault.New(fault.Canceled, "plan %s: %d of %s were cancelled", p.Name, canceled, countOf(totalOf(p.Counts), "VM"))
 	}
 	return nil
 }

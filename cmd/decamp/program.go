@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// program is one run of decamp. Commands are made from it and keep the parts that they use.
+// program is one execution of decamp. Commands are created with it, and keep the parts that they use.
 type program struct {
 	in        *os.File                  // the standard input, for commands that read a disk from it
 	out       *output                   // output of all commands
@@ -24,21 +24,21 @@ type program struct {
 	logFile   string                    // value of --log-file
 }
 
-// newProgram returns a program with its prompts on tty.
+// newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
 	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
-		Terminal: p.asker, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { tellFound(p.out, found) }, Log: log,
+		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}
 	return p
 }
 
-// setLog has all that is logged from now on go to log.
+// setLog sets the log of all parts of the program.
 func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
 
-// startLog opens the log: warnings on the screen, with -v everything; everything also in
-// the file, if there is one.
+// startLog opens the log: warnings go to the screen, with --verbose everything, and everything to the
+// file of --log-file. stop closes the file.
 func (p *program) startLog() (stop func() error, err error) {
 	level := slog.LevelWarn
 	if p.out.verbose {
@@ -58,7 +58,8 @@ func (p *program) startLog() (stop func() error, err error) {
 	return stop, nil
 }
 
-// commandWith is the command as it was typed, with more flags: a remedy to paste.
+// commandWith returns the command as the user typed it, with more flags before a --. It is a remedy to
+// copy.
 func (p *program) commandWith(more ...string) string {
 	end := slices.Index(p.argv, "--") // no flags behind it
 	if end < 0 {
@@ -71,23 +72,23 @@ func (p *program) commandWith(more ...string) string {
 	return strings.Join(words, " ")
 }
 
-// logged gives a command its log for as long as it runs.
-func (p *program) logged(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+// withLog returns run with the log open while it runs.
+func (p *program) withLog(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		stop, err := p.startLog()
 		if err != nil {
 			return err
 		}
-		defer closing(&err, stop)
+		defer joinClose(&err, stop)
 		return run(cmd, args)
 	}
 }
 
-// version is set by the build (-ldflags "-X main.version=…"). It goes into vm.json.
+// version is set by the build (-ldflags "-X main.version=…"). vm.json contains it.
 var version = "unknown"
 
-// asker returns the terminal that questions are asked on.
-func (p *program) asker() (assemble.Terminal, error) {
+// promptTerminal opens the terminal for prompts. It returns a nil interface on errors.
+func (p *program) promptTerminal() (assemble.Terminal, error) {
 	t, err := p.terminal()
 	if err != nil {
 		return nil, err // not a nil *terminal in an interface

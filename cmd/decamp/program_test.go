@@ -38,7 +38,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // run executes one command.
-func (r *rig) run(ctx context.Context, args []string) int { return run(ctx, r.program, args) }
+func (r *rig) run(ctx context.Context, args []string) int { return runCommand(ctx, r.program, args) }
 
 // stderr is what was written for eyes so far.
 func (r *rig) stderr() string {
@@ -83,30 +83,30 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"unknown flag", "ls --bogus", "unknown flag: --bogus", "run: decamp ls --help"},
 		{"argument missing", "migrate esxi://root@h", "VM is missing", "run: decamp migrate --help"},
 		{"both missing", "migrate", "URL and VM is missing", "run: decamp migrate --help"},
-		{"one too many", "verify a b", `"b" is one argument too many`, "run: decamp verify --help"},
+		{"one too many", "verify a b", `unexpected argument "b"`, "run: decamp verify --help"},
 		{"no target", "migrate esxi://root@h vm", "--to is missing", "run: decamp migrate --help"},
-		{"odd target", "migrate esxi://root@h vm --to /srv", "is not where a VM can live", "write dir:/FOLDER"},
-		{"one target twice", "migrate esxi://root@h vm --to dir:/x --to dir:/x/", "its folder is there twice", "run: decamp migrate --help"},
+		{"odd target", "migrate esxi://root@h vm --to /srv", "is not a destination", "write dir:/FOLDER"},
+		{"one target twice", "migrate esxi://root@h vm --to dir:/x --to dir:/x/", "has the same folder", "run: decamp migrate --help"},
 		{"odd landing", "migrate esxi://root@h vm --to dir:/x --landing ram", "want tmpfs:SIZE", "--help"},
-		{"landing over https", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:1G --transport https", "needs --transport landing", "--help"},
-		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory to be had", "leave room"},
+		{"landing over https", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:1G --transport https", "requires --transport landing", "--help"},
+		{"landing without bounds", "migrate esxi://root@h vm --to dir:/x --landing tmpfs:9000T", "memory are available", "leave memory"},
 		{"nfc over https", "migrate esxi://root@h vm --to dir:/x --nfc-buffer 2M", "is for --transport nfc", "--help"},
 		{"odd nfc buffer", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 100K", "multiple of 64K", "--help"},
-		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "16M at the most", "--help"},
+		{"too much nfc", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-buffer 2M --nfc-buffers 9", "at most 16M", "--help"},
 		{"too many handles", "migrate esxi://root@h vm --to dir:/x --transport nfc --nfc-handles 17", "want 1 to 16", "--help"},
 		{"odd format", "migrate esxi://root@h vm --to dir:/x --format vhd", "want raw or qcow2", "--help"},
-		{"boot of no warm run", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "it needs --warm", "--help"},
-		{"odd boot", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want times above 0", "--help"},
-		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "needs --power-off", "--help"},
+		{"boot of no warm run", "migrate esxi://root@h vm --to dir:/x --boot-time 90s", "requires --warm", "--help"},
+		{"odd boot", "migrate esxi://root@h vm --to dir:/x --warm --boot-time -1s", "want durations above 0", "--help"},
+		{"force alone", "migrate esxi://root@h vm --to dir:/x --force", "requires --power-off", "--help"},
 		{"too many connections", "migrate esxi://root@h vm --to dir:/x --connections 99", "want 1 to 12", "--help"},
-		{"spot without source", "verify /x --spot 1M", "need each other", "--help"},
+		{"spot without source", "verify /x --spot 1M", "require each other", "--help"},
 		{"odd spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
 		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
 		{"password in URL", "ls esxi://root:sesame@h", "holds a password", "name the file"},
 		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},
 		{"unknown plan command", "plan chek x", `"chek" is not a command`, "decamp plan check"},
 		{"no plan", "plan check", "FILE is missing", "run: decamp plan check --help"},
-		{"plan to nowhere", "plan init esxi://root@h --to /srv", "is not where a VM can live", "write dir:/FOLDER"},
+		{"plan to nowhere", "plan init esxi://root@h --to /srv", "is not a destination", "write dir:/FOLDER"},
 		{"odd plan name", "plan init esxi://root@h --name /x", "want letters, digits", "run: decamp plan init --help"},
 		{"odd selection", "plan init esxi://root@h --select name==x", "--select: column 5: == is not an operator", "write ="},
 	} {
@@ -140,7 +140,7 @@ func TestErrorsAsJSON(t *testing.T) {
 
 func TestJoinedErrorsStayOnOneLine(t *testing.T) {
 	r := newRig(t)
-	r.program.out.report(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
+	r.program.out.reportError(errors.Join(errors.New("first \x1b[2J"), errors.New("second")))
 	if got := r.stderr(); got != "decamp: first ?[2J; second\n" {
 		t.Errorf("got %q", got)
 	}

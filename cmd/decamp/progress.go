@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// progress shows events while they happen. event is called one call at a time, and must
-// not block; close is called once, after the last event.
+// progress shows the events of runs. handleEvent is not called concurrently, and must not block. close
+// is called once, after the last event.
 type progress interface {
-	event(journal.Event)
+	handleEvent(journal.Event)
 	close()
 }
 
-// newProgress returns bars on a terminal, lines elsewhere, and objects with --json.
+// newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json.
 func newProgress(out *output, names runNames) progress {
 	switch {
 	case out.json:
@@ -30,9 +30,9 @@ func newProgress(out *output, names runNames) progress {
 	return &lines{w: out.screen, names: names, last: map[diskOf]time.Time{}}
 }
 
-// due reports whether so much time has passed since the disk's last event that was shown,
-// or since its first.
-func due(last map[diskOf]time.Time, e journal.Event, every time.Duration) bool {
+// isDue reports whether every has passed since the last event of the disk that was shown, or since its
+// first event.
+func isDue(last map[diskOf]time.Time, e journal.Event, every time.Duration) bool {
 	k := diskOf{e.Run, e.Step, e.Disk}
 	before, seen := last[k]
 	if seen && e.Time.Sub(before) < every {
@@ -48,11 +48,11 @@ type objects struct {
 	last map[diskOf]time.Time
 }
 
-func (o *objects) event(e journal.Event) {
-	if e.Kind == journal.Progressed && !due(o.last, e, time.Second) {
+func (o *objects) handleEvent(e journal.Event) {
+	if e.Kind == journal.Progressed && !isDue(o.last, e, time.Second) {
 		return
 	}
-	_ = o.out.print(struct { // without a reader there is nothing to do
+	_ = o.out.printJSON(struct { // without a reader there is nothing to do
 		Event journal.Event `json:"event"`
 	}{e})
 }
@@ -66,21 +66,21 @@ type lines struct {
 	last  map[diskOf]time.Time
 }
 
-func (l *lines) event(e journal.Event) {
+func (l *lines) handleEvent(e journal.Event) {
 	if e.Kind == journal.Progressed && e.Bytes != nil {
-		if due(l.last, e, 10*time.Second) {
-			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), label(e, " disk"), state(*e.Bytes)+limitedBy(*e.Bytes))
+		if isDue(l.last, e, 10*time.Second) {
+			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), stepLabel(e, " disk"), progressText(*e.Bytes)+limitedBy(*e.Bytes))
 		}
 		return
 	}
-	if line := say(e); line != "" {
+	if line := eventText(e); line != "" {
 		fmt.Fprintln(l.w, l.names.prefix(e)+line)
 	}
 }
 
 func (l *lines) close() {}
 
-// runNamesOf tell the runs apart, if there are several.
+// runNamesOf returns the name of each run by its destination; nil if there is only one.
 func runNamesOf(w *assemble.Parts) runNames {
 	if len(w.To) == 1 {
 		return nil
@@ -92,8 +92,7 @@ func runNamesOf(w *assemble.Parts) runNames {
 	return names
 }
 
-// meter turns the progress of one step on one disk into events, with the rate since its
-// beginning.
+// A meter converts the progress of one step on one disk to events, with the mean rate since its start.
 type meter struct {
 	shown progress
 	step  string
@@ -102,27 +101,31 @@ type meter struct {
 	began time.Time
 }
 
+// newMeter returns a meter that starts now and shows its events on shown.
 func newMeter(shown progress, step string) *meter {
 	return &meter{shown: shown, step: step, now: time.Now, began: time.Now()}
 }
 
-// shortestRate is the time that a rate is over at least.
-const shortestRate = time.Second
+// minRateTime is the minimum time over which a rate is computed.
+const minRateTime = time.Second
 
-func (m *meter) copying(p blockcopy.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
+// showCopy shows the progress of a copy.
+func (m *meter) showCopy(p blockcopy.Progress) {
+	m.showBytes(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
 }
 
-func (m *meter) verifying(p manifest.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read})
+// showVerify shows the progress of a verification.
+func (m *meter) showVerify(p manifest.Progress) {
+	m.showBytes(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read})
 }
 
-func (m *meter) show(b journal.Bytes) {
+// showBytes shows b with its rate and the remaining time.
+func (m *meter) showBytes(b journal.Bytes) {
 	now := m.now()
 	d := now.Sub(m.began)
-	b.Rate = int64(float64(b.Read) / max(d, shortestRate).Seconds())
+	b.Rate = int64(float64(b.Read) / max(d, minRateTime).Seconds())
 	if b.Done > 0 {
 		b.Left = time.Duration(float64(b.Total-b.Done-b.Skipped) / float64(b.Done) * float64(d))
 	}
-	m.shown.event(journal.Event{Time: now, Kind: journal.Progressed, Step: m.step, Disk: m.disk, Bytes: &b})
+	m.shown.handleEvent(journal.Event{Time: now, Kind: journal.Progressed, Step: m.step, Disk: m.disk, Bytes: &b})
 }

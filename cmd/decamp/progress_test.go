@@ -52,7 +52,7 @@ func TestProgressAsLines(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{w: &out, last: map[diskOf]time.Time{}}
 	for _, e := range someRun() {
-		l.event(e)
+		l.handleEvent(e)
 	}
 	l.close()
 	golden(t, "testdata/progress.txt", out.String())
@@ -60,11 +60,11 @@ func TestProgressAsLines(t *testing.T) {
 
 func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
 	o := journal.Outlook{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
-	if got, want := outlookWords(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
+	if got, want := estimateText(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	o.Boot, o.Dirty = 20*time.Second, 0
-	if got, want := outlookWords(o), "cut over now: out for 41s, its boot of 20s included"; got != want {
+	if got, want := estimateText(o), "cut over now: out for 41s, its boot of 20s included"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -74,7 +74,7 @@ func TestProgressAsJSON(t *testing.T) {
 	r.program.out.json = true
 	p := newProgress(r.program.out, nil)
 	for _, e := range someRun() {
-		p.event(e)
+		p.handleEvent(e)
 	}
 	p.close()
 	kinds := map[journal.EventKind]int{}
@@ -98,13 +98,13 @@ func TestProgressAsBars(t *testing.T) {
 	}
 	b := newBars(s, nil)
 	for _, e := range someRun()[:9] {
-		b.event(e)
+		b.handleEvent(e)
 	}
 	p.Sees("62 %")
 	p.Sees("left")
 	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit; limited by the source", "copy 2000")
 	for _, e := range someRun()[9:] {
-		b.event(e)
+		b.handleEvent(e)
 	}
 	b.close()
 	s.Write([]byte("after\n"))
@@ -117,7 +117,7 @@ func TestPipelineShowsTheStep(t *testing.T) {
 		"verify":    "copy -> detect -> convert -> [verify] -> commit",
 		"preflight": "[preflight] -> copy -> detect -> convert -> verify -> commit",
 	} {
-		if got := pipeline(step); got != want {
+		if got := pipelineText(step); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -126,9 +126,9 @@ func TestPipelineShowsTheStep(t *testing.T) {
 func TestScreenGoesBackToItsFile(t *testing.T) {
 	r := newRig(t)
 	var above bytes.Buffer
-	r.program.out.screen.divert(&above)
+	r.program.out.screen.redirect(&above)
 	r.program.out.warn("one")
-	r.program.out.screen.divert(nil)
+	r.program.out.screen.redirect(nil)
 	r.program.out.warn("two")
 	text, err := os.ReadFile(r.screen.Name())
 	if err != nil || string(text) != "Warning: two\n" || above.String() != "Warning: one\n" {

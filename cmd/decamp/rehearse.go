@@ -27,68 +27,69 @@ import (
 )
 
 const rehearseHelp = `
-Boot the VM of a warm migration from its images as they are, between two rounds, and say how
-far it comes: what a cutover now would publish. The VM at the source runs on and is not asked
-for anything; the images are only read; rounds go on meanwhile. The guest is converted on
-overlays first, if the migration does so (--hardware), and all of it is thrown away.
+Boot the VM of a warm migration from its current images, between two rounds, and report how
+far it boots: a cutover now would publish that state. The source VM continues to run, the
+images are only read, and rounds continue. If the migration converts the guest (--hardware),
+it is first converted on overlays. All changes are discarded.
 
-The guest finds its disks as after a power cut, as of the last snapshot: it replays its
-journals, as it would then. It boots as with decamp trial: on networks that lead nowhere, on
-KVM where that really runs and else emulated. Its screen and what its serial port said are
-kept with the run, in rehearsal of its folder in the state directory.
+The guest finds its disks as after a power failure at the last snapshot, so it replays its
+journals. It boots as with decamp trial: on isolated networks, with KVM if that works,
+otherwise emulated. The run keeps the screen and the serial log in the folder rehearsal of its
+folder in the state directory.
 
-If a decamp drives the run, it boots the VM as soon as no round is under way, and decamp
-cutover ends that at once; else this command does so itself, from the last round. A VM that
-does not boot ends no migration.
+If another decamp process executes the run, that process boots the VM when no round is
+running; decamp cutover ends the rehearsal at once. Otherwise this command boots the VM from
+the last round. A VM that does not boot does not end the migration.
 
-The VM of a plan is booted by the worker that drives it, wherever that is: it is asked through
-the server or the database, and its verdict and the end of the serial log come the same way.
-The screen and the whole log stay on that worker.
+The VM of a plan is booted by the worker that executes it. The request goes through the server
+or the database, and so do the verdict and the end of the serial log. The screen and the whole
+log stay on the worker.
 `
 
 // rehearseCommand is decamp rehearse.
 type rehearseCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
-	deadline  time.Duration
-	expect    string
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
+	deadline  time.Duration       // time limit of the boot; 0: default
+	expect    string              // text that means that the guest has booted
 }
 
+// newRehearse returns the command decamp rehearse.
 func newRehearse(p *program) *cobra.Command {
 	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
-		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
-		Annotations: exits(
-			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
-			exit{fault.Conflict, "the run is not warm, no round is complete, or one was interrupted; no worker executes the plan's VM, or it is being rehearsed"},
-			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the error has a remedy"},
+		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: trimHelp(rehearseHelp) + "\n\n" + trimHelp(namedHelp),
+		Args: exactArgs("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the run, plan or VM does not exist, or QEMU or its firmware is not installed"},
+			exit{fault.Conflict, "the run is not warm, has no complete round, or a round was interrupted; or no worker executes the plan's VM, or it is already being rehearsed"},
+			exit{fault.Unsupported, "the VM does not boot, or cannot be converted or booted here; the error has a remedy"},
 			exit{fault.Denied, "the token does not allow it"},
-			exit{fault.Full, "no space left for its log and picture"},
+			exit{fault.Full, "no space left for the log and the screenshot"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if rh.deadline < 0 {
 				return badUsage(cmd, "--deadline: want a time above 0")
 			}
-			return rh.run(cmd.Context(), args[0])
+			return rh.runRehearse(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	rh.fleet.register(cmd)
+	cmd.Flags().DurationVar(&rh.deadline, "deadline", 0, "`TIME` limit of the boot (default 5m, emulated 15m)")
+	cmd.Flags().StringVar(&rh.expect, "expect", "", "`TEXT` on the serial port or text screen that means that the guest has booted, in addition to a login prompt and its network")
+	rh.fleet.registerFlags(cmd)
 	return cmd
 }
 
-// run finds out whose run is meant.
-func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
+// runRehearse rehearses the run, or the VM of a plan, that name names.
+func (rh *rehearseCommand) runRehearse(ctx context.Context, name string) (err error) {
 	ask := journal.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
 	c, closeControl, err := rh.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
@@ -96,7 +97,7 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 	case isRun:
 		return rh.rehearseRun(ctx, journal.ID(name), ask)
 	case vmName == "":
-		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
+		return fault.New(fault.Invalid, "only one VM of a plan can be rehearsed at a time").WithHint("run decamp rehearse %s/VM; list the VMs with decamp status %s --all", fault.Quote(planName), fault.Quote(planName))
 	}
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
@@ -108,26 +109,26 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 	return rh.rehearseVM(ctx, c, vm, fleetdb.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
-// rehearseRun rehearses a run of this state directory, in the process that executes it or else here,
-// and reports the result.
+// rehearseRun rehearses a run of this state directory, in the process that executes it or otherwise in
+// this one, and prints the result.
 func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask journal.Rehearsal) error {
 	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
-		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("--trial boots its VM before it is published; decamp trial any time after that")
+		return fault.New(fault.Conflict, "run %s is not a warm migration", id).WithHint("--trial boots its VM before it is published; decamp trial boots it later")
 	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("boot the published VM with decamp trial")
 	}
 	driven := workflow.InUse(state)
 	if driven && run.State != journal.Open {
 		return fault.New(fault.Conflict, "no process executes run %s, and another decamp process has the state directory", id).
-			WithHint("wait until that one has ended; or give the command again that began the run")
+			WithHint("wait until that process has ended, or run the command that began the run again")
 	}
 	var report testboot.Report
 	if driven {
-		report, err = rh.askRehearsal(ctx, rehearsed{state, store, id, ask})
+		report, err = rh.askRehearsal(ctx, pendingRehearsal{state, store, id, ask})
 	} else {
 		report, err = rh.rehearseHere(ctx, run.Plan, ask)
 	}
@@ -137,7 +138,7 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	if err := writeTrial(rh.out, report); err != nil {
 		return err
 	}
-	return bootless(run.Plan.VM.Name, report)
+	return bootError(run.Plan.VM.Name, report)
 }
 
 // rehearseHere boots the VM of a run that no process executes.
@@ -146,7 +147,7 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	if err := rh.assembler.OpenTargets(w, recordedMove(p), planfile.Local); err != nil {
 		return r, err
 	}
@@ -155,30 +156,30 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	}
 	shown := newProgress(rh.out, nil)
 	defer shown.close()
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
-// rehearsed is a rehearsal that another process was asked for.
-type rehearsed struct {
-	state string
-	store *journal.Store
-	id    journal.ID
-	ask   journal.Rehearsal
+// pendingRehearsal is a rehearsal that was requested from another process.
+type pendingRehearsal struct {
+	state string            // state directory
+	store *journal.Store    // store of the run
+	id    journal.ID        // the run
+	ask   journal.Rehearsal // the request
 }
 
-// rehearsedEvery is how often one looks for the answer.
-const rehearsedEvery = 500 * time.Millisecond
+// resultInterval is the time between checks for the result.
+const resultInterval = 500 * time.Millisecond
 
-// askRehearsal requests the boot from the process that executes the run, and waits for the result. An
-// interrupted wait withdraws the request.
-func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report testboot.Report, err error) {
+// askRehearsal requests the boot from the process that executes the run, and waits for the result. If
+// ctx ends, it withdraws the request.
+func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal) (report testboot.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, r.store.TakeBack(r.id, r.ask.ID)) }()
 	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "The decamp that drives run %s boots its VM as soon as no round is under way ...\n", r.id)
+		fmt.Fprintf(rh.out.screen, "The decamp process that executes run %s boots its VM when no round is running ...\n", r.id)
 	}
 	for {
 		answer, err := r.store.Rehearsed(r.id)
@@ -188,17 +189,17 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (repor
 		case answer != nil && answer.ID == r.ask.ID:
 			return trialOf(*answer)
 		}
-		if err := r.driven(); err != nil {
+		if err := r.checkDriven(); err != nil {
 			return report, err
 		}
-		if err := sleep.For(ctx, rehearsedEvery); err != nil {
+		if err := sleep.For(ctx, resultInterval); err != nil {
 			return report, err
 		}
 	}
 }
 
-// driven returns an error if no process will answer.
-func (r rehearsed) driven() error {
+// checkDriven returns an error if no process will answer the request.
+func (r pendingRehearsal) checkDriven() error {
 	run, err := r.store.Run(r.id)
 	switch {
 	case err != nil:
@@ -212,6 +213,7 @@ func (r rehearsed) driven() error {
 	return fault.New(fault.Canceled, "the decamp process that executed the run has ended").WithHint("see decamp runs; rehearse it again when the run continues")
 }
 
+// trialOf returns the report of a rehearsal, or its failure as an error.
 func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 	if f := answer.Failure; f != nil {
 		return r, fault.New(fault.KindNamed(f.Kind), "%s", f.Text).WithHint("%s", f.Hint)
@@ -220,8 +222,8 @@ func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 	return r, err
 }
 
-// rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
-// in it, and no other process can execute it now.
+// rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it
+// contains the run, and no process on another machine can execute it.
 func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
@@ -237,58 +239,59 @@ func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	return err == nil && !far && isFile(url)
 }
 
-// farReport is a worker's report on a VM that it booted.
-type farReport struct {
+// workerReport is the report of a worker on a VM that it booted.
+type workerReport struct {
 	testboot.Report
 	Worker string `json:"worker"`               // worker with the files
 	Tail   string `json:"serialTail,omitempty"` // end of the serial port's output
 }
 
-// rehearseVM requests a boot of a plan's VM from its worker, and reports the result.
+// rehearseVM requests a boot of a plan's VM from its worker, and prints the result.
 func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
 	done, err := rh.askWorker(ctx, c, vm, ask)
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
 	}
-	r := farReport{Worker: done.Worker, Tail: done.Tail}
+	r := workerReport{Worker: done.Worker, Tail: done.Tail}
 	if err := json.Unmarshal(done.Report, &r.Report); err != nil {
 		return fault.New(fault.Corrupt, "report of worker %s on the rehearsal of %s: %w", done.Worker, vm.Key, err)
 	}
-	if err := rh.writeFar(r); err != nil {
+	if err := rh.writeWorkerReport(r); err != nil {
 		return err
 	}
-	return bootless(vm.Name, r.Report)
+	return bootError(vm.Name, r.Report)
 }
 
-// writeFar is writeTrial for a VM that another machine booted. For one that does not boot it prints the
-// end of the serial port's output.
-func (rh *rehearseCommand) writeFar(r farReport) error {
+// writeWorkerReport prints the report of another machine. If the VM did not boot, it also prints the
+// end of the serial log.
+func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 	if rh.out.json {
-		return rh.out.print(r)
+		return rh.out.printJSON(r)
 	}
 	if err := writeTrial(rh.out, r.Report); err != nil {
 		return err
 	}
 	if r.Screen != "" || r.Serial != "" {
-		fmt.Fprintf(rh.out, "These files are on worker %s.\n", plain(r.Worker))
+		fmt.Fprintf(rh.out, "These files are on worker %s.\n", printable(r.Worker))
 	}
 	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
 		return nil
 	}
 	fmt.Fprintln(rh.out, "Last output of the serial port:")
 	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
-		fmt.Fprintf(rh.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintf(rh.out, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
 	}
 	return nil
 }
 
 const (
-	answeredEvery = time.Second      // how often one looks for a worker's answer
-	takeBackTime  = 10 * time.Second // time limit after an interrupt
-	mostMisses    = 60               // looks in a row that a server or a database may not answer
+	answerInterval  = time.Second      // how often one looks for a worker's answer
+	withdrawTimeout = 10 * time.Second // time limit after an interrupt
+	maxMisses       = 60               // looks in a row that a server or a database may not answer
 )
 
-// askWorker requests a rehearsal, and waits for its result. An interrupted wait withdraws the request.
+// askWorker requests a rehearsal from a worker, and waits for its result. If ctx ends, it withdraws the
+// request.
 func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) (done fleetdb.Rehearsed, err error) {
 	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
 		return done, err
@@ -297,14 +300,14 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 		if !done.Ended.IsZero() {
 			return
 		}
-		last, stop := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+		last, stop := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 		defer stop()
 		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			rh.out.log.Warn("the rehearsal is not taken back", "vm", vm.Key.String(), "err", err)
+			rh.out.log.Warn("rehearsal not withdrawn", "vm", vm.Key.String(), "err", err)
 		}
 	}()
 	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "Worker %s boots %s as soon as no round is under way ...\n", plain(vm.Worker), plain(vm.Name))
+		fmt.Fprintf(rh.out.screen, "Worker %s boots %s when no round is running ...\n", printable(vm.Worker), printable(vm.Name))
 	}
 	for misses := 0; ; {
 		done, err = rehearsalOf(ctx, c, vm, ask.ID)
@@ -315,18 +318,18 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm f
 			return done, nil
 		case err == nil:
 			misses = 0
-		case !fault.Is(err, fault.Unreachable) || misses == mostMisses:
+		case !fault.Is(err, fault.Unreachable) || misses == maxMisses:
 			return done, err
 		default:
 			misses++
 		}
-		if err := sleep.For(ctx, answeredEvery); err != nil {
+		if err := sleep.For(ctx, answerInterval); err != nil {
 			return done, err
 		}
 	}
 }
 
-// rehearsalOf finds one among those of a VM. One that does not stand any more and was not answered is
+// rehearsalOf returns the rehearsal with an ID. A request that is withdrawn without a result is
 // fault.Canceled.
 func rehearsalOf(ctx context.Context, c server.Control, vm fleetdb.VM, id string) (r fleetdb.Rehearsed, err error) {
 	all, err := c.Rehearsals(ctx, vm.Key)

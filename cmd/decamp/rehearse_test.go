@@ -70,9 +70,9 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		shown  []string
 	}{
 		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
-			[]string{"It boots", "serial port: /var/s.log", "on worker w1"}},
+			[]string{"It booted", "serial port: /var/s.log", "on worker w1"}},
 		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
-			[]string{"The serial port said at the end:\n  one\n", "two"}},
+			[]string{"Last output of the serial port:\n  one\n", "two"}},
 		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

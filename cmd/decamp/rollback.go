@@ -15,47 +15,49 @@ import (
 )
 
 const rollbackHelp = `
-Take a migration back. Of a VM that is not published, images, snapshots and change tracking are
-removed, and a VM that decamp powered off runs again. Of a PLAN this is done for all such VMs;
-published VMs stay.
+Roll back a migration. For a VM that is not published, decamp removes its images and
+snapshots, restores change tracking, and powers the VM on if it had powered the VM off. For a
+PLAN it does that for all such VMs; published VMs stay.
 
-A published VM is taken back with --withdraw only, one VM at a time: it is removed from its
-target, as far as decamp made it, and then powered on at its source if decamp had shut it down.
-What was written to the published VM since is lost. One that runs is left alone.
+--withdraw also rolls back a published VM, one VM at a time. The VM and everything that decamp
+created for it is removed from its target. Then the source VM is powered on, if decamp had
+shut it down. Data that was written to the published VM is lost. A VM that runs at its target
+is not withdrawn.
 
-RUN is one VM that decamp migrate moved from here; decamp runs lists them. PLAN/VM and RUN
-behave the same; a run of a plan stands for its VM of the plan. The process that carries out
-the plan takes such a VM back: decamp plan run, or a server.
+RUN is one VM that decamp migrate migrated from this machine; decamp runs lists them. PLAN/VM
+and RUN behave the same; a run of a plan means its VM of the plan. The process that executes
+the plan rolls such a VM back: decamp plan run, or a server.
 `
 
 // rollbackCommand is decamp rollback.
 type rollbackCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
-	login     assemble.Login
-	withdraw  bool
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
+	login     assemble.Login      // login to the source
+	withdraw  bool                // also roll back a published VM
 }
 
+// newRollback returns the command decamp rollback.
 func newRollback(p *program) *cobra.Command {
 	rb := &rollbackCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "rollback PLAN[/VM]|RUN", Short: "Discard unpublished VMs, or withdraw a published VM",
-		Long: text(rollbackHelp) + "\n\n" + text(namedHelp), Args: takes("PLAN or RUN"),
+		Long: trimHelp(rollbackHelp) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
-		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return rb.run(cmd.Context(), args[0])
+		Annotations: exitCodes(append(slices.Clone(ordersExits), exit{fault.Invalid, "invalid usage, such as --withdraw with a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			return rb.runRollback(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "one VM: also remove it if it is published, with all data written to it since")
-	rb.fleet.register(cmd)
+	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "with one VM: also roll back a published VM; data written to it is lost")
+	rb.fleet.registerFlags(cmd)
 	registerLogin(&rb.login, cmd)
 	return cmd
 }
 
-// run takes back what a name stands for: a plan, a VM of it, or a run.
-func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
+// runRollback rolls back what name names: a plan, a VM of a plan, or a run.
+func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err error) {
 	c, closeControl, err := rb.fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -68,23 +70,23 @@ func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
 		if err := closeControl(); err != nil { // the run's state is opened alone
 			return err
 		}
-		return rb.rollBack(ctx, journal.ID(name))
+		return rb.rollBackRun(ctx, journal.ID(name))
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	switch {
 	case err != nil:
 		return err
 	case !rb.withdraw:
 		return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Rollback)
 	case vmName == "":
-		return fault.New(fault.Invalid, "--withdraw takes one VM, not plan %s", planName).
-			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
+		return fault.New(fault.Invalid, "--withdraw requires one VM, not plan %s", planName).
+			WithHint("run decamp rollback %s/VM --withdraw; list the VMs with decamp status %s --all", fault.Quote(planName), fault.Quote(planName))
 	}
 	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
 
-// rollBack takes a run back that is of no plan.
-func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err error) {
+// rollBackRun rolls back a run that belongs to no plan.
+func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err error) {
 	state, err := rb.assembler.StateDir()
 	if err != nil {
 		return err
@@ -92,12 +94,12 @@ func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err err
 	run, err := journal.NewStore(state).Run(id)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("decamp status lists plans, decamp runs lists runs")
+		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("list plans with decamp status, and runs with decamp runs")
 	case err != nil:
 		return err
 	case run.State == journal.Done && !rb.withdraw:
 		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
-			WithHint("decamp rollback %s --withdraw removes it from %s, with all data written to it since", id, run.Plan.Target)
+			WithHint("decamp rollback %s --withdraw removes it from %s; data written to it is lost", id, run.Plan.Target)
 	}
 	p := run.Plan
 	m := recordedMove(p)
@@ -106,19 +108,19 @@ func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err err
 	if err != nil {
 		return err
 	}
-	defer closing(&err, w.Close)
+	defer joinClose(&err, w.Close)
 	d := w.To[0]
 	d.Plan = p
 	shown := newProgress(rb.out, runNamesOf(w))
-	w.Shown = shown.event
+	w.Shown = shown.handleEvent
 	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
 	shown.close()
 	if err != nil {
 		return err
 	}
 	if rb.out.json {
-		return rb.out.print(map[string]journal.ID{"rolledBack": id})
+		return rb.out.printJSON(map[string]journal.ID{"rolledBack": id})
 	}
-	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
+	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back, and its VM is removed from %s.\n", id, p.Target)
 	return err
 }

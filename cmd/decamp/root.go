@@ -11,28 +11,28 @@ import (
 )
 
 const rootHelp = `
-decamp moves virtual machines off VMware ESXi and vCenter onto KVM.
+decamp migrates virtual machines from VMware ESXi and vCenter to KVM.
 
-It reads the disks over HTTPS, hashes every MiB as it arrives, reads the images back
-from the medium before it calls a VM done, and writes a libvirt domain beside them. The
-source is never changed but for the power state you ask for, and a snapshot that comes and
-goes where you ask for --warm. Kill it at any time: the
-same command, given again, continues where it was.
+It reads the disks over HTTPS, hashes every MiB, reads the images back from the medium before
+it publishes a VM, and writes a libvirt domain beside them. At the source it changes only the
+power state, if you permit that, and creates temporary snapshots with --warm. It can be killed
+at any time: the same command continues.
 `
 
 const rootExamples = `
-decamp ls esxi://root@esx1                               # what is there
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm   # move one VM
-decamp plan run plan.yaml                                # move many, as a plan says
-decamp verify /srv/vm/web01                              # prove it again, any time later
+decamp ls esxi://root@esx1                               # list the VMs
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm   # migrate one VM
+decamp plan run plan.yaml                                # migrate many, with a plan
+decamp verify /srv/vm/web01                              # verify it again
 `
 
+// newRoot returns the command decamp with all subcommands.
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "decamp",
-		Short:             "Move virtual machines off VMware onto KVM",
-		Long:              text(rootHelp),
-		Example:           text(rootExamples),
+		Short:             "Migrate virtual machines from VMware to KVM",
+		Long:              trimHelp(rootHelp),
+		Example:           trimHelp(rootExamples),
 		Args:              noSuchCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
@@ -46,16 +46,16 @@ func newRoot(p *program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false
-	g.StringVar(&p.assembler.State, "state", "", "`DIR` that remembers runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
-	g.BoolVar(&p.out.json, "json", false, "print one JSON object per line, the last one the result or the error")
-	g.BoolVarP(&p.out.verbose, "verbose", "v", false, "tell more; log everything to the standard error")
+	g.StringVar(&p.assembler.State, "state", "", "state `DIR` with runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
+	g.BoolVar(&p.out.json, "json", false, "print one JSON object per line; the last one is the result or the error")
+	g.BoolVarP(&p.out.verbose, "verbose", "v", false, "print more, and log everything to the standard error")
 	g.StringVar(&p.logFile, "log-file", "", "append a full log to `FILE`")
 	root.AddCommand(newLs(p), newMigrate(p), newDoctor(p), newPlan(p), newAdvise(p), newBench(p), newRuns(p), newStatus(p), newWatch(p), newPause(p), newResume(p), newCutover(p), newCancel(p), newRetry(p), newRollback(p), newLimits(p), newAudit(p), newServe(p), newWorker(p), newToken(p), newKey(p), newClean(p), newVerify(p), newTrial(p), newRehearse(p), newConsole(p), newConvert(p), newInspect(p), newMount(p), newLand(p), newCompletion(p), newVersion(p))
 	return root
 }
 
-// run executes one command and returns the process's exit code.
-func run(ctx context.Context, p *program, args []string) int {
+// runCommand executes one command and returns the exit code of the process.
+func runCommand(ctx context.Context, p *program, args []string) int {
 	p.setLog(slog.New(slog.DiscardHandler))
 	results := &results{w: p.out.Writer}
 	p.out.Writer = results
@@ -63,11 +63,11 @@ func run(ctx context.Context, p *program, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		err = results.failed()
+		err = results.firstError()
 	}
 	if slices.Contains(args, "--json") {
 		p.out.json = true // also if an error kept the flags from being read
 	}
-	p.out.report(err)
+	p.out.reportError(err)
 	return fault.ExitCode(err)
 }

@@ -17,10 +17,9 @@ import (
 )
 
 const runsHelp = `
-List the migrations that the state directory remembers: what they move, where each one
-stands, and why it stopped. An open run is under way, or was killed; either way the
-command that began it continues it. Below stands what decamp changed on hosts and has not
-put back, because it was killed or the host did not let it.
+List the migrations in the state directory: their VMs, their states, and why they stopped. An
+open run is running or was killed; the command that began it continues it. Below the table are
+changes on hosts that decamp has not reverted, because it was killed or the host refused.
 `
 
 const runsExamples = `
@@ -30,25 +29,27 @@ decamp runs --json | jq '.runs[] | select(.state == "failed").failure'
 
 // runsCommand is decamp runs.
 type runsCommand struct {
-	out       *output
-	assembler *assemble.Assembler
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
 }
 
+// newRuns returns the command decamp runs.
 func newRuns(p *program) *cobra.Command {
 	rc := &runsCommand{out: p.out, assembler: p.assembler}
 	return &cobra.Command{
 		Use:               "runs",
-		Short:             "List the migrations begun here",
-		Long:              text(runsHelp),
-		Example:           text(runsExamples),
-		Args:              takes(),
-		Annotations:       exits(exit{fault.Corrupt, "a record cannot be read; the others are listed"}),
+		Short:             "List the migrations of this state directory",
+		Long:              trimHelp(runsHelp),
+		Example:           trimHelp(runsExamples),
+		Args:              exactArgs(),
+		Annotations:       exitCodes(exit{fault.Corrupt, "a record cannot be read; the other records are listed"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              p.logged(func(*cobra.Command, []string) error { return rc.run() }),
+		RunE:              p.withLog(func(*cobra.Command, []string) error { return rc.runRuns() }),
 	}
 }
 
-func (rc *runsCommand) run() error {
+// runRuns prints the runs and the changes on hosts. The error has unreadable records.
+func (rc *runsCommand) runRuns() error {
 	dir, err := rc.assembler.StateDir()
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (rc *runsCommand) run() error {
 	}
 	left, unread := cleanup.NewStore(dir).List()
 	if rc.out.json {
-		return errors.Join(rc.out.print(struct {
+		return errors.Join(rc.out.printJSON(struct {
 			Runs      []journal.Run    `json:"runs"`
 			Leftovers []cleanup.Record `json:"leftovers"` // on hosts
 		}{append([]journal.Run{}, runs...), append([]cleanup.Record{}, left...)}), unread)
@@ -73,29 +74,30 @@ func (rc *runsCommand) run() error {
 	return unread
 }
 
+// writeRuns prints a table of the runs.
 func writeRuns(w io.Writer, runs []journal.Run) {
 	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "WHY")
 	t.alignRight(4)
 	for _, r := range runs {
 		why := ""
 		if r.Failure != nil && r.State == journal.Failed {
-			why = plain(r.Failure.Text)
+			why = printable(r.Failure.Text)
 		}
-		t.add(string(r.Plan.ID), plain(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
+		t.addRow(string(r.Plan.ID), printable(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
 			r.Began.Local().Format(time.DateTime), r.Plan.Target, why)
 	}
-	t.write(w)
+	t.writeTo(w)
 }
 
-// writeLeftovers lists changes that are still on hosts.
+// writeLeftovers prints the changes on hosts that are not reverted.
 func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nLeft on hosts; the next migrate from there takes it off, or decamp clean URL:\n\n")
+	fmt.Fprintf(w, "\nChanges on hosts that are not reverted; the next migration from the host or decamp clean URL reverts them:\n\n")
 	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
 	for _, r := range list {
-		t.add(plain(r.Server), plain(string(r.Host)), plain(r.Text), r.Since.Local().Format(time.DateTime), plain(r.ByHand))
+		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ByHand))
 	}
-	t.write(w)
+	t.writeTo(w)
 }

@@ -18,17 +18,18 @@ import (
 
 const serveHelp = `
 Serve a fleet: a REST API, an event stream, metrics and a web page, over TLS. Plans are
-submitted to it, survive it, and are carried out by it and by workers of the same database.
+submitted to the server, survive its restart, and are executed by it and by workers of the
+same database.
 
-It moves VMs itself, to the folders of --offer, unless it has none. Without --db the state is a
-file, and this process the only one that moves VMs; with --db, machines with decamp worker do
-so too, and any number of servers may show and take orders. They all need the same fleet key
-(decamp key new), which signs the plans in the database.
+The server migrates VMs to the folders of --offer; without --offer it migrates none. Without
+--db the state is a file, and only this process migrates VMs. With --db, decamp worker on
+other machines migrates VMs as well, and several servers may run. All of them require the same
+fleet key (decamp key new), which signs the plans in the database.
 
-Who may do what is said by tokens, which decamp token add makes, or by clients' certificates
-with --client-ca. The access file names the credentials and places that submitted plans may
-use. The first start makes a certificate of its own and tells its SHA-256. All routes, roles
-and metrics are in docs/server.md; a systemd unit is in dist/.
+Users are authorized by tokens, which decamp token add creates, or by client certificates with
+--client-ca. The access file names the credentials and places that submitted plans may use.
+The first start creates a certificate and prints its SHA-256. docs/server.md describes all
+routes, roles and metrics; dist/ has a systemd unit.
 `
 
 const serveExamples = `
@@ -39,49 +40,51 @@ decamp serve --tls-cert mover.pem --tls-key mover.key --db postgres://decamp@db/
 // serveCommand is decamp serve.
 type serveCommand struct {
 	workerFlags
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 
-	listen    string
-	cert, key string
-	clientCA  string
-	plain     bool
+	listen    string // address to listen on
+	cert, key string // files with the certificate and its key; empty: a self-signed one
+	clientCA  string // file with the CA of client certificates; empty for none
+	plain     bool   // serve without TLS
 }
 
+// newServe returns the command decamp serve.
 func newServe(p *program) *cobra.Command {
 	sv := &serveCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: text(serveHelp), Example: text(serveExamples),
-		Args: takes(), Annotations: exits(
-			exit{fault.NotFound, "a folder, a certificate or the fleet key is not there"},
-			exit{fault.Denied, "a folder or a port may not be used, the database is not verified, or others may read the fleet key"},
+		Use: "serve", Short: "Serve a fleet: API, events, metrics, web page", Long: trimHelp(serveHelp), Example: trimHelp(serveExamples),
+		Args: exactArgs(), Annotations: exitCodes(
+			exit{fault.NotFound, "a folder, a certificate or the fleet key does not exist"},
+			exit{fault.Denied, "a folder or a port cannot be used, the database is not verified, or other users may read the fleet key"},
 			exit{fault.Unreachable, "the database does not answer"},
-			exit{fault.Conflict, "another decamp has the state directory, or the address"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+			exit{fault.Conflict, "another process uses the state directory or the address"}),
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case (sv.cert == "") != (sv.key == ""):
 				return badUsage(cmd, "--tls-cert and --tls-key: want both or neither")
 			case sv.vms < 1:
 				return badUsage(cmd, "--vms %d: want 1 or more", sv.vms)
 			}
-			return sv.run(cmd.Context())
+			return sv.runServe(cmd.Context())
 		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&sv.listen, "listen", server.DefaultListen, "`ADDRESS` to serve on")
-	f.StringVar(&sv.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default one that is made)")
-	f.StringVar(&sv.key, "tls-key", "", "`FILE` with its key")
-	f.StringVar(&sv.clientCA, "client-ca", "", "`FILE` with the CA of clients' certificates: their organizational unit is the role")
-	f.BoolVar(&sv.plain, "plain", false, "no TLS, on a loopback address only, behind a proxy")
+	f.StringVar(&sv.cert, "tls-cert", "", "`FILE` with the certificate, PEM (default a self-signed one)")
+	f.StringVar(&sv.key, "tls-key", "", "`FILE` with the key of the certificate, PEM")
+	f.StringVar(&sv.clientCA, "client-ca", "", "`FILE` with the CA of client certificates, whose organizational unit is the role")
+	f.BoolVar(&sv.plain, "plain", false, "no TLS; only on a loopback address, behind a proxy")
 	sv.fleet.registerDB(cmd)
 	sv.fleet.registerKey(cmd)
-	sv.workerFlags.register(p.assembler, cmd)
+	sv.workerFlags.registerFlags(p.assembler, cmd)
 	return cmd
 }
 
-func (sv *serveCommand) run(ctx context.Context) (err error) {
+// runServe serves the API and executes VMs until ctx ends.
+func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	if _, err := sv.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
@@ -89,25 +92,25 @@ func (sv *serveCommand) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r, url, err := sv.fleet.openRoster(ctx)
+	r, url, err := sv.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, r.Close)
+	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, sv.assembler, r, mover.NodeOptions{
 		Name: sv.name, Folders: sv.folders, VMs: sv.vms, Trials: sv.trials, Idle: len(sv.folders) == 0, Hooks: sv.hooks, Shared: sharedURL(url), Insecure: sv.fleet.insecure,
 	})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	state, err := sv.assembler.StateDir()
 	if err != nil {
 		return err
 	}
 	s, err := server.New(server.Config{
 		Roster: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
-		Ready: func(addr net.Addr, fingerprint string) { sv.tellServing(addr, fingerprint) },
+		Ready: func(addr net.Addr, fingerprint string) { sv.printServing(addr, fingerprint) },
 	})
 	if err != nil {
 		return err
@@ -118,9 +121,10 @@ func (sv *serveCommand) run(ctx context.Context) (err error) {
 	return g.Wait()
 }
 
-func (sv *serveCommand) tellServing(addr net.Addr, fingerprint string) {
+// printServing prints the address and the certificate.
+func (sv *serveCommand) printServing(addr net.Addr, fingerprint string) {
 	if sv.out.json {
-		_ = sv.out.print(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})
+		_ = sv.out.printJSON(map[string]any{"serving": addr.String(), "fingerprint": fingerprint, "offers": append([]string{}, sv.folders...)})
 		return
 	}
 	scheme := "https"
@@ -132,9 +136,9 @@ func (sv *serveCommand) tellServing(addr net.Addr, fingerprint string) {
 		fmt.Fprintf(sv.out, "Certificate: SHA-256 %s\n", fingerprint)
 	}
 	if len(sv.folders) == 0 {
-		fmt.Fprintln(sv.out, "No folder is offered: workers move the VMs.")
+		fmt.Fprintln(sv.out, "No folder is offered: workers migrate the VMs.")
 	} else {
 		fmt.Fprintf(sv.out, "VMs may go to %s.\n", strings.Join(slices.Sorted(slices.Values(sv.folders)), ", "))
 	}
-	fmt.Fprintln(sv.out, "Who comes in needs a token: decamp token add NAME --role operate")
+	fmt.Fprintln(sv.out, "Access requires a token: decamp token add NAME --role operate")
 }

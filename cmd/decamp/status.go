@@ -18,12 +18,11 @@ import (
 )
 
 const statusHelp = `
-Say where plans stand: all of them, the VMs of one, or everything about one VM. Of a plan the
-VMs are listed that are under way, the first that failed, and why the next ones wait; --all
-lists them all.
+Show the state of all plans, of the VMs of one plan, or of one VM. For a plan it lists running
+VMs, the first failed ones, and why the next ones wait; --all lists all VMs.
 
-A plan whose VMs were never all found, or whose hook failed, ends as failed; the exit code of
-decamp status PLAN is then that of the failure. VMs that failed do not change it.
+A plan fails if its VMs could not be listed or its hook failed; the exit code of decamp status
+PLAN is then that of the failure. Failed VMs do not change the exit code.
 `
 
 const statusExamples = `
@@ -35,35 +34,37 @@ decamp status wave-1 --json | jq '.vms[] | select(.state == "failed")'
 
 // statusCommand is decamp status.
 type statusCommand struct {
-	out   *output
-	fleet fleetFlags
-	all   bool // VMs of the plan are listed
+	out   *output    // output and messages
+	fleet fleetFlags // flags of the fleet
+	all   bool       // list all VMs of the plan
 }
 
+// newStatus returns the command decamp status.
 func newStatus(p *program) *cobra.Command {
 	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "status [PLAN[/VM]]", Short: "Say where plans stand", Long: text(statusHelp) + "\n\n" + text(namedHelp), Example: text(statusExamples),
-		Args: cobra.MaximumNArgs(1), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+		Use: "status [PLAN[/VM]]", Short: "Show the state of plans", Long: trimHelp(statusHelp) + "\n\n" + trimHelp(namedHelp), Example: trimHelp(statusExamples),
+		Args: cobra.MaximumNArgs(1), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return st.run(cmd.Context(), name)
+			return st.runStatus(cmd.Context(), name)
 		}),
 	}
-	st.fleet.register(cmd)
+	st.fleet.registerFlags(cmd)
 	cmd.Flags().BoolVar(&st.all, "all", false, "list all VMs of the plan")
 	return cmd
 }
 
-func (st *statusCommand) run(ctx context.Context, name string) (err error) {
+// runStatus prints the state of all plans, of one plan, or of one VM.
+func (st *statusCommand) runStatus(ctx context.Context, name string) (err error) {
 	c, closeControl, err := st.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, closeControl)
+	defer joinClose(&err, closeControl)
 	planName, vmName := server.SplitName(name)
 	switch {
 	case name == "":
@@ -74,16 +75,17 @@ func (st *statusCommand) run(ctx context.Context, name string) (err error) {
 	return st.statusOfVM(ctx, c, planName, vmName)
 }
 
+// statusOfAll prints a table of all plans.
 func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) error {
 	plans, err := c.Plans(ctx)
 	if err != nil {
 		return err
 	}
 	if st.out.json {
-		return st.out.print(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
+		return st.out.printJSON(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
-		fmt.Fprintln(st.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
+		fmt.Fprintln(st.out, "No plans. Start one with decamp plan run FILE; list runs of decamp migrate with decamp runs.")
 		return nil
 	}
 	progress, err := c.Progress(ctx, "")
@@ -94,19 +96,20 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	t.alignRight(2, 3, 4, 5, 6, 7)
 	for _, p := range plans {
 		n := p.Counts
-		t.add(p.Name, planState(p), strconv.Itoa(total(n)), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(underWay(n)),
-			strconv.Itoa(waiting(n)), strconv.Itoa(n[fleetdb.Failed]), rate(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
+		t.addRow(p.Name, planState(p), strconv.Itoa(totalOf(n)), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(runningCount(n)),
+			strconv.Itoa(waitingCount(n)), strconv.Itoa(n[fleetdb.Failed]), rateText(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
-	t.write(st.out)
+	t.writeTo(st.out)
 	return nil
 }
 
 // How many VMs that wait, or failed, are listed without --all.
 const (
-	mostWaiting = 10
-	mostFailed  = 20
+	maxWaiting = 10 // waiting VMs that are listed
+	maxFailed  = 20 // failed VMs that are listed
 )
 
+// statusOfPlan prints the state of a plan and of its selected VMs. A failed plan is an error.
 func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, name string) error {
 	s, err := server.StatusOf(ctx, c, name)
 	if err != nil {
@@ -115,12 +118,12 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 	var more []string
 	switch {
 	case st.out.json && !st.all:
-		s.VMs, _ = ofInterest(s.VMs, len(s.VMs)) // a program wants to know of each that failed
+		s.VMs, _ = selectVMs(s.VMs, len(s.VMs)) // a program wants to know of each that failed
 	case !st.all:
-		s.VMs, more = ofInterest(s.VMs, mostFailed)
+		s.VMs, more = selectVMs(s.VMs, maxFailed)
 	}
 	if st.out.json {
-		if err := st.out.print(s); err != nil {
+		if err := st.out.printJSON(s); err != nil {
 			return err
 		}
 	} else {
@@ -132,33 +135,33 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 	return nil
 }
 
-// writeStatus prints the state of a plan; more describes left-out VMs.
+// writeStatus prints the state of a plan; more describes VMs that are left out.
 func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	writePlan(out, s.Plan)
-	writeFar(out, s)
+	writeProgress(out, s)
 	for _, b := range s.Breakers {
 		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // otherwise it was just printed
-			fmt.Fprintln(out, plain(fault.OneLine(b.Sentence)))
+			fmt.Fprintln(out, printable(fault.OneLine(b.Sentence)))
 		}
 	}
 	if len(s.VMs) > 0 {
 		t := newTable("VM", "REF", "STATE", "STEP", "DONE", "RATE", "WORKER", "WHY")
 		t.alignRight(4, 5)
 		for _, vm := range s.VMs {
-			t.add(vmCells(vm)...)
+			t.addRow(vmCells(vm)...)
 		}
 		fmt.Fprintln(out)
-		t.write(out)
+		t.writeTo(out)
 	}
 	if len(more) > 0 {
 		fmt.Fprintf(out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
 	}
 }
 
-// ofInterest leaves out VMs that ended as planned, and most of those that wait or failed: thousands may
-// have one reason. more describes them.
-func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []string) {
-	most := map[fleetdb.State]int{fleetdb.Done: 0, fleetdb.Canceled: 0, fleetdb.Queued: mostWaiting, fleetdb.Failed: failed}
+// selectVMs leaves out VMs that ended as planned, and most of those that wait or failed, because
+// thousands may have one reason. more describes the VMs that are left out.
+func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []string) {
+	most := map[fleetdb.State]int{fleetdb.Done: 0, fleetdb.Canceled: 0, fleetdb.Queued: maxWaiting, fleetdb.Failed: failed}
 	n := fleetdb.Counts{}
 	for _, vm := range vms {
 		n[vm.State]++
@@ -169,7 +172,7 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 	for _, of := range []struct {
 		state fleetdb.State
 		word  string
-	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were given up"}} {
+	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were cancelled"}} {
 		if left := n[of.state] - most[of.state]; left > 0 {
 			more = append(more, fmt.Sprintf("%d more that %s", left, of.word))
 		}
@@ -177,17 +180,17 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 	return some, more
 }
 
-// writeFar prints the progress of a plan, once data was copied.
-func writeFar(out io.Writer, s fleet.Status) {
+// writeProgress prints the progress of a plan whose transfers have begun.
+func writeProgress(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.Over() {
 		return
 	}
-	fmt.Fprintf(out, "%s, %s of %s", percent(s.Done, s.Total), size(s.Done), size(s.Total))
+	fmt.Fprintf(out, "%s, %s of %s", percentText(s.Done, s.Total), sizeText(s.Done), sizeText(s.Total))
 	if s.Moved > 0 {
-		fmt.Fprintf(out, ", %s moved for VMs under way", size(s.Moved))
+		fmt.Fprintf(out, ", %s copied for running VMs", sizeText(s.Moved))
 	}
 	if s.Rate > 0 {
-		fmt.Fprintf(out, ", %s", rate(s.Rate, time.Second))
+		fmt.Fprintf(out, ", %s", rateText(s.Rate, time.Second))
 	}
 	if s.Left > 0 {
 		fmt.Fprintf(out, ", %s left at this rate", longTime(s.Left))
@@ -198,26 +201,28 @@ func writeFar(out io.Writer, s fleet.Status) {
 	}
 }
 
-// longTime formats a time of up to days, without needless seconds.
+// longTime formats a duration; from two days on in days.
 func longTime(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {
-		return duration(d)
+		return durationText(d)
 	}
 	return fmt.Sprintf("about %d days", int64((d+day/2)/day))
 }
 
+// vmCells returns the cells of a VM. Progress is shown only while it runs.
 func vmCells(vm fleet.VMStatus) []string {
 	done, speed := "", ""
 	if p := vm.Progress; p != nil && vm.State == fleetdb.Running && p.Total > 0 {
-		done = percent(p.Done, p.Total)
+		done = percentText(p.Done, p.Total)
 		if p.Rate > 0 {
-			speed = rate(p.Rate, time.Second)
+			speed = rateText(p.Rate, time.Second)
 		}
 	}
-	return []string{plain(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), plain(fault.OneLine(vm.Why))}
+	return []string{printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), printable(fault.OneLine(vm.Why))}
 }
 
+// statusOfVM prints the state of one VM.
 func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planName, vmName string) error {
 	vm, err := server.FindVM(ctx, c, planName, vmName)
 	if err != nil {
@@ -229,38 +234,39 @@ func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planN
 	}
 	s := fleet.StatusOf(fleetdb.Plan{Name: planName}, []fleetdb.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
 	if st.out.json {
-		return st.out.print(s)
+		return st.out.printJSON(s)
 	}
 	writeVMStatus(st.out, s)
 	return nil
 }
 
+// writeVMStatus prints the properties of a VM that are known, one per line.
 func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	t := newTable()
 	t.rows = nil
 	add := func(word, text string) {
 		if text != "" {
-			t.add(word, plain(fault.OneLine(text)))
+			t.addRow(word, printable(fault.OneLine(text)))
 		}
 	}
 	add("VM", vm.Name+" ("+vm.Key.VM+")")
 	add("State", string(vm.State))
 	add("Step", vm.Step)
 	if far := vm.Progress; far != nil {
-		done := fmt.Sprintf("%s, %s of %s", percent(far.Done, far.Total), size(far.Done), size(far.Total))
+		done := fmt.Sprintf("%s, %s of %s", percentText(far.Done, far.Total), sizeText(far.Done), sizeText(far.Total))
 		add("Done", done)
 		if far.Moved > 0 {
-			moved := size(far.Moved)
+			moved := sizeText(far.Moved)
 			if far.Rate > 0 {
-				moved += ", " + rate(far.Rate, time.Second)
+				moved += ", " + rateText(far.Rate, time.Second)
 			}
 			add("Moved", moved)
 		}
 		if far.Reread > 0 {
-			add("Read back", rate(far.Reread, time.Second))
+			add("Read back", rateText(far.Reread, time.Second))
 		}
 		if far.Outage > 0 {
-			add("Outage", "if it were cut over now: "+duration(far.Outage))
+			add("Outage", "with a cutover now: "+durationText(far.Outage))
 		}
 	}
 	add("Why", vm.Why)
@@ -278,5 +284,5 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if !vm.NotBefore.IsZero() && vm.State == fleetdb.Queued {
 		add("Next", "at "+vm.NotBefore.Local().Format(time.DateTime))
 	}
-	t.write(out)
+	t.writeTo(out)
 }

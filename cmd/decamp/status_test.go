@@ -51,7 +51,7 @@ func TestStatusIsAPage(t *testing.T) {
 		p, vms, far, b := planOf(n)
 		s := fleet.StatusOf(p, vms, far, b)
 		var more []string
-		s.VMs, more = ofInterest(s.VMs, mostFailed)
+		s.VMs, more = selectVMs(s.VMs, maxFailed)
 		writeStatus(&out, s, more)
 		fmt.Fprintln(&out)
 	}

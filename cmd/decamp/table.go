@@ -6,28 +6,30 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns. Rows may be of different lengths.
+// table is text in aligned columns. Rows may have different lengths.
 type table struct {
-	rows  [][]string
+	rows  [][]string   // cells by row; the first one is the header
 	right map[int]bool // columns that are aligned to the right: numbers
 }
 
+// newTable returns a table with a header.
 func newTable(header ...string) *table {
 	return &table{rows: [][]string{header}, right: map[int]bool{}}
 }
 
-// alignRight selects the columns with numbers.
+// alignRight aligns columns to the right, for numbers.
 func (t *table) alignRight(columns ...int) {
 	for _, c := range columns {
 		t.right[c] = true
 	}
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// addRow appends a row.
+func (t *table) addRow(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints the rows, two blanks between columns and none at the end of a line.
-func (t *table) write(w io.Writer) {
-	widths := t.widths()
+// writeTo writes the rows, with two spaces between columns and none at the end of a line.
+func (t *table) writeTo(w io.Writer) {
+	widths := t.columnWidths()
 	for _, row := range t.rows {
 		var line strings.Builder
 		for i, cell := range row {
@@ -41,7 +43,8 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-func (t *table) widths() []int {
+// columnWidths returns the width of each column in characters.
+func (t *table) columnWidths() []int {
 	var widths []int
 	for _, row := range t.rows {
 		for i, cell := range row {

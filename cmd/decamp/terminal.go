@@ -16,12 +16,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// terminal is the person at the controlling terminal. It is asked there and not on the
-// standard input, which may be a pipe.
+// terminal is the controlling terminal. Prompts use it instead of the standard input, which may be a
+// pipe.
 type terminal struct{ f *os.File }
 
-// openTerminal fails if there is no controlling terminal: under cron, systemd and most
-// CI systems.
+// openTerminal opens the controlling terminal. It fails under cron, systemd and most CI systems, which
+// have none.
 func openTerminal() (*terminal, error) {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -30,9 +30,11 @@ func openTerminal() (*terminal, error) {
 	return &terminal{f}, nil
 }
 
+// Close closes the terminal.
 func (t *terminal) Close() error { return t.f.Close() }
 
-// Ask prints prompt and returns the line that is typed.
+// Ask prints the prompt and returns the line that the user enters, without the newline. It returns
+// fault.Canceled when ctx ends.
 func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 	if _, err := fmt.Fprint(t.f, prompt); err != nil {
 		return "", err
@@ -49,25 +51,25 @@ func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// AskSecret is Ask without echo.
+// AskSecret is Ask without echo. It restores the settings of the terminal.
 func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error) {
-	before, err := t.echo(nil)
+	before, err := t.setEcho(nil)
 	if err != nil {
 		return "", fmt.Errorf("turn echo off: %w", err)
 	}
 	line, err := t.Ask(ctx, prompt)
 	fmt.Fprintln(t.f) // the newline that was not echoed
-	_, restored := t.echo(before)
+	_, restored := t.setEcho(before)
 	return line, errors.Join(err, restored)
 }
 
-// Read reads input of the user.
+// Read reads the input of the user.
 func (t *terminal) Read(p []byte) (int, error) { return t.f.Read(p) }
 
-// SetReadDeadline ends a read that is under way, and those after it.
+// SetReadDeadline ends reads at a time, including a blocked one.
 func (t *terminal) SetReadDeadline(at time.Time) error { return t.f.SetReadDeadline(at) }
 
-// Raw passes on each key as it is typed, and output unchanged, until restore.
+// Raw sets raw mode until restore: each key is read at once, and output is not changed.
 func (t *terminal) Raw() (restore func() error, err error) {
 	conn, err := t.f.SyscallConn()
 	if err != nil {
@@ -84,7 +86,7 @@ func (t *terminal) Raw() (restore func() error, err error) {
 	}, nil
 }
 
-// isTerminal reports whether f is a terminal; nil is not.
+// isTerminal reports whether f is a terminal. A nil f is not.
 func isTerminal(f *os.File) bool {
 	if f == nil {
 		return false
@@ -98,8 +100,9 @@ func isTerminal(f *os.File) bool {
 	return err == nil && is
 }
 
-// echo turns echo off, or restores the settings it returned before.
-func (t *terminal) echo(settings *unix.Termios) (before *unix.Termios, err error) {
+// setEcho turns echo off if settings are nil, and returns the previous settings. Otherwise it restores
+// settings.
+func (t *terminal) setEcho(settings *unix.Termios) (before *unix.Termios, err error) {
 	conn, err := t.f.SyscallConn()
 	if err != nil {
 		return nil, err

@@ -19,26 +19,25 @@ import (
 )
 
 const trialHelp = `
-Boot a VM to see whether it does, and say how far it came.
+Boot a VM on temporary overlays and report how far it boots.
 
-FOLDER is what decamp migrate published; any other VM is named by its libvirt domain
-(virsh dumpxml NAME > NAME.xml). It has to be off. Its disks are overlays that are thrown
-away, so no image is changed; its network cards lead nowhere, each to a network of its own;
-it gets 4 processors and --memory at most. KVM is used only where a virtual CPU really runs,
-else the guest is emulated, which takes 10 to 100 times as long.
+FOLDER is the folder that decamp migrate published. For any other VM, DOMAIN.xml is its
+libvirt domain (virsh dumpxml NAME > NAME.xml). The VM must be off. Its disks are temporary
+overlays, so no image is changed. Each network card is connected to an isolated network. The
+VM has 4 processors, and --memory at most. KVM is used only if it can run a virtual CPU;
+otherwise the guest is emulated, which takes 10 to 100 times as long.
 
-A guest is up when it asks for a login on its serial port or text screen, when QEMU's guest
-agent in it answers, when its operating system speaks on a network card and its console rests,
-or when it says what --expect says.
-Else it is told where it stopped: initramfs, emergency, panic, boot-loader, no-boot-device,
-uefi-shell, secure-boot, blue-screen, reboot-loop, stopped; or unclear, if nothing of this is
-seen by --deadline: then its screen, kept by --keep, tells more. The addresses that it claims
-are told, too.
+A guest has booted if it shows a login prompt on its serial port or text screen, if QEMU's
+guest agent answers, if its operating system sends packets on a network card and its console
+is idle, or if it prints the text of --expect. Otherwise the report names where it stopped:
+initramfs, emergency, panic, boot-loader, no-boot-device, uefi-shell, secure-boot,
+blue-screen, reboot-loop or stopped. It is unclear if none of these appears before --deadline:
+see the screen, which --keep stores. The report also lists the addresses that the guest
+claims.
 
-The agent is asked where the VM has a channel for it, as decamp gives it to a guest on virtio
-that has the agent. It tells the operating system, the host name and the addresses of each card.
-What it does not tell of the fixed addresses that FOLDER's vm.json has found in the guest's
-configuration is told as a warning.
+The guest agent is queried if the VM has a channel for it, as VMs on virtio with the agent
+have. It returns the operating system, the host name and the addresses of each card. A fixed
+address that vm.json of FOLDER lists and the agent does not return is a warning.
 `
 
 const trialExamples = `
@@ -49,48 +48,51 @@ decamp trial web02.xml --expect 'web02 is ready' --json
 
 // trialCommand is decamp trial.
 type trialCommand struct {
-	out      *output
-	deadline time.Duration
-	expect   string
-	accel    string
-	keep     string
-	memory   sizeFlag
+	out      *output       // output and messages
+	deadline time.Duration // time limit of the boot; 0: default
+	expect   string        // text that means that the guest has booted
+	accel    string        // one of accels
+	keep     string        // folder for the log and the screenshot; empty: none are kept
+	memory   sizeFlag      // maximum memory of the VM
 }
 
+// accels are the values of --accel.
 var accels = []string{"any", "kvm", "tcg"}
 
+// newTrial returns the command decamp trial.
 func newTrial(p *program) *cobra.Command {
 	tc := &trialCommand{out: p.out, memory: 4 << 30}
 	cmd := &cobra.Command{
 		Use:     "trial FOLDER|DOMAIN.xml",
-		Short:   "Boot a VM on throw-away overlays, and say how far it comes",
-		Long:    text(trialHelp),
-		Example: text(trialExamples),
-		Args:    takes("FOLDER or DOMAIN.xml"),
-		Annotations: exits(
-			exit{fault.NotFound, "that is neither a VM's folder nor a domain, or QEMU or its firmware is not installed"},
+		Short:   "Boot a VM on temporary overlays, and report how far it boots",
+		Long:    trimHelp(trialHelp),
+		Example: trimHelp(trialExamples),
+		Args:    exactArgs("FOLDER or DOMAIN.xml"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the argument is neither a VM's folder nor a domain, or QEMU or its firmware is not installed"},
 			exit{fault.Denied, "files cannot be read"},
 			exit{fault.Conflict, "the VM runs, or another program writes its images"},
-			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the error has a remedy"},
-			exit{fault.Full, "no space for the log and the picture"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
+			exit{fault.Unsupported, "the VM does not boot, or cannot be booted here; the error has a remedy"},
+			exit{fault.Full, "no space left for the log and the screenshot"}),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(accels, tc.accel) {
 				return badUsage(cmd, "--accel %q: want any, kvm or tcg", tc.accel)
 			}
-			return tc.run(cmd.Context(), args[0])
+			return tc.runTrial(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
-	f.DurationVar(&tc.deadline, "deadline", 0, "`TIME` the guest may take (default 5m, emulated 15m)")
-	f.StringVar(&tc.expect, "expect", "", "`TEXT` on its serial port or text screen that means the guest is up, beside a login and its network")
-	f.StringVar(&tc.accel, "accel", "any", "what runs it: `any, kvm or tcg`, which is emulated")
-	f.StringVar(&tc.keep, "keep", "", "keep its serial.log and a picture of its screen, screen.png, in `DIR`")
-	f.Var(&tc.memory, "memory", "`SIZE` that it gets at the most")
+	f.DurationVar(&tc.deadline, "deadline", 0, "`TIME` limit of the boot (default 5m, emulated 15m)")
+	f.StringVar(&tc.expect, "expect", "", "`TEXT` on the serial port or text screen that means that the guest has booted, in addition to a login prompt and its network")
+	f.StringVar(&tc.accel, "accel", "any", "accelerator: `any, kvm or tcg`; tcg is emulation")
+	f.StringVar(&tc.keep, "keep", "", "store serial.log and the screenshot screen.png in `DIR`")
+	f.Var(&tc.memory, "memory", "maximum memory `SIZE` of the VM")
 	_ = cmd.RegisterFlagCompletionFunc("accel", cobra.FixedCompletions(accels, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	return cmd
 }
 
-func (tc *trialCommand) options() testboot.Options {
+// bootOptions returns the options of the flags.
+func (tc *trialCommand) bootOptions() testboot.Options {
 	accel := testboot.Accel(tc.accel)
 	if tc.accel == "any" {
 		accel = testboot.Any
@@ -98,17 +100,19 @@ func (tc *trialCommand) options() testboot.Options {
 	return testboot.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
 }
 
-func (tc *trialCommand) run(ctx context.Context, path string) error {
+// runTrial boots the VM of a folder or a domain, and prints the report. A VM that does not boot is an
+// error.
+func (tc *trialCommand) runTrial(ctx context.Context, path string) error {
 	domain, err := readDomain(path)
 	if err != nil {
 		return err
 	}
-	opts := tc.options()
+	opts := tc.bootOptions()
 	if record, err := dir.ReadRecord(path); err == nil { // otherwise decamp did not create it
 		opts.Static = targets.StaticAddresses(record.Source, record.Guest)
 	}
 	if !tc.out.json {
-		fmt.Fprintf(tc.out.screen, "%s boots on overlays that are thrown away ...\n", path)
+		fmt.Fprintf(tc.out.screen, "%s boots on temporary overlays ...\n", path)
 	}
 	r, err := testboot.Boot(ctx, domain, opts)
 	if err != nil {
@@ -120,7 +124,7 @@ func (tc *trialCommand) run(ctx context.Context, path string) error {
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
-// readDomain reads a libvirt domain, or that of a published VM's folder.
+// readDomain returns the libvirt domain in a file, or in the folder of a published VM.
 func readDomain(path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, "domain.xml")

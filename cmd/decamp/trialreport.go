@@ -8,29 +8,30 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// bootless is a fault if a VM does not boot.
-func bootless(name string, r testboot.Report) error {
+// bootError returns fault.Unsupported if a VM did not boot; otherwise nil.
+func bootError(name string, r testboot.Report) error {
 	if r.Booted() {
 		return nil
 	}
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
+// writeTrial prints the report of a boot.
 func writeTrial(out *output, r testboot.Report) error {
 	if out.json {
-		return out.print(r)
+		return out.printJSON(r)
 	}
 	if r.Booted() {
-		fmt.Fprintf(out, "It boots, after %s%s: %s\n", duration(r.Elapsed), by(r), plain(r.Why))
+		fmt.Fprintf(out, "It booted after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Why))
 	}
 	for _, t := range r.Network {
-		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, plain(t.String()))
+		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, printable(t.String()))
 	}
 	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
-		fmt.Fprintf(out, "guest agent: %s\n", plain(r.Agent.String()))
+		fmt.Fprintf(out, "guest agent: %s\n", printable(r.Agent.String()))
 	}
 	for _, s := range r.Missing {
-		fmt.Fprintf(out, "Warning: %s\n", plain(s.String()))
+		fmt.Fprintf(out, "Warning: %s\n", printable(s.String()))
 	}
 	for _, less := range r.Less {
 		fmt.Fprintf(out, "it had %s\n", less)
@@ -44,13 +45,13 @@ func writeTrial(out *output, r testboot.Report) error {
 	return nil
 }
 
-// by describes the virtualization that ran it.
-func by(r testboot.Report) string {
+// acceleratorText describes how the VM was executed: on KVM or emulated, with the reason.
+func acceleratorText(r testboot.Report) string {
 	switch {
 	case r.Accel == testboot.KVM:
 		return " on KVM"
 	case r.NoKVM != "":
-		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))
+		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", printable(r.NoKVM))
 	}
 	return " emulated"
 }

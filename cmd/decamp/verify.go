@@ -17,23 +17,23 @@ import (
 )
 
 const verifyHelp = `
-Read the images of a migrated VM, or one converted image, back from the medium and compare
-every MiB with the manifest that was made while they were copied.
+Read the images of a migrated VM, or one converted image, back from the medium, and compare
+every MiB with the manifest that was made during the copy.
 
-FOLDER is what decamp migrate published; it holds a vm.json. IMAGE is what decamp convert
-wrote; its manifest lies beside it. A bit that flipped is named: disk, offset, the hash
-expected and the hash seen. The variables of a VM's EFI firmware are compared, too. Where
-they are missing, the audit files NAME.sha256 and NAME.md5 are written; sha256sum -c takes
-them, and md5sum on the host gives the same sum for the flat file. Nothing else in the
-folder is touched.
+FOLDER is the folder that decamp migrate published, with a vm.json. IMAGE is an image of
+decamp convert, with its manifest beside it. A difference is reported with disk, offset,
+expected hash and actual hash. The variables of a VM's EFI firmware are compared as well.
+Missing audit files NAME.sha256 and NAME.md5 are written, for sha256sum -c; md5sum on the host
+prints the same sum for the flat file. Nothing else in the folder is changed.
 
-A VM that was started has changed its images. verify reports that with exit code 11, and not
-as corruption, if QEMU or another program holds the lock of a writer on an image, or if the
-image was written to after it was published. Do not copy such a VM again: that would discard
-what it wrote. To verify a copy, do so before its first start.
+A VM that was started has changed its images. verify then exits with code 11 and does not
+report corruption: if QEMU or another program has locked an image for writing, or if the image
+was written to after its publication. Do not copy such a VM again: that would discard its
+changes. Verify a copy before its first start.
 
---spot also reads a sample of each disk from the source, named by --source, and compares it: the
-first SIZE bytes, the last MiB and N random ones. It means something until either VM runs.
+--spot also reads a sample of each disk from the source (--source) and compares it: the first
+SIZE bytes, the last MiB and N random MiB. The result is meaningful only before either VM
+runs.
 `
 
 const verifyExamples = `
@@ -45,33 +45,34 @@ decamp verify web01.qcow2
 
 // verifyCommand is decamp verify.
 type verifyCommand struct {
-	out       *output
-	assembler *assemble.Assembler
-	login     assemble.Login
-	spot      spot
-	source    string
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	login     assemble.Login      // login to the source
+	spot      spot                // value of --spot
+	source    string              // URL of the source for --spot
 }
 
+// newVerify returns the command decamp verify.
 func newVerify(p *program) *cobra.Command {
 	vc := &verifyCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "verify FOLDER|IMAGE",
-		Short:   "Prove the images of a migrated VM, or a converted one, again",
-		Long:    text(verifyHelp),
-		Example: text(verifyExamples),
-		Args:    takes("FOLDER or IMAGE"),
-		Annotations: exits(
-			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
-			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
+		Short:   "Verify the images of a migrated VM or a converted image",
+		Long:    trimHelp(verifyHelp),
+		Example: trimHelp(verifyExamples),
+		Args:    exactArgs("FOLDER or IMAGE"),
+		Annotations: exitCodes(
+			exit{fault.NotFound, "the folder is not that of a migrated VM, or an image is missing"},
+			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, or unknown or changed certificate"},
 			exit{fault.Unreachable, "with --spot: the address does not answer"},
 			exit{fault.Conflict, "with --spot: the VM runs"},
 			exit{fault.Corrupt, "an image differs from the copied data, without a write since its publication"},
 			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
-		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			if vc.spot.asked() != (vc.source != "") {
-				return badUsage(cmd, "--spot and --source need each other")
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if vc.spot.isRequested() != (vc.source != "") {
+				return badUsage(cmd, "--spot and --source require each other")
 			}
-			return vc.run(cmd.Context(), args[0])
+			return vc.runVerify(cmd.Context(), args[0])
 		}),
 	}
 	f := cmd.Flags()
@@ -81,7 +82,8 @@ func newVerify(p *program) *cobra.Command {
 	return cmd
 }
 
-func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
+// runVerify verifies the images in a folder, or one converted image.
+func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err error) {
 	if info, err := os.Stat(folder); err == nil && info.Mode().IsRegular() {
 		return vc.runImage(ctx, folder)
 	}
@@ -92,28 +94,28 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 	if err := p.CheckPresent(); err != nil {
 		return err
 	}
-	if vc.spot.asked() && p.Converted() {
-		return fault.New(fault.Invalid, "%s was converted: its images differ from the source as listed in vm.json", folder).
-			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
+	if vc.spot.isRequested() && p.Converted() {
+		return fault.New(fault.Invalid, "%s was converted: its images differ from the source, as vm.json lists", folder).
+			WithHint("omit --spot and --source; the root hash of the copy is in vm.json (copied)")
 	}
 	shown := newProgress(vc.out, nil)
 	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
 		m := newMeter(shown, "verify")
 		m.disk = key
-		return m.verifying
+		return m.showVerify
 	})
 	shown.close()
 	err = errors.Join(err, p.CheckNVRAM())
-	if err == nil && vc.spot.asked() {
+	if err == nil && vc.spot.isRequested() {
 		err = vc.spotCheck(ctx, p, found)
 	}
 	return errors.Join(err, vc.writeVerified(folder, found, err))
 }
 
-// writeVerified prints the results, including bad chunks.
+// writeVerified prints the results, with damaged chunks.
 func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad error) error {
 	if vc.out.json {
-		return vc.out.print(struct {
+		return vc.out.printJSON(struct {
 			Folder string         `json:"folder"`
 			OK     bool           `json:"ok"`
 			Images []verify.Image `json:"images"`
@@ -128,42 +130,43 @@ func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad 
 	return nil
 }
 
+// writeVerifiedImage prints the result of one image.
 func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 	if v.Changed != "" {
 		fmt.Fprintf(vc.out, "%s: changed since it was published, in %d of %d MiB chunks: as expected after a start\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	for _, b := range v.Bad {
-		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
+		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, sizeText(b.Len), b.Want, b.Got)
 	}
 	if v.BadChunks > 0 {
 		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks differ from the copied data\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	t := newTable(v.File, "")
-	t.add("  compared", fmt.Sprintf("%s in %d chunks, read from %s", size(v.Bytes), v.Chunks, v.Medium))
-	t.add("  root", v.Root.String())
-	t.add("  sha256", v.SHA256)
-	t.add("  md5", v.MD5)
+	t.addRow("  compared", fmt.Sprintf("%s in %d chunks, read from %s", sizeText(v.Bytes), v.Chunks, v.Medium))
+	t.addRow("  root", v.Root.String())
+	t.addRow("  sha256", v.SHA256)
+	t.addRow("  md5", v.MD5)
 	if v.Reread != nil {
-		t.add("  source re-read", v.Reread.String())
+		t.addRow("  source re-read", v.Reread.String())
 	}
 	for _, file := range v.Audit {
-		t.add("  written", file)
+		t.addRow("  written", file)
 	}
-	t.write(vc.out)
+	t.writeTo(vc.out)
 	fmt.Fprintln(vc.out)
 }
 
-// runImage compares what decamp convert wrote with the manifest beside it. Nothing is
-// written: the sums are shown.
+// runImage compares a converted image with the manifest beside it. It writes no audit files: the sums
+// are printed.
 func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
-	if vc.spot.asked() {
+	if vc.spot.isRequested() {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
-			WithHint("leave --spot and --source out")
+			WithHint("omit --spot and --source")
 	}
 	m := newMeter(newProgress(vc.out, nil), "verify")
-	found, err := verify.File(ctx, path, m.verifying)
+	found, err := verify.File(ctx, path, m.showVerify)
 	m.shown.close()
 	if found.Chunks == 0 {
 		return err
@@ -177,7 +180,7 @@ func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found 
 	if err != nil {
 		return err
 	}
-	defer closing(&err, from.Close)
+	defer joinClose(&err, from.Close)
 	for i, img := range p.Images() {
 		report, err := spotOne(ctx, from, img, vc.spot)
 		if err != nil {
@@ -188,8 +191,9 @@ func (vc *verifyCommand) spotCheck(ctx context.Context, p *dir.Published, found 
 	return nil
 }
 
+// spotOne compares a sample of one disk of the source with the manifest of its image.
 func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s spot) (report manifest.Reread, err error) {
-	sample, err := s.sample()
+	sample, err := s.newSample()
 	if err != nil {
 		return report, err
 	}
@@ -197,12 +201,12 @@ func spotOne(ctx context.Context, from *assemble.Origin, img targets.Image, s sp
 	if err != nil {
 		return report, err
 	}
-	defer closing(&err, m.Close)
+	defer joinClose(&err, m.Close)
 	source, err := from.Disk(ctx, img.Key)
 	if err != nil {
 		return report, err
 	}
-	defer closing(&err, source.Close)
+	defer joinClose(&err, source.Close)
 	report, err = sample.Compare(ctx, source, m, nil)
 	report.By = "https"
 	return report, err

@@ -11,21 +11,23 @@ const versionHelp = `
 Print the version of decamp, of Go and of the platform it was built for.
 `
 
+// newVersion returns the command decamp version.
 func newVersion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
 		Short:       "Print the version",
-		Long:        text(versionHelp),
-		Args:        takes(),
-		Annotations: exits(),
+		Long:        trimHelp(versionHelp),
+		Args:        exactArgs(),
+		Annotations: exitCodes(),
 		RunE:        func(*cobra.Command, []string) error { return showVersion(p.out) },
 	}
 }
 
+// showVersion prints the version.
 func showVersion(out *output) error {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	if out.json {
-		return out.print(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
+		return out.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
 	}
 	_, err := fmt.Fprintf(out, "decamp %s (%s, %s)\n", version, runtime.Version(), platform)
 	return err

@@ -10,8 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// codes lists warnings by their codes, blocking ones first and marked.
-func codes(warnings []inventory.Warning) string {
+// warningCodes returns the codes of warnings, each once. Blocking ones come first and have an
+// exclamation mark.
+func warningCodes(warnings []inventory.Warning) string {
 	var blocking, others []string
 	for _, w := range warnings {
 		switch {
@@ -24,11 +25,12 @@ func codes(warnings []inventory.Warning) string {
 	return cmp.Or(strings.Join(append(blocking, others...), " "), "-")
 }
 
+// writeWarningList prints warnings with their remedies.
 func writeWarningList(w io.Writer, warnings []inventory.Warning) {
 	for _, warning := range warnings {
-		fmt.Fprintf(w, "  %s: %s\n", codes([]inventory.Warning{warning}), plain(warning.Text))
+		fmt.Fprintf(w, "  %s: %s\n", warningCodes([]inventory.Warning{warning}), printable(warning.Text))
 		if warning.Remedy != "" {
-			fmt.Fprintf(w, "    Remedy: %s\n", plain(warning.Remedy))
+			fmt.Fprintf(w, "    Remedy: %s\n", printable(warning.Remedy))
 		}
 	}
 }

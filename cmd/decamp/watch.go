@@ -5,11 +5,12 @@ import (
 )
 
 const watchHelp = `
-Follow a plan until it ends: a line for each VM that begins, gets on, ends or fails, and every
-ten seconds how far all of it is. With --json each change is an object. The exit code is that of
-plan run: 0 if all VMs are published. Ending this command does not end the plan.
+Follow a plan until it ends. It prints a line for each VM that begins, progresses, ends or
+fails, and the progress of the plan every ten seconds. With --json each change is an object.
+The exit code is that of plan run: 0 if all VMs are published. The plan continues after the
+end of this command.
 
-PLAN is looked for in the state directory, in the database of --db, or at the server of
+PLAN is looked up in the state directory, in the database of --db, or at the server of
 --server.
 `
 
@@ -18,20 +19,21 @@ decamp watch wave-1
 decamp watch wave-1 --json | jq -c 'select(.vm.state == "failed")'
 `
 
+// newWatch returns the command decamp watch.
 func newWatch(p *program) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: text(watchHelp), Example: text(watchExamples),
-		Args: takes("PLAN"), Annotations: exits(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.logged(func(cmd *cobra.Command, args []string) (err error) {
+		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: trimHelp(watchHelp), Example: trimHelp(watchExamples),
+		Args: exactArgs("PLAN"), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) (err error) {
 			c, closeControl, err := fleet.openControl(cmd.Context())
 			if err != nil {
 				return err
 			}
-			defer closing(&err, closeControl)
+			defer joinClose(&err, closeControl)
 			return followPlan(cmd.Context(), p.out, c, args[0])
 		}),
 	}
-	fleet.register(cmd)
+	fleet.registerFlags(cmd)
 	return cmd
 }

@@ -14,22 +14,23 @@ import (
 )
 
 const workerHelp = `
-Move VMs of plans on this machine, onto its own storage, as one of several. All of them meet in
-one PostgreSQL; there is nothing else that they have to reach of each other.
+Migrate VMs of plans on this machine to its storage, as one of several workers. All workers
+use one PostgreSQL database; they do not connect to each other.
 
---offer names the folders that VMs may go to here. A folder that other workers offer, too, is
-known to be the same storage by a file in it: if a worker dies, another one that offers its
-storage goes on with its VMs; without one they wait for it to come back under its name.
+--offer names the folders to which VMs may go on this machine. A file in each folder
+identifies its storage, so workers detect that they offer the same one. If a worker dies,
+another worker with the same storage continues its VMs. Without one, they wait until the
+worker returns under its name.
 
 Passwords stay on each machine: a plan names credentials and places, which an administrator
 binds to addresses in the access file of each worker. The password of the database is in
-$PGPASSFILE or ~/.pgpass (docs/server.md). A database on another machine is used by TLS with
+$PGPASSFILE or ~/.pgpass (docs/server.md). A database on another machine is used over TLS with
 its certificate verified (sslmode=verify-full).
 
-Plans in the database are signed with the fleet's key, which decamp key new makes: all servers
-and workers have the same file. A plan without its signature is refused. Commands that plans run
-(hooks) are run with --allow-hooks only, and only of plans that an admin submitted.
-SIGTERM has the worker give its VMs back and end.
+Plans in the database are signed with the fleet key, which decamp key new creates: all servers
+and workers require the same file. A plan without a valid signature is refused. Commands of
+plans (hooks) are run only with --allow-hooks, and only for plans that an admin submitted. On
+SIGTERM the worker returns its VMs and ends.
 `
 
 const workerExamples = `
@@ -40,57 +41,59 @@ decamp worker --join postgres://decamp@db/decamp --offer /mnt/shared --name rack
 // workerCommand is decamp worker.
 type workerCommand struct {
 	workerFlags
-	out       *output
-	assembler *assemble.Assembler
-	fleet     fleetFlags
+	out       *output             // output and messages
+	assembler *assemble.Assembler // state directory, access file and prompts
+	fleet     fleetFlags          // flags of the fleet
 }
 
+// newWorker returns the command decamp worker.
 func newWorker(p *program) *cobra.Command {
 	wc := &workerCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "worker --join URL --offer FOLDER", Short: "Move VMs of plans here, as one of several machines", Long: text(workerHelp), Example: text(workerExamples),
-		Args: takes(), Annotations: exits(
-			exit{fault.NotFound, "a folder or the fleet key is not there"},
-			exit{fault.Denied, "the database refuses the password or is not verified, the fleet key may be read by others, or a folder cannot be written"},
+		Use: "worker --join URL --offer FOLDER", Short: "Migrate VMs of plans on this machine, as one of several", Long: trimHelp(workerHelp), Example: trimHelp(workerExamples),
+		Args: exactArgs(), Annotations: exitCodes(
+			exit{fault.NotFound, "a folder or the fleet key does not exist"},
+			exit{fault.Denied, "the database refuses the password or is not verified, other users may read the fleet key, or a folder cannot be written"},
 			exit{fault.Unreachable, "the database does not answer"},
-			exit{fault.Conflict, "another process has the state directory, or took this worker's name"}),
-		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
+			exit{fault.Conflict, "another process uses the state directory or the name of this worker"}),
+		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !strings.HasPrefix(wc.fleet.db, "postgres://") && !strings.HasPrefix(wc.fleet.db, "postgresql://"):
-				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; one machine alone needs no worker: decamp plan run", wc.fleet.db)
+				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; a single machine requires no worker: use decamp plan run", wc.fleet.db)
 			case len(wc.folders) == 0:
-				return badUsage(cmd, "--offer is missing: want a folder that VMs may go to")
+				return badUsage(cmd, "--offer is missing: want a folder to which VMs may go")
 			case wc.vms < 1 || wc.trials < 1:
 				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", wc.vms, wc.trials)
 			}
-			return wc.run(cmd.Context())
+			return wc.runWorker(cmd.Context())
 		}),
 	}
 	cmd.Flags().StringVar(&wc.fleet.db, "join", "", "`URL` of the database, without a password")
 	wc.fleet.registerKey(cmd)
 	wc.fleet.registerInsecure(cmd)
-	wc.register(p.assembler, cmd)
+	wc.registerFlags(p.assembler, cmd)
 	return cmd
 }
 
-func (wc *workerCommand) run(ctx context.Context) (err error) {
+// runWorker executes VMs of plans until ctx ends.
+func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	r, url, err := wc.fleet.openRoster(ctx)
+	r, url, err := wc.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
-	defer closing(&err, r.Close)
+	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, wc.assembler, r, mover.NodeOptions{
 		Name: wc.name, Folders: wc.folders, VMs: wc.vms, Trials: wc.trials, Hooks: wc.hooks, Shared: sharedURL(url), Insecure: wc.fleet.insecure,
 	})
 	if err != nil {
 		return err
 	}
-	defer closing(&err, n.Close)
+	defer joinClose(&err, n.Close)
 	if !wc.out.json {
-		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), count(wc.vms, "VM"))
+		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), countOf(wc.vms, "VM"))
 	}
 	return n.Run(ctx)
 }

@@ -7,34 +7,37 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 )
 
-// vmsAtOnce is the default number of VMs that a process executes in parallel: four busy hosts.
-const vmsAtOnce = 80
+// defaultVMs is the default number of VMs that a process migrates at a time: enough for four busy
+// hosts.
+const defaultVMs = 80
 
-// registerTrials adds the bound on trial boots that plans ask for.
+// registerTrials registers the limit of parallel trial boots.
 func registerTrials(f *pflag.FlagSet, n *int) {
-	f.IntVar(n, "trials", 1, "at most `N` trial boots at a time, of VMs whose plan has trial: true")
+	f.IntVar(n, "trials", 1, "maximum number `N` of parallel trial boots of VMs whose plan has trial: true")
 }
 
 // workerFlags are the flags of commands that offer folders to a fleet.
 type workerFlags struct {
-	folders []string
-	name    string
-	vms     int
-	trials  int
-	hooks   bool
+	folders []string // offered folders
+	name    string   // name of the worker; empty: the name of this machine
+	vms     int      // VMs at a time
+	trials  int      // trial boots at a time
+	hooks   bool     // run hooks of plans
 }
 
-func (o *workerFlags) register(a *assemble.Assembler, cmd *cobra.Command) {
+// registerFlags registers the flags of a worker.
+func (o *workerFlags) registerFlags(a *assemble.Assembler, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` that VMs may go to here; may be repeated")
+	f.StringArrayVar(&o.folders, "offer", nil, "`FOLDER` to which VMs may go on this machine; may be repeated")
 	registerAccess(a, f)
-	f.StringVar(&o.name, "name", "", "what the worker is `called`, always the same (default this machine's name)")
-	f.IntVar(&o.vms, "vms", vmsAtOnce, "at most `N` VMs at a time")
+	f.StringVar(&o.name, "name", "", "`NAME` of the worker, which must not change (default the name of this machine)")
+	f.IntVar(&o.vms, "vms", defaultVMs, "maximum number `N` of VMs at a time")
 	registerTrials(f, &o.trials)
 	registerHooks(f, &o.hooks)
 }
 
+// registerHooks registers the flag that permits hooks of plans.
 func registerHooks(f *pflag.FlagSet, allow *bool) {
-	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; without it such plans are refused")
+	f.BoolVar(allow, "allow-hooks", false, "run the commands (hooks) of plans that an admin submitted, as this user; otherwise such plans are refused")
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 )
 
-// AccessEnv names the environment variable that names the access file.
+// AccessEnv is the environment variable with the path of the access file.
 const AccessEnv = "DECAMP_ACCESS"
 
-// AccessPath returns the name of the access file, and whether it was stated and so has to exist.
+// AccessPath returns the path of the access file. stated is true if the flag or the environment names
+// it: the file must then exist. Otherwise it is the file in the state directory, which may be missing.
 func (a *Assembler) AccessPath() (path string, stated bool, err error) {
 	if path := cmp.Or(a.AccessFile, a.Env(AccessEnv)); path != "" {
 		return path, true, nil
@@ -24,7 +25,8 @@ func (a *Assembler) AccessPath() (path string, stated bool, err error) {
 	return filepath.Join(state, planfile.AccessFile), false, err
 }
 
-// Access reads the access file. It is read again each time, so a change needs no restart.
+// Access reads the access file. Each call reads it again, so a change requires no restart. A missing
+// file names nothing, unless the user stated its path.
 func (a *Assembler) Access() (*planfile.Access, error) {
 	path, stated, err := a.AccessPath()
 	if err != nil {
@@ -36,8 +38,9 @@ func (a *Assembler) Access() (*planfile.Access, error) {
 	return planfile.LoadAccess(path)
 }
 
-// expand returns what a destination of a plan with a role stands for: see planfile.Access.Expand.
-func (a *Assembler) expand(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
+// expandPlace returns the destination of a named place: see planfile.Access.Expand. It does not read
+// the access file for other destinations.
+func (a *Assembler) expandPlace(d planfile.Destination, role planfile.Role) (planfile.Destination, error) {
 	if d.Kind() != planfile.Place {
 		return d, nil
 	}
@@ -48,7 +51,9 @@ func (a *Assembler) expand(d planfile.Destination, role planfile.Role) (planfile
 	return access.Expand(d, role)
 }
 
-// PlanLogin sets how to log in to the source of a plan. Flags in l override a Local plan.
+// PlanLogin sets the login to the source of a plan that is executed with a role. folder is the folder
+// of the plan. A Local plan uses the password file and the fingerprint that l has already, from flags.
+// A submitted plan uses only a credential of the access file or the file that it names.
 func (a *Assembler) PlanLogin(l *Login, f *planfile.File, folder string, role planfile.Role) error {
 	access, err := a.Access()
 	if err != nil {
@@ -73,7 +78,9 @@ func (a *Assembler) PlanLogin(l *Login, f *planfile.File, folder string, role pl
 	return err
 }
 
-// PlanSSH returns how to log in to the hosts of a plan's source by SSH.
+// PlanSSH returns the login by SSH to the hosts of a plan's source. A credential of the access file
+// determines user, port, keys and password. Otherwise they are those of the plan. The agent at
+// $SSH_AUTH_SOCK is used only for a Local plan without a credential.
 func (a *Assembler) PlanSSH(f *planfile.File, folder string, role planfile.Role) (o SSHOptions, err error) {
 	s := f.Source.SSH
 	access, err := a.Access()
@@ -105,7 +112,7 @@ func (a *Assembler) PlanSSH(f *planfile.File, folder string, role planfile.Role)
 	return o, err
 }
 
-// hostKeysOf are host keys by the lower-case name of the host.
+// hostKeysOf returns host keys by the lower-case name of the host; otherwise nil.
 func hostKeysOf(keys map[string]planfile.Text) map[string]string {
 	if len(keys) == 0 {
 		return nil
@@ -117,7 +124,8 @@ func hostKeysOf(keys map[string]planfile.Text) map[string]string {
 	return all
 }
 
-// secretOf returns the file with the secret of a credential: its own, or that of systemd with its name.
+// secretOf returns the file with the secret of a credential: its password file, or the systemd
+// credential of its name.
 func (a *Assembler) secretOf(name string, c *planfile.Credential) (string, error) {
 	if c.PasswordFile != "" {
 		return string(c.PasswordFile), nil
@@ -125,7 +133,8 @@ func (a *Assembler) secretOf(name string, c *planfile.Credential) (string, error
 	return preflight.PasswordFile(planfile.Credentials{Name: planfile.Name(name)}, "", a.Env)
 }
 
-// InFiles replaces the names of credentials in a copy of f by their files, for checks that look at files.
+// InFiles returns a copy of f in which the files of credentials replace their names, for checks of
+// files. Names that the access file does not have are unchanged.
 func (a *Assembler) InFiles(f *planfile.File) (*planfile.File, error) {
 	access, err := a.Access()
 	if err != nil {

@@ -45,12 +45,12 @@ func TestSubmittedPlanDoesNotReplaceAKnownCertificate(t *testing.T) {
 	r.mustTrust("AA:01", "AA:01")
 	before := r.read("known_hosts.json")
 	for _, shown := range []string{"AA:01", "BB:02"} {
-		err := r.trust(t.Context(), host, shownCertificate(shown), Login{submitted: true, Fingerprint: "BB:02"})
+		err := r.verifyCertificate(t.Context(), host, shownCertificate(shown), Login{submitted: true, Fingerprint: "BB:02"})
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "AA:01") || !strings.Contains(err.Error(), "BB:02") || fault.HintOf(err) == "" {
 			t.Errorf("shown %s: %v", shown, err)
 		}
 	}
-	if err := r.trust(t.Context(), host, shownCertificate("AA:01"), Login{submitted: true, Fingerprint: "aa01"}); err != nil {
+	if err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), Login{submitted: true, Fingerprint: "aa01"}); err != nil {
 		t.Errorf("the same fingerprint: %v", err)
 	}
 	if after := r.read("known_hosts.json"); after != before {
@@ -64,10 +64,10 @@ func TestCredentialIsBoundToItsCertificate(t *testing.T) {
 	r.mustTrust("BB:02", "BB:02")
 	before := r.read("known_hosts.json")
 	bound := Login{submitted: true, bound: "aa01"}
-	if err := r.trust(t.Context(), host, shownCertificate("AA:01"), bound); err != nil {
+	if err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), bound); err != nil {
 		t.Errorf("the bound one: %v", err)
 	}
-	err := r.trust(t.Context(), host, shownCertificate("BB:02"), bound)
+	err := r.verifyCertificate(t.Context(), host, shownCertificate("BB:02"), bound)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "BB:02") || !strings.Contains(fault.HintOf(err), "access file") {
 		t.Errorf("another one: %v", err)
 	}
@@ -194,11 +194,11 @@ func TestCredentialForSSHIsBoundToItsHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &HostShells{a: r.Assembler, opts: o}
-	if key, err := h.pin(t.Context(), "Esx1", "Esx1:2222"); key != "SHA256:one" || err != nil {
+	h := &HostShells{assembler: r.Assembler, opts: o}
+	if key, err := h.expectedKeys(t.Context(), "Esx1", "Esx1:2222"); key != "SHA256:one" || err != nil {
 		t.Errorf("its host: %q, %v", key, err)
 	}
-	if key, err := h.pin(t.Context(), "esx2", "esx2:2222"); key != "" || !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+	if key, err := h.expectedKeys(t.Context(), "esx2", "esx2:2222"); key != "" || !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 		t.Errorf("another host: %q, %v", key, err)
 	}
 }
@@ -212,7 +212,7 @@ func TestSubmittedPlanDoesNotReplaceAKnownHostKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&HostShells{a: r.Assembler, opts: o}).pin(t.Context(), "esx1", "esx1:22")
+		return (&HostShells{assembler: r.Assembler, opts: o}).expectedKeys(t.Context(), "esx1", "esx1:22")
 	}
 	for _, v := range []struct {
 		role     planfile.Role
@@ -234,9 +234,9 @@ func TestSubmittedPlanAsksForNoSSHPassword(t *testing.T) {
 	r := newMachine(t)
 	r.vars[PasswordEnv] = r.put("password", "hush\n")
 	r.Terminal = func() (Terminal, error) { t.Error("the terminal was asked"); return nil, os.ErrNotExist }
-	h := &HostShells{a: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
+	h := &HostShells{assembler: r.Assembler, opts: SSHOptions{submitted: true}, login: sourceLogin{vcenter: true, host: "vc1", user: "ops", passwordFile: r.put("vc1", "secret\n")}}
 	cfg := shell.Config{User: "root", Addr: "esx1:22"}
-	if err := h.password(&cfg, "esx1"); err != nil {
+	if err := h.setPassword(&cfg, "esx1"); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := cfg.Password(t.Context()); text != "" || !fault.Is(err, fault.Denied) {

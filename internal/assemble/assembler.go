@@ -11,34 +11,38 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Prompts are the functions for questions and messages to the user.
+// Prompts are functions for questions and messages to the user. All fields must be set.
 type Prompts struct {
-	Terminal func() (Terminal, error)         // returns the terminal for questions; an error if there is none
+	Terminal func() (Terminal, error)         // returns the terminal for questions; fails without one
 	Command  func(more ...string) string      // the command as it was typed, with more flags: a remedy to paste
 	Warn     func(format string, args ...any) // prints a problem that does not stop the command
 	Tell     func(format string, args ...any) // prints a choice that was made, with the reason
 	Found    func([]doctor.Finding)           // reports problems that will fail or slow a migration, before it begins
-	Log      *slog.Logger
+	Log      *slog.Logger                     // log of the process
 }
 
-// Terminal is a person who is asked.
+// Terminal is a terminal for prompts.
 type Terminal interface {
+	// Ask prints the prompt and returns the line that the user enters, without the newline. It ends early
+	// if ctx does.
 	Ask(ctx context.Context, prompt string) (string, error)
 	AskSecret(ctx context.Context, prompt string) (string, error) // without echo
-	Close() error
+	Close() error                                                 // Close closes the terminal.
 }
 
-// Assembler opens what migrations need, with the state directory and the access file of this machine.
+// Assembler opens the parts of migrations, with the state directory and the access file of this
+// machine. It is safe for concurrent use after its fields are set.
 type Assembler struct {
 	Prompts
-	Version    string // decamp's
-	Env        func(string) string
-	State      string   // state directory; empty: the default
-	AccessFile string   // value of --access; if empty see accessPath
-	secrets    sync.Map // passwords that were given, by account: SSH takes the same one
+	Version    string              // decamp's
+	Env        func(string) string // returns an environment variable
+	State      string              // state directory; empty: the default
+	AccessFile string              // value of --access; if empty see accessPath
+	secrets    sync.Map            // passwords that were given, by account: SSH takes the same one
 }
 
-// StateDir returns where decamp remembers things between commands, and makes it.
+// StateDir returns the directory with the state of this machine: journals, known certificates, refused
+// logins. It creates the directory with mode 700 if it is missing.
 func (a *Assembler) StateDir() (string, error) {
 	dir := a.State
 	if dir == "" {
@@ -51,7 +55,8 @@ func (a *Assembler) StateDir() (string, error) {
 	return dir, nil
 }
 
-// DefaultState returns the state directory that is used where none is stated.
+// DefaultState returns the state directory if the user states none: /var/lib/decamp for root, otherwise
+// a folder of the user.
 func (a *Assembler) DefaultState() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/decamp"

@@ -15,110 +15,120 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// certificate is what a server shows.
+// certificate has the properties of a server's certificate that the user compares.
 type certificate struct {
-	Fingerprint string // SHA-256 as AA:BB:…
-	Subject     string
-	Issuer      string
-	NotBefore   time.Time
-	NotAfter    time.Time
+	Fingerprint string    // SHA-256 as AA:BB:…
+	Subject     string    // distinguished name of the subject
+	Issuer      string    // distinguished name of the issuer
+	NotBefore   time.Time // start of validity
+	NotAfter    time.Time // end of validity
 }
 
-// whereToLook is the command that prints the fingerprint on the host itself.
-const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256"
+// fingerprintCommand prints the fingerprint on an ESXi host itself.
+const fingerprintCommand = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256"
 
-// trust decides whether addr may have the shown certificate, and records the acceptance. given is the
-// fingerprint from the command line: it decides, also if the certificate changed. A fingerprint in a
-// submitted plan counts only for an unknown host. For a named credential only its bound fingerprint
-// counts, and nothing is recorded.
-func (a *Assembler) trust(ctx context.Context, addr string, shown certificate, l Login) error {
+// verifyCertificate decides whether the certificate that addr presents is accepted, and records a new
+// acceptance. The rules, in this order:
+//
+// - A credential of the access file: only its fingerprint counts, and nothing is recorded.
+// - A fingerprint from the command line decides, also if the certificate changed.
+// - A fingerprint in a submitted plan counts only for a host without a known certificate.
+// - A known certificate must not have changed.
+// - The user confirms an unknown certificate at the terminal.
+func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown certificate, l Login) error {
 	given := l.Fingerprint
 	if l.bound != "" {
-		if sameFingerprint(l.bound, shown.Fingerprint) {
+		if isSameFingerprint(l.bound, shown.Fingerprint) {
 			return nil
 		}
 		return fault.New(fault.Denied, "the certificate of %s is not the one that the credential is bound to: bound to %s, shown %s", addr, l.bound, shown.Fingerprint).
-			WithHint("find out why (renewed, or another machine in between; on the host: %s); if the new one is right, correct the access file", whereToLook)
+			WithHint("find the cause (renewal, or an attack; on the host: %s); if the new certificate is valid, correct the access file", fingerprintCommand)
 	}
-	known, err := a.knownHosts()
+	known, err := a.loadKnownHosts()
 	if err != nil {
 		return err
 	}
 	pinned, seen := known.hosts[addr]
 	switch {
-	case l.submitted && seen && given != "" && !sameFingerprint(given, pinned.SHA256):
-		return fault.New(fault.Conflict, "the plan states the certificate %s for %s, and this machine knows %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
+	case l.submitted && seen && given != "" && !isSameFingerprint(given, pinned.SHA256):
+		return fault.New(fault.Conflict, "the plan has the certificate %s for %s, and this machine has %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
 			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
-	case given != "" && !sameFingerprint(given, shown.Fingerprint):
+	case given != "" && !isSameFingerprint(given, shown.Fingerprint):
 		return fault.New(fault.Denied, "the certificate of %s is not the one given: given %s, shown %s", addr, given, shown.Fingerprint).
-			WithHint("compare both with the fingerprint on the host: %s", whereToLook)
+			WithHint("compare both with the fingerprint on the host: %s", fingerprintCommand)
 	case given != "":
-		return known.remember(addr, shown)
+		return known.addHost(addr, shown)
 	case seen && pinned.SHA256 == shown.Fingerprint:
 		return nil
 	case seen:
-		return a.changed(addr, pinned, shown)
+		return a.changedCertificateError(addr, pinned, shown)
 	}
-	return a.confirm(ctx, known, addr, shown)
+	return a.confirmCertificate(ctx, known, addr, shown)
 }
 
-func sameFingerprint(a, b string) bool {
+// isSameFingerprint compares two fingerprints without regard to case and colons.
+func isSameFingerprint(a, b string) bool {
 	return strings.EqualFold(strings.ReplaceAll(a, ":", ""), strings.ReplaceAll(b, ":", ""))
 }
 
-func (p *Prompts) changed(addr string, pinned knownHost, shown certificate) error {
+// changedCertificateError is the error for a certificate that differs from the known one. Its remedy is
+// the command of the user with the new fingerprint.
+func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
-		WithHint("find out the cause (renewal, or an attack; on the host: %s); if the new one is right, run: %s",
-			whereToLook, p.Command("--fingerprint", shown.Fingerprint))
+		WithHint("find the cause (renewal, or an attack; on the host: %s); if the new certificate is valid, run: %s",
+			fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
 }
 
-// confirm shows an unknown certificate to the operator and requests a confirmation.
-func (p *Prompts) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
+// confirmCertificate shows an unknown certificate to the user, and records it if the user accepts it.
+// Without a terminal it returns fault.Denied with the command that accepts it.
+func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
-		WithHint("compare it with the fingerprint on the host (%s), then run: %s", whereToLook, p.Command("--fingerprint", shown.Fingerprint))
+		WithHint("compare it with the fingerprint on the host (%s), then run: %s", fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
 	t, err := p.Terminal()
 	if err != nil {
 		return refused
 	}
 	defer t.Close()
-	answer, err := t.Ask(ctx, question(addr, shown))
+	answer, err := t.Ask(ctx, certificateQuestion(addr, shown))
 	if err != nil {
 		return err
 	}
 	if answer != "yes" {
 		return refused
 	}
-	return known.remember(addr, shown)
+	return known.addHost(addr, shown)
 }
 
-func question(addr string, c certificate) string {
-	return fmt.Sprintf(`%s shows a certificate that is not known yet:
+// certificateQuestion returns the prompt with the properties of the certificate.
+func certificateQuestion(addr string, c certificate) string {
+	return fmt.Sprintf(`%s presents an unknown certificate:
   SHA-256  %s
   subject  %s
   issuer   %s
   valid    %s to %s
-Compare it with what the host itself says: %s
-Is it the right one? Type yes to go on: `,
-		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), whereToLook)
+Compare it with the fingerprint on the host: %s
+Is it correct? Type yes to continue: `,
+		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), fingerprintCommand)
 }
 
-// knownHost is a certificate that an operator confirmed.
+// knownHost is a certificate, or an SSH host key, that the user confirmed.
 type knownHost struct {
-	SHA256  string    `json:"sha256"` // AA:BB:…
-	Subject string    `json:"subject"`
-	Since   time.Time `json:"since"`
+	SHA256  string    `json:"sha256"`  // AA:BB:…
+	Subject string    `json:"subject"` // subject of the certificate; "SSH" for a host key
+	Since   time.Time `json:"since"`   // time of the confirmation
 }
 
-// knownHosts is the file in the state directory that remembers them, by host:port. When
-// two commands confirm at the same moment one of the answers is lost, and asked for
-// again.
+// knownHosts is the file of confirmed certificates in the state directory. Two commands that confirm at
+// the same time overwrite each other: one confirmation is lost, and requested again later.
 type knownHosts struct {
-	path  string
-	hosts map[string]knownHost
+	path  string               // path of the file
+	hosts map[string]knownHost // by host:port; SSH host keys by ssh://host:port
 }
 
-func (a *Assembler) knownHosts() (*knownHosts, error) {
+// loadKnownHosts reads the file. A missing file has no hosts. It returns fault.Corrupt if the file
+// cannot be parsed.
+func (a *Assembler) loadKnownHosts() (*knownHosts, error) {
 	dir, err := a.StateDir()
 	if err != nil {
 		return nil, err
@@ -138,7 +148,8 @@ func (a *Assembler) knownHosts() (*knownHosts, error) {
 	return k, nil
 }
 
-func (k *knownHosts) remember(addr string, c certificate) error {
+// addHost records a certificate and writes the file, unless it is recorded already.
+func (k *knownHosts) addHost(addr string, c certificate) error {
 	if k.hosts[addr].SHA256 == c.Fingerprint {
 		return nil
 	}

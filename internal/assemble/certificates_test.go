@@ -21,7 +21,7 @@ func shownCertificate(fingerprint string) certificate {
 
 func (r *machine) mustTrust(fingerprint, given string) {
 	r.t.Helper()
-	if err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
+	if err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -29,7 +29,7 @@ func (r *machine) mustTrust(fingerprint, given string) {
 // mustNotTrust checks that the refusal is Denied and its remedy a command.
 func (r *machine) mustNotTrust(fingerprint, given string, hint ...string) {
 	r.t.Helper()
-	err := r.trust(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
+	err := r.verifyCertificate(r.t.Context(), host, shownCertificate(fingerprint), Login{Fingerprint: given})
 	if !fault.Is(err, fault.Denied) {
 		r.t.Fatalf("got %v", err)
 	}
@@ -56,17 +56,17 @@ func TestStatedFingerprintIsRemembered(t *testing.T) {
 func TestChangedCertificateIsRefusedUntilStated(t *testing.T) {
 	r := newMachine(t)
 	r.mustTrust("AA:01", "AA:01")
-	r.mustNotTrust("BB:02", "", "find out the cause", "--fingerprint BB:02")
+	r.mustNotTrust("BB:02", "", "find the cause", "--fingerprint BB:02")
 	r.mustTrust("BB:02", "BB:02")
 	r.mustTrust("BB:02", "")
-	r.mustNotTrust("AA:01", "", "find out the cause")
+	r.mustNotTrust("AA:01", "", "find the cause")
 }
 
 func TestOperatorConfirmsACertificate(t *testing.T) {
 	r, p := newMachine(t), &person{answers: "yes"}
 	r.asks(p)
 	r.mustTrust("AA:01", "")
-	mustContain(t, p.asked, "Type yes to go on: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
+	mustContain(t, p.asked, "Type yes to continue: ", "SHA-256  AA:01", "subject  CN=esx1", "2025-01-02 to 2035-01-02")
 	p.asked = ""
 	if r.mustTrust("AA:01", ""); p.asked != "" {
 		t.Errorf("asked again: %s", p.asked)
@@ -90,7 +90,7 @@ func TestDamagedKnownHostsAreNotIgnored(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := r.trust(t.Context(), host, shownCertificate("AA:01"), Login{Fingerprint: "AA:01"})
+	err := r.verifyCertificate(t.Context(), host, shownCertificate("AA:01"), Login{Fingerprint: "AA:01"})
 	if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), path) {
 		t.Errorf("got %v, hint %q", err, fault.HintOf(err))
 	}

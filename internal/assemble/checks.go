@@ -19,30 +19,31 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 )
 
-// Groups returns all checks that have an object. Among equally severe findings those of this machine
+// Groups returns all checks that have an object. Among equally severe findings those on this machine
 // come first: they affect every VM.
 func (d *Diagnosis) Groups() []doctor.Check {
 	if d.Parts.Session == nil {
-		return d.ofThisSide()
+		return d.localChecks()
 	}
-	return slices.Concat(d.ofThisSide(), d.ofTheSource())
+	return slices.Concat(d.localChecks(), d.sourceChecks())
 }
 
-// ofThisSide are the groups that look at this machine and at the way from it, a group a line.
-func (d *Diagnosis) ofThisSide() []doctor.Check {
+// localChecks returns the checks of this machine, and of the network path from it.
+func (d *Diagnosis) localChecks() []doctor.Check {
 	return slices.Concat(
-		eachOf(d.folders(), func(folder string) []doctor.Check { return local.Checks(d.hereOptions(folder)) }),
-		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
-		eachOf(d.ways(), path.Checks),
-		eachOf(d.places(), placecheck.Checks),
+		checksOfEach(d.targetFolders(), func(folder string) []doctor.Check { return local.Checks(d.localOptions(folder)) }),
+		checksOfEach(d.targetFolders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
+		checksOfEach(d.networkPaths(), path.Checks),
+		checksOfEach(d.placeOptions(), placecheck.Checks),
 	)
 }
 
-// places returns the platforms that receive VMs from a folder. A migration checks them as well.
-func (d *Diagnosis) places() []placecheck.Options {
+// placeOptions returns the platforms of the destinations. It returns one empty element if there are
+// none, or if a migration follows, because that checks its platforms itself.
+func (d *Diagnosis) placeOptions() []placecheck.Options {
 	var all []placecheck.Options
 	for _, to := range d.Parts.To {
-		if p, ok := to.Target.(placecheck.Examined); ok && !d.beside {
+		if p, ok := to.Target.(placecheck.Examined); ok && !d.quiet {
 			name, _, _ := strings.Cut(to.Name, "?")
 			all = append(all, placecheck.Options{Name: name, Place: p})
 		}
@@ -53,8 +54,8 @@ func (d *Diagnosis) places() []placecheck.Options {
 	return all
 }
 
-// eachOf has a group look at each thing.
-func eachOf[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
+// checksOfEach merges the checks that group returns for each thing.
+func checksOfEach[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
 	var all [][]doctor.Check
 	for _, thing := range things {
 		all = append(all, group(thing))
@@ -62,8 +63,8 @@ func eachOf[T any](things []T, group func(T) []doctor.Check) []doctor.Check {
 	return doctor.Merge(all...)
 }
 
-// folders are those that the VMs are to live in; "" stands for none.
-func (d *Diagnosis) folders() []string {
+// targetFolders returns the folder of each destination; one empty name if there are no destinations.
+func (d *Diagnosis) targetFolders() []string {
 	var all []string
 	for _, to := range d.Parts.To {
 		all = append(all, to.To.Folder())
@@ -74,32 +75,36 @@ func (d *Diagnosis) folders() []string {
 	return all
 }
 
-func (d *Diagnosis) hereOptions(folder string) local.Options {
+// localOptions describes a folder and the disks that will be written to it. Without selected VMs the
+// disks are left out: not all of them will be migrated.
+func (d *Diagnosis) localOptions(folder string) local.Options {
 	o := local.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
 	if d.survey { // the user did not select all of them
 		return o
 	}
 	for i := range d.vms {
 		for _, disk := range d.vms[i].Disks {
-			o.Disks = append(o.Disks, local.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: allocated(disk)})
+			o.Disks = append(o.Disks, local.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: maxAllocated(disk)})
 		}
 	}
 	return o
 }
 
-// allocated are the bytes that a disk takes at most here, without holes.
-func allocated(d inventory.Disk) int64 {
+// maxAllocated returns the bytes that an image of a disk requires at most: its allocated bytes, or its
+// size if they are unknown.
+func maxAllocated(d inventory.Disk) int64 {
 	if d.Used < 0 {
 		return d.Capacity
 	}
 	return min(d.Used, d.Capacity)
 }
 
-// exportOptions name what hosts have mounted, and where their NFS traffic comes from.
+// exportOptions describes a folder with the NFS mounts of the hosts, and with the addresses from which
+// hosts send NFS requests.
 func (d *Diagnosis) exportOptions(folder string) export.Options {
 	o := export.Options{Folder: folder}
 	for _, h := range d.hosts {
-		if addr, err := netip.ParseAddr(d.facing(h.Ref).Address); err == nil {
+		if addr, err := netip.ParseAddr(d.managementNIC(h.Ref).Address); err == nil {
 			o.Hosts = append(o.Hosts, export.Host{Name: h.Name, Addr: addr})
 		}
 		for _, m := range d.mounts[h.Ref] {
@@ -109,9 +114,9 @@ func (d *Diagnosis) exportOptions(folder string) export.Options {
 	return o
 }
 
-// ways returns the network paths of data: to the logged-in host, and to the hosts of a vCenter that
-// send their disks.
-func (d *Diagnosis) ways() []path.Options {
+// networkPaths returns the network paths of data: to the server of the session, and to the hosts of a
+// vCenter if the transport reads from them. It returns one empty element if there is no session.
+func (d *Diagnosis) networkPaths() []path.Options {
 	if d.Parts.Session == nil {
 		return []path.Options{{}}
 	}
@@ -120,25 +125,27 @@ func (d *Diagnosis) ways() []path.Options {
 	all := []path.Options{{Host: u.Hostname(), Port: port, Transport: string(d.Move.Transport)}}
 	if u.Scheme != "vcenter" {
 		if len(d.hosts) == 1 {
-			all[0].HostMTU, all[0].NFC = d.facing(d.hosts[0].Ref).MTU, d.doors[d.hosts[0].Ref]
+			all[0].HostMTU, all[0].NFC = d.managementNIC(d.hosts[0].Ref).MTU, d.nfcAddrs[d.hosts[0].Ref]
 		}
 		return all
 	}
-	all[0].Transport = path.HTTPS // the API alone: 902 is the hosts'
+	// a vCenter has only the API; port 902 is a port of hosts
+	all[0].Transport = path.HTTPS
 	if d.Move.Transport == path.HTTPS {
 		return all
 	}
 	for _, h := range d.hosts {
-		nic := d.facing(h.Ref)
+		nic := d.managementNIC(h.Ref)
 		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
-			all = append(all, path.Options{Host: addr, Transport: string(d.Move.Transport), HostMTU: nic.MTU, NFC: d.doors[h.Ref]})
+			all = append(all, path.Options{Host: addr, Transport: string(d.Move.Transport), HostMTU: nic.MTU, NFC: d.nfcAddrs[h.Ref]})
 		}
 	}
 	return all
 }
 
-// facing is the interface of a host that we know it by: the one that is logged in to, or its first.
-func (d *Diagnosis) facing(host inventory.MoRef) (nic inventory.VMkernelNIC) {
+// managementNIC returns the VMkernel NIC of a host that has the address of the session's URL; otherwise
+// its first one. The result is zero if the NICs are unknown.
+func (d *Diagnosis) managementNIC(host inventory.MoRef) (nic inventory.VMkernelNIC) {
 	for i, n := range d.nics[host] {
 		if i == 0 || n.Address == d.Parts.URL.Hostname() {
 			nic = n
@@ -147,27 +154,29 @@ func (d *Diagnosis) facing(host inventory.MoRef) (nic inventory.VMkernelNIC) {
 	return nic
 }
 
-// ofTheSource are the groups that need a login, a group a line.
-func (d *Diagnosis) ofTheSource() []doctor.Check {
+// sourceChecks returns the checks that require a login.
+func (d *Diagnosis) sourceChecks() []doctor.Check {
 	return slices.Concat(
 		hostcheck.Checks(d.HostOptions()),
 		vmcheck.Checks(d.vmOptions()),
 	)
 }
 
-// HostOptions returns what the checks of hosts look at.
+// HostOptions returns the options of the checks of hosts. The session must be open.
 func (d *Diagnosis) HostOptions() hostcheck.Options {
 	w := d.Parts
 	return hostcheck.Options{
 		Source: w.Session, User: w.URL.User.Username(), VCenter: w.Session.About().VCenter,
-		Hosts: d.hosts, Datastores: d.stores, VMs: d.vms, Use: d.use(),
+		Hosts: d.hosts, Datastores: d.stores, VMs: d.vms, Use: d.sourceUse(),
 	}
 }
 
+// vmOptions returns the options of the checks of VMs. Disks are read only for selected VMs, because a
+// source may have thousands.
 func (d *Diagnosis) vmOptions() vmcheck.Options {
 	o := vmcheck.Options{
 		Source: d.Parts.Session, VMs: d.vms, All: d.all, Transport: d.Parts.Transport,
-		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.beside,
+		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.quiet,
 	}
 	if !d.survey { // an unselected list can have thousands of VMs
 		o.Look = d.Parts.Look
@@ -179,8 +188,8 @@ func (d *Diagnosis) vmOptions() vmcheck.Options {
 	return o
 }
 
-// use is what the move takes of its source.
-func (d *Diagnosis) use() hostcheck.Use {
+// sourceUse returns which functions of the source the migration requires.
+func (d *Diagnosis) sourceUse() hostcheck.Use {
 	o := d.Move
 	return hostcheck.Use{
 		Transport: string(o.Transport), Warm: o.Mode == planfile.Warmly, PowerOff: o.PowerOff != planfile.NeverOff,

@@ -28,23 +28,25 @@ import (
 
 // Destination is one --to: a target with a separate run.
 type Destination struct {
-	Name   string // name as the user wrote it; a folder without its dir:
-	To     planfile.Destination
-	At     planfile.Destination // destination behind a named place; otherwise equal to to
-	Target Resident
-	Plan   journal.Plan
+	Name   string               // name as the user wrote it; a folder without its dir:
+	To     planfile.Destination // destination as in the plan
+	At     planfile.Destination // destination after the expansion of a named place; otherwise equal to To
+	Target Resident             // the opened target
+	Plan   journal.Plan         // intent of the run; set by Parts.Plan
 }
 
-// Resident is a target that keeps images in a folder of this machine, for good or on their way.
+// Resident is a target that has images in a folder of this machine, either permanently or until their
+// delivery.
 type Resident interface {
 	targets.Target
 	preflight.Place
 
-	// Outline returns the definition that a VM would get.
+	// Outline returns the definition of a VM at the target, without creating it.
 	Outline(def targets.Definition) (targets.Outline, error)
 }
 
-// DestinationOf parses a value of --to. Folders may be relative here.
+// DestinationOf parses a value of --to. Relative folders start at the working directory. stage is the
+// default staging folder; otherwise an empty text.
 func DestinationOf(to, stage string) (planfile.Destination, error) {
 	folder, err := os.Getwd()
 	if err != nil {
@@ -53,7 +55,7 @@ func DestinationOf(to, stage string) (planfile.Destination, error) {
 	return planfile.ParseDestination(to, planfile.Here{Folder: folder, Stage: stage})
 }
 
-// OpenTargets opens the targets of a plan with a role.
+// OpenTargets opens the targets of m with a role, and appends them to w.To. It logs in to no platform.
 func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 	for _, to := range m.To {
 		d := &Destination{Name: strings.TrimPrefix(string(to), "dir:")}
@@ -61,7 +63,7 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 		if d.To, err = planfile.ParseDestination(string(to), planfile.Here{}); err != nil {
 			return err
 		}
-		if d.At, err = a.expand(d.To, role); err != nil {
+		if d.At, err = a.expandPlace(d.To, role); err != nil {
 			return err
 		}
 		if d.Target, err = openTarget(d.At, m, d.To.MayStartPlugin(role)); err != nil {
@@ -72,11 +74,13 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 	return nil
 }
 
-// openTarget opens a folder, and in front of it the platform that takes VMs from there. With plugins, its
-// kubeconfig may start a credential plugin.
+// openTarget opens the folder of a destination, and the platform to which VMs are delivered from there.
+// plugins permits its kubeconfig to start a credential plugin. It fails if m requires a start and the
+// target cannot start VMs.
 func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error) {
 	here := m.Maps
-	if to.Kind() != planfile.Dir { // storages are those of who takes VMs from there
+	// a folder has no storages: those of the map belong to the platform in front of it
+	if to.Kind() != planfile.Dir {
 		here.Storages = nil
 	}
 	folder, err := dir.New(to.Folder(), dir.Options{
@@ -100,37 +104,40 @@ func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error)
 	return t, err
 }
 
-// Ended is how the run to one destination ended.
+// Ended is the result of the run to one destination.
 type Ended struct {
-	To  *Destination
-	Out migrate.Outcome
-	Err error
+	To  *Destination    // the destination
+	Out migrate.Outcome // outcome; valid if Err is nil
+	Err error           // error of the run
 }
 
-// Plan makes the intents to move vm, one for each destination.
+// Plan sets the intent to migrate vm in each destination. An intent that is equal to a recorded one
+// continues that run.
 func (w *Parts) Plan(vm *inventory.VM, m Move) {
 	engine := EngineOf(m)
 	for _, d := range w.To {
 		d.Plan = journal.New(w.URL, vm, string(d.To), string(m.Format), string(m.Transport), time.Now())
 		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.Warmly, journal.Hardware(m.Hardware), m.Maps.Of(vm)
-		d.Plan.Engine, d.Plan.GuestAgent = engine.plan(m.Hardware), m.GuestAgent && m.ChangesGuest()
-		d.Plan.Kernel = engine.planKernel(m.Hardware)
+		d.Plan.Engine, d.Plan.GuestAgent = engine.engineForPlan(m.Hardware), m.GuestAgent && m.ChangesGuest()
+		d.Plan.Kernel = engine.kernelForPlan(m.Hardware)
 	}
 }
 
-// MigrateAll executes all runs in parallel. They share reads of the source. bounds has the fleet's
-// functions: Turn, Pace, Free and Epoch.
+// MigrateAll executes the runs to all destinations in parallel, and returns when all have ended. The
+// runs share reads of the source. bounds has the functions of a fleet: Turn, Pace, Free and Epoch; the
+// zero Rig has no limits.
 func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Rig) []Ended {
+	// each goroutine writes one element, so ends needs no lock
 	ends := make([]Ended, len(w.To))
 	group := fanout.New(w.Transport, len(w.To))
 	var off sync.Mutex
 	var runs sync.WaitGroup
-	v2v := w.v2v(ctx)
+	v2v := w.virtV2V(ctx)
 	for i, d := range w.To {
 		runs.Go(func() {
 			member := group.Member(i)
 			defer member.Close() // cannot fail
-			rig := w.rig(d, member, &off)
+			rig := w.rigFor(d, member, &off)
 			rig.V2V, rig.Keys = v2v, w.Conversion.keyFiles()
 			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.Migrator.Migrate(ctx, d.Plan, rig, permit)
@@ -141,24 +148,27 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 	return ends
 }
 
-func (w *Parts) rig(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
+// rigFor returns the rig of the run to d. off must be the same mutex for all destinations.
+func (w *Parts) rigFor(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
 	return migrate.Rig{
-		Source: w.source(off), Transport: m, Target: d.Target,
-		Open: w.open, Reread: w.openAgain, Sum: w.sum, NVRAM: w.nvram, Settled: m.Settle, Boot: w.boot(d), Rehearse: w.Rehearse, Trials: w.enterTrial, Convert: w.Conversion.Appended, Prepare: w.Conversion.prepared,
+		Source: w.plannedSource(off), Transport: m, Target: d.Target,
+		Open: w.openDisk, Reread: w.reopenDisk, Sum: w.hashDisk, NVRAM: w.readNVRAM, Settled: m.Settle, Boot: w.trialBoot(d), Rehearse: w.Rehearse, Trials: w.enterTrial, Convert: w.Conversion.Appended, Prepare: w.Conversion.prepareGuest,
 	}
 }
 
-// RigOf is what a run to d is given up with.
+// RigOf returns a rig that suffices to undo a run to d. It has no transport.
 func (w *Parts) RigOf(d *Destination) migrate.Rig {
-	return migrate.Rig{Source: w.source(new(sync.Mutex)), Target: d.Target}
+	return migrate.Rig{Source: w.plannedSource(new(sync.Mutex)), Target: d.Target}
 }
 
-func (w *Parts) source(off *sync.Mutex) planned {
-	return planned{w.Session, w.Shells.hands, off, w.Leftovers, ServerOf(w.URL)}
+// plannedSource returns the session as migrate.Source. off serializes power changes of runs that share
+// a VM.
+func (w *Parts) plannedSource(off *sync.Mutex) plannedSession {
+	return plannedSession{w.Session, w.Shells.changer, off, w.Leftovers, ServerOf(w.URL)}
 }
 
-// openPlace opens a platform; nil for a folder. It also reports whether images stay in the staging
-// folder.
+// openPlace opens a platform without connecting to it; place is nil for a plain folder. keep reports
+// whether images stay in the staging folder after the delivery.
 func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
@@ -168,17 +178,17 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 		}
 		return kubevirt.New(to.Address(), o)
 	case planfile.Libvirt:
-		return taker(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
+		return withoutKeep(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
 	case planfile.Proxmox:
-		return taker(proxmox.New(to.Address(), proxmox.Options{Maps: m.Maps}))
+		return withoutKeep(proxmox.New(to.Address(), proxmox.Options{Maps: m.Maps}))
 	case planfile.OpenStack:
-		return taker(openstack.New(to.Address(), openstack.Options{Maps: m.Maps}))
+		return withoutKeep(openstack.New(to.Address(), openstack.Options{Maps: m.Maps}))
 	}
 	return nil, false, nil
 }
 
-// answers is an error unless the place lets us in, if it is one that is logged in to.
-func answers(ctx context.Context, place Resident) error {
+// checkLogin returns an error if a platform does not accept the login. Folders always succeed.
+func checkLogin(ctx context.Context, place Resident) error {
 	p, ok := place.(placecheck.Examined)
 	if !ok {
 		return nil
@@ -190,8 +200,9 @@ func answers(ctx context.Context, place Resident) error {
 	return errors.Join(errs...)
 }
 
-// taker is a place that takes the images away. It is no Place that holds a nil pointer.
-func taker[P platform.Place](place P, err error) (platform.Place, bool, error) {
+// withoutKeep returns the results of openPlace for a platform that stores the images itself. It returns
+// a nil interface, not a nil pointer in one, if err is set.
+func withoutKeep[P platform.Place](place P, err error) (platform.Place, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}

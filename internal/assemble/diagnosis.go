@@ -21,50 +21,52 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Diagnosis is a planned migration under examination, with its source and targets.
+// Diagnosis examines a planned migration: its source, its targets and this machine.
 type Diagnosis struct {
-	Move  Move
-	Parts *Parts // its session is nil where there is no source to look at
+	Move  Move   // the planned migration
+	Parts *Parts // opened parts; the session is nil if no source is examined
 
-	vms    []inventory.VM
-	Ground                // network of the VMs
-	all    []inventory.VM // all VMs of the source, if they were listed
-	wires                 // network cards of the hosts
-	doors  nfcDoors       // NFC addresses of the hosts
+	vms            []inventory.VM // selected VMs; all VMs if the user named none
+	Infrastructure                // network of the VMs
+	all            []inventory.VM // all VMs of the source, if they were listed
+	hostNetworks                  // network cards of the hosts
+	nfcAddrs       nfcAddresses   // NFC addresses of the hosts
 
 	survey bool // the user named no VMs
-	beside bool // a migration follows, which reports its own refusals
+	quiet  bool // a migration follows, which reports its own refusals
 }
 
-// LogIn opens the source, and reads the named VMs; all VMs if none is named.
+// LogIn opens the source and reads the named VMs, or all VMs without names. It also reads the network
+// cards of hosts and opens the transport.
 func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, names []string) error {
 	p := &SourceParts{Assembler: a, Parts: d.Parts, Login: d.Move.Login, SSH: d.Move.SSH}
 	if err := a.OpenURL(ctx, p, rawURL); err != nil {
 		return err
 	}
-	if err := d.list(ctx, names); err != nil {
+	if err := d.readInventory(ctx, names); err != nil {
 		return err
 	}
-	d.wires = readWires(ctx, a.Log, d.Parts.Session, d.hosts)
-	d.doors = d.readDoors(ctx, a.Log)
+	d.hostNetworks = readHostNetworks(ctx, a.Log, d.Parts.Session, d.hosts)
+	d.nfcAddrs = d.readNFCAddresses(ctx, a.Log)
 	return a.openTransport(ctx, d.Parts, d.Move.Options)
 }
 
-// list reads the inventory, and chooses from it.
-func (d *Diagnosis) list(ctx context.Context, names []string) error {
-	var on Ground
+// readInventory reads the inventory and selects the named VMs. If a name is unknown, it returns an
+// error and selects none.
+func (d *Diagnosis) readInventory(ctx context.Context, names []string) error {
+	var on Infrastructure
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { on, err = ReadGround(gctx, d.Parts.Session); return err })
+	g.Go(func() (err error) { on, err = ReadInfrastructure(gctx, d.Parts.Session); return err })
 	g.Go(func() (err error) { d.all, err = d.Parts.Session.VMs(gctx); return err })
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	d.vms, d.Ground = d.all, on
+	d.vms, d.Infrastructure = d.all, on
 	if d.survey = len(names) == 0; d.survey {
 		return nil
 	}
 	d.vms = nil
-	find := finder(d.all)
+	find := newFinder(d.all)
 	for _, name := range names {
 		vm, err := find.Find(name)
 		if err != nil {
@@ -73,12 +75,12 @@ func (d *Diagnosis) list(ctx context.Context, names []string) error {
 		}
 		d.vms = append(d.vms, *vm)
 	}
-	d.narrow(on)
+	d.keepUsed(on)
 	return nil
 }
 
-// Moved returns the VMs in a folder with their descriptions at migration. An unreadable one is left
-// out: decamp verify reports it.
+// Moved returns the descriptions of the VMs that were migrated to a folder. It skips unreadable
+// records, which decamp verify reports.
 func Moved(folder string) (vms []inventory.VM) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -92,14 +94,14 @@ func Moved(folder string) (vms []inventory.VM) {
 	return vms
 }
 
-// Ground is what VMs of a source stand on.
-type Ground struct {
-	hosts  []inventory.Host
-	stores []inventory.Datastore
+// Infrastructure has the hosts and datastores of a source.
+type Infrastructure struct {
+	hosts  []inventory.Host      // hosts in the order of the source
+	stores []inventory.Datastore // datastores in the order of the source
 }
 
-// ReadGround reads hosts and datastores.
-func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
+// ReadInfrastructure reads all hosts and datastores of a source.
+func ReadInfrastructure(ctx context.Context, s *esx.Session) (g Infrastructure, err error) {
 	if g.hosts, err = s.Hosts(ctx); err != nil {
 		return g, err
 	}
@@ -107,8 +109,8 @@ func ReadGround(ctx context.Context, s *esx.Session) (g Ground, err error) {
 	return g, err
 }
 
-// narrow keeps of hosts and datastores those that the VMs are on.
-func (d *Diagnosis) narrow(g Ground) {
+// keepUsed sets hosts and datastores to those that the selected VMs use.
+func (d *Diagnosis) keepUsed(g Infrastructure) {
 	type store struct{ datacenter, name string }
 	on, uses := map[inventory.MoRef]bool{}, map[store]bool{}
 	for i := range d.vms {
@@ -123,22 +125,22 @@ func (d *Diagnosis) narrow(g Ground) {
 	d.stores = slices.DeleteFunc(slices.Clone(g.stores), func(s inventory.Datastore) bool { return !uses[store{s.Datacenter, s.Name}] })
 }
 
-// wires are how hosts are connected, by host.
-type wires struct {
-	nics   map[inventory.MoRef][]inventory.VMkernelNIC
-	mounts map[inventory.MoRef][]inventory.Mount
+// hostNetworks describes the network connections of hosts.
+type hostNetworks struct {
+	nics   map[inventory.MoRef][]inventory.VMkernelNIC // VMkernel NICs by host
+	mounts map[inventory.MoRef][]inventory.Mount       // NFS datastores by host
 }
 
-// hostsAtOnce are asked for their wires.
-const hostsAtOnce = 8
+// maxHosts is the number of hosts that are queried in parallel.
+const maxHosts = 8
 
-// readWires reads the network cards of connected hosts. Those of other hosts stay unknown, also if the
-// account may not read them.
-func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) wires {
-	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
+// readHostNetworks reads the network connections of connected hosts. Errors are logged: the networks of
+// such a host stay unknown, for example because the account may not read them.
+func readHostNetworks(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) hostNetworks {
+	w := hostNetworks{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(hostsAtOnce)
+	g.SetLimit(maxHosts)
 	for _, h := range hosts {
 		if !h.Connected {
 			continue
@@ -147,7 +149,7 @@ func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []in
 			nics, nicsErr := s.VMkernelNICs(ctx, h.Ref)
 			mounts, mountsErr := s.Mounts(ctx, h.Ref)
 			if err := errors.Join(nicsErr, mountsErr); err != nil {
-				log.Info("not looked at", "host", h.Name, "err", err)
+				log.Info("network of host not read", "host", h.Name, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -159,30 +161,31 @@ func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []in
 	return w
 }
 
-// nfcDoors are where hosts are asked for disks over NFC, each host:port, in the order in which the
-// transport tries them: a ticket names the port, and the interface or not. A host that gives no
-// ticket, to this account or at all, is not among them.
-type nfcDoors map[inventory.MoRef][]string
+// nfcAddresses has the addresses, as host:port, from which disks of a host can be read over NFC. They
+// are in the order in which the transport tries them. A ticket has the port, and may have the address.
+// Hosts that issue no ticket to the account have no entry.
+type nfcAddresses map[inventory.MoRef][]string
 
-// readDoors requests one ticket from each connected host, and does not use it.
-func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
-	doors := nfcDoors{}
+// readNFCAddresses requests a ticket for one VM on each host, and does not use it. It returns an empty
+// map for other transports.
+func (d *Diagnosis) readNFCAddresses(ctx context.Context, log *slog.Logger) nfcAddresses {
+	doors := nfcAddresses{}
 	if d.Move.Transport != path.NFC {
 		return doors
 	}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(hostsAtOnce)
+	g.SetLimit(maxHosts)
 	for host, vm := range firstVMs(d.vms) {
 		g.Go(func() error {
 			t, err := d.Parts.Session.NFCTicket(ctx, vm)
 			if err != nil {
-				log.Info("no ticket to see NFC's port by", "host", host, "err", err)
+				log.Info("no NFC ticket", "host", host, "err", err)
 				return nil
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			doors[host] = d.doorsOf(host, t)
+			doors[host] = d.addressesOf(host, t)
 			return nil
 		})
 	}
@@ -190,9 +193,9 @@ func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 	return doors
 }
 
-// doorsOf returns the addresses of a ticket. If it names no interface, those tagged for backups precede
-// the address of the login.
-func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
+// addressesOf returns the addresses of a ticket. If the ticket has no address, those of NICs with the
+// backup tag precede the address of the session.
+func (d *Diagnosis) addressesOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
 	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
 	if t.Host != "" {
 		return []string{net.JoinHostPort(t.Host, port)}
@@ -205,7 +208,7 @@ func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
 	return append(all, net.JoinHostPort(d.Parts.URL.Hostname(), port))
 }
 
-// firstVMs are one VM of each host that has any.
+// firstVMs returns the first VM of each host that has one.
 func firstVMs(vms []inventory.VM) map[inventory.MoRef]inventory.MoRef {
 	first := map[inventory.MoRef]inventory.MoRef{}
 	for _, vm := range vms {

@@ -18,32 +18,33 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// EngineOptions say what changes guests for virtio.
+// EngineOptions select the tool that changes guests for virtio, and its inputs.
 type EngineOptions struct {
-	name    string   // journal.Engine
-	drivers string   // virtio-win
-	keys    []string // keys of encrypted volumes: [ID=]PATH
-	Kernel  string   // image of the appliance's; "" has one looked for
+	name    string   // a journal.Engine; auto selects one for each guest
+	drivers string   // path of the virtio-win drivers; empty: $VIRTIO_WIN
+	keys    []string // files with keys of encrypted volumes, each [ID=]PATH
+	Kernel  string   // kernel image of the appliance; empty: the newest one that is installed
 }
 
-// EngineOf returns what changes the guest of a move.
+// EngineOf returns the engine options of a migration, with absolute paths if the plan has a folder.
 func EngineOf(m Move) EngineOptions {
 	o := EngineOptions{name: string(m.Engine), drivers: string(m.VirtioWin), Kernel: string(m.Kernel)}
 	for _, key := range m.KeyFiles {
 		o.keys = append(o.keys, string(key))
 	}
-	return o.in(m.base)
+	return o.resolvePaths(m.base)
 }
 
-// plan returns the engine for the plan, if the guest is changed at all.
-func (o EngineOptions) plan(hardware planfile.VMHardware) journal.Engine {
+// engineForPlan returns the engine that the intent of a run records; empty if the guest stays unchanged
+// or the engine is selected later.
+func (o EngineOptions) engineForPlan(hardware planfile.VMHardware) journal.Engine {
 	if hardware == "compat" || o.name == string(journal.AutoEngine) {
 		return ""
 	}
 	return journal.Engine(o.name)
 }
 
-// keyFiles are where the keys are.
+// keyFiles parses the keys.
 func (o EngineOptions) keyFiles() (keys []virtv2v.Key) {
 	for _, text := range o.keys {
 		keys = append(keys, virtv2v.ParseKey(text))
@@ -51,8 +52,9 @@ func (o EngineOptions) keyFiles() (keys []virtv2v.Key) {
 	return keys
 }
 
-// in makes paths of a plan relative to its folder.
-func (o EngineOptions) in(folder string) EngineOptions {
+// resolvePaths makes relative paths start at the folder of a plan. An empty folder leaves them
+// unchanged: they start at the working directory.
+func (o EngineOptions) resolvePaths(folder string) EngineOptions {
 	if folder == "" {
 		return o
 	}
@@ -72,20 +74,21 @@ func (o EngineOptions) in(folder string) EngineOptions {
 	return o
 }
 
-// Appended changes a guest on overlays, with an appliance for file systems that decamp cannot write.
+// Appended changes a Linux guest on overlays of its disks. An appliance mounts file systems that decamp
+// cannot write itself.
 func (o EngineOptions) Appended(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.LinuxAppend(ctx, disks, c)
 }
 
-// prepared changes on overlays what virt-v2v leaves out.
-func (o EngineOptions) prepared(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
+// prepareGuest makes the changes on overlays that virt-v2v does not make.
+func (o EngineOptions) prepareGuest(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.Prepare(ctx, disks, c)
 }
 
-// CheckFiles looks at the keys and at the kernel that are named, by the words they were given with: to be
-// missed now, not after hours of copying.
+// CheckFiles checks that the named keys and the named kernel can be used, so that a mistake appears
+// before hours of copying. keyWord and kernelWord name the flag or key for messages.
 func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	if err := virtv2v.CheckKeys(o.keyFiles()); err != nil {
 		return fmt.Errorf("%s: %w", keyWord, err)
@@ -99,8 +102,9 @@ func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	return nil
 }
 
-// planKernel returns the absolute path of the kernel for the plan, if the guest is changed at all.
-func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
+// kernelForPlan returns the absolute path of the kernel that the intent of a run records; empty if the
+// guest stays unchanged or no kernel is named.
+func (o EngineOptions) kernelForPlan(hardware planfile.VMHardware) string {
 	if hardware == "compat" || o.Kernel == "" {
 		return ""
 	}
@@ -111,9 +115,9 @@ func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
 	return path
 }
 
-// v2v returns a function that runs virt-v2v; nil if it is neither requested nor installed, or no guest
-// will be changed.
-func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
+// virtV2V returns the function that runs virt-v2v. It is nil if no guest will be changed, or if
+// virt-v2v is neither requested nor installed. Plan must have been called.
+func (w *Parts) virtV2V(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 	if h := w.To[0].Plan.Hardware; h == "" || h == journal.Compat {
 		return nil
 	}
@@ -126,14 +130,15 @@ func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (vir
 	return e.Convert
 }
 
-// CheckEngine is that of a move, of a VM whose disks are looked into if it is off.
+// CheckEngine checks the requirements of a conversion: see Move.CheckEngine. It reads the disks of vm
+// if the VM is off.
 func (w *Parts) CheckEngine(ctx context.Context, m Move, vm *inventory.VM) error {
-	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
+	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.inspectIfOff(ctx, vm) })
 }
 
-// CheckEngine returns an error for missing requirements that would otherwise appear hours later:
-// virt-v2v itself, drivers for Windows, the key of a volume. If look finds no system, the guest type
-// configured in VMware counts.
+// CheckEngine returns an error if a requirement of the conversion is missing that would otherwise fail
+// hours later: virt-v2v itself, drivers for Windows, or the key of a volume. look returns what is known
+// of the guest; without a result the guest type configured in VMware decides.
 func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
 	engine := EngineOf(m)
 	if !m.ChangesGuest() || engine.name == string(journal.LinuxAppend) {
@@ -141,6 +146,7 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	}
 	e := virtv2v.New(virtv2v.Options{Drivers: engine.drivers})
 	windows := strings.HasPrefix(strings.ToLower(vm.GuestID), "win")
+	// without virt-v2v the engine auto leaves the guest unchanged, unless virtio is required
 	tool, err := e.Find(ctx)
 	switch chosen := engine.name == string(journal.VirtV2V); {
 	case err != nil && (chosen || windows && m.Hardware == "virtio"):
@@ -149,13 +155,14 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 		return nil
 	}
 	reports := look()
+	// a disk that cannot be inspected has no report: the configured guest type replaces it
 	drivers := migrate.WindowsOf(reports)
 	if drivers == nil && windows {
 		drivers = cmp.Or(virtv2v.WindowsOf(vm.GuestID), &virtv2v.Windows{})
 	}
 	if drivers != nil {
 		if err := e.CheckDrivers(tool, drivers); err != nil {
-			return fault.New(fault.KindOf(err), "VM %s is a Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
+			return fault.New(fault.KindOf(err), "VM %s runs Windows: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 		}
 	}
 	if err := migrate.TakenByV2V(reports, engine.keyFiles()); err != nil && m.Hardware == "virtio" {
@@ -164,12 +171,13 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	return nil
 }
 
-// glance looks into the disks of a VM that is off. What it does not find out is found out later.
-func (w *Parts) glance(ctx context.Context, vm *inventory.VM) []guest.Report {
+// inspectIfOff inspects the disks of a VM that is off, within shortCheckTimeout. It returns nil on
+// errors: the migration inspects the disks again.
+func (w *Parts) inspectIfOff(ctx context.Context, vm *inventory.VM) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, beforehand)
+	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
 	reports, err := w.Look(ctx, vm)
 	if err != nil {

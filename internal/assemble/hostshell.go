@@ -23,100 +23,103 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// SSHOptions are the flags of commands that log in to hosts by SSH where the API does not
-// do.
+// SSHOptions describe the login by SSH to hosts, for functions that the API does not have.
 type SSHOptions struct {
-	User         string
-	Port         uint16
-	KeyFile      string
-	HostKey      string
-	PasswordFile string
+	User         string            // user name; empty: the user of an esxi URL, otherwise root
+	Port         uint16            // TCP port of SSH
+	KeyFile      string            // file with a private key; empty: none
+	HostKey      string            // SHA256:… of the accepted host key; empty: known keys decide
+	PasswordFile string            // file with the password; empty: see HostShells.setPassword
 	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
 	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
-	submitted    bool              // for a submitted plan: no question is asked, and no key replaces a known one
+	submitted    bool              // the plan was submitted: no prompts, and no key replaces a known one
 	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
-	Enable       bool
+	Enable       bool              // permits decamp to start SSH on hosts, and to stop it again
 }
 
-// HostShells are the logins by SSH to the hosts of a session. They are opened when they are
-// needed, which for most hosts is never. They are safe for concurrent use.
+// HostShells are the logins by SSH to the hosts of a session. Each login is opened at its first use,
+// and most hosts have none. HostShells are safe for concurrent use.
 type HostShells struct {
-	a       *Assembler
-	session *esx.Session
-	login   sourceLogin
-	opts    SSHOptions
-	store   *cleanup.Store
-	hands   *hands // changes VMs over these logins if necessary
+	assembler *Assembler     // state of this machine, and prompts
+	session   *esx.Session   // session with the API
+	login     sourceLogin    // login of the session
+	opts      SSHOptions     // options of the SSH login
+	store     *cleanup.Store // records of changes on hosts
+	changer   *vmChanger     // changes VMs over these logins if necessary
 
-	mu      sync.Mutex // held while one is opened
-	open    map[inventory.MoRef]*shell.Shell
-	denied  map[inventory.MoRef]error // permanent errors: a refused password is not sent again for each disk
-	started []cleanup.Record          // SSH that was off
+	mu      sync.Mutex                       // held while one is opened
+	shells  map[inventory.MoRef]*shell.Shell // open logins by host
+	denied  map[inventory.MoRef]error        // permanent errors: a refused password is not sent again for each disk
+	started []cleanup.Record                 // SSH that was off
 }
 
-// sourceLogin is what the session was logged in with, where SSH takes the same.
+// sourceLogin is the login of the session. SSH uses the same password if the user and the host are the
+// same.
 type sourceLogin struct {
-	server       string // host:port, as records have it
-	account      string // user@host:port, as refused logins have it
-	host         string
-	user         string
-	passwordFile string
-	vcenter      bool
+	server       string                           // host:port, as records have it
+	account      string                           // user@host:port, as refused logins have it
+	host         string                           // host name of the URL
+	user         string                           // user name of the URL
+	passwordFile string                           // file with the password; empty if the user entered it
+	vcenter      bool                             // the session is with a vCenter, whose accounts are unknown to hosts
 	onHost       func(host string) *login.Limiter // login limits of a fleet by host; nil limits this command alone
 }
 
-// loginOf returns the login that a session at u was opened with.
+// loginOf returns the login of a session that was opened at u with l.
 func loginOf(u *url.URL, l Login) sourceLogin {
 	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
 }
 
-// tellCopier prints that a host copies disks over SSH, with the reason.
-func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
+// reportCopier logs and prints that a host copies disks over SSH, with the reason.
+func (p *Prompts) reportCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
-	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
+	p.Tell("Disks are copied by SSH (vmkfstools on host %s), because the API cannot copy them: %s.", host, why.Error())
 }
 
-// NewHostShells returns the logins by SSH to the hosts of a session, which was opened at u with l. None is opened yet.
+// NewHostShells returns the logins by SSH to the hosts of a session that was opened at u with l. It
+// opens none. Changes on hosts are recorded in store.
 func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *cleanup.Store) *HostShells {
-	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
-	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
+	h := &HostShells{assembler: a, session: session, login: loginOf(u, l), opts: o, store: store, shells: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
+	h.changer = &vmChanger{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, onSSH: a.reportSSHChanger}
 	return h
 }
 
-// Open is a landing.Shells.
+// Open returns the login to a host, and opens it if necessary. A refusal is permanent, unless a fleet
+// limits logins: its limiter decides about further attempts. It has the type of landing.Shells.
 func (h *HostShells) Open(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s := h.open[host]; s != nil {
+	if s := h.shells[host]; s != nil {
 		return s, nil
 	}
 	if err := h.denied[host]; err != nil {
 		return nil, err
 	}
-	s, err := h.openOne(ctx, host)
+	s, err := h.openShell(ctx, host)
 	if fault.Is(err, fault.Denied) && h.login.onHost == nil {
 		h.denied[host] = err
 	}
 	if err != nil {
 		return nil, err
 	}
-	h.open[host] = s
+	h.shells[host] = s
 	return s, nil
 }
 
-func (h *HostShells) openOne(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
-	name, err := h.nameOf(ctx, host)
+// openShell starts SSH if necessary, and logs in. mu must be held.
+func (h *HostShells) openShell(ctx context.Context, host inventory.MoRef) (*shell.Shell, error) {
+	name, err := h.hostName(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.start(ctx, host, name); err != nil {
+	if err := h.startSSH(ctx, host, name); err != nil {
 		return nil, err
 	}
-	return h.dial(ctx, name)
+	return h.dialShell(ctx, name)
 }
 
-// nameOf is where a host is reached: as it was typed, or as its vCenter calls it.
-func (h *HostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, error) {
+// hostName returns the address of a host: the host of the URL, or the name that the vCenter has for it.
+func (h *HostShells) hostName(ctx context.Context, host inventory.MoRef) (string, error) {
 	if !h.login.vcenter {
 		return h.login.host, nil
 	}
@@ -129,23 +132,24 @@ func (h *HostShells) nameOf(ctx context.Context, host inventory.MoRef) (string, 
 			return each.Name, nil
 		}
 	}
-	return "", fault.New(fault.NotFound, "host %s is gone", host).WithHint("list the inventory again: decamp ls")
+	return "", fault.New(fault.NotFound, "host %s was removed", host).WithHint("list the inventory again: decamp ls")
 }
 
-// start starts SSH where it is off, if the user agreed. That is on record before it is done.
-// A host that does not say how it is may have it on.
-func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name string) error {
+// startSSH starts SSH on a host if it is off and the user permits that. The change is recorded first,
+// so that a later process can revert it. If the state of SSH cannot be read, it may be on, and the
+// login is tried.
+func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name string) error {
 	runs, err := h.session.SSHRuns(ctx, host)
 	if err != nil {
-		h.a.Log.Warn("it is not known whether SSH is on", "host", host, "err", err)
+		h.assembler.Log.Warn("state of SSH is unknown", "host", host, "err", err)
 		return nil
 	}
 	if runs {
 		return nil
 	}
 	if !h.opts.Enable {
-		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", name).
-			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
+		return fault.New(fault.Denied, "SSH is required on host %s, and it is off", name).
+			WithHint("let decamp start it and stop it at the end with --enable-ssh, or start the service TSM-SSH manually; the firewall ruleset is sshServer")
 	}
 	r := cleanup.Record{
 		Kind: cleanup.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
@@ -158,23 +162,25 @@ func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name strin
 	return h.session.StartSSH(ctx, host)
 }
 
-func (h *HostShells) dial(ctx context.Context, name string) (*shell.Shell, error) {
+// dialShell logs in to a host by its address.
+func (h *HostShells) dialShell(ctx context.Context, name string) (*shell.Shell, error) {
 	addr := net.JoinHostPort(name, strconv.Itoa(int(h.opts.Port)))
-	pin, err := h.pin(ctx, name, addr)
+	pin, err := h.expectedKeys(ctx, name, addr)
 	if err != nil {
 		return nil, err
 	}
-	cfg := shell.Config{Addr: addr, User: h.user(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.a.Log}
+	cfg := shell.Config{Addr: addr, User: h.userName(), HostKey: pin, KeyFile: h.opts.KeyFile, Log: h.assembler.Log}
 	if !h.opts.noAgent {
-		cfg.Agent = h.a.Env("SSH_AUTH_SOCK")
+		cfg.Agent = h.assembler.Env("SSH_AUTH_SOCK")
 	}
-	if err := h.password(&cfg, name); err != nil {
+	if err := h.setPassword(&cfg, name); err != nil {
 		return nil, err
 	}
 	return shell.Dial(ctx, cfg)
 }
 
-func (h *HostShells) user() string {
+// userName returns the user for SSH.
+func (h *HostShells) userName() string {
 	switch {
 	case h.opts.User != "":
 		return h.opts.User
@@ -184,14 +190,17 @@ func (h *HostShells) user() string {
 	return h.login.user
 }
 
-// password uses the session's password for the same account, else a separate one. Refusals count
-// together with those of the API: the host locks the account for both.
-func (h *HostShells) password(cfg *shell.Config, host string) error {
-	state, err := h.a.StateDir()
+// setPassword sets the functions of cfg that provide the password and count refusals. The password of
+// the session is used if account and host are the same; otherwise the password file of SSH, or a
+// prompt. Refusals are counted together with those of the API, because the host locks the account for
+// both.
+func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
+	state, err := h.assembler.StateDir()
 	if err != nil {
 		return err
 	}
 	who, account, file := cfg.User+"@"+cfg.Addr, cfg.User+"@"+cfg.Addr, h.opts.PasswordFile
+	// an ESXi host has the same accounts for SSH and for its API
 	same := !h.login.vcenter && cfg.User == h.login.user
 	if same {
 		account = h.login.account
@@ -200,29 +209,29 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 		}
 	}
 	var ask func(context.Context) (string, error)
-	switch known := h.a.typed(account); {
-	case file == "" && h.opts.submitted:
+	switch known := h.assembler.enteredPassword(account); {
+	case file == "" && h.opts.submitted: // no prompt and no default
 		ask = func(context.Context) (string, error) { return "", noSSHPassword(who) }
-	case file != "":
-		ask = func(context.Context) (string, error) { return h.a.PasswordFrom(file) }
-	case same && known != "" && h.a.Env(PasswordEnv) == "": // that file is read again each time
+	case file != "": // read for each login, so a changed password requires no restart
+		ask = func(context.Context) (string, error) { return h.assembler.PasswordFrom(file) }
+	case same && known != "" && h.assembler.Env(PasswordEnv) == "": // the file in the environment is read again each time
 		ask = func(context.Context) (string, error) { return known, nil }
 	case same:
-		ask = h.a.Password(who, "")
+		ask = h.assembler.Password(who, "")
 	default: // the password file in the environment is for another account
-		ask = func(ctx context.Context) (string, error) { return h.a.askPassword(ctx, who) }
+		ask = func(ctx context.Context) (string, error) { return h.assembler.askPassword(ctx, who) }
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {
-		cfg.Admit = admit(h.a.Log, h.login.onHost(host), refused)
+		cfg.Admit = newAdmission(h.assembler.Log, h.login.onHost(host), refused)
 	}
 	cfg.Judged = func(refusal error) {
-		if err := refused.note(refusal); err != nil {
-			h.a.Log.Warn("login not noted", "err", err)
+		if err := refused.addResult(refusal); err != nil {
+			h.assembler.Log.Warn("login not noted", "err", err)
 		}
 	}
 	cfg.Password = func(ctx context.Context) (esx.Secret, error) {
-		if err := refused.check(); err != nil {
+		if err := refused.checkLimit(); err != nil {
 			return "", err
 		}
 		text, err := ask(ctx)
@@ -231,10 +240,11 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 	return nil
 }
 
-// pin returns the keys that a host may present: the given one; else the one that the host reports over
-// the API with its pinned certificate, and the one accepted before; else the user confirms one. A named
-// credential has the keys of its hosts, and no other host is logged in to.
-func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error) {
+// expectedKeys returns the keys that a host may present, separated by spaces. These are the first that
+// exist of: the stated key; the key that the host reports over the API, together with the key that was
+// accepted before; a key that the user confirms. A credential of the access file has the keys of its
+// hosts, and no other host is accepted.
+func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (string, error) {
 	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
 		if stated == "" {
@@ -243,7 +253,7 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 		}
 		return stated, nil
 	}
-	known, err := h.a.knownHosts()
+	known, err := h.assembler.loadKnownHosts()
 	if err != nil {
 		return "", err
 	}
@@ -251,16 +261,16 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 	before, seen := known.hosts[entry]
 	switch {
 	case stated != "" && h.opts.submitted && seen && before.SHA256 != stated:
-		return "", fault.New(fault.Conflict, "the plan states the SSH host key %s for %s, and this machine knows %s", stated, addr, before.SHA256).
+		return "", fault.New(fault.Conflict, "the plan has the SSH host key %s for %s, and this machine has %s", stated, addr, before.SHA256).
 			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
 	case stated != "":
-		return stated, known.remember(entry, certificate{Fingerprint: stated, Subject: "SSH"})
+		return stated, known.addHost(entry, certificate{Fingerprint: stated, Subject: "SSH"})
 	}
 	var pins []string
-	if key, err := h.told(ctx); err == nil {
+	if key, err := h.readHostKey(ctx); err == nil {
 		pins = append(pins, key.Fingerprint)
 	} else {
-		h.a.Log.Debug("the API does not tell the SSH host key", "host", addr, "err", err)
+		h.assembler.Log.Debug("SSH host key not available over the API", "host", addr, "err", err)
 	}
 	if seen {
 		pins = append(pins, before.SHA256)
@@ -276,17 +286,18 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return h.a.confirmSSH(ctx, known, addr, shown)
+	return h.assembler.confirmSSH(ctx, known, addr, shown)
 }
 
-// noSSHPassword is the error for a submitted plan without a password for SSH: there is no user to enter
+// noSSHPassword is the error for a submitted plan without a password for SSH. Nobody is there to enter
 // one.
 func noSSHPassword(who string) error {
 	return fault.New(fault.Denied, "the plan has no credentials for SSH as %s", who).
 		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
 }
 
-func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
+// readHostKey returns the SSH host key that the host reports over the API, whose certificate is pinned.
+func (h *HostShells) readHostKey(ctx context.Context) (shell.HostKey, error) {
 	public, err := h.session.SSHHostKey(ctx)
 	if err != nil {
 		return shell.HostKey{}, err
@@ -294,7 +305,7 @@ func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
 	return shell.FingerprintOf(public)
 }
 
-// confirmSSH shows unknown keys to the operator and requests a confirmation.
+// confirmSSH shows unknown keys to the user, and records the first one if the user accepts it.
 func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
 		WithHint("compare it with the fingerprint on the host (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
@@ -303,7 +314,7 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 		return "", refused
 	}
 	defer t.Close()
-	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with the fingerprint on the host: %s\nIs it the right one? Type yes to continue:  ",
+	answer, err := t.Ask(ctx, fmt.Sprintf("%s presents an unknown SSH host key:\n  %s\nCompare it with the fingerprint on the host: %s\nIs it correct? Type yes to continue: ",
 		addr, shell.Describe(shown), shell.WhereToLook))
 	if err != nil {
 		return "", err
@@ -311,36 +322,36 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 	if answer != "yes" {
 		return "", refused
 	}
-	return shown[0].Fingerprint, known.remember("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
+	return shown[0].Fingerprint, known.addHost("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
 }
 
-// stop stops the SSH of a host, which an earlier run started.
-func (h *HostShells) stop(ctx context.Context, host inventory.MoRef) error {
+// stopSSH stops the SSH service that an earlier run started on a host, and closes the login.
+func (h *HostShells) stopSSH(ctx context.Context, host inventory.MoRef) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.session.StopSSH(ctx, host)
-	if s := h.open[host]; s != nil && err == nil {
-		delete(h.open, host) // the next use must request SSH first
+	if s := h.shells[host]; s != nil && err == nil {
+		delete(h.shells, host) // the next use must request SSH first
 		return s.Close()
 	}
 	return err
 }
 
-// Close ends the logins, and stops the SSH that was started for them. What cannot be stopped
-// stays on record.
+// Close closes the logins, and stops the SSH services that were started for them. A service that cannot
+// be stopped stays recorded, and the user is warned.
 func (h *HostShells) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var errs []error
-	for _, s := range h.open {
+	for _, s := range h.shells {
 		errs = append(errs, s.Close())
 	}
-	clear(h.open)
-	ctx, cancel := context.WithTimeout(context.Background(), putBackWait)
+	clear(h.shells)
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
 	for _, r := range h.started {
 		if err := h.session.StopSSH(ctx, r.Host); err != nil {
-			h.a.WarnStays(cleanup.Stays(r, err))
+			h.assembler.WarnStays(cleanup.Stays(r, err))
 			continue
 		}
 		errs = append(errs, h.store.Remove(r.ID()))

@@ -10,22 +10,22 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// ServerOf returns the name of a server in records of changed hosts.
+// ServerOf returns the name of a server in records of changes: its host:port in lower case.
 func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
-// Tidy reverts the changes of an earlier run on the host, and reports that. Failures do not stop the
-// command: it tries again at the end.
+// Tidy reverts the recorded changes of earlier runs on the hosts of a session, and reports them. left
+// is true if some could not be reverted; the user is warned, and the command continues.
 func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := PutBack(ctx, shells)
 	for _, r := range done {
-		a.Log.Info("put back what an earlier run left", "host", r.Where(), "what", r.Text)
-		a.Tell("An earlier run had left %s on host %s; it is taken off.", r.Text, r.Where())
+		a.Log.Info("reverted a change of an earlier run", "host", r.Where(), "what", r.Text)
+		a.Tell("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.Where())
 	}
 	a.WarnStays(err)
 	return err != nil
 }
 
-// WarnStays reports the changes that could not be reverted.
+// WarnStays prints an error of reverting changes, with its remedy. A nil err is ignored.
 func (p *Prompts) WarnStays(err error) {
 	if err == nil {
 		return
@@ -37,7 +37,8 @@ func (p *Prompts) WarnStays(err error) {
 	p.Warn("%s", text)
 }
 
-// LockState makes sure that no other decamp changes hosts on behalf of the state directory, until unlock.
+// LockState locks the state directory until unlock, so that no other process changes hosts. It returns
+// fault.Conflict if another process has it.
 func (a *Assembler) LockState(ctx context.Context) (unlock func() error, err error) {
 	state, err := a.StateDir()
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// PasswordEnv names the environment variable that names a password file. The password
-// itself is never taken from the environment: /proc shows it to others.
+// PasswordEnv is the environment variable with the path of a password file. A password itself is never
+// read from the environment, because /proc shows that to other processes.
 const PasswordEnv = "DECAMP_PASSWORD_FILE"
 
-// longestPassword is the limit of a password file, in bytes.
-const longestPassword = 4096
+// maxPasswordBytes is the maximum size of a password file.
+const maxPasswordBytes = 4096
 
-// Password returns a function that returns the password of who ("root@esx1"): from the file of the flag
-// or the environment, read again each time, or from the terminal, once. A host that requests the
-// password again during a run must not stop it with a question.
+// Password returns a function that returns the password of who, such as "root@esx1". A file, from the
+// flag or the environment, is read at each call. Without a file the user is prompted once: a later call
+// is an error, because a run must not stop at a prompt.
 func (a *Assembler) Password(who, file string) func(context.Context) (string, error) {
 	if file == "" {
 		file = a.Env(PasswordEnv)
@@ -43,39 +43,41 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 	}
 }
 
-// remember keeps a password for the rest of this command; account is user@host:port.
-func (a *Assembler) remember(account, password string) { a.secrets.Store(account, password) }
+// storePassword stores a password for the rest of this process. account is user@host:port.
+func (a *Assembler) storePassword(account, password string) { a.secrets.Store(account, password) }
 
-// typed returns the entered password, or an empty string.
-func (a *Assembler) typed(account string) string {
+// enteredPassword returns the stored password of an account; otherwise an empty text.
+func (a *Assembler) enteredPassword(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)
 	return password
 }
 
+// askPassword prompts for a password without echo. An empty password is an error, because a host would
+// count it as a refusal.
 func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := p.Terminal()
 	if err != nil {
-		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal to ask on", who).
+		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal for a prompt", who).
 			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", PasswordEnv)
 	}
 	defer t.Close()
 	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))
 	if err == nil && text == "" { // a host would count it as a wrong one
-		err = fault.New(fault.Invalid, "no password was typed")
+		err = fault.New(fault.Invalid, "no password was entered")
 	}
 	return text, err
 }
 
-// PasswordFrom reads the first line's worth: all of the file but one newline at its end.
-// Blanks belong to the password.
+// PasswordFrom returns the content of a password file without one newline at its end. Spaces are part
+// of the password. It warns if other users may read the file.
 func (a *Assembler) PasswordFrom(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fault.New(fault.Invalid, "read password file: %w", err)
 	}
-	if len(text) > longestPassword {
-		return "", fault.New(fault.Invalid, "password file %s has %d bytes: that is no password", path, len(text))
+	if len(text) > maxPasswordBytes {
+		return "", fault.New(fault.Invalid, "password file %s is too large: %d bytes", path, len(text))
 	}
 	a.warnIfShared(path)
 	password := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
@@ -85,29 +87,29 @@ func (a *Assembler) PasswordFrom(path string) (string, error) {
 	return password, nil
 }
 
+// warnIfShared warns if other users may read a regular file.
 func (p *Prompts) warnIfShared(path string) {
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
-		p.Warn("others on this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
+		p.Warn("other users of this machine may read %s; run: chmod 600 %s", path, fault.Quote(path))
 	}
 }
 
 const (
 	refusalsWindow = 15 * time.Minute // time in which a host adds up wrong passwords
-	mostRefusals   = 3                // of the five that lock an account, two are left for others
+	maxRefusals    = 3                // an account is locked after five: two are left for other programs
 )
 
-// refusals is the file in the state directory that remembers when a host refused a
-// user's password. A session stops by itself, but a job that cron starts again and again
-// would lock the account all the same. Of two commands that are refused at the same
-// moment one may be forgotten.
+// refusals is a file in the state directory with the times at which a host refused the password of a
+// user. It protects accounts from being locked by a job that is started again and again. Two processes
+// that are refused at the same time may lose one entry.
 type refusals struct {
-	path string
-	who  string // "root@esx1:443"
-	now  func() time.Time
+	path    string           // path of the file
+	account string           // "root@esx1:443"
+	now     func() time.Time // returns the current time
 }
 
-// load returns the refusals of all processes that still count.
-func (r *refusals) load() (map[string][]time.Time, error) {
+// loadAll returns the refusals of all accounts within refusalsWindow. A missing file has none.
+func (r *refusals) loadAll() (map[string][]time.Time, error) {
 	all := map[string][]time.Time{}
 	text, err := os.ReadFile(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,40 +121,42 @@ func (r *refusals) load() (map[string][]time.Time, error) {
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "read refused logins: %w", err).WithHint("run: rm %s", fault.Quote(r.path))
 	}
+	// times outside of the window no longer count at the host
 	for who, times := range all {
 		all[who] = slices.DeleteFunc(times, func(t time.Time) bool { return r.now().Sub(t) >= refusalsWindow })
 	}
 	return all, nil
 }
 
-// check refuses a login that comes too close to the lock.
-func (r *refusals) check() error {
-	all, err := r.load()
+// checkLimit returns fault.Denied if another refusal could lock the account.
+func (r *refusals) checkLimit() error {
+	all, err := r.loadAll()
 	if err != nil {
 		return err
 	}
-	times := all[r.who]
-	if len(times) < mostRefusals {
+	times := all[r.account]
+	if len(times) < maxRefusals {
 		return nil
 	}
-	left := refusalsWindow - r.now().Sub(times[len(times)-mostRefusals])
-	return fault.New(fault.Denied, "not tried: the password of %s was refused %d times in 15 minutes, and the account locks at 5", r.who, len(times)).OfLogin().
-		WithHint("wait %v; or, if the password is right now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
+	left := refusalsWindow - r.now().Sub(times[len(times)-maxRefusals])
+	return fault.New(fault.Denied, "login not attempted: the password of %s was refused %d times in 15 minutes, and the account locks at 5 refusals", r.account, len(times)).OfLogin().
+		WithHint("wait %v; or, if the password is correct now and the account is not locked, run: rm %s", left.Round(time.Second), fault.Quote(r.path))
 }
 
-// note remembers a refusal; an accepted password makes the host forget them, and us.
-func (r *refusals) note(refused error) error {
-	all, err := r.load()
+// addResult records a refusal. A nil refused is an accepted password: the host resets its count, so the
+// refusals of the account are removed.
+func (r *refusals) addResult(refused error) error {
+	all, err := r.loadAll()
 	if err != nil {
 		return err
 	}
-	if refused == nil && len(all[r.who]) == 0 {
+	if refused == nil && len(all[r.account]) == 0 {
 		return nil
 	}
 	if refused != nil {
-		all[r.who] = append(all[r.who], r.now().UTC().Truncate(time.Second))
+		all[r.account] = append(all[r.account], r.now().UTC().Truncate(time.Second))
 	} else {
-		delete(all, r.who)
+		delete(all, r.account)
 	}
 	text, err := json.Marshal(all)
 	if err != nil {

@@ -50,7 +50,7 @@ func TestPasswordFileThatOthersReadIsWarnedAbout(t *testing.T) {
 	if _, err := r.Password("root@h", passwordFile(t, "x", 0o644))(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mustContain(t, r.said.String(), "Warning: others on this machine may read", "chmod 600")
+	mustContain(t, r.said.String(), "Warning: other users of this machine may read", "chmod 600")
 }
 
 func TestPasswordThatCannotBeHad(t *testing.T) {
@@ -101,35 +101,35 @@ func TestRefusedPasswordsCountForFifteenMinutes(t *testing.T) {
 	refused := errors.New("wrong password")
 	note := func(err error) {
 		t.Helper()
-		if err := r.note(err); err != nil {
+		if err := r.addResult(err); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range mostRefusals {
-		if err := r.check(); err != nil {
+	for range maxRefusals {
+		if err := r.checkLimit(); err != nil {
 			t.Fatal(err)
 		}
 		note(refused)
 		now = now.Add(time.Minute)
 	}
-	err := r.check()
+	err := r.checkLimit()
 	if !fault.Is(err, fault.Denied) {
 		t.Fatalf("one more try: %v", err)
 	}
 	mustContain(t, fault.HintOf(err), "wait 12m0s", "rm "+fault.Quote(path))
-	if err := other.check(); err != nil {
+	if err := other.checkLimit(); err != nil {
 		t.Errorf("another host: %v", err)
 	}
 	now = now.Add(12 * time.Minute)
-	if err := r.check(); err != nil {
+	if err := r.checkLimit(); err != nil {
 		t.Errorf("15 minutes after the first: %v", err)
 	}
 	note(refused)
 	note(nil)
-	for range mostRefusals - 1 {
+	for range maxRefusals - 1 {
 		note(refused)
 	}
-	if err := r.check(); err != nil {
+	if err := r.checkLimit(); err != nil {
 		t.Errorf("a login that worked did not clear the count: %v", err)
 	}
 }
@@ -139,7 +139,7 @@ func TestDamagedRefusalsHaveARemedy(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := (&refusals{path, "root@esx1:443", time.Now}).check()
+	err := (&refusals{path, "root@esx1:443", time.Now}).checkLimit()
 	if !fault.Is(err, fault.Corrupt) || fault.HintOf(err) != "run: rm "+path {
 		t.Errorf("%v, remedy %q", err, fault.HintOf(err))
 	}

@@ -16,19 +16,20 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// Mounted is a host shown as a folder, with its session and transport.
+// Mounted is a mounted host, with its session and its transport.
 type Mounted struct {
-	session   *esx.Session
-	transport *https.Transport
-	mount     *mount.Mount
+	session   *esx.Session     // session with the host; owned
+	transport *https.Transport // reads disks for the mount; owned
+	mount     *mount.Mount     // FUSE mount; nil if it failed
 }
 
-// mountStall is how long a connection of a mount may deliver nothing: others wait behind
-// it, and a read has its own deadline, before which another connection should be tried.
+// mountStall is the time after which a connection of a mount that delivers nothing is replaced. It is
+// short because other reads wait, and because a read has a deadline.
 const mountStall = 20 * time.Second
 
-// Mount mounts the host of session at dir, and takes ownership of the session. If stores is not nil, it
-// determines the root folder instead of the host. The caller sets o.Log.
+// Mount mounts the host of session at dir. It takes ownership of the session, also if it fails. If
+// stores is not nil, the root folder lists these datastores instead of those of the host. The caller
+// sets o.Log.
 func Mount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*Mounted, error) {
 	m := &Mounted{session: session}
 	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: o.Log})
@@ -43,7 +44,7 @@ func Mount(ctx context.Context, session *esx.Session, stores []inventory.Datasto
 	return m, nil
 }
 
-// Wait returns when ctx ends or the file system was unmounted.
+// Wait returns when ctx ends or the file system is unmounted.
 func (m *Mounted) Wait(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -51,7 +52,7 @@ func (m *Mounted) Wait(ctx context.Context) {
 	}
 }
 
-// Close unmounts and logs out.
+// Close unmounts the file system, closes the transport and logs out.
 func (m *Mounted) Close() error {
 	var errs []error
 	if m.mount != nil {
@@ -60,8 +61,8 @@ func (m *Mounted) Close() error {
 	return errors.Join(append(errs, m.transport.Close(), m.session.Close())...)
 }
 
-// DialShown logs in to an ESXi, or a vCenter if it is one. The certificate that host shows now is pinned for as long
-// as the session lives.
+// DialShown logs in to an ESXi host, or to a vCenter if the address is one. The certificate that it
+// presents now is accepted for the lifetime of the session.
 func (a *Assembler) DialShown(ctx context.Context, host, user, passwordFile string) (*esx.Session, error) {
 	shown, err := esx.Fingerprint(ctx, host)
 	if err != nil {
@@ -77,6 +78,7 @@ func (a *Assembler) DialShown(ctx context.Context, host, user, passwordFile stri
 		},
 	}
 	session, err := esx.Dial(ctx, cfg)
+	// the server is not of the expected type: it may be a vCenter
 	if fault.Is(err, fault.Invalid) {
 		cfg.URL = &url.URL{Scheme: "vcenter", User: url.User(user), Host: host}
 		if second, again := esx.Dial(ctx, cfg); again == nil {
@@ -86,7 +88,8 @@ func (a *Assembler) DialShown(ctx context.Context, host, user, passwordFile stri
 	return session, err
 }
 
-// CheckAuthority checks the certificate that a host shows by the certificate authorities of this machine.
+// CheckAuthority verifies the certificate of a host with the certificate authorities of this machine.
+// addr may lack a port; the default is 443.
 func CheckAuthority(ctx context.Context, addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")

@@ -12,14 +12,15 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// Origin is the VM that a published one came from, open for a second reading.
+// Origin is the source VM of a published VM, opened for a second reading.
 type Origin struct {
-	session   *esx.Session
-	transport *https.Transport
-	vm        *inventory.VM
+	session   *esx.Session     // session with the source; owned
+	transport *https.Transport // reads disks over https; owned
+	vm        *inventory.VM    // description of the source VM
 }
 
-// OpenOrigin logs in to the source of a published VM, for a second reading of its disks.
+// OpenOrigin logs in to the source of a published VM, and reads the description of the VM with
+// reference ref.
 func (a *Assembler) OpenOrigin(ctx context.Context, rawURL string, l Login, ref inventory.MoRef) (*Origin, error) {
 	session, err := a.Dial(ctx, rawURL, l)
 	if err != nil {
@@ -32,7 +33,7 @@ func (a *Assembler) OpenOrigin(ctx context.Context, rawURL string, l Login, ref 
 	return o, nil
 }
 
-// Disk opens a disk, by its key.
+// Disk opens the disk with a device key. The caller closes it.
 func (o *Origin) Disk(ctx context.Context, key int32) (disk.Source, error) {
 	d, ok := o.vm.Disk(key)
 	if !ok {

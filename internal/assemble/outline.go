@@ -19,27 +19,27 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// Outlined is what a VM would become at one destination.
+// Outlined is the definition of a VM at one destination, before its migration.
 type Outlined struct {
-	To      string           `json:"to"`
+	To      string           `json:"to"`                // destination as in the plan
 	Outline *targets.Outline `json:"outline,omitempty"` // definition; nil if it cannot be defined there
 	Failure *journal.Failure `json:"failure,omitempty"` // obstacle; nil if none
-	err     error
+	err     error            // all obstacles with their kinds and hints; nil if none
 }
 
-// DryRun is what a dry run of one VM found.
+// DryRun is the result of a dry run of one VM.
 type DryRun struct {
-	VM           string     `json:"vm"`
-	Ref          string     `json:"ref"`
-	Notes        []string   `json:"notes"`
-	Destinations []Outlined `json:"destinations"`
+	VM           string     `json:"vm"`           // name of the VM
+	Ref          string     `json:"ref"`          // reference of the VM at the source
+	Notes        []string   `json:"notes"`        // what is uncertain in the definitions; not nil
+	Destinations []Outlined `json:"destinations"` // one element for each destination; not nil
 }
 
-// Foresee returns what a VM would be defined by, as far as that is known before it is copied, and a report
-// without destinations.
+// Foresee returns the definition of a VM as far as it is known before the copy, and a DryRun without
+// destinations. It reads the disks of a VM that is off.
 func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, DryRun) {
 	r := DryRun{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []Outlined{}}
-	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: foreseeGuest(ctx, w, vm, &r)}
+	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: inspectGuest(ctx, w, vm, &r)}
 	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
 		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
@@ -47,7 +47,7 @@ func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o p
 		}
 	}
 	if o.Hardware == "auto" {
-		r.note("hardware auto: the definition shows compat; it becomes virtio if the guest can be changed, which is known after the copy")
+		r.addNote("hardware auto: the definition shows compat; it becomes virtio if the guest can be changed, which is known after the copy")
 	}
 	if vm.Power == inventory.PoweredOn { // the state after a shutdown
 		def.VM = new(*vm)
@@ -57,34 +57,36 @@ func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o p
 	return def, r
 }
 
-func (r *DryRun) note(format string, args ...any) {
+// addNote appends a formatted note.
+func (r *DryRun) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
-func foreseeGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
+// inspectGuest inspects the disks at the source. ESXi locks the disks of a running VM, so those are not
+// read; a note reports that.
+func inspectGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
-		r.note("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
+		r.addNote("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
 	reports, err := w.Look(ctx, vm)
 	if err != nil {
-		r.note("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
+		r.addNote("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
 		return nil
 	}
 	for _, g := range reports {
 		if g.Verdict != "" {
-			r.note("guest: %s", g.Verdict)
+			r.addNote("guest: %s", g.Verdict)
 		}
 	}
 	return reports
 }
 
-// isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
+// isWindows reports whether Windows was found. The guest agent is installed in Linux only.
 func isWindows(g guest.Report) bool { return g.Windows != nil }
 
-// Outline returns a destination's definition of the VM, or its obstacles. refused has obstacles that
-// apply to all destinations.
+// Outline returns the definition of the VM at a destination, or its obstacles. refused has obstacles
+// that apply to all destinations; it may be nil.
 func Outline(ctx context.Context, d *Destination, def targets.Definition, obstacles []inventory.Warning, refused error) Outlined {
 	out, err := outlineAt(d.To, d.Target, def)
 	if err == nil {
@@ -102,7 +104,7 @@ func Outline(ctx context.Context, d *Destination, def targets.Definition, obstac
 	return out
 }
 
-// outlineAt returns a destination's definition of a VM without any connection.
+// outlineAt returns the definition of a VM at a destination without connecting to it.
 func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Outlined, error) {
 	out := Outlined{To: string(to)}
 	o, err := at.Outline(def)
@@ -115,7 +117,7 @@ func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Ou
 	return out, nil
 }
 
-// Err returns an error if any destination has an obstacle.
+// Err returns the obstacles of all destinations as one error; otherwise nil.
 func (r *DryRun) Err() error {
 	var errs []error
 	for _, d := range r.Destinations {
@@ -129,39 +131,40 @@ func (r *DryRun) Err() error {
 	return fmt.Errorf("migrate %s: %w", r.VM, errors.Join(errs...))
 }
 
-// Outlines are the definitions of a plan's VMs; nil if they were not requested.
+// Outlines are the definitions of a plan's VMs. A nil *Outlines means that none were requested.
 type Outlines struct {
 	VMs []*OutlinedVM // VMs in the order of the plan
 
-	by  map[inventory.MoRef]*OutlinedVM
-	all *SourceParts
+	byRef  map[inventory.MoRef]*OutlinedVM // elements of VMs by reference
+	source *SourceParts                    // source of the plan, to inspect guests
 }
 
-// OutlinedVM is a VM of the plan, on its way to all of its destinations.
+// OutlinedVM is a VM of the plan with its definitions at all of its destinations.
 type OutlinedVM struct {
 	DryRun
-	Definition targets.Definition
+	Definition targets.Definition // definition that all destinations share
 }
 
-// Outlines collects what rig's places make of VMs, while a plan is checked.
+// Outlines makes rig collect the definitions of VMs while the plan is checked. They are complete when
+// preflight.Check returns.
 func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
 	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.Assembler.Log})
-	o := &Outlines{by: map[inventory.MoRef]*OutlinedVM{}, all: p}
-	rig.Settled = o.add
+	o := &Outlines{byRef: map[inventory.MoRef]*OutlinedVM{}, source: p}
+	rig.Settled = o.addOutline
 	return o
 }
 
-// add adds what a place reported of a VM.
-func (o *Outlines) add(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
+// addOutline adds the definition of a VM at a destination. It has the type of preflight.Rig.Settled.
+func (o *Outlines) addOutline(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
 	at, ok := p.(Resident)
 	if !ok {
 		return
 	}
-	vm := o.by[m.VM.Ref]
+	vm := o.byRef[m.VM.Ref]
 	if vm == nil {
 		vm = &OutlinedVM{}
-		vm.Definition, vm.DryRun = o.all.Assembler.Foresee(ctx, o.all.Parts, m.VM, m.Options)
-		o.VMs, o.by[m.VM.Ref] = append(o.VMs, vm), vm
+		vm.Definition, vm.DryRun = o.source.Assembler.Foresee(ctx, o.source.Parts, m.VM, m.Options)
+		o.VMs, o.byRef[m.VM.Ref] = append(o.VMs, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.Definition)
 	if err == nil {
@@ -171,7 +174,7 @@ func (o *Outlines) add(ctx context.Context, m planfile.Move, to planfile.Destina
 	vm.Destinations = append(vm.Destinations, out)
 }
 
-// Reports returns those of all VMs, in the order of the plan.
+// Reports returns the results of all VMs in the order of the plan; nil for nil Outlines.
 func (o *Outlines) Reports() []DryRun {
 	if o == nil {
 		return nil

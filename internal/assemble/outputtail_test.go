@@ -11,7 +11,7 @@ func TestOutputTailKeepsTheEnd(t *testing.T) {
 		said.Write([]byte("many words\n"))
 	}
 	said.Write([]byte("the last ones\n"))
-	if s := said.String(); len(s) > mostTail || !strings.HasSuffix(s, "the last ones") {
+	if s := said.String(); len(s) > maxTailBytes || !strings.HasSuffix(s, "the last ones") {
 		t.Errorf("%d bytes, %q", len(s), s)
 	}
 }

@@ -33,20 +33,23 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Dial logs in to the ESXi or vCenter at rawURL, once its certificate is trusted.
+// Dial logs in to the ESXi host or vCenter at rawURL, after its certificate was accepted. It refuses a
+// login that could lock the account.
 func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Session, error) {
 	u, err := esx.ParseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	// before any connection: a submitted plan must not use defaults of this machine
 	if l.submitted && l.PasswordFile == "" {
 		return nil, NoCredentials(rawURL)
 	}
+	// the certificate is verified before the password is sent
 	shown, err := esx.Fingerprint(ctx, u.Host)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.trust(ctx, fleet.Endpoint(u), certificate(shown), l); err != nil {
+	if err := a.verifyCertificate(ctx, fleet.Endpoint(u), certificate(shown), l); err != nil {
 		return nil, err
 	}
 	state, err := a.StateDir()
@@ -59,39 +62,41 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 		URL:         u,
 		Fingerprint: shown.Fingerprint,
 		Log:         a.Log,
-		Admit:       admit(a.Log, l.Logins, refused),
+		Admit:       newAdmission(a.Log, l.Logins, refused),
 		Judged: func(refusal error) {
-			if err := refused.note(refusal); err != nil {
+			if err := refused.addResult(refusal); err != nil {
 				a.Log.Warn("login not noted", "err", err)
 			}
 		},
 		Password: func(ctx context.Context) (esx.Secret, error) {
-			if err := refused.check(); err != nil {
+			if err := refused.checkLimit(); err != nil {
 				return "", err
 			}
 			text, err := password(ctx)
-			a.remember(refused.who, text)
+			a.storePassword(refused.account, text)
 			return esx.Secret(text), err
 		},
 	})
 }
 
-// NoCredentials is the error for a submitted plan whose login has no secret: there is no default for those.
+// NoCredentials is the error for a submitted plan without credentials for a login: defaults of this
+// machine are not used for it.
 func NoCredentials(rawURL string) error {
 	return fault.New(fault.Denied, "a submitted plan has no credentials for %s", rawURL).
 		WithHint("add source: {credentials: {name: NAME}} to the plan; an administrator adds NAME to the access file")
 }
 
-// admit makes logins of a fleet, by API and SSH, wait for each other, and for the user after a refusal.
-// A decision of the user takes precedence over earlier refusals.
-func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
+// newAdmission returns the function of esx.Config.Admit that applies the login limits of a fleet. After
+// a refusal logins wait for a decision of the user, which also removes earlier refusals. It returns nil
+// if l is nil.
+func newAdmission(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
 	}
 	return func(ctx context.Context) (func(error), error) {
 		pass, again, err := l.Admit(ctx)
 		if err == nil && again {
-			if err := refused.note(nil); err != nil {
+			if err := refused.addResult(nil); err != nil {
 				log.Warn("refused logins not forgotten", "err", err)
 			}
 		}
@@ -99,29 +104,30 @@ func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.C
 	}
 }
 
-// Parts is all that decamp migrate works with, open and logged in.
+// Parts are the opened parts of a migration. Close closes them. A part is nil until it is opened.
 type Parts struct {
-	URL        *url.URL
-	Session    *esx.Session
-	Reader     *https.Transport    // reader of disks for a second look
-	Rereader   *https.Transport    // reader of samples for the comparison, over separate connections
-	Transport  transport.Transport // transport of the disks
-	To         []*Destination
-	Store      *journal.Store
-	engine     *workflow.Engine
-	Migrator   *migrate.Migrator
-	Leftovers  *cleanup.Store // records of changes on hosts
-	Shells     *HostShells
-	sums       sums
-	Expect     string // text that a trial boot expects
-	Conversion EngineOptions
-	Trials     chan struct{}       // has room for as many as may be under way; nil: for any number
-	left       func()              // tries once more to put back what an earlier run left; nil: it left nothing
-	Shown      func(journal.Event) // receives the events; nil until a display exists
+	URL          *url.URL            // URL of the source
+	Session      *esx.Session        // session with the source
+	Reader       *https.Transport    // reads disks for inspection
+	Rereader     *https.Transport    // reads disks a second time, over separate connections
+	Transport    transport.Transport // copies the disks
+	To           []*Destination      // destinations
+	Store        *journal.Store      // journals of the state directory
+	engine       *workflow.Engine    // workflow engine; it locks the state directory
+	Migrator     *migrate.Migrator   // executes runs
+	Leftovers    *cleanup.Store      // records of changes on hosts
+	Shells       *HostShells         // logins to hosts by SSH
+	sums         hostSums            // hashes that hosts have computed
+	Expect       string              // text that a trial boot expects
+	Conversion   EngineOptions       // tool that changes guests
+	Trials       chan struct{}       // its capacity is the number of parallel trial boots; nil: unlimited
+	retryCleanup func()              // reverts changes of earlier runs once more; nil if nothing is left
+	Shown        func(journal.Event) // receives the events; nil until a display exists
 }
 
-// Open opens the parts in the order in which they are cheap to refuse: the folder,
-// the state directory, and last the host, which may mean typing a password.
+// Open opens the parts of decamp migrate. It opens first what can fail quickly: the folders, then the
+// state directory, and last the source, which may prompt for a password. On an error it closes what it
+// opened.
 func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, err error) {
 	w = &Parts{Expect: string(m.Expect), Conversion: EngineOf(m)}
 	defer func() {
@@ -143,12 +149,13 @@ func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, 
 	}
 	w.Shells = a.NewHostShells(w.Session, w.URL, m.Login, m.SSH, w.Leftovers)
 	if a.Tidy(ctx, w.Shells) {
-		w.left = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
+		w.retryCleanup = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
 	}
 	return w, a.openTransport(ctx, w, m.Options)
 }
 
-// openTransport opens what reads disks, and what moves them.
+// openTransport opens the transports: one that reads disks for inspection, one for a second reading,
+// and the one that copies.
 func (a *Assembler) openTransport(ctx context.Context, w *Parts, o planfile.Options) (err error) {
 	w.Reader = https.New(w.Session, https.Options{MaxConnections: o.Connections, Log: a.Log})
 	w.Rereader = https.New(w.Session, https.Options{MaxConnections: migrate.RereadConnections, Log: a.Log})
@@ -156,7 +163,8 @@ func (a *Assembler) openTransport(ctx context.Context, w *Parts, o planfile.Opti
 	return err
 }
 
-// NewTransport returns what moves the disks.
+// NewTransport returns the transport that copies the disks. It may be w.Reader, if that has the
+// requested number of connections. The caller closes the result, except w.Reader.
 func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Options) (transport.Transport, error) {
 	switch o.Transport {
 	case "https":
@@ -176,7 +184,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		return nil, err
 	}
 	host := landing.WithShell{Host: w.Session, Open: w.Shells.Open}
-	copier := newCopier(w, string(o.Landing.Copy), a.tellCopier)
+	copier := newCopier(w, string(o.Landing.Copy), a.reportCopier)
 	if choice, ok := copier.(*landing.Choice); ok {
 		host.Refused = choice.Refused
 	}
@@ -191,7 +199,8 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 	return whole, nil
 }
 
-// newCopier returns how hosts are asked to copy. chosen is called if a host is asked by SSH.
+// newCopier returns the method by which hosts copy disks: api, ssh, or a choice between them. chosen is
+// called when the choice is SSH.
 func newCopier(w *Parts, how string, chosen func(host inventory.MoRef, why error)) landing.Copier {
 	api := landing.API{Host: w.Session}
 	ssh := &landing.SSH{Open: w.Shells.Open, Leftovers: w.Leftovers, Server: ServerOf(w.URL)}
@@ -204,7 +213,8 @@ func newCopier(w *Parts, how string, chosen func(host inventory.MoRef, why error
 	return &landing.Choice{API: api, SSH: ssh, Chosen: chosen}
 }
 
-// OpenState opens the state directory, and launches its engine.
+// OpenState opens the journals in the state directory, and launches the workflow engine. It returns
+// fault.Conflict if another process has the directory.
 func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 	state, err := a.StateDir()
 	if err != nil {
@@ -214,23 +224,27 @@ func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 		return err
 	}
 	w.Store, w.Leftovers = journal.NewStore(state), cleanup.NewStore(state)
-	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.notify})
+	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.passEvent})
 	warm.Register(w.Migrator)
 	return w.engine.Launch()
 }
 
-func (w *Parts) notify(e journal.Event) {
+// passEvent passes an event of a run to Shown, if that is set.
+func (w *Parts) passEvent(e journal.Event) {
 	if w.Shown != nil {
 		w.Shown(e)
 	}
 }
 
-// Close closes the open parts in reverse order.
+// Close closes the open parts in reverse order, and tries again to revert changes of earlier runs that
+// could not be reverted before.
 func (w *Parts) Close() error {
 	var errs []error
+	// the engine ends the runs, which use the parts below
 	if w.engine != nil {
 		errs = append(errs, w.engine.Close())
 	}
+	// NewTransport may have returned the reader, which is closed below
 	if w.Transport != nil && w.Transport != transport.Transport(w.Reader) {
 		errs = append(errs, w.Transport.Close())
 	}
@@ -242,8 +256,8 @@ func (w *Parts) Close() error {
 	if w.Shells != nil {
 		errs = append(errs, w.Shells.Close())
 	}
-	if w.left != nil {
-		w.left()
+	if w.retryCleanup != nil {
+		w.retryCleanup()
 		errs = append(errs, w.Shells.Close())
 	}
 	if w.Session != nil {
@@ -252,9 +266,10 @@ func (w *Parts) Close() error {
 	return errors.Join(errs...)
 }
 
-// PutBack reverts the recorded changes on the server of a session.
+// PutBack reverts the recorded changes on the server of a session, within cleanupTimeout. It returns
+// the reverted records, and an error for the others, which stay recorded.
 func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, putBackWait)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	session := shells.session
 	host := landing.WithShell{Host: session, Open: shells.Open}
@@ -270,25 +285,26 @@ func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) 
 			return s.Jobs.End(ctx, landing.RecordedJob(r))
 		},
 		cleanup.Snapshot: func(ctx context.Context, r cleanup.Record) error {
-			return shells.hands.dropSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
+			return shells.changer.removeSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
 		},
 		cleanup.SSHService: func(ctx context.Context, r cleanup.Record) error {
-			return shells.stop(ctx, r.Host)
+			return shells.stopSSH(ctx, r.Host)
 		},
 	})
 }
 
-// putBackWait bounds what looking after earlier runs may take from this one.
-const putBackWait = 2 * time.Minute
+// cleanupTimeout limits the time that a command spends on changes of earlier runs.
+const cleanupTimeout = 2 * time.Minute
 
-func (w *Parts) open(ctx context.Context, d transport.Disk) (disk.Source, error) {
+// openDisk opens a disk over https. The caller closes it.
+func (w *Parts) openDisk(ctx context.Context, d transport.Disk) (disk.Source, error) {
 	return OpenDisk(ctx, w.Reader, d)
 }
 
-// Look reads the disks of a VM that is off.
+// Look inspects the guest on the disks of a VM that is off: see guest.DetectEach.
 func (w *Parts) Look(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(vm.Disks), func(i int) (disk.Source, error) {
-		src, err := w.open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
+		src, err := w.openDisk(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 		if err != nil {
 			return nil, fmt.Errorf("disk %d: %w", vm.Disks[i].Key, err)
 		}
@@ -296,7 +312,8 @@ func (w *Parts) Look(ctx context.Context, vm *inventory.VM) ([]guest.Report, err
 	})
 }
 
-// OpenDisk keeps a nil *https.Source from becoming a disk.Source that is not nil.
+// OpenDisk opens a disk. It returns a nil interface on errors, not an interface with a nil
+// *https.Source.
 func OpenDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.Source, error) {
 	src, err := t.Open(ctx, d)
 	if err != nil {
@@ -305,22 +322,23 @@ func OpenDisk(ctx context.Context, t *https.Transport, d transport.Disk) (disk.S
 	return src, nil
 }
 
-// nvram reads what the firmware of a VM that is off remembers.
-func (w *Parts) nvram(ctx context.Context, vm *inventory.VM) ([]byte, error) {
+// readNVRAM returns the file with the firmware variables of a VM that is off.
+func (w *Parts) readNVRAM(ctx context.Context, vm *inventory.VM) ([]byte, error) {
 	return w.Session.ReadFile(ctx, vm.Datacenter, vm.NVRAM, efi.MaxVMware)
 }
 
-// SourceParts is what a plan is checked with, logged in.
+// SourceParts are the parts for checks of a plan: a session without a workflow engine.
 type SourceParts struct {
 	*Parts
-	Assembler *Assembler
-	Login     Login
-	SSH       SSHOptions
-	Base      string // folder that the plan's relative paths are from
-	Role      planfile.Role
+	Assembler *Assembler    // state of this machine, and prompts
+	Login     Login         // login to the source
+	SSH       SSHOptions    // login to hosts by SSH
+	Base      string        // folder that the plan's relative paths are from
+	Role      planfile.Role // role with which the plan is executed
 }
 
-// OpenSource logs in, and prepares what hosts are asked by.
+// OpenSource logs in to the source at p.URL, and prepares the logins by SSH. Leftovers that are set
+// already, as those that a fleet shares, are kept.
 func (a *Assembler) OpenSource(ctx context.Context, p *SourceParts) (err error) {
 	state, err := a.StateDir()
 	if err != nil {
@@ -336,7 +354,7 @@ func (a *Assembler) OpenSource(ctx context.Context, p *SourceParts) (err error) 
 	return nil
 }
 
-// OpenURL is openSource of what a URL names.
+// OpenURL parses rawURL and calls OpenSource.
 func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) (err error) {
 	if p.URL, err = esx.ParseURL(rawURL); err != nil {
 		return err
@@ -344,18 +362,18 @@ func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) 
 	return a.OpenSource(ctx, p)
 }
 
-// finder finds VMs by what people call them.
-func finder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
+// newFinder returns a Finder for VMs by the words that users write.
+func newFinder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
 
-// Rig returns what the plan is checked with.
+// Rig returns the functions with which package preflight checks a plan. They use the open session.
 func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
 	return preflight.Rig{
 		Source: p.Session,
-		Names:  finder,
+		Names:  newFinder,
 		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
 			m := p.MoveOf(o)
 			m.Maps = f.Maps.Value()
-			at, err := p.Assembler.expand(to, p.Role)
+			at, err := p.Assembler.expandPlace(to, p.Role)
 			if err != nil {
 				return nil, err
 			}
@@ -363,34 +381,36 @@ func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
 			if err != nil {
 				return nil, err
 			}
-			return place, answers(ctx, place)
+			return place, checkLogin(ctx, place)
 		},
 		Transport: p.Mover,
 		Reach:     reachHost,
-		Examine:   p.foresee,
+		Examine:   p.examinePlan,
 		Now:       time.Now,
 	}
 }
 
-// Mover returns a transport that the caller closes.
+// Mover returns the transport for o, which the caller closes. A landing that does not fit in the memory
+// of this machine is fault.Invalid.
 func (p *SourceParts) Mover(ctx context.Context, o planfile.Options) (transport.Transport, error) {
 	if o.Transport == "https" {
 		return https.New(p.Session, https.Options{MaxConnections: o.Connections, Log: p.Assembler.Log}), nil
 	}
 	if free, known := availableMemory(); o.Transport == "landing" && known && int64(o.Landing.Memory) > free {
-		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", units.Binary(int64(o.Landing.Memory)), units.Binary(free)).
-			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
+		return nil, fault.New(fault.Invalid, "the plan requires %s of memory for a landing, and %s are available", units.Binary(int64(o.Landing.Memory)), units.Binary(free)).
+			WithHint("reduce it: landing: {memory: %dM} leaves memory for the rest of the system", free/4*3>>20)
 	}
 	return p.Assembler.NewTransport(ctx, p.Parts, o)
 }
 
-// reachHost has an ESXi host of a vCenter show its certificate.
+// reachHost connects to an ESXi host of a vCenter, and reads its certificate.
 func reachHost(ctx context.Context, h inventory.Host) error {
 	_, err := esx.Fingerprint(ctx, cmp.Or(h.Address, h.Name))
 	return err
 }
 
-// OpenPlan logs in to the source of a plan. Values of l take precedence over the plan.
+// OpenPlan logs in to the source of a plan of the local user. Values of l take precedence over the
+// plan. The caller closes the result, also if err is not nil.
 func (a *Assembler) OpenPlan(ctx context.Context, l Login, f *planfile.File, folder string) (*SourceParts, error) {
 	p := &SourceParts{Assembler: a, Parts: &Parts{}, Login: l, Base: folder, Role: planfile.Local}
 	var err error
@@ -403,7 +423,7 @@ func (a *Assembler) OpenPlan(ctx context.Context, l Login, f *planfile.File, fol
 	return p, a.OpenURL(ctx, p, string(f.Source.URL))
 }
 
-// MoveOf is the move of a VM of a plan.
+// MoveOf returns the migration of a plan's VM with options o.
 func (p *SourceParts) MoveOf(o planfile.Options) Move {
 	return Move{Options: o, Login: p.Login, SSH: p.SSH, base: p.Base}
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/decamp/decamp/internal/transport/nfc"
 )
 
-// openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
-// otherwise over HTTPS on connections that copy nothing.
-func (w *Parts) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
+// reopenDisk opens a disk for a second reading, over another connection than the copy: over NFC in a
+// new session if NFC copies the disks, otherwise over https. by names the transport.
+func (w *Parts) reopenDisk(ctx context.Context, d transport.Disk) (_ disk.Source, by string, err error) {
 	if n, ok := w.Transport.(*nfc.Transport); ok {
 		src, err := n.Open(ctx, d)
 		if err != nil {
@@ -35,14 +35,17 @@ func (w *Parts) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source,
 	return src, "https", err
 }
 
-// boot tries a VM before it is published. What it showed is kept with its run.
-func (w *Parts) boot(d *Destination) func(context.Context, string, []testboot.Static) (testboot.Report, error) {
+// trialBoot returns the function that boots a VM before it is published. The run keeps the screen and
+// the serial log.
+func (w *Parts) trialBoot(d *Destination) func(context.Context, string, []testboot.Static) (testboot.Report, error) {
 	return func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error) {
 		return testboot.Boot(ctx, domain, testboot.Options{Static: static, Expect: w.Expect, Keep: filepath.Join(w.Store.Folder(d.Plan.ID), "trial")})
 	}
 }
 
-// enterTrial waits until one more VM may boot here: each takes memory and processors.
+// enterTrial waits until another VM may boot on this machine, because each requires memory and
+// processors. waits is called with the reason before it waits. The caller calls leave when the VM has
+// ended.
 func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave func(), err error) {
 	if w.Trials == nil {
 		return func() {}, nil
@@ -53,7 +56,7 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 		return leave, nil
 	default:
 	}
-	waits(fmt.Sprintf("as many VMs boot on trial here as may at a time: %d (--trials)", cap(w.Trials)))
+	waits(fmt.Sprintf("the number of parallel trial boots is limited to %d (--trials)", cap(w.Trials)))
 	select {
 	case w.Trials <- struct{}{}:
 		return leave, nil
@@ -62,87 +65,94 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 	}
 }
 
-// Rehearse boots what a warm run's images hold, which are served to QEMU: they are no images that it
-// could open, and change while it reads.
+// Rehearse boots the VM of a warm run from its current images. They are served to QEMU over NBD: QEMU
+// cannot open them as images, and they may change during the reads.
 func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) {
 	served := map[string]func(io.ReadWriter){}
 	for path, src := range what.Disks {
-		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest receives the errors
+		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, readOnlyDisk{ctx, src}) } // the guest receives the errors
 	}
 	return testboot.Boot(ctx, what.Domain, testboot.Options{
 		Expect: cmp.Or(what.Expect, w.Expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
 	})
 }
 
-// unwritten is a disk that is only read.
-type unwritten struct {
-	ctx context.Context
-	src disk.Source
+// readOnlyDisk is a disk for nbd.Serve that refuses writes.
+type readOnlyDisk struct {
+	ctx context.Context // context of the reads
+	src disk.Source     // disk that is read
 }
 
-func (u unwritten) Size() int64 { return u.src.Size() }
+// Size returns the size of the disk in bytes.
+func (u readOnlyDisk) Size() int64 { return u.src.Size() }
 
-func (u unwritten) ReadAt(p []byte, off int64) (int, error) {
+// ReadAt fills p from off.
+func (u readOnlyDisk) ReadAt(p []byte, off int64) (int, error) {
 	if err := u.src.ReadAt(u.ctx, p, off); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-func (u unwritten) WriteAt([]byte, int64) (int, error) {
-	return 0, fault.New(fault.Denied, "the images of a rehearsal are not written to")
+// WriteAt returns fault.Denied.
+func (u readOnlyDisk) WriteAt([]byte, int64) (int, error) {
+	return 0, fault.New(fault.Denied, "a rehearsal must not write to images")
 }
 
-// sums are the hashes of disks that the host made, by the disk's key: several destinations
-// ask for the same ones, and the host is to read once.
-type sums struct {
-	mu   sync.Mutex
-	each map[int32]*hashed
+// hostSums are hashes of disks that hosts have computed. Several destinations need the same hash, and
+// the host computes it once.
+type hostSums struct {
+	mu    sync.Mutex          // guards byKey
+	byKey map[int32]*sumEntry // entries by device key of the disk
 }
 
-type hashed struct {
-	turn chan struct{} // holds one token; taken while the host hashes
-	sum  migrate.SourceSum
-	done bool
+// sumEntry is the hash of one disk. Its fields may be used only by the owner of the token.
+type sumEntry struct {
+	token chan struct{}     // holds one token; taken while the host hashes
+	sum   migrate.SourceSum // valid if done
+	done  bool              // the host has computed the hash
 }
 
-func (s *sums) of(key int32) *hashed {
+// entryFor returns the entry of a disk, which it creates with its token.
+func (s *hostSums) entryFor(key int32) *sumEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.each == nil {
-		s.each = map[int32]*hashed{}
+	if s.byKey == nil {
+		s.byKey = map[int32]*sumEntry{}
 	}
-	if s.each[key] == nil {
-		s.each[key] = &hashed{turn: make(chan struct{}, 1)}
-		s.each[key].turn <- struct{}{}
+	if s.byKey[key] == nil {
+		s.byKey[key] = &sumEntry{token: make(chan struct{}, 1)}
+		s.byKey[key].token <- struct{}{}
 	}
-	return s.each[key]
+	return s.byKey[key]
 }
 
-// sum has the host hash a disk, once for all who ask.
-func (w *Parts) sum(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
-	h := w.sums.of(d.Disk.Key)
+// hashDisk returns the hash of a disk that its host computes. Concurrent calls for one disk wait for
+// the first. A failure is not stored: the next call tries again.
+func (w *Parts) hashDisk(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
+	h := w.sums.entryFor(d.Disk.Key)
 	select {
-	case <-h.turn:
+	case <-h.token:
 	case <-ctx.Done():
 		return migrate.SourceSum{}, ctx.Err()
 	}
-	defer func() { h.turn <- struct{}{} }()
+	defer func() { h.token <- struct{}{} }()
 	if h.done {
 		return h.sum, nil
 	}
-	sum, err := w.sumOnHost(ctx, d)
+	sum, err := w.hashOnHost(ctx, d)
 	h.sum, h.done = sum, err == nil
 	return sum, err
 }
 
-// sumOnHost hashes the flat file of a disk, where its bytes are those of the disk.
-func (w *Parts) sumOnHost(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
+// hashOnHost computes the hash on the host, from the flat file of a disk. It returns fault.Unsupported
+// if no single file has the bytes of the disk.
+func (w *Parts) hashOnHost(ctx context.Context, d transport.Disk) (migrate.SourceSum, error) {
 	if d.Disk.Backing != inventory.Flat || d.Disk.Layers > 1 || d.Snapshot != "" {
-		return migrate.SourceSum{}, fault.New(fault.Unsupported, "no file on the host holds disk %d byte for byte: it is %s, in %d layers", d.Disk.Key, d.Disk.Backing, d.Disk.Layers).
-			WithHint("leave --source-hash out; --spot compares a part of the disk")
+		return migrate.SourceSum{}, fault.New(fault.Unsupported, "no file on the host has the exact bytes of disk %d: it is %s, in %d layers", d.Disk.Key, d.Disk.Backing, d.Disk.Layers).
+			WithHint("omit --source-hash; --spot compares a part of the disk")
 	}
-	file, err := w.flatFile(ctx, d)
+	file, err := w.flatFilePath(ctx, d)
 	if err != nil {
 		return migrate.SourceSum{}, err
 	}
@@ -157,8 +167,8 @@ func (w *Parts) sumOnHost(ctx context.Context, d transport.Disk) (migrate.Source
 	return migrate.SourceSum{Algorithm: sum.Algorithm, Hex: sum.Hex, By: file, Elapsed: time.Since(began)}, err
 }
 
-// flatFile is what the disk's descriptor names, by its path on the host.
-func (w *Parts) flatFile(ctx context.Context, d transport.Disk) (_ string, err error) {
+// flatFilePath returns the path on the host of the flat file that the descriptor of the disk names.
+func (w *Parts) flatFilePath(ctx context.Context, d transport.Disk) (_ string, err error) {
 	src, err := w.Reader.Open(ctx, d)
 	if err != nil {
 		return "", err

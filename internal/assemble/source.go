@@ -15,74 +15,80 @@ import (
 	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
-// planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
-// are on record before they are taken, until they are removed.
-type planned struct {
+// plannedSession is a session as migrate.Source and warm.Live: VMs are named by their references. A
+// snapshot is recorded before it is created, until it is removed.
+type plannedSession struct {
 	*esx.Session
-	hands  *hands
-	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
-	store  *cleanup.Store
-	server string // name of the server in records
+	changer *vmChanger     // changes VMs by API or SSH
+	off     *sync.Mutex    // held by the run that powers the VM off; the others find it off
+	store   *cleanup.Store // records of changes on hosts
+	server  string         // name of the server in records
 }
 
-var _ warm.Live = planned{}
+var _ warm.Live = plannedSession{}
 
-func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
+// VM returns the full description of a VM by its reference. It implements migrate.Source.
+func (p plannedSession) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
 }
 
-// BareVM is part of migrate.Source.
-func (p planned) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
+// BareVM returns the description of a VM without the notes, tags and attributes of a vCenter, in one
+// request. It implements migrate.Source.
+func (p plannedSession) BareVM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.Session.BareVM(ctx, inventory.MoRef(ref))
 }
 
-func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
+// PowerOff shuts the guest down and waits; with force it then powers the VM off. Runs of the same VM
+// call it one after the other, and the later ones find it off.
+func (p plannedSession) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error {
 	p.off.Lock()
 	defer p.off.Unlock()
-	return p.hands.use(ctx, vm, func(c changer) error {
+	return p.changer.changeVM(ctx, vm, func(c vmSwitcher) error {
 		return c.PowerOff(ctx, vm, esx.PowerOffOptions{Wait: wait, Force: force})
 	})
 }
 
-// PowerOn is part of warm.Live.
-func (p planned) PowerOn(ctx context.Context, vm inventory.MoRef) error {
-	return p.hands.use(ctx, vm, func(c changer) error { return c.PowerOn(ctx, vm) })
+// PowerOn powers the VM on. It implements warm.Live.
+func (p plannedSession) PowerOn(ctx context.Context, vm inventory.MoRef) error {
+	return p.changer.changeVM(ctx, vm, func(c vmSwitcher) error { return c.PowerOn(ctx, vm) })
 }
 
-// MayChange is part of warm.Live. A licence that cannot be read is found out by what the
-// host refuses.
-func (p planned) MayChange(ctx context.Context, vm inventory.MoRef) error {
-	_, err := p.hands.choose(ctx, vm)
+// MayChange returns warm.ErrReadOnly if VMs can be changed neither by API nor by SSH. An unreadable
+// licence is not an error: the host's refusal decides later. It implements warm.Live.
+func (p plannedSession) MayChange(ctx context.Context, vm inventory.MoRef) error {
+	_, err := p.changer.chooseMethod(ctx, vm)
 	return err
 }
 
-// Track is part of warm.Live. What a role forbids cannot be had, and what a licence does
-// is not done by SSH either: it would be a change of the VM's configuration behind the host.
-func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
+// Track turns change tracking on or off. If the licence or the role forbids that, it returns
+// fault.Unsupported. SSH is not used for it: that would change the configuration of the VM without the
+// knowledge of the host. It implements warm.Live.
+func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
 	if esx.Restricted(err) {
-		if err := p.hands.refused(ctx, vm, err); err != nil {
+		if err := p.changer.handleRefusal(ctx, vm, err); err != nil {
 			return err
 		}
-		return fault.New(fault.Unsupported, "the host's licence (free ESXi) does not let it be turned on").WithHint("give the host an evaluation or paid licence for as long as it takes")
+		return fault.New(fault.Unsupported, "the free licence of the host does not permit change tracking").WithHint("install an evaluation or paid licence on the host during the migration")
 	}
 	if esx.Forbidden(err) {
-		return fault.New(fault.Unsupported, "%w", err).WithHint("allow the user VirtualMachine.Config.ChangeTracking")
+		return fault.New(fault.Unsupported, "%w", err).WithHint("grant the user the privilege VirtualMachine.Config.ChangeTracking")
 	}
 	return err
 }
 
-// Freeze is part of warm.Live.
-func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
+// Freeze creates a snapshot of that name, or returns the existing one after an interruption. The result
+// has its change IDs and sizes by device key. It implements warm.Live.
+func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
 	}
-	if _, err := p.store.Add(p.record(vm, name)); err != nil {
+	if _, err := p.store.Add(p.snapshotRecord(vm, name)); err != nil {
 		return frozen, err
 	}
 	ref, found, err := p.FindSnapshot(ctx, vm, name)
 	if err == nil && !found {
-		err = p.hands.use(ctx, vm, func(c changer) (err error) {
+		err = p.changer.changeVM(ctx, vm, func(c vmSwitcher) (err error) {
 			ref, err = c.CreateSnapshot(ctx, vm, esx.SnapshotSpec{Name: name, Description: "taken by decamp, which copies this VM, and removed by it"})
 			return err
 		})
@@ -101,23 +107,24 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 	return frozen, err
 }
 
-// Frozen is part of warm.Live.
-func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+// Frozen returns the snapshot of that name; otherwise an empty text. It implements warm.Live.
+func (p plannedSession) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err
 }
 
-// Thaw is part of warm.Live.
-func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
-	id := p.record(vm, name).ID()
-	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
+// Thaw removes the snapshot of that name and its record. It implements warm.Live.
+func (p plannedSession) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+	id := p.snapshotRecord(vm, name).ID()
+	if err := p.changer.removeSnapshot(ctx, vm, name); err != nil {
 		p.store.Release(id)
 		return err
 	}
 	return p.store.Remove(id)
 }
 
-func (p planned) record(vm inventory.MoRef, name string) cleanup.Record {
+// snapshotRecord returns the record of a snapshot. Its ID depends only on server, VM and name.
+func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
 		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
@@ -126,98 +133,107 @@ func (p planned) record(vm inventory.MoRef, name string) cleanup.Record {
 	}
 }
 
-// Changed is part of warm.Live.
-func (p planned) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
+// Changed calls tell for each range that was written between a change ID and a snapshot. It implements
+// warm.Live.
+func (p plannedSession) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
 	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
 }
 
-// changer is who freezes and switches VMs.
-type changer interface {
+// vmSwitcher creates snapshots of VMs and changes their power state, by API or by SSH.
+type vmSwitcher interface {
+	// CreateSnapshot creates a snapshot and returns its reference.
 	CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error)
+	// DropSnapshot removes the snapshot of that name, if it exists.
 	DropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error
+	// PowerOff shuts the guest down; with Force it powers the VM off after Wait.
 	PowerOff(ctx context.Context, vm inventory.MoRef, o esx.PowerOffOptions) error
-	PowerOn(ctx context.Context, vm inventory.MoRef) error
+	PowerOn(ctx context.Context, vm inventory.MoRef) error // PowerOn powers the VM on.
 }
 
 var (
-	_ changer = (*esx.Session)(nil)
-	_ changer = (*vimcmd.Host)(nil)
+	_ vmSwitcher = (*esx.Session)(nil)
+	_ vmSwitcher = (*vimcmd.Host)(nil)
 )
 
-// hands change VMs: the API, or vim-cmd by SSH where the host's licence lets the API read only.
-type hands struct {
-	api  *esx.Session
-	ssh  *vimcmd.Host
-	tell func(why error) // called once with the reason for SSH
+// vmChanger changes VMs by the API, or by vim-cmd over SSH if the licence of the host makes the API
+// read-only. It is safe for concurrent use.
+type vmChanger struct {
+	api   *esx.Session    // session with the API
+	ssh   *vimcmd.Host    // vim-cmd over SSH
+	onSSH func(why error) // called once with the reason for SSH
 
-	mu    sync.Mutex // held while it is found out by whom
-	asked bool       // the licence was requested
-	free  bool       // the licence is the free one
-	bySSH bool
+	mu          sync.Mutex // held while it is found out by whom
+	licenceRead bool       // the licence was requested
+	free        bool       // the licence is the free one
+	bySSH       bool       // VMs are changed over SSH from now on
 }
 
-// use changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.
-func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) error) error {
-	bySSH, err := h.choose(ctx, vm)
+// changeVM calls do with the API or with SSH. If the API refuses because of the licence, it calls do
+// again with SSH. If neither is permitted, the error is warm.ErrReadOnly.
+func (h *vmChanger) changeVM(ctx context.Context, vm inventory.MoRef, do func(vmSwitcher) error) error {
+	bySSH, err := h.chooseMethod(ctx, vm)
 	if err != nil {
 		return err
 	}
 	if bySSH {
 		return do(h.ssh)
 	}
+	// the licence may be unreadable: then only the refusal of a change shows that it is the free one
 	refused := do(h.api)
 	if !esx.Restricted(refused) {
 		return refused
 	}
-	if err := h.refused(ctx, vm, refused); err != nil {
+	if err := h.handleRefusal(ctx, vm, refused); err != nil {
 		return err
 	}
 	return do(h.ssh)
 }
 
-// dropSnapshot removes a snapshot of decamp and its delta.
-func (h *hands) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
-	return h.use(ctx, vm, func(c changer) error { return c.DropSnapshot(ctx, vm, name) })
+// removeSnapshot removes a snapshot of decamp; the host merges its delta.
+func (h *vmChanger) removeSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
+	return h.changeVM(ctx, vm, func(c vmSwitcher) error { return c.DropSnapshot(ctx, vm, name) })
 }
 
-// choose determines from the licence whether the API or SSH changes VMs. With an unreadable or unknown
-// licence the host's refusal decides.
-func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
+// chooseMethod determines from the licence whether VMs are changed by API or by SSH. With an unreadable
+// or unknown licence it selects the API, whose refusal decides later.
+func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.asked {
+	if !h.licenceRead {
 		h.free = h.api.FreeLicence(ctx)
-		h.asked = ctx.Err() == nil
+		// an interrupted request is repeated by the next call
+		h.licenceRead = ctx.Err() == nil
 	}
 	if !h.free || h.bySSH {
 		return h.bySSH, ctx.Err()
 	}
-	return h.takeSSH(ctx, vm, warm.ErrReadOnly)
+	return h.switchToSSH(ctx, vm, warm.ErrReadOnly)
 }
 
-// refused handles a refusal of the API to change a VM. If it returns nil, SSH is used from now on.
-func (h *hands) refused(ctx context.Context, vm inventory.MoRef, why error) error {
+// handleRefusal switches to SSH after the API refused a change. A nil result means that the change can
+// be repeated over SSH.
+func (h *vmChanger) handleRefusal(ctx context.Context, vm inventory.MoRef, why error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.bySSH {
 		return nil
 	}
-	_, err := h.takeSSH(ctx, vm, why)
+	_, err := h.switchToSSH(ctx, vm, why)
 	return err
 }
 
-// takeSSH has VMs changed by SSH from now on, if that can be done.
-func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
+// switchToSSH selects SSH for all further changes, if the host accepts it. mu must be held.
+func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
 	if err := h.ssh.Ready(ctx, vm); err != nil {
 		return false, warm.ReadOnly(err)
 	}
 	h.bySSH = true
-	h.tell(why)
+	h.onSSH(why)
 	return true, nil
 }
 
-// tellHands prints that VMs are changed over SSH, with the reason.
-func (p *Prompts) tellHands(why error) {
-	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
-	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())
+// reportSSHChanger logs and prints that VMs are changed over SSH, with the reason.
+func (p *Prompts) reportSSHChanger(why error) {
+	p.Log.Info("snapshots and power changes use SSH", "err", why)
+	p.Tell("Snapshots and power changes use SSH (vim-cmd): %s.", why.Error())
 }

@@ -35,11 +35,11 @@ func TestGroupMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n, limited := groupMemory(dir); limited != c.limited || limited && n != c.want {
+		if n, limited := cgroupMemory(dir); limited != c.limited || limited && n != c.want {
 			t.Errorf("%q %q: %d, %v", c.limit, c.used, n, limited)
 		}
 	}
-	if _, limited := groupMemory(filepath.Join(dir, "none")); limited {
+	if _, limited := cgroupMemory(filepath.Join(dir, "none")); limited {
 		t.Error("a group without files has a limit")
 	}
 }

@@ -15,85 +15,87 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Map is one VM's, or that of all VMs of a plan. What it does not name is as the target has it by
-// itself: its usual network, its usual storage, the VM's own name.
+// Map maps names for one VM, or for all VMs of a plan. For a name without an entry, the target uses its
+// default network, its default storage, or the name of the VM. The zero value has no entries.
 type Map struct {
 	Networks map[string]Network `json:"networks,omitempty"` // networks by the name of VMware's network
 	Storages map[string]string  `json:"storages,omitempty"` // storages by the name of the datastore
 	Names    map[string]string  `json:"names,omitempty"`    // names by the VM's name
 }
 
-// Network is what cards of a network of VMware's join, and as what. How it is written is the target's.
+// Network is the target network for NICs of one source network. The target determines the syntax of To.
 type Network struct {
 	To    string `json:"to,omitempty"`    // empty: the target's usual one
 	VLAN  int    `json:"vlan,omitempty"`  // tag, 1 to 4094; 0: none
 	Model string `json:"model,omitempty"` // model of the cards; empty keeps the model, or uses that of the guest's hardware
 }
 
-// Wildcard is the sign that makes a key a pattern.
+// Wildcard makes a key a pattern.
 const Wildcard = "*"
 
-// Network returns what cards of a network join; the zero Network if the map does not say.
+// Network returns the target network for NICs of a source network; the zero Network if the map has no
+// entry.
 func (m Map) Network(name string) Network {
-	n, stood := lookUp(m.Networks, name)
-	n.To = filled(n.To, stood)
+	n, matched := lookUp(m.Networks, name)
+	n.To = replaceWildcard(n.To, matched)
 	return n
 }
 
-// Storage returns where disks of a datastore go; "" if the map does not say.
+// Storage returns the target storage for disks of a datastore; empty if the map has no entry.
 func (m Map) Storage(datastore string) string {
-	to, stood := lookUp(m.Storages, datastore)
-	return filled(to, stood)
+	to, matched := lookUp(m.Storages, datastore)
+	return replaceWildcard(to, matched)
 }
 
-// Name returns what a VM of that name is called at the target.
+// Name returns the name of a VM at the target: the name vm itself if the map has no entry.
 func (m Map) Name(vm string) string {
-	to, stood := lookUp(m.Names, vm)
+	to, matched := lookUp(m.Names, vm)
 	if to == "" {
 		return vm
 	}
-	return filled(to, stood)
+	return replaceWildcard(to, matched)
 }
 
-// Has reports whether a map has a key for name, exactly or by a pattern.
+// Has reports whether a map has an entry for name, exactly or by a pattern.
 func Has[V any](m map[string]V, name string) bool {
 	_, ok := m[name]
 	if !ok {
-		_, ok = pattern(m, name)
+		_, ok = findPattern(m, name)
 	}
 	return ok
 }
 
-// Of returns the entries of the map for vm, with its names as keys and no patterns. They must be stored
-// to find its networks and disks at the target again.
+// Of returns the entries for vm, with the names of its networks and datastores as keys and without
+// patterns. A run stores them, to find its networks and disks at the target again.
 func (m Map) Of(vm *inventory.VM) Map {
 	var own Map
 	for _, n := range vm.NICs {
 		if Has(m.Networks, n.Network) {
-			put(&own.Networks, n.Network, m.Network(n.Network))
+			setEntry(&own.Networks, n.Network, m.Network(n.Network))
 		}
 	}
-	for _, d := range datastores(vm) {
+	for _, d := range datastoresOf(vm) {
 		if Has(m.Storages, d) {
-			put(&own.Storages, d, m.Storage(d))
+			setEntry(&own.Storages, d, m.Storage(d))
 		}
 	}
 	if to := m.Name(vm.Name); to != vm.Name {
-		put(&own.Names, vm.Name, to)
+		setEntry(&own.Names, vm.Name, to)
 	}
 	return own
 }
 
-func put[V any](m *map[string]V, key string, value V) {
+// setEntry sets an entry, and creates the map if necessary.
+func setEntry[V any](m *map[string]V, key string, value V) {
 	if *m == nil {
 		*m = map[string]V{}
 	}
 	(*m)[key] = value
 }
 
-// datastores are those that vm and its disks are on. A disk with snapshots may be on several: where its
-// base is counts.
-func datastores(vm *inventory.VM) []string {
+// datastoresOf returns the datastores of vm and of its disks, sorted, each once. Of a disk with
+// snapshots only the datastore of its base counts.
+func datastoresOf(vm *inventory.VM) []string {
 	names := []string{Home(vm)}
 	for _, d := range vm.Disks {
 		names = append(names, Datastore(d))
@@ -102,11 +104,11 @@ func datastores(vm *inventory.VM) []string {
 	return slices.Compact(names)
 }
 
-// Home is the datastore that vm's own files are on, from which go what belongs to no disk: EFI
-// variables, the state of a TPM.
+// Home returns the datastore with the files of vm itself. It determines the storage of data that
+// belongs to no disk: EFI variables and the state of a TPM.
 func Home(vm *inventory.VM) string { return vm.VMX.Datastore }
 
-// Datastore is the one that a disk counts as being on.
+// Datastore returns the datastore of a disk: that of its base, if it has snapshots on other datastores.
 func Datastore(d inventory.Disk) string {
 	if d.Base.Datastore != "" {
 		return d.Base.Datastore
@@ -114,8 +116,8 @@ func Datastore(d inventory.Disk) string {
 	return d.Path.Datastore
 }
 
-// Targets lists the storages that the map names, each once, sorted. A pattern whose value has a * in
-// it names none.
+// Targets returns the storages that the map names, each once, sorted. Patterns with a * in their value
+// are left out, because they name no particular storage.
 func (m Map) Targets() []string {
 	var all []string
 	for key, to := range m.Storages {
@@ -127,15 +129,16 @@ func (m Map) Targets() []string {
 	return slices.Compact(all)
 }
 
-// IsPattern reports whether a key stands for more than itself.
+// IsPattern reports whether a key has exactly one wildcard.
 func IsPattern(key string) bool { return strings.Count(key, Wildcard) == 1 }
 
-// lookUp finds the value for a name, and what the * of its key stood for; none where the key has no *.
-func lookUp[V any](m map[string]V, name string) (value V, stood *string) {
+// lookUp returns the value for a name, and the text that the * of its key matched. matched is nil if
+// the key has no *.
+func lookUp[V any](m map[string]V, name string) (value V, matched *string) {
 	if v, ok := m[name]; ok {
 		return v, nil
 	}
-	key, ok := pattern(m, name)
+	key, ok := findPattern(m, name)
 	if !ok {
 		return value, nil
 	}
@@ -144,8 +147,9 @@ func lookUp[V any](m map[string]V, name string) (value V, stood *string) {
 	return m[key], &middle
 }
 
-// pattern finds the key that a name matches: the longest, and of those the first by the alphabet.
-func pattern[V any](m map[string]V, name string) (found string, ok bool) {
+// findPattern returns the pattern that a name matches: the longest one, and among equally long ones the
+// first in alphabetical order.
+func findPattern[V any](m map[string]V, name string) (found string, ok bool) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		before, after, _ := strings.Cut(key, Wildcard)
 		matches := IsPattern(key) && len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
@@ -156,10 +160,10 @@ func pattern[V any](m map[string]V, name string) (found string, ok bool) {
 	return found, ok
 }
 
-// filled puts what a * stood for where a value has one.
-func filled(value string, stood *string) string {
-	if stood == nil {
+// replaceWildcard replaces the * of a value by the matched text. A nil text leaves the value unchanged.
+func replaceWildcard(value string, matched *string) string {
+	if matched == nil {
 		return value
 	}
-	return strings.Replace(value, Wildcard, *stood, 1)
+	return strings.Replace(value, Wildcard, *matched, 1)
 }

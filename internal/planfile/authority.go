@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Role is the authority that a plan is carried out with. The zero value may do nothing.
+// Role is the authority with which a plan is executed. The zero value permits nothing.
 type Role string
 
 // Roles of plans.
@@ -21,19 +21,19 @@ const (
 	Local   Role = "local"   // a plan of the user who runs the command, with the user's own files and terminal
 )
 
-// Class determines which roles may set a key, and the check of its value.
+// Class determines which roles may set a key, and how its value is checked.
 type Class int
 
 // Classes of keys. An unclassified key is treated as adminOnly.
 const (
-	unclassified Class = iota
-	harmless           // any value, from any role
-	offered            // a destination: a folder that a worker offers, or a named place
-	named              // the name of a credential, or a value that the credential is bound to
-	adminOnly          // a path, a secret, a command, or an address that data or logins go to
+	unclassified Class = iota // no class was assigned; treated as adminOnly
+	harmless                  // any value, from any role
+	offered                   // a destination: a folder that a worker offers, or a named place
+	named                     // the name of a credential, or a value that the credential is bound to
+	adminOnly                 // a path, a secret, a command, or an address that data or logins go to
 )
 
-// classes has the class of every key of a plan, by type and field. A new key requires an entry:
+// classes contains the class of every key of a plan, by type and field. A new key requires an entry:
 // TestEveryKeyIsClassified fails for a key without one.
 var classes = map[string]Class{
 	"File.Version": harmless, "File.Name": harmless, "File.Select": harmless,
@@ -70,7 +70,7 @@ var classes = map[string]Class{
 	"Landing.Advertise": adminOnly, // hosts would write the disks to that address
 	"Landing.Listen":    adminOnly,
 	"Landing.Portmap":   adminOnly,
-	"Landing.Allow":     adminOnly, // those hosts could read and write the images
+	"Landing.Allow":     adminOnly, // the hosts could read and write the images
 
 	"Warm.Interval": harmless, "Warm.Cutover": harmless, "Warm.DowntimeBudget": harmless, "Warm.Boot": harmless, "Warm.Paranoid": harmless,
 	"Window.Days": harmless, "Window.From": harmless, "Window.To": harmless, "Window.Zone": harmless,
@@ -86,15 +86,15 @@ var classes = map[string]Class{
 	"Hook.Timeout": harmless,
 }
 
-// addressClasses has the class of the part of a destination between KIND: and the question mark.
+// addressClasses contains the class of the part of a destination between KIND: and the question mark.
 var addressClasses = map[string]Class{
 	Dir: offered, KubeVirt: offered, // a folder
 	Place:   named,
 	Libvirt: adminOnly, Proxmox: adminOnly, OpenStack: adminOnly, // an address that the worker logs in to
 }
 
-// parameterClasses has the class of each parameter of a destination, by kind. A test of package assemble
-// compares them with the parameters that the parser of each kind accepts.
+// parameterClasses contains the class of each parameter of a destination, by kind. A test of package
+// assemble compares them with the parameters that the parser of each kind accepts.
 var parameterClasses = map[string]map[string]Class{
 	Dir:   {},
 	Place: {stageKey: offered},
@@ -114,7 +114,8 @@ var parameterClasses = map[string]map[string]Class{
 	},
 }
 
-// Unclassified returns the keys of the schema that have no class: none, unless one was forgotten.
+// Unclassified returns the keys of the schema without a class. It is not empty only if a class was
+// forgotten.
 func Unclassified() []string {
 	var missing []string
 	eachLeaf(reflect.TypeFor[File](), func(field string) {
@@ -125,12 +126,13 @@ func Unclassified() []string {
 	return missing
 }
 
-// UnclassifiedParameters returns which parameters of destinations of a kind have no class.
+// UnclassifiedParameters returns those parameters of a destination kind that have no class.
 func UnclassifiedParameters(kind string, parameters []string) []string {
 	return slices.DeleteFunc(slices.Clone(parameters), func(p string) bool { return parameterClasses[kind][p] != unclassified })
 }
 
-// eachLeaf visits the fields of a type that hold values, as Type.Field.
+// eachLeaf calls visit for each field of t that has a value, as Type.Field. It descends into structs,
+// and into the elements of lists and maps.
 func eachLeaf(t reflect.Type, visit func(field string)) {
 	for _, k := range keysOf(t) {
 		switch inner := leafOrStruct(k.typ); {
@@ -142,7 +144,8 @@ func eachLeaf(t reflect.Type, visit func(field string)) {
 	}
 }
 
-// leafOrStruct returns the struct that values of t consist of; nil if they are values themselves.
+// leafOrStruct returns the struct type that values of t consist of; nil if t itself is a value, or a
+// list or map of values.
 func leafOrStruct(t reflect.Type) reflect.Type {
 	for {
 		switch _, isScalar := reflect.New(t).Interface().(scalar); {
@@ -157,7 +160,8 @@ func leafOrStruct(t reflect.Type) reflect.Type {
 	}
 }
 
-// fieldName is Type.Field of the field of t at an index; the type is the one that declares it.
+// fieldName returns Type.Field for the field of t at an index. Type is the struct that declares the
+// field, also for an inlined one.
 func fieldName(t reflect.Type, index []int) string {
 	owner := t
 	if last := len(index) - 1; last > 0 {
@@ -168,32 +172,36 @@ func fieldName(t reflect.Type, index []int) string {
 
 // walker visits the values that the text of a file sets.
 type walker struct {
-	file  *File
-	keys  map[reflect.Type][]key
-	visit func(path string, class Class, v reflect.Value)
+	file  *File                                           // the visited file; it has the positions of its keys
+	keys  map[reflect.Type][]key                          // keys of each struct type, computed once
+	visit func(path string, class Class, v reflect.Value) // called with the path, the class and the value of each key
 }
 
-// eachSet calls visit for each value that the text of the file sets.
+// eachSet calls visit for each value that the text of the file sets. Values from defaults are not
+// visited.
 func (f *File) eachSet(visit func(path string, class Class, v reflect.Value)) {
 	w := &walker{f, map[reflect.Type][]key{}, visit}
-	w.structure(reflect.ValueOf(f).Elem(), "", false)
+	w.visitStruct(reflect.ValueOf(f).Elem(), "", false)
 }
 
-// structure visits the keys of a struct that the text has; with all also those that it implies.
-func (w *walker) structure(v reflect.Value, path string, all bool) {
+// visitStruct visits the keys of a struct that are in the text. With all it also visits keys that the
+// text implies, as a shorthand does.
+func (w *walker) visitStruct(v reflect.Value, path string, all bool) {
 	t := v.Type()
 	if w.keys[t] == nil {
 		w.keys[t] = keysOf(t)
 	}
 	for _, k := range w.keys[t] {
-		each := join(path, k.name)
-		if _, set := w.file.where[each]; set || all {
-			w.value(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
+		each := joinPath(path, k.name)
+		if _, set := w.file.positions[each]; set || all {
+			w.visitValue(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
 		}
 	}
 }
 
-func (w *walker) value(v reflect.Value, path string, class Class) {
+// visitValue visits v if it is a scalar, or else each of its parts. class is the class of the key that
+// contains v.
+func (w *walker) visitValue(v reflect.Value, path string, class Class) {
 	pointer := reflect.New(v.Type()).Interface()
 	if _, isScalar := pointer.(scalar); isScalar {
 		w.visit(path, class, v)
@@ -202,14 +210,14 @@ func (w *walker) value(v reflect.Value, path string, class Class) {
 	_, short := pointer.(shorthand)
 	switch v.Kind() {
 	case reflect.Struct:
-		w.structure(v, path, short)
+		w.visitStruct(v, path, short)
 	case reflect.Slice:
 		for i := range v.Len() {
-			w.value(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)
+			w.visitValue(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)
 		}
 	case reflect.Map:
 		for name, each := range v.Seq2() {
-			w.value(each, path+"."+name.String(), class)
+			w.visitValue(each, path+"."+name.String(), class)
 		}
 	default:
 		w.visit(path, class, v)
@@ -223,6 +231,7 @@ type Privileged struct {
 	Why  string // part of a destination; empty for other keys
 }
 
+// String returns the path, the reason if there is one, and the line.
 func (p Privileged) String() string {
 	text := p.Path
 	if p.Why != "" {
@@ -246,7 +255,7 @@ func (f *File) AdminOnly() []Privileged {
 		switch class {
 		case harmless, named:
 		case offered:
-			if why := Destination(v.String()).adminOnly(); why != "" {
+			if why := Destination(v.String()).adminOnlyPart(); why != "" {
 				add(path, why)
 			}
 		default:
@@ -263,13 +272,14 @@ func (f *File) AdminOnly() []Privileged {
 	return all
 }
 
-// adminOnly returns the part of a destination that only the role admin may set; empty if there is none.
-func (d Destination) adminOnly() string {
+// adminOnlyPart returns the part of a destination that only the role admin may set; empty if there is
+// none.
+func (d Destination) adminOnlyPart() string {
 	kind := d.Kind()
 	switch addressClasses[kind] {
 	case offered, named:
 	default:
-		return "an address of " + kind + " that is logged in to"
+		return "an address of " + kind
 	}
 	_, query, found := strings.Cut(string(d), "?")
 	if kind == Dir || !found {
@@ -300,23 +310,24 @@ func (f *File) Destinations() []Destination {
 	return all
 }
 
-// mostNamed is how many keys a message names.
-const mostNamed = 5
+// maxKeysListed is the number of keys that a message lists.
+const maxKeysListed = 5
 
-// Enumerate names keys for a message.
+// Enumerate lists keys for a message: at most maxKeysListed, then the number of the others.
 func Enumerate(keys []Privileged) string {
 	var words []string
-	for _, k := range keys[:min(len(keys), mostNamed)] {
+	for _, k := range keys[:min(len(keys), maxKeysListed)] {
 		words = append(words, k.String())
 	}
-	if more := len(keys) - mostNamed; more > 0 {
+	if more := len(keys) - maxKeysListed; more > 0 {
 		words = append(words, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(words, ", ")
 }
 
-// mayName is an error if a plan with that role may not have such keys.
-func (f *File) mayName(role Role) error {
+// checkRole returns fault.Denied if a plan with that role must not set one of its keys, or if the role
+// must not submit plans.
+func (f *File) checkRole(role Role) error {
 	if role == Admin || role == Local {
 		return nil
 	}

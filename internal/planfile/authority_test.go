@@ -105,7 +105,7 @@ func TestDestinationsThatRequireAdmin(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := d.adminOnly(); (want == "") != (got == "") || !strings.Contains(got, want) {
+		if got := d.adminOnlyPart(); (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
@@ -170,7 +170,7 @@ func mustAccess(t *testing.T, text string) *Access {
 func TestAccessIsReadStrictly(t *testing.T) {
 	mustAccess(t, accessText)
 	for mistake, change := range map[string][2]string{
-		"is not a key here":                 {"passwordFile:", "passwordfile:"},
+		"unknown key":                       {"passwordFile:", "passwordfile:"},
 		"requires a fingerprint":            {"    fingerprint: \"CDCD", "    roles: [admin]\n    #\"CDCD"},
 		"exactly one of url and ssh":        {"    ssh: {user: root, hostKeys: {esx1: \"SHA256:abc\"}}\n", ""},
 		"requires hostKeys":                 {", hostKeys: {esx1: \"SHA256:abc\"}", ""},
@@ -178,10 +178,10 @@ func TestAccessIsReadStrictly(t *testing.T) {
 		"is not an absolute path":           {"/etc/decamp/vc1.password", "vc1.password"},
 		"is not one of operate, admin":      {"roles: [operate]}\n  k8s", "roles: [view]}\n  k8s"},
 		"has no parameter \"tokn\"":         {"&token=", "&tokn="},
-		"a place has no stage":              {"pool=default", "pool=default&stage=/srv"},
-		"a place has no folder":             {"kubevirt:?", "kubevirt:/srv?"},
+		"must not have a stage":             {"pool=default", "pool=default&stage=/srv"},
+		"must not have a folder":            {"kubevirt:?", "kubevirt:/srv?"},
 		"requires kubeconfig":               {"kubeconfig=/etc/decamp/kube.yaml&", ""},
-		"not a kind of destination":         {"libvirt:qemu:///system?pool=default", "dir:/srv"},
+		"is not a platform":                 {"libvirt:qemu:///system?pool=default", "dir:/srv"},
 		"not a name":                        {"  rack1:", "  \"rack 1\":"},
 		"password":                          {"ops@vsphere", "ops:secret@vsphere"},
 	} {

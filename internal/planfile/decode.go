@@ -13,19 +13,19 @@ import (
 	"github.com/decamp/decamp/internal/suggest"
 )
 
-// A key is a field of a struct that a file may hold.
+// A key is a field of a struct that a file may contain.
 type key struct {
-	name     string
-	doc      string
-	required bool
-	min, max int
-	bounded  bool
-	index    []int
-	typ      reflect.Type
+	name     string       // name in the file, from the yaml tag
+	doc      string       // description for the schema and for remedies
+	required bool         // the struct is invalid without the key
+	min, max int          // smallest and largest value; valid only if bounded
+	bounded  bool         // the field has a max tag, and so is an int
+	index    []int        // index of the field for reflect.Value.FieldByIndex
+	typ      reflect.Type // type of the field
 }
 
-// keysOf lists the keys of a struct, those of its inlined structs in their place. The JSON
-// schema is made from the same list.
+// keysOf returns the keys of a struct in the order of declaration. The keys of an inlined struct
+// replace it. The JSON schema uses the same list.
 func keysOf(t reflect.Type) []key {
 	var keys []key
 	for i := range t.NumField() {
@@ -50,146 +50,162 @@ func keysOf(t reflect.Type) []key {
 	return keys
 }
 
-// A shorthand is a struct that may be written as one value.
+// A shorthand is a struct that a file may also write as one value.
 type shorthand interface {
 	// short returns a pointer to the field that the value is of.
-	short() any
+	shortField() any
 }
 
-// decoder converts nodes to Go values, and continues after errors.
+// A decoder converts YAML nodes to Go values. It continues after errors, so that one run finds all of
+// them.
 type decoder struct {
-	found  Findings
-	where  map[string]Pos
-	preset map[reflect.Type]reflect.Value // initial values of list elements by type
-	keys   map[reflect.Type][]key
+	found     Findings                       // errors so far, unsorted
+	positions map[string]Pos                 // position of each key and list element by its path
+	preset    map[reflect.Type]reflect.Value // initial values of list elements by type
+	keys      map[reflect.Type][]key         // keys of each struct type, computed once
 }
 
+// newDecoder returns a decoder without presets.
 func newDecoder() *decoder {
-	return &decoder{where: map[string]Pos{}, preset: map[reflect.Type]reflect.Value{}, keys: map[reflect.Type][]key{}}
+	return &decoder{positions: map[string]Pos{}, preset: map[reflect.Type]reflect.Value{}, keys: map[reflect.Type][]key{}}
 }
 
-func at(n *yaml.Node) Pos { return Pos{n.Line, n.Column} }
+// posOf returns the position of a node, from line 1 and column 1.
+func posOf(n *yaml.Node) Pos { return Pos{n.Line, n.Column} }
 
-// wrong adds a finding at a node.
-func (d *decoder) wrong(n *yaml.Node, path string, err error) {
-	text := short(err.Error())
+// addError adds a finding at a node. The hint of err becomes the remedy. path is the path of the key;
+// empty for the whole file.
+func (d *decoder) addError(n *yaml.Node, path string, err error) {
+	text := shorten(err.Error())
 	if path != "" {
-		text = short(path) + ": " + text
+		text = shorten(path) + ": " + text
 	}
-	f := Found("file", at(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
+	f := Found("file", posOf(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
 	d.found = append(d.found, f)
 }
 
-// longestTold limits quotations of the text in findings, in bytes.
-const longestTold = 300
+// maxQuoteBytes limits quotations of the file in findings.
+const maxQuoteBytes = 300
 
-// short cuts a text at the end of a character.
-func short(s string) string {
-	if len(s) <= longestTold {
+// shorten cuts a text to maxQuoteBytes at a character boundary.
+func shorten(s string) string {
+	if len(s) <= maxQuoteBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:longestTold], "") + "…"
+	return strings.ToValidUTF8(s[:maxQuoteBytes], "") + "…"
 }
 
-func (d *decoder) wrongf(n *yaml.Node, path, remedy, format string, args ...any) {
-	d.wrong(n, path, fault.New(fault.Invalid, format, args...).WithHint("%s", remedy))
+// addErrorf is addError with a formatted message and a remedy, which may be empty.
+func (d *decoder) addErrorf(n *yaml.Node, path, remedy, format string, args ...any) {
+	d.addError(n, path, fault.New(fault.Invalid, format, args...).WithHint("%s", remedy))
 }
 
-// value reads a node into v.
-func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
-	if !d.taken(n, path) {
+// decodeValue decodes a node into v, which must be addressable. path is the path of the value, for
+// messages and positions.
+func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, path string) {
+	if !d.isAccepted(n, path) {
 		return
 	}
 	if s, ok := v.Addr().Interface().(scalar); ok {
-		d.scalar(n, s, path)
+		d.decodeScalar(n, s, path)
 		return
 	}
 	if s, ok := v.Addr().Interface().(shorthand); ok && n.Kind == yaml.ScalarNode {
-		d.value(n, reflect.ValueOf(s.short()).Elem(), path)
+		d.decodeValue(n, reflect.ValueOf(s.shortField()).Elem(), path)
 		return
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		d.structure(n, v, path)
+		d.decodeStruct(n, v, path)
 	case reflect.Slice:
-		d.list(n, v, path)
+		d.decodeList(n, v, path)
 	case reflect.Map:
-		d.mapping(n, v, path)
+		d.decodeMap(n, v, path)
 	case reflect.Bool:
-		d.truth(n, v, path)
+		d.decodeBool(n, v, path)
 	case reflect.Int:
-		d.number(n, v, path)
+		d.decodeInt(n, v, path)
 	}
 }
 
-// taken refuses constructs that expand a small text to a large one, and values without content.
-func (d *decoder) taken(n *yaml.Node, path string) bool {
+// isAccepted reports whether a node may be decoded, and adds an error if not. It refuses anchors,
+// aliases and tags, by which a small text can expand to a large one, and null values.
+func (d *decoder) isAccepted(n *yaml.Node, path string) bool {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		d.wrongf(n, path, "write it out, or put what many VMs share into defaults", "anchors and aliases are not taken")
+		d.addErrorf(n, path, "write it out, or move common options to defaults", "anchors and aliases are not supported")
 	case n.Style&yaml.TaggedStyle != 0:
-		d.wrongf(n, path, "write the value alone", "tags (%s) are not taken", n.Tag)
+		d.addErrorf(n, path, "write the value without a tag", "tags (%s) are not supported", n.Tag)
 	case n.ShortTag() == "!!null":
-		d.wrongf(n, path, "give it a value, or leave the key out", "there is no value")
+		d.addErrorf(n, path, "set a value, or remove the key", "the value is missing")
 	default:
 		return true
 	}
 	return false
 }
 
-var kindWords = map[yaml.Kind]string{yaml.MappingNode: "keys with values", yaml.SequenceNode: "a list", yaml.ScalarNode: "one value"}
+// kindNames has the names of node kinds for messages.
+var kindNames = map[yaml.Kind]string{yaml.MappingNode: "keys with values", yaml.SequenceNode: "a list", yaml.ScalarNode: "one value"}
 
-// is refuses a node of another kind. It repeats nothing of it, which may be a secret.
-func (d *decoder) is(n *yaml.Node, kind yaml.Kind, path string) bool {
+// hasKind reports whether a node is of a kind, and adds an error if not. The message does not repeat
+// the value, which may be a secret.
+func (d *decoder) hasKind(n *yaml.Node, kind yaml.Kind, path string) bool {
 	if n.Kind != kind {
-		d.wrongf(n, path, "", "want %s, not %s", kindWords[kind], kindWords[n.Kind])
+		d.addErrorf(n, path, "", "want %s, not %s", kindNames[kind], kindNames[n.Kind])
 		return false
 	}
 	return true
 }
 
-func (d *decoder) scalar(n *yaml.Node, s scalar, path string) {
-	if !d.is(n, yaml.ScalarNode, path) {
+// decodeScalar decodes a node into s. Numbers and booleans without quotes are refused, except numbers
+// for types that permit them.
+func (d *decoder) decodeScalar(n *yaml.Node, s scalar, path string) {
+	if !d.hasKind(n, yaml.ScalarNode, path) {
 		return
 	}
-	f := s.form()
+	f := s.textForm()
 	switch tag := n.ShortTag(); {
 	case tag == "!!str" || tag == "!!timestamp":
 	case tag == "!!int" && f.number:
 	default:
-		d.wrongf(n, path, "put it in quotes if it is meant as text", "want text, not a %s", tagWords[tag])
+		d.addErrorf(n, path, "put it in quotes if it is text", "want text, not a %s", tagNames[tag])
 		return
 	}
-	if err := s.set(n.Value); err != nil {
-		d.wrong(n, path, err)
+	if err := s.parseText(n.Value); err != nil {
+		d.addError(n, path, err)
 	}
 }
 
-var tagWords = map[string]string{"!!int": "number", "!!float": "number", "!!bool": "truth value", "!!binary": "binary", "!!merge": "merge key"}
+// tagNames has the names of YAML tags for messages.
+var tagNames = map[string]string{"!!int": "number", "!!float": "number", "!!bool": "truth value", "!!binary": "binary", "!!merge": "merge key"}
 
-func (d *decoder) truth(n *yaml.Node, v reflect.Value, path string) {
+// decodeBool accepts true and false only; YAML 1.1 also has yes, no, on and off.
+func (d *decoder) decodeBool(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Value != "true" && n.Value != "false" {
-		d.wrongf(n, path, "", "want true or false")
+		d.addErrorf(n, path, "", "want true or false")
 		return
 	}
 	v.SetBool(n.Value == "true")
 }
 
-func (d *decoder) number(n *yaml.Node, v reflect.Value, path string) {
+// decodeInt accepts decimal numbers in their shortest form: no octal, no plus sign, no underscores.
+func (d *decoder) decodeInt(n *yaml.Node, v reflect.Value, path string) {
 	i, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || strconv.Itoa(i) != n.Value {
-		d.wrongf(n, path, "", "want a whole number")
+		d.addErrorf(n, path, "", "want a whole number")
 		return
 	}
 	v.SetInt(int64(i))
 }
 
-func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
-	if !d.is(n, yaml.SequenceNode, path) {
+// decodeList decodes a list. Each element starts with the preset value of its type. An empty list is an
+// error.
+func (d *decoder) decodeList(n *yaml.Node, v reflect.Value, path string) {
+	if !d.hasKind(n, yaml.SequenceNode, path) {
 		return
 	}
 	if len(n.Content) == 0 {
-		d.wrongf(n, path, "put something into it, or leave the key out", "the list is empty")
+		d.addErrorf(n, path, "add an element, or remove the key", "the list is empty")
 	}
 	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 	for i, item := range n.Content {
@@ -197,75 +213,78 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 			list.Index(i).Set(preset)
 		}
 		each := fmt.Sprintf("%s[%d]", path, i)
-		d.where[each] = at(item)
-		d.value(item, list.Index(i), each)
+		d.positions[each] = posOf(item)
+		d.decodeValue(item, list.Index(i), each)
 	}
 	v.Set(list)
 }
 
-// mapping reads names of the user's own, such as networks.
-func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
-	if !d.is(n, yaml.MappingNode, path) {
+// decodeMap decodes a map whose keys are names of the user, such as networks.
+func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value, path string) {
+	if !d.hasKind(n, yaml.MappingNode, path) {
 		return
 	}
 	m := reflect.MakeMap(v.Type())
-	for name, value := range d.pairs(n, path) {
+	for name, value := range d.mappingValues(n, path) {
 		each := reflect.New(v.Type().Elem()).Elem()
-		d.value(value, each, path+"."+name)
+		d.decodeValue(value, each, path+"."+name)
 		m.SetMapIndex(reflect.ValueOf(name), each)
 	}
 	v.Set(m)
 }
 
-// pairs returns the values of a mapping by their keys, and reports duplicate keys.
-func (d *decoder) pairs(n *yaml.Node, path string) map[string]*yaml.Node {
+// mappingValues returns the values of a mapping by their keys, and adds errors for duplicate, empty and
+// non-text keys.
+func (d *decoder) mappingValues(n *yaml.Node, path string) map[string]*yaml.Node {
 	values, seen := map[string]*yaml.Node{}, map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		switch line, twice := seen[k.Value]; {
-		case !d.taken(k, path):
+		case !d.isAccepted(k, path):
 			continue
 		case k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str":
-			d.wrongf(k, path, "put it in quotes if it is meant as text", "a key must be text")
+			d.addErrorf(k, path, "put it in quotes if it is text", "a key must be text")
 			continue
 		case k.Value == "":
-			d.wrongf(k, path, "", "a key is empty")
+			d.addErrorf(k, path, "", "a key is empty")
 			continue
 		case twice:
-			d.wrongf(k, path, "keep one of the two", "%q stands there twice, first in line %d", k.Value, line)
+			d.addErrorf(k, path, "keep one of the two", "duplicate key %q, first in line %d", k.Value, line)
 			continue
 		}
 		seen[k.Value], values[k.Value] = k.Line, n.Content[i+1]
-		d.where[join(path, k.Value)] = at(k)
+		d.positions[joinPath(path, k.Value)] = posOf(k)
 	}
 	return values
 }
 
-func join(path, name string) string {
+// joinPath appends a key to a path. The path of the root is empty.
+func joinPath(path, name string) string {
 	if path == "" {
 		return name
 	}
 	return path + "." + name
 }
 
-// structure reads the keys of a struct in the order in which it declares them.
-func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
-	if !d.is(n, yaml.MappingNode, path) {
+// decodeStruct decodes the keys of a struct in the order of declaration, which matters: defaults
+// precede vms. It sets a field Pos to the position of the node.
+func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
+	if !d.hasKind(n, yaml.MappingNode, path) {
 		return
 	}
 	if pos := v.FieldByName("Pos"); pos.IsValid() && pos.Type() == reflect.TypeFor[Pos]() {
-		pos.Set(reflect.ValueOf(at(n)))
+		pos.Set(reflect.ValueOf(posOf(n)))
 	}
 	keys := d.keysOf(v.Type())
-	values := d.pairs(n, path)
-	d.unknown(n, values, keys, path)
+	values := d.mappingValues(n, path)
+	d.addUnknownKeys(n, values, keys, path)
 	for _, k := range keys {
-		each := join(path, k.name)
+		each := joinPath(path, k.name)
 		value, ok := values[k.name]
 		if ok {
-			d.bounded(value, v.FieldByIndex(k.index), k, each)
+			d.decodeBounded(value, v.FieldByIndex(k.index), k, each)
 		} else if k.required {
-			d.wrongf(n, path, k.doc, "%s is missing", k.name)
+			d.addErrorf(n, path, k.doc, "%s is missing", k.name)
 		}
 		if k.typ == reflect.TypeFor[Options]() {
 			d.presetVMs(v.FieldByIndex(k.index).Interface().(Options))
@@ -273,13 +292,14 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// presetVMs initializes VMs with the defaults, so that the values of a VM take precedence. Destinations
-// are decided later, when the location of the VM is known.
+// presetVMs makes the defaults the initial value of each VM, so that keys of a VM take precedence.
+// Destinations are excluded: they also depend on the datastore of the VM, which is known later.
 func (d *decoder) presetVMs(defaults Options) {
 	defaults.To = nil
 	d.preset[reflect.TypeFor[VM]()] = reflect.ValueOf(VM{Options: defaults})
 }
 
+// keysOf returns the cached result of the function keysOf.
 func (d *decoder) keysOf(t reflect.Type) []key {
 	if d.keys[t] == nil {
 		d.keys[t] = keysOf(t)
@@ -287,21 +307,24 @@ func (d *decoder) keysOf(t reflect.Type) []key {
 	return d.keys[t]
 }
 
-func (d *decoder) bounded(n *yaml.Node, v reflect.Value, k key, path string) {
+// decodeBounded decodes the value of a key, and checks the bounds of the key.
+func (d *decoder) decodeBounded(n *yaml.Node, v reflect.Value, k key, path string) {
 	before := len(d.found)
-	d.value(n, v, path)
+	d.decodeValue(n, v, path)
 	if !k.bounded || len(d.found) > before {
 		return
 	}
 	if i := v.Int(); i < int64(k.min) || i > int64(k.max) {
-		d.wrongf(n, path, "", "%d is not in %d to %d", i, k.min, k.max)
+		d.addErrorf(n, path, "", "%d is not between %d and %d", i, k.min, k.max)
 	}
 }
 
-// secretWords are in keys that people put secrets under.
+// secretWords occur in unknown keys under which users put secrets.
 var secretWords = []string{"password", "passwd", "passphrase", "secret", "token"}
 
-func (d *decoder) unknown(n *yaml.Node, values map[string]*yaml.Node, keys []key, path string) {
+// addUnknownKeys adds an error for each key of n that is not in keys. Keys that mappingValues refused
+// are skipped: they have an error already.
+func (d *decoder) addUnknownKeys(n *yaml.Node, values map[string]*yaml.Node, keys []key, path string) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.name
@@ -311,16 +334,18 @@ func (d *decoder) unknown(n *yaml.Node, values map[string]*yaml.Node, keys []key
 		if values[name] != n.Content[i+1] || slices.Contains(names, name) {
 			continue
 		}
-		d.wrongf(n.Content[i], path, unknownRemedy(name, names), "%q is not a key here", name)
+		d.addErrorf(n.Content[i], path, unknownRemedy(name, names), "unknown key %q", name)
 	}
 }
 
+// unknownRemedy returns the remedy for an unknown key: how to name a secret, the nearest known key, or
+// the list of known keys.
 func unknownRemedy(name string, names []string) string {
 	if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
-		return "take it out: a plan holds no secrets; put the password into a file that only you can read, and name it with credentials: {file: FILE}"
+		return "remove it: a plan contains no secrets; write the password to a file that only you can read, and name the file with credentials: {file: FILE}"
 	}
-	if meant, ok := suggest.Word(short(name), names); ok {
+	if meant, ok := suggest.Word(shorten(name), names); ok {
 		return "did you mean " + meant + "?"
 	}
-	return "there are: " + strings.Join(names, " ")
+	return "valid keys: " + strings.Join(names, " ")
 }

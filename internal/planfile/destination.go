@@ -9,30 +9,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Destination is where VMs are to live, KIND:ADDRESS:
+// A Destination is where VMs are delivered, written as KIND:ADDRESS:
 //
-//	dir:/srv/vm                                                       a folder
-//	kubevirt:/srv/vm?namespace=vms                                    a folder with manifests beside
-//	libvirt:qemu:///system?pool=default&stage=/srv/stage              libvirt
-//	proxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
-//	openstack:mycloud?network=lan&stage=/srv/stage                    a project of OpenStack
-//	place:rack1?stage=/srv/stage                                      one that an administrator named, see Access
+// \tdir:/srv/vm a folder
+// \tkubevirt:/srv/vm?namespace=vms a folder with manifests beside the images
+// \tlibvirt:qemu:///system?pool=default&stage=/srv/stage libvirt
+// \tproxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
+// \topenstack:mycloud?network=lan&stage=/srv/stage a project of OpenStack
+// \tplace:rack1?stage=/srv/stage a place of the access file, see Access
 //
-// Those that take whole VMs get them from a folder of this machine, the stage. The rest of the
-// address is theirs to read.
+// Platforms receive VMs from a folder of this machine, the staging folder. The package of the platform
+// parses the rest of the address.
 type Destination string
 
 // Kinds of destinations.
 const (
-	Dir       = "dir"
-	Libvirt   = "libvirt"
-	Proxmox   = "proxmox"
-	KubeVirt  = "kubevirt"
-	OpenStack = "openstack"
-	Place     = "place"
+	Dir       = "dir"       // folder with images, a domain and manifests
+	Libvirt   = "libvirt"   // libvirt daemon
+	Proxmox   = "proxmox"   // node of Proxmox VE
+	KubeVirt  = "kubevirt"  // folder with manifests of KubeVirt; with a kubeconfig also the cluster
+	OpenStack = "openstack" // project of an OpenStack cloud
+	Place     = "place"     // named place of the access file
 )
 
-// stageKey is the parameter that names the stage.
+// stageKey is the parameter with the staging folder.
 const stageKey = "stage"
 
 var (
@@ -40,14 +40,16 @@ var (
 	places  = []string{Libvirt, Proxmox, OpenStack, Place} // theirs is a URL or a name, and they have a stage
 )
 
-// destinationHint is what a destination may look like.
+// destinationHint is the remedy for an invalid destination.
 const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER, kubevirt:/FOLDER or place:NAME?stage=/FOLDER"
 
-func (Destination) form() form {
+// textForm has a pattern that accepts all kinds; ParseDestination checks more.
+func (Destination) textForm() form {
 	return form{pattern: `^(dir:/|kubevirt:/|libvirt:|openstack:|proxmox:https://|place:[A-Za-z0-9]).*$`, example: "dir:/srv/vm"}
 }
 
-func (d *Destination) set(s string) error {
+// parseText accepts absolute folders only: a plan has no working directory.
+func (d *Destination) parseText(s string) error {
 	parsed, err := ParseDestination(s, Here{})
 	if err == nil {
 		*d = parsed
@@ -55,57 +57,60 @@ func (d *Destination) set(s string) error {
 	return err
 }
 
-// Here is what a destination may leave out where it is typed.
+// Here completes destinations that a user types at a command line.
 type Here struct {
 	Folder string // base of relative folders; none are permitted if empty
 	Stage  string // default staging folder; destinations must name one if empty
 }
 
-// at returns the folder that is meant by one that may be relative.
-func (h Here) at(folder string) string {
+// absPath returns an absolute folder: relative ones start at h.Folder.
+func (h Here) absPath(folder string) string {
 	if folder == "" || filepath.IsAbs(folder) {
 		return folder
 	}
 	return filepath.Join(h.Folder, folder)
 }
 
-// ParseDestination reads a destination.
+// ParseDestination parses s and returns it in its normal form: a clean absolute folder, or a staging
+// folder as a parameter. It fails if the folder is missing or not absolute. Parameters of platforms are
+// not checked.
 func ParseDestination(s string, here Here) (Destination, error) {
 	kind, address, _ := strings.Cut(s, ":")
 	d := Destination(s)
 	switch {
 	case strings.ContainsAny(s, "\n\x00"):
-		return "", fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint(destinationHint)
+		return "", fault.New(fault.Invalid, "%q is not a destination", s).WithHint(destinationHint)
 	case slices.Contains(folders, kind):
 		folder, rest, found := strings.Cut(address, "?")
 		if kind == Dir { // any folder, also one with a question mark
 			folder, rest, found = address, "", false
 		}
-		d = Destination(kind + ":" + filepath.Clean(here.at(folder)))
+		d = Destination(kind + ":" + filepath.Clean(here.absPath(folder)))
 		if found {
 			d += Destination("?" + rest)
 		}
 	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // the environment may have its name
 		if here.Stage != "" && d.Folder() == "" {
-			d = d.withStage(here.at(here.Stage))
+			d = d.withStage(here.absPath(here.Stage))
 		}
 		if d.Folder() == "" {
 			return "", fault.New(fault.Invalid, "%s: the staging folder of this machine is missing", s).
-				WithHint("add stage=/FOLDER behind a ? or &: it needs room for the VMs that are under way")
+				WithHint("add the parameter stage=/FOLDER; the folder needs space for the VMs that are being migrated")
 		}
 		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.ContainsAny(d.Folder(), "?\n\x00")) {
-			return "", fault.New(fault.Invalid, "%s: a named place has a name and stage=/FOLDER, and nothing else", s).
+			return "", fault.New(fault.Invalid, "%s: a named place has only a name and stage=/FOLDER", s).
 				WithHint("write place:NAME?stage=/FOLDER; an administrator sets everything else of the place")
 		}
 	default:
-		return "", fault.New(fault.Invalid, "%q is not where a VM can live", s).WithHint(destinationHint)
+		return "", fault.New(fault.Invalid, "%q is not a destination", s).WithHint(destinationHint)
 	}
 	if !filepath.IsAbs(d.Folder()) {
-		return "", fault.New(fault.Invalid, "%q does not begin at the root: a plan may be run from anywhere", d.Folder()).WithHint(destinationHint)
+		return "", fault.New(fault.Invalid, "%q is not an absolute path, which a plan requires", d.Folder()).WithHint(destinationHint)
 	}
 	return d, nil
 }
 
+// withStage appends the staging folder as a parameter.
 func (d Destination) withStage(folder string) Destination {
 	sign := "?"
 	if strings.Contains(string(d), "?") {
@@ -114,13 +119,14 @@ func (d Destination) withStage(folder string) Destination {
 	return d + Destination(sign+stageKey+"="+url.QueryEscape(folder))
 }
 
-// Kind is what takes the VMs.
+// Kind returns the part before the first colon.
 func (d Destination) Kind() string {
 	kind, _, _ := strings.Cut(string(d), ":")
 	return kind
 }
 
-// Folder is the folder of this machine that images are written to. It is empty where d has none.
+// Folder returns the folder of this machine in which images are written: the address of a folder, or
+// the staging folder of a platform. It is empty if d has none.
 func (d Destination) Folder() string {
 	kind, address, _ := strings.Cut(string(d), ":")
 	if kind == Dir {
@@ -147,7 +153,7 @@ func (d Destination) parameters() url.Values {
 	return v
 }
 
-// Address is what the destination's kind is to read: all of it but the kind and the stage.
+// Address returns d without the kind and the staging folder, for the package of the platform.
 func (d Destination) Address() string {
 	kind, address, _ := strings.Cut(string(d), ":")
 	path, query, found := strings.Cut(address, "?")

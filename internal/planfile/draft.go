@@ -11,130 +11,138 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Draft is what a new plan is made of.
+// Draft describes a new plan, for decamp plan init.
 type Draft struct {
-	Name     string
-	URL      string // URL of the source
-	Select   string // expression that selected the candidates; may be empty
-	To       []string
-	Mode     Mode // with warm, the draft also sets a transport that reads running VMs
-	PowerOff PowerOff
-	VMs      []Candidate
+	Name     string      // name of the plan
+	URL      string      // URL of the source
+	Select   string      // expression that selected the candidates; may be empty
+	To       []string    // destinations of all VMs; may be empty
+	Mode     Mode        // with warm, the draft also sets a transport that reads running VMs
+	PowerOff PowerOff    // written as powerOff in defaults
+	VMs      []Candidate // VMs in the order of the inventory
 }
 
 // Candidate is a VM for a new plan.
 type Candidate struct {
-	VM        *inventory.VM
+	VM        *inventory.VM       // description of the VM
 	Obstacles []inventory.Warning // why it cannot be moved; it then becomes a comment
 }
 
-// callOf is what a plan calls a VM: its name, if that is text and means no other, or else its
-// reference.
-func callOf(vm *inventory.VM, names Finder) string {
-	if found, err := names.Find(vm.Name); err == nil && found.Ref == vm.Ref && utf8.ValidString(vm.Name) && len(vm.Name) <= longestText {
+// planNameOf returns the word that identifies a VM in the plan: its name if that is valid text and
+// unique, or else its reference.
+func planNameOf(vm *inventory.VM, names Finder) string {
+	if found, err := names.Find(vm.Name); err == nil && found.Ref == vm.Ref && utf8.ValidString(vm.Name) && len(vm.Name) <= maxTextBytes {
 		return vm.Name
 	}
 	return string(vm.Ref)
 }
 
+// draftHead is the comment at the top of a draft.
 const draftHead = `# A plan for decamp, written by decamp plan init. Review it, change it, keep it in git.
 #
-#   decamp plan check FILE     says what would fail before anything is done
+#   decamp plan check FILE     reports problems before anything is changed
 #   decamp plan schema         prints the JSON schema, for editors
 #
-# What holds for all VMs stands in defaults; a VM's own keys are on top of it. No secret
-# belongs in here: passwords are in files that credentials name.
+# Keys in defaults apply to all VMs; keys of a VM take precedence. Do not write secrets
+# here: credentials name the files that contain passwords.
 `
 
+// draftCredentials has commented-out keys of source.
 const draftCredentials = `  # credentials: {file: vc1.password}   # relative to this file; else $DECAMP_PASSWORD_FILE
-  # fingerprint: "AB:CD:…"              # of the certificate, for machines that do not know it yet
+  # fingerprint: "AB:CD:…"              # certificate of the source, for machines that do not know it yet
 `
 
+// draftFormat has the commented-out format in defaults.
 const draftFormat = `  # format: raw              # or qcow2
 `
 
+// draftTransport has the commented-out transport of a cold plan.
 const draftTransport = `  # transport: https         # or nfc, landing
 `
 
-// warmTransport reads the disks of every running VM; what https does of them depends on the host.
+// warmTransport reads the disks of every running VM. Whether https can do so depends on the host.
 const warmTransport = Transport("nfc")
 
+// draftDefaults has further commented-out keys of defaults.
 const draftDefaults = `  # warm: {interval: 1h, cutover: manual, downtimeBudget: 5m}
-  # sourceHash: false        # have the hosts hash their disks, and compare
+  # sourceHash: false        # compare each disk with a hash that its host computes
 `
 
+// draftLimits has commented-out limits.
 const draftLimits = `
 # limits:
-#   host: {vms: 20, disks: 40}          # on each ESXi host at a time
-#   bandwidth:                          # the first entry that is in force counts
+#   host: {vms: 20, disks: 40}          # limits of each ESXi host
+#   bandwidth:                          # the first entry that is in force applies
 #     - {rate: 100M, days: [mon, tue, wed, thu, fri], from: "08:00", to: "18:00", zone: Europe/Berlin}
 #     - {rate: 1G}
 `
 
-// Write writes the plan, with comments that say what else there is to say.
+// Write writes the plan as YAML, with comments that show further keys.
 func (d *Draft) Write(w io.Writer, names Finder) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%sversion: %d\nname: %s\n\nsource:\n  url: %s\n", draftHead, Version, word(d.Name), word(d.URL))
+	fmt.Fprintf(&b, "%sversion: %d\nname: %s\n\nsource:\n  url: %s\n", draftHead, Version, quoteWord(d.Name), quoteWord(d.URL))
 	if strings.HasPrefix(d.URL, "vcenter:") {
-		b.WriteString("  # direct: true                        # fetch the disks from the ESXi hosts, not through the vCenter\n")
+		b.WriteString("  # direct: true                        # read the disks directly from the ESXi hosts\n")
 	}
 	b.WriteString(draftCredentials + "\ndefaults:\n")
-	d.destinations(&b)
-	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold, or warm: copied in rounds while the VM runs")
-	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never, guest: ask it to shut down, or force")
+	d.writeDestinations(&b)
+	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold; or warm: copy in rounds while the VM runs")
+	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never; guest: shut the guest down; or force")
 	b.WriteString(draftFormat)
 	if d.Mode == Warmly {
-		fmt.Fprintf(&b, "  transport: %-13s # %s\n", warmTransport, "reads every running VM; or landing, or https where hosts let it")
+		fmt.Fprintf(&b, "  transport: %-13s # %s\n", warmTransport, "reads every running VM; others: landing, https")
 	} else {
 		b.WriteString(draftTransport)
 	}
 	b.WriteString(draftDefaults + draftLimits)
-	d.list(&b, names)
+	d.writeVMs(&b, names)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (d *Draft) destinations(b *strings.Builder) {
+// writeDestinations writes the key to of defaults; without destinations a comment that shows its form.
+func (d *Draft) writeDestinations(b *strings.Builder) {
 	if len(d.To) == 0 {
 		b.WriteString("  # to: [dir:/srv/vm]      # fill in the destination of the VMs\n")
 		return
 	}
 	words := make([]string, len(d.To))
 	for i, to := range d.To {
-		words[i] = word(to)
+		words[i] = quoteWord(to)
 	}
 	fmt.Fprintf(b, "  to: [%s]\n", strings.Join(words, ", "))
 }
 
-// list writes the VMs, those that can be moved before those that cannot.
-func (d *Draft) list(b *strings.Builder, names Finder) {
-	movable, others := d.parted()
+// writeVMs writes the VMs that can be migrated, then the others as comments with the reasons.
+func (d *Draft) writeVMs(b *strings.Builder, names Finder) {
+	movable, others := d.splitVMs()
 	if d.Select != "" {
-		fmt.Fprintf(b, "\n# Chosen by: %s", printable(d.Select))
+		fmt.Fprintf(b, "\n# Selected by: %s", toPrintable(d.Select))
 	}
-	fmt.Fprintf(b, "\n# %s\n", counted(len(movable), "VM that can be moved", "VMs that can be moved"))
+	fmt.Fprintf(b, "\n# %s\n", formatCount(len(movable), "VM that can be migrated", "VMs that can be migrated"))
 	if len(movable) > 0 {
 		b.WriteString("vms:\n")
 	} else {
 		b.WriteString("# vms:\n")
 	}
 	for _, c := range movable {
-		d.entry(b, c, "  ", names)
+		d.writeEntry(b, c, "  ", names)
 	}
 	if len(others) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n  # %s, with the reasons\n", counted(len(others), "VM that cannot be moved as it is", "VMs that cannot be moved as they are"))
+	fmt.Fprintf(b, "\n  # %s, with the reasons\n", formatCount(len(others), "VM that cannot be migrated now", "VMs that cannot be migrated now"))
 	for _, c := range others {
 		b.WriteString("  #\n")
 		for _, o := range c.Obstacles {
-			fmt.Fprintf(b, "  # %s: %s\n  #   Remedy: %s\n", o.Code, printable(o.Text), printable(o.Remedy))
+			fmt.Fprintf(b, "  # %s: %s\n  #   Remedy: %s\n", o.Code, toPrintable(o.Text), toPrintable(o.Remedy))
 		}
-		d.entry(b, c, "  # ", names)
+		d.writeEntry(b, c, "  # ", names)
 	}
 }
 
-func (d *Draft) parted() (movable, others []Candidate) {
+// splitVMs separates VMs without obstacles from the others.
+func (d *Draft) splitVMs() (movable, others []Candidate) {
 	for _, c := range d.VMs {
 		if len(c.Obstacles) == 0 {
 			movable = append(movable, c)
@@ -145,16 +153,17 @@ func (d *Draft) parted() (movable, others []Candidate) {
 	return movable, others
 }
 
-func (d *Draft) entry(b *strings.Builder, c Candidate, indent string, names Finder) {
-	fmt.Fprintf(b, "%s- vm: %s  # %s\n", indent, word(callOf(c.VM, names)), printable(described(c.VM)))
-	if c.VM.UUID != "" && matches(uuidPattern, c.VM.UUID) {
-		fmt.Fprintf(b, "%s  uuid: %s\n", indent, word(c.VM.UUID))
+// writeEntry writes the entry of a VM. indent precedes each line, and may begin with a comment sign.
+func (d *Draft) writeEntry(b *strings.Builder, c Candidate, indent string, names Finder) {
+	fmt.Fprintf(b, "%s- vm: %s  # %s\n", indent, quoteWord(planNameOf(c.VM, names)), toPrintable(describeVM(c.VM)))
+	if c.VM.UUID != "" && matchesPattern(uuidPattern, c.VM.UUID) {
+		fmt.Fprintf(b, "%s  uuid: %s\n", indent, quoteWord(c.VM.UUID))
 	}
 }
 
-// described is what a reader wants to know of a VM.
-func described(v *inventory.VM) string {
-	parts := []string{string(v.Power), counted(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
+// describeVM returns the comment of an entry: power state, disks, size, folder, guest and warnings.
+func describeVM(v *inventory.VM) string {
+	parts := []string{string(v.Power), formatCount(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
 	for _, s := range []string{v.Folder, v.GuestName} {
 		if s != "" {
 			parts = append(parts, s)
@@ -168,28 +177,31 @@ func described(v *inventory.VM) string {
 	return strings.Join(parts, ", ")
 }
 
-func counted(n int, one, many string) string {
+// formatCount returns a number with its noun in singular or plural.
+func formatCount(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
 }
 
-// plainWord matches text that needs no quotes in YAML, unless it is a reserved word.
-const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
+// plainPattern matches text that needs no quotes in YAML, unless it is a reserved word.
+const plainPattern = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
 
-var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+// reservedWords are text that YAML 1.1 parsers read as booleans or null.
+var reservedWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
-// word writes valid UTF-8 as a YAML value on one line. The escape sequences of Go mean the same in YAML.
-func word(s string) string {
-	if matches(plainWord, s) && !slices.Contains(reserved, strings.ToLower(s)) || matches(uuidPattern, s) {
+// quoteWord writes valid UTF-8 as a YAML value on one line. The escape sequences of Go are also valid
+// in YAML.
+func quoteWord(s string) string {
+	if matchesPattern(plainPattern, s) && !slices.Contains(reservedWords, strings.ToLower(s)) || matchesPattern(uuidPattern, s) {
 		return s
 	}
 	return strconv.Quote(s)
 }
 
-// printable makes text from the source fit for a comment: one line, no escapes.
-func printable(s string) string {
+// toPrintable replaces control characters by question marks: a comment must stay on one line.
+func toPrintable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'
@@ -198,15 +210,16 @@ func printable(s string) string {
 	}, s)
 }
 
-// Left is a VM that a draft leaves out, and why.
+// Left is a VM that a draft excludes, with the reasons.
 type Left struct {
-	VM        string              `json:"vm"`
-	Obstacles []inventory.Warning `json:"obstacles"`
+	VM        string              `json:"vm"`        // name or reference, as in the plan
+	Obstacles []inventory.Warning `json:"obstacles"` // reasons; not empty
 }
 
-// JSON returns the plan as a value whose encoding is the same plan, and the VMs that it leaves out.
+// JSON returns the plan as a value that is encoded as the same plan, and the excluded VMs. left is not
+// nil.
 func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
-	movable, others := d.parted()
+	movable, others := d.splitVMs()
 	defaults := map[string]any{"mode": d.Mode, "powerOff": d.PowerOff}
 	if len(d.To) > 0 {
 		defaults["to"] = d.To
@@ -217,8 +230,8 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	plan = map[string]any{"version": Version, "name": d.Name, "source": map[string]any{"url": d.URL}, "defaults": defaults}
 	var vms []map[string]any
 	for _, c := range movable {
-		vm := map[string]any{"vm": callOf(c.VM, names)}
-		if matches(uuidPattern, c.VM.UUID) {
+		vm := map[string]any{"vm": planNameOf(c.VM, names)}
+		if matchesPattern(uuidPattern, c.VM.UUID) {
 			vm["uuid"] = c.VM.UUID
 		}
 		vms = append(vms, vm)
@@ -228,7 +241,7 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	}
 	left = []Left{}
 	for _, c := range others {
-		left = append(left, Left{callOf(c.VM, names), c.Obstacles})
+		left = append(left, Left{planNameOf(c.VM, names), c.Obstacles})
 	}
 	return plan, left
 }

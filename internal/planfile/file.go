@@ -1,202 +1,266 @@
-// Package planfile has the file in which people say what is to be moved: many VMs, where they
-// go, how, and within which limits. It is YAML, read strictly: every key is known, stands
-// there once and has a value of its type, or the file is refused with all that is wrong in it,
-// each with line, column and the word that was meant.
+// Package planfile parses plan files. A plan file lists VMs with their destinations, options
+// and limits. It is YAML, parsed strictly: each key must be known, must occur once, and must
+// have a value of its type. Parse reports all mistakes at once, with line, column and remedy.
 //
-// It is not package plan: a journal.Plan is the intent to move one VM, found and pinned; a File
-// is what somebody wrote, of VMs that may or may not be there. Resolve makes the one step
-// between them that needs the inventory.
+// A File describes many VMs by the words of the user, and they may not exist. A journal.Plan
+// describes the migration of one VM that was found. Resolve is the step between them: it
+// requires the inventory.
 //
-//	Parse    text -> File, or Findings with their places
-//	Resolve  File and inventory -> Moves: which VM, with which Options
-//	Draft    inventory -> the text of a File
-//	Schema   the JSON schema, made from the same Go types that Parse reads into
+//	Parse    text -> File, or Findings with their positions
+//	Resolve  File and inventory -> Moves: a VM with its Options
+//	Draft    inventory -> text of a File
+//	Schema   the JSON schema, generated from the Go types that Parse decodes into
 //
-// # What is bounded
+// # Limits
 //
-// The text has 4 MiB and 500,000 nodes at most; anchors, aliases, merge keys and tags, by
-// which a small text becomes a large one, are not taken at all.
+// A text may have 4 MiB and 500,000 nodes. Anchors, aliases, merge keys and tags are refused,
+// because they can expand a small text to a large one.
 //
-// # What is promised
+// # Compatibility
 //
-// A file of version 1 that was read once will be read by every later decamp, and mean the
-// same: testdata/v1 holds some. No secret is in a File: credentials are named, and passwords
-// in URLs or keys are refused without being repeated.
+// Every later version of decamp accepts a file of version 1, with the same meaning:
+// testdata/v1 has examples. A File has no secrets: it names credentials. Parse refuses
+// passwords in URLs and keys, and does not repeat them in messages.
 package planfile
 
 import "github.com/decamp/decamp/internal/inventory"
 
-// Version is the one of the format that is written. It is the only one there is.
+// Version is the version of the file format. There is only this one.
 const Version = 1
 
-// File is a plan of many VMs. What a key means stands in its doc tag, from which the JSON
-// schema takes it.
+// File is a plan for many VMs. The doc tag of a field describes its key; the JSON schema and
+// the help of flags contain it. Fields have their default values if the text does not set them.
 type File struct {
-	Version  int       `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
-	Name     Name      `yaml:"name" required:"true" doc:"of the plan, for lists and logs: letters, digits, . _ -"`
-	Source   Source    `yaml:"source" required:"true" doc:"where the VMs are"`
-	Defaults Options   `yaml:"defaults" doc:"what holds for each VM that does not say otherwise"`
-	Maps     Maps      `yaml:"maps" doc:"what the source's names become"`
-	Limits   Limits    `yaml:"limits" doc:"how much may be under way at once"`
-	Weight   int       `yaml:"weight" min:"1" max:"100" doc:"share of what several plans wait for: a plan of weight 2 gets twice what a plan of weight 1 gets"`
-	Hooks    Hooks     `yaml:"hooks" doc:"commands before the first VM and after the last"`
-	Select   Selection `yaml:"select" doc:"the VMs to move, by an expression: folder=prod && !poweredOn"`
-	VMs      []VM      `yaml:"vms" doc:"the VMs to migrate, by name; with select: options of single VMs"`
+	// always 1
+	Version int `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	// also the name of the plan in the fleet database
+	Name Name `yaml:"name" required:"true" doc:"name of the plan, for lists and logs: letters, digits, . _ -"`
+	// one source for all VMs
+	Source Source `yaml:"source" required:"true" doc:"ESXi host or vCenter with the VMs"`
+	// starts with DefaultOptions
+	Defaults Options `yaml:"defaults" doc:"options of all VMs; keys of a VM take precedence"`
+	Maps     Maps    `yaml:"maps" doc:"names of the target for names of the source"` // zero value: names are kept
+	// zero value: defaults of package mover
+	Limits Limits `yaml:"limits" doc:"limits of parallel work and of bandwidth"`
+	// default 1
+	Weight int `yaml:"weight" min:"1" max:"100" doc:"share of contended resources: a plan of weight 2 gets twice as much as a plan of weight 1"`
+	// no command: no hook
+	Hooks Hooks `yaml:"hooks" doc:"commands that run before the first VM and after the last one"`
+	// zero value: only named VMs
+	Select Selection `yaml:"select" doc:"expression that selects the VMs to migrate: folder=prod && !poweredOn"`
+	// may be empty if Select is set
+	VMs []VM `yaml:"vms" doc:"VMs to migrate, by name; with select: options of single VMs"`
 
-	where map[string]Pos // position of each key by its path
+	positions map[string]Pos // position of each key by its path
 }
 
-// Source is an ESXi or a vCenter, and how to log in there.
+// Source is an ESXi host or a vCenter, and the login there.
 type Source struct {
-	URL         URL         `yaml:"url" required:"true" doc:"esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], without a password"`
-	Direct      bool        `yaml:"direct" doc:"with a vCenter: fetch the disks from its ESXi hosts, not through it"`
-	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate to accept; in a submitted plan it replaces no known one"`
-	Credentials Credentials `yaml:"credentials" doc:"source of the password; without it decamp plan run reads the file in $DECAMP_PASSWORD_FILE, or prompts; a submitted plan requires it"`
-	SSH         SSH         `yaml:"ssh" doc:"how to log in to hosts where the API does not do: sourceHash, landing by ssh"`
+	// checked by esx.ParseURL
+	URL URL `yaml:"url" required:"true" doc:"URL of the source without a password: esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]"`
+	// only for a vCenter
+	Direct bool `yaml:"direct" doc:"with a vCenter: read the disks directly from its ESXi hosts"`
+	// empty: known certificates decide
+	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate to accept; in a submitted plan it does not replace a known one"`
+	// zero value: see Access.Source
+	Credentials Credentials `yaml:"credentials" doc:"credentials for the source; required in a submitted plan; without them decamp plan run reads the file in $DECAMP_PASSWORD_FILE or prompts"`
+	// port 22 by default
+	SSH SSH `yaml:"ssh" doc:"login by SSH to hosts, for functions that the API does not have: sourceHash, landing by ssh"`
 }
 
-// Credentials name a secret. They hold none.
+// Credentials name a secret, by a file or by a name. The secret itself is never in a File.
+// The zero value names none.
 type Credentials struct {
-	File Path `yaml:"file" doc:"a file that holds the password; from the plan's folder if it is relative"`
-	Name Name `yaml:"name" doc:"a credential of the access file; if the access file has none of that name, for decamp plan run alone, the file of that name in $CREDENTIALS_DIRECTORY"`
+	File Path `yaml:"file" doc:"file with the password; a relative path starts at the plan's folder"` // excludes Name
+	// excludes File
+	Name Name `yaml:"name" doc:"name of a credential in the access file; if the access file does not have it, decamp plan run reads the file of that name in $CREDENTIALS_DIRECTORY"`
 }
 
-// SSH is how to log in to ESXi hosts.
+// SSH is the login to ESXi hosts by SSH.
 type SSH struct {
-	User        Text            `yaml:"user" doc:"for SSH; the one of an esxi URL, else root"`
-	Port        int             `yaml:"port" min:"1" max:"65535" doc:"of SSH"`
-	Key         Path            `yaml:"key" doc:"a file with a private key; those of the agent at $SSH_AUTH_SOCK else"`
-	Credentials Credentials     `yaml:"credentials" doc:"where the password for SSH is; that of the source else"`
-	HostKeys    map[string]Text `yaml:"hostKeys" doc:"SHA256:… of the key to accept, by the host's name"`
-	Enable      bool            `yaml:"enable" doc:"start SSH where it is off and needed, and stop it again in the end"`
+	// empty: see the tag
+	User Text `yaml:"user" doc:"user name for SSH; default: the user of an esxi URL, otherwise root"`
+	Port int  `yaml:"port" min:"1" max:"65535" doc:"port of SSH"` // default 22
+	// empty: agent, then password
+	Key Path `yaml:"key" doc:"file with a private key; default: the keys of the agent at $SSH_AUTH_SOCK"`
+	// zero value: those of the source
+	Credentials Credentials `yaml:"credentials" doc:"credentials for SSH; default: those of the source"`
+	// by the name of the host; nil: known keys decide
+	HostKeys map[string]Text `yaml:"hostKeys" doc:"SHA256:… of the host key to accept, by the name of the host"`
+	// decamp reverts the start of SSH
+	Enable bool `yaml:"enable" doc:"start SSH on a host if it is needed and off, and stop it at the end"`
 }
 
-// VM is a named VM with its options.
+// VM is a named VM with its options. Options that its entry does not set are those of
+// Defaults, except the destinations.
 type VM struct {
-	VM      Text `yaml:"vm" required:"true" doc:"its name, reference (vm-42), UUID or inventory path"`
-	UUID    UUID `yaml:"uuid" doc:"the UUID that it must have: a name may come to mean another VM"`
+	// resolved by a Finder
+	VM Text `yaml:"vm" required:"true" doc:"name, reference (vm-42), UUID or inventory path of the VM"`
+	// empty: any UUID
+	UUID    UUID `yaml:"uuid" doc:"UUID that the VM must have; protects against a name that now belongs to another VM"`
 	Options `yaml:",inline"`
-	Pos     Pos `yaml:"-"`
+	Pos     Pos `yaml:"-"` // position of the entry
 }
 
 // Options describe the migration of one VM: in a plan, in decamp migrate, in checks and in workers.
 // A flag tag names the flag of decamp migrate that sets the key.
 type Options struct {
-	To           []Destination `yaml:"to" doc:"where it is to live; with several it is read once and lands in each"`
-	Format       Format        `yaml:"format" flag:"format" doc:"of the images"`
-	DomainType   DomainType    `yaml:"domainType" flag:"domain-type" doc:"of the libvirt domain; qemu needs no KVM"`
-	Hardware     VMHardware    `yaml:"hardware" flag:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
-	Engine       Engine        `yaml:"engine" flag:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
-	VirtioWin    Path          `yaml:"virtioWin" flag:"virtio-win" doc:"drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents; default: $VIRTIO_WIN of the machine"`
-	KeyFiles     []Text        `yaml:"keyFiles" flag:"key-file" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; in each, in one line, a LUKS passphrase or BitLocker's recovery key"`
-	Kernel       Path          `yaml:"applianceKernel" flag:"appliance-kernel" doc:"image of the kernel that mounts XFS and btrfs of guests that are changed; its modules in lib/modules there; the newest in /boot of the machine else"`
-	GuestAgent   bool          `yaml:"guestAgent" flag:"guest-agent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
-	Transport    Transport     `yaml:"transport" flag:"transport" doc:"how the disks come here"`
-	Connections  int           `yaml:"connections" flag:"connections" min:"1" max:"12" doc:"to a host, at most"`
-	NFC          NFC           `yaml:"nfc" doc:"with transport nfc"`
-	Landing      Landing       `yaml:"landing" doc:"with transport landing"`
-	Mode         Mode          `yaml:"mode" doc:"cold: powered off while it is copied; warm: copied in rounds while it runs"`
-	Warm         Warm          `yaml:"warm" doc:"with mode warm"`
-	PowerOff     PowerOff      `yaml:"powerOff" doc:"never: it must be off; guest: ask it to shut down; force: and cut the power if it does not"`
-	ShutdownWait Duration      `yaml:"shutdownWait" flag:"shutdown-wait" doc:"the time the guest may take to shut down"`
-	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
-	SourceHash   bool          `yaml:"sourceHash" flag:"source-hash" doc:"have the host hash each disk, by SSH, and compare"`
-	Spot         Spot          `yaml:"spot" doc:"parts of each disk that are read from the source a second time and compared"`
-	Trial        bool          `yaml:"trial" flag:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
-	Expect       Text          `yaml:"expect" flag:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
-	Start        bool          `yaml:"start" flag:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
-	Hooks        Hooks         `yaml:"hooks" doc:"commands before and after each VM"`
+	// nil: by datastore, or those of Defaults
+	To     []Destination `yaml:"to" doc:"destinations; with several, each disk is read once and written to all of them"`
+	Format Format        `yaml:"format" flag:"format" doc:"format of the images"` // default raw
+	// default kvm
+	DomainType DomainType `yaml:"domainType" flag:"domain-type" doc:"type of the libvirt domain; qemu works without KVM"`
+	// default compat
+	Hardware VMHardware `yaml:"hardware" flag:"hardware" doc:"hardware of the VM at its target: compat; virtio, which requires changes to the guest; auto: virtio if the guest can be changed"`
+	// default auto
+	Engine Engine `yaml:"engine" flag:"engine" doc:"tool that changes a guest for virtio: linux-append; virt-v2v; auto: the first of them that is installed and supports the guest"`
+	// empty: $VIRTIO_WIN
+	VirtioWin Path `yaml:"virtioWin" flag:"virtio-win" doc:"drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents; default: $VIRTIO_WIN of the machine"`
+	// parsed by virtv2v.ParseKey
+	KeyFiles []Text `yaml:"keyFiles" flag:"key-file" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; each file has one line with a LUKS passphrase or a BitLocker recovery key"`
+	// empty: the newest installed kernel
+	Kernel Path `yaml:"applianceKernel" flag:"appliance-kernel" doc:"kernel image of the appliance that changes XFS and btrfs of guests; its modules are in lib/modules beside it; default: the newest kernel in /boot of the machine"`
+	// requires Hardware other than compat
+	GuestAgent bool      `yaml:"guestAgent" flag:"guest-agent" doc:"with hardware virtio or auto: a Linux guest without QEMU's guest agent installs it at its first boot"`
+	Transport  Transport `yaml:"transport" flag:"transport" doc:"transport of the disks"` // default https
+	// default 8
+	Connections int     `yaml:"connections" flag:"connections" min:"1" max:"12" doc:"maximum number of connections to a host"`
+	NFC         NFC     `yaml:"nfc" doc:"options of transport nfc"`         // ignored by other transports
+	Landing     Landing `yaml:"landing" doc:"options of transport landing"` // ignored by other transports
+	// default cold
+	Mode Mode `yaml:"mode" doc:"cold: the VM is off while it is copied; warm: it is copied in rounds while it runs"`
+	Warm Warm `yaml:"warm" doc:"options of mode warm"` // ignored in mode cold
+	// default never; a warm cutover always shuts down
+	PowerOff PowerOff `yaml:"powerOff" doc:"never: the VM must be off; guest: shut the guest down; force: also power the VM off if the guest does not shut down"`
+	// default 5m
+	ShutdownWait Duration `yaml:"shutdownWait" flag:"shutdown-wait" doc:"time limit for the shutdown of the guest"`
+	// default 0
+	Priority int `yaml:"priority" min:"-1000" max:"1000" doc:"VMs with a higher priority start first"`
+	// requires SSH to the host
+	SourceHash bool `yaml:"sourceHash" flag:"source-hash" doc:"compare each disk with a hash that the host computes over SSH"`
+	// zero value: the default sample
+	Spot Spot `yaml:"spot" doc:"parts of each disk that are read from the source a second time and compared"`
+	// excludes mode warm
+	Trial bool `yaml:"trial" flag:"trial" doc:"boot the VM on temporary overlays before it is published; a VM that does not boot is not published"`
+	// requires Trial
+	Expect Text `yaml:"expect" flag:"expect" doc:"with trial: text on the serial port or text screen that means that the guest has booted"`
+	// requires a single destination that runs VMs
+	Start bool `yaml:"start" flag:"start" doc:"start the VM at its target after it is published; the source VM stays off"`
+	// timeouts of 10m by default
+	Hooks Hooks `yaml:"hooks" doc:"commands that run before and after each VM"`
 }
 
-// NFC is how disks are read from port 902.
+// NFC has the options of transport nfc, which reads disks from TCP port 902 of hosts.
 type NFC struct {
-	Handles int  `yaml:"handles" flag:"nfc-handles" min:"1" max:"16" doc:"sessions on each disk"`
-	Buffer  Size `yaml:"buffer" flag:"nfc-buffer" doc:"of a session on the host: a multiple of 64K up to 2M; without it chosen by whether the VM runs"`
-	Buffers int  `yaml:"buffers" flag:"nfc-buffers" min:"1" max:"256" doc:"such buffers of a session, 16M together at the most"`
-	Network Text `yaml:"network" flag:"network" doc:"the host's VMkernel NIC to read from: vmk1, its address, subnet or port group"`
-	Plain   bool `yaml:"plain" flag:"nfc-plain" doc:"read without encryption: every machine on the path can read the data"`
+	Handles int `yaml:"handles" flag:"nfc-handles" min:"1" max:"16" doc:"sessions for each disk"` // default 4
+	// bytes; 0: chosen by the transport
+	Buffer Size `yaml:"buffer" flag:"nfc-buffer" doc:"size of a session's buffers on the host: a multiple of 64K up to 2M; default: depends on whether the VM runs"`
+	// default 4
+	Buffers int `yaml:"buffers" flag:"nfc-buffers" min:"1" max:"256" doc:"number of buffers of a session, at most 16M together"`
+	// empty: the NIC with the backup tag
+	Network Text `yaml:"network" flag:"network" doc:"VMkernel NIC of the host to read from: vmk1, its address, subnet or port group"`
+	// off by default
+	Plain bool `yaml:"plain" flag:"nfc-plain" doc:"read without encryption: every machine on the path can read the data"`
 }
 
-// Landing is how hosts push their disks to a datastore that decamp serves.
+// Landing has the options of transport landing: hosts copy their disks to an NFS datastore
+// that decamp serves.
 type Landing struct {
-	Memory    Size   `yaml:"memory" flag:"landing-memory" doc:"held of all disks together"`
-	Advertise IP     `yaml:"advertise" flag:"advertise" doc:"the IP of this machine for hosts; default: that of the route to each host"`
-	Listen    Text   `yaml:"listen" flag:"landing-listen" doc:"the address to serve NFS on"`
-	Portmap   Text   `yaml:"portmap" flag:"landing-portmap" doc:"the address of the port mapper, which ESXi looks for on 111"`
-	Allow     []Text `yaml:"allow" flag:"landing-allow" doc:"who may mount it too: names, addresses or networks"`
-	Copy      Copy   `yaml:"copy" flag:"landing-copy" doc:"how hosts are asked to copy; auto is by the API, and by SSH where that may not"`
+	// bytes; default 1 GiB
+	Memory Size `yaml:"memory" flag:"landing-memory" doc:"memory for the data of all disks together"`
+	// zero value: by the route
+	Advertise IP   `yaml:"advertise" flag:"advertise" doc:"IP address of this machine for hosts; default: the address of the route to each host"`
+	Listen    Text `yaml:"listen" flag:"landing-listen" doc:"address to serve NFS on"` // default :2049
+	// default :111
+	Portmap Text `yaml:"portmap" flag:"landing-portmap" doc:"address of the port mapper; ESXi expects port 111"`
+	// in addition to the host of the VM
+	Allow []Text `yaml:"allow" flag:"landing-allow" doc:"more hosts that may mount the datastore: names, addresses or networks"`
+	// default auto
+	Copy Copy `yaml:"copy" flag:"landing-copy" doc:"method of the copy on hosts; auto: the API, or SSH if the API must not copy"`
 }
 
-// Warm is how a VM is copied while it runs, and when it is not any more.
+// Warm has the options of a warm migration: its rounds and its cutover.
 type Warm struct {
-	Interval       Duration `yaml:"interval" flag:"interval" doc:"from the beginning of one round to the next"`
-	Cutover        Cutover  `yaml:"cutover" doc:"manual, window, or a time with its zone such as 2026-12-01T02:00Z"`
-	Window         Window   `yaml:"window" doc:"when it may be powered off, with cutover window"`
-	DowntimeBudget Duration `yaml:"downtimeBudget" flag:"downtime-budget" doc:"cut over only once the outage is expected to be this at most; 0s is any"`
-	Boot           Boot     `yaml:"bootTime" doc:"the time the guest takes to boot, counted into the outage"`
-	Paranoid       bool     `yaml:"paranoid" flag:"paranoid" doc:"read all of the disks once more in the outage, and compare"`
+	// default 1h
+	Interval Duration `yaml:"interval" flag:"interval" doc:"time from the start of one round to the start of the next"`
+	// default manual
+	Cutover Cutover `yaml:"cutover" doc:"time of the cutover: manual, window, or a time with its zone such as 2026-12-01T02:00Z"`
+	// requires Cutover.Window
+	Window Window `yaml:"window" doc:"with cutover window: times at which the VM may be powered off"`
+	// 0: no limit
+	DowntimeBudget Duration `yaml:"downtimeBudget" flag:"downtime-budget" doc:"maximum expected outage: the cutover waits until the estimate is not longer; 0s: no limit"`
+	// unknown by default
+	Boot Boot `yaml:"bootTime" doc:"boot time of the guest; it is added to the outage"`
+	// lengthens the outage
+	Paranoid bool `yaml:"paranoid" flag:"paranoid" doc:"read all disks again during the outage, and compare"`
 }
 
-// Window is a part of the week. Without days it is of every day; from 22:00 to 04:00 goes on
-// until the next day.
+// Window is a part of the week. Without days it opens every day. A window from 22:00 to 04:00
+// closes on the next day. The zero value is always open.
 type Window struct {
-	Days []Day `yaml:"days" doc:"on which it begins; every day else"`
-	From Clock `yaml:"from" doc:"the time of day it begins, as \"22:00\""`
-	To   Clock `yaml:"to" doc:"the time of day it ends"`
-	Zone Zone  `yaml:"zone" doc:"of these times, such as Europe/Berlin; UTC else"`
+	Days []Day `yaml:"days" doc:"days on which the window opens; default: every day"` // nil: every day
+	// equal to To only if both are missing
+	From Clock `yaml:"from" doc:"time of day when the window opens, such as \"22:00\""`
+	To   Clock `yaml:"to" doc:"time of day when the window closes"`                              // at or before From: on the next day
+	Zone Zone  `yaml:"zone" doc:"time zone of these times, such as Europe/Berlin; default: UTC"` // empty: UTC
 }
 
-// Maps say what the names of the source become, and where VMs live by where they are.
+// Maps has the names of the target for names of the source, and destinations by datastore.
 type Maps struct {
-	Mapping    `yaml:",inline"`
-	Datastores map[string]Destination `yaml:"datastores" doc:"datastore of a VM's .vmx: destination of the VM if its entry has none"`
+	Mapping `yaml:",inline"`
+	// used if the entry of the VM has no destination
+	Datastores map[string]Destination `yaml:"datastores" doc:"destination by the datastore of a VM's .vmx, for VMs whose entry has no destination"`
 }
 
-// Limits bound concurrent work.
+// Limits bound parallel work and bandwidth. Without an entry of Bandwidth the rate is unlimited.
 type Limits struct {
-	Host      HostLimits  `yaml:"host" doc:"on each ESXi host"`
-	Bandwidth []Bandwidth `yaml:"bandwidth" doc:"bytes a second of all transfers; the first entry that is in force counts"`
+	Host HostLimits `yaml:"host" doc:"limits of each ESXi host"` // applies to each host
+	// the first entry in force applies; empty: unlimited
+	Bandwidth []Bandwidth `yaml:"bandwidth" doc:"bytes per second of all transfers together; the first entry that is in force applies"`
 }
 
-// HostLimits are per ESXi host.
+// HostLimits bound the parallel work on one ESXi host. Zero means the default of package mover.
 type HostLimits struct {
-	VMs   int `yaml:"vms" min:"1" max:"1000" doc:"VMs at a time"`
-	Disks int `yaml:"disks" min:"1" max:"1000" doc:"disks at a time"`
+	VMs   int `yaml:"vms" min:"1" max:"1000" doc:"VMs at a time"`     // 0: default
+	Disks int `yaml:"disks" min:"1" max:"1000" doc:"disks at a time"` // 0: default
 }
 
-// Bandwidth is a rate that holds within its window; without one, always.
+// Bandwidth is a rate that applies within its window. Without a window it always applies.
 type Bandwidth struct {
-	Rate   Rate `yaml:"rate" required:"true" doc:"decimal, such as 400M for 400 MB/s; 0 is a pause"`
+	// bytes per second; 0 stops all transfers
+	Rate   Rate `yaml:"rate" required:"true" doc:"decimal rate, such as 400M for 400 MB/s; 0: pause"`
 	Window `yaml:",inline"`
 }
 
-// Spot selects the parts of each disk that are read from the source a second time. The zero value is
-// the default: the first and the last MiB, 64 random ones, and those with tables and file-system
-// structures.
+// Spot selects the parts of each disk that are read from the source a second time. The zero
+// value is the default: the first and the last MiB, 64 random MiB, and those with partition
+// tables and file-system structures.
 type Spot struct {
-	First  Size `yaml:"first" doc:"bytes from its beginning, at least 1 MiB"`
-	Ranges int  `yaml:"ranges" min:"0" max:"100000" doc:"random ranges of 1 MiB; 0 is 64"`
-	Off    bool `yaml:"off" doc:"read nothing a second time"`
+	First  Size `yaml:"first" doc:"bytes from the start of the disk, at least 1 MiB"`              // bytes; 0: 1 MiB
+	Ranges int  `yaml:"ranges" min:"0" max:"100000" doc:"number of random ranges of 1 MiB; 0: 64"` // 0: 64
+	Off    bool `yaml:"off" doc:"do not read anything a second time"`                              // the other fields are then ignored
 }
 
-// Hooks are commands of the user.
+// Hooks are commands of the user that run before and after a plan or a VM.
 type Hooks struct {
-	Pre  Hook `yaml:"pre" doc:"runs before; if it fails, the plan or VM does not start"`
-	Post Hook `yaml:"post" doc:"after, whatever the end was"`
+	// its failure keeps the plan or VM from starting
+	Pre  Hook `yaml:"pre" doc:"command before; if it fails, the plan or VM does not start"`
+	Post Hook `yaml:"post" doc:"command after, also if the plan or VM failed"` // run after the end, also after a failure
 }
 
-// Hook is one command. There is no shell between: the words are given to it as they are.
+// Hook is one command. It runs without a shell: its arguments are passed unchanged.
 type Hook struct {
-	Command []Text   `yaml:"command" doc:"the program and its arguments, as a list"`
-	Timeout Duration `yaml:"timeout" doc:"after which it is ended and counts as failed"`
+	Command []Text `yaml:"command" doc:"program and its arguments, as a list"` // nil: no hook; never run by a shell
+	// default 10m
+	Timeout Duration `yaml:"timeout" doc:"time limit; a command that exceeds it is killed and has failed"`
 }
 
-// Pos is a place in the text, from 1.
+// Pos is a position in the text. Line and column start at 1; the zero value is unknown.
 type Pos struct{ Line, Column int }
 
 // Move is one VM that the file selects.
 type Move struct {
-	VM      *inventory.VM
-	Options Options
-	Pos     Pos // position of its entry, or of the selection
+	VM      *inventory.VM // description from the source
+	Options Options       // options with defaults and destinations applied
+	Pos     Pos           // position of the entry, or of the selection
 }

@@ -9,41 +9,41 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Finding is something that is wrong with a plan, or to be known about it.
+// Finding is a problem of a plan, or a note about it.
 type Finding struct {
 	Code   string     `json:"code"`             // stable
 	Kind   string     `json:"kind,omitempty"`   // a fault.Kind, of what blocks
 	Line   int        `json:"line,omitempty"`   // line of the file, from 1
 	Column int        `json:"column,omitempty"` // column, from 1
 	VM     string     `json:"vm,omitempty"`     // its name, if it is about one
-	Text   string     `json:"text"`
-	Remedy string     `json:"remedy,omitempty"`
-	Blocks bool       `json:"blocks"` // the affected VM or plan would fail
+	Text   string     `json:"text"`             // description of the problem, with its object
+	Remedy string     `json:"remedy,omitempty"` // command or change that solves it; empty if unknown
+	Blocks bool       `json:"blocks"`           // the affected VM or plan would fail
 	kind   fault.Kind // the same as Kind
 }
 
-// Found makes a Finding that blocks of an error.
+// Found returns a blocking Finding for an error: its kind, its text, and its hint as the remedy.
 func Found(code string, at Pos, vm string, err error) Finding {
 	kind := fault.KindOf(err)
 	return Finding{Code: code, Kind: kind.String(), Line: at.Line, Column: at.Column, VM: vm, Text: err.Error(), Remedy: fault.HintOf(err), Blocks: true, kind: kind}
 }
 
-// Noted makes a Finding that does not block.
+// Noted returns a Finding that does not block.
 func Noted(code string, at Pos, vm, remedy, format string, args ...any) Finding {
 	return Finding{Code: code, Line: at.Line, Column: at.Column, VM: vm, Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// Findings is all that was found. As an error it is what blocks.
+// Findings are all findings about a plan. Err returns the blocking ones as an error.
 type Findings []Finding
 
-// Sort puts them in the order of the file; those of no place come first.
+// Sort orders findings by their positions; those without a position come first. The order is stable.
 func (fs Findings) Sort() {
 	slices.SortStableFunc(fs, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// Blocking counts what blocks.
+// Blocking returns the number of blocking findings.
 func (fs Findings) Blocking() int {
 	n := 0
 	for _, f := range fs {
@@ -54,8 +54,9 @@ func (fs Findings) Blocking() int {
 	return n
 }
 
-// Err returns nil if nothing blocks. Else its kind is that of all that blocks, if it is one
-// kind, or fault.Conflict; and its text that of the finding, if it is one.
+// Err returns nil if no finding blocks. A single blocking finding becomes an error with its text, kind
+// and remedy. Several become one error with their number; its kind is their common kind, or
+// fault.Conflict.
 func (fs Findings) Err() error {
 	var blocking Findings
 	for _, f := range fs {
@@ -76,7 +77,7 @@ func (fs Findings) Err() error {
 			kind = fault.Conflict
 		}
 	}
-	return fault.New(kind, "%d things are in the way", len(blocking)).WithHint("each of them has its remedy above; then check again")
+	return fault.New(kind, "the plan has %d problems", len(blocking)).WithHint("apply the remedy of each finding, and check again")
 }
 
 // String returns the finding on one line: position, VM and text.

@@ -8,7 +8,7 @@ import (
 
 // A Flag is a flag of decamp migrate that sets one key of Options.
 type Flag struct {
-	Name     string
+	Name     string   // name without the dashes
 	Key      string   // key of plan files, such as warm.interval
 	Doc      string   // documentation of the key
 	Field    any      // a pointer to the field
@@ -19,6 +19,8 @@ type Flag struct {
 // Flags returns the flags that set keys of o, in the order of the keys.
 func (o *Options) Flags() []Flag { return flagsOf(reflect.ValueOf(o).Elem(), "") }
 
+// flagsOf returns the flags of a struct and of the structs in it. path is the path of v with a dot at
+// its end; empty for Options.
 func flagsOf(v reflect.Value, path string) (all []Flag) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -32,7 +34,7 @@ func flagsOf(v reflect.Value, path string) (all []Flag) {
 		}
 		flag := Flag{Name: name, Key: path + key, Doc: f.Tag.Get("doc"), Field: v.Field(i).Addr().Interface()}
 		if s, is := flag.Field.(scalar); is {
-			flag.Words = s.form().words
+			flag.Words = s.textForm().words
 		}
 		flag.Min, _ = strconv.Atoi(f.Tag.Get("min")) // a key without bounds has 0
 		flag.Max, _ = strconv.Atoi(f.Tag.Get("max"))
@@ -44,6 +46,7 @@ func flagsOf(v reflect.Value, path string) (all []Flag) {
 // Keys returns the keys of Options, as warm.interval.
 func Keys() []string { return pathsOf(reflect.TypeFor[Options](), "") }
 
+// pathsOf returns the paths of all keys of a struct type.
 func pathsOf(t reflect.Type, path string) (all []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

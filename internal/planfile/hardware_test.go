@@ -43,17 +43,17 @@ func TestHardwareIsRead(t *testing.T) {
 func TestHardwareIsReadStrictly(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                        "empty",
-		"version: 2":              "version 2 is not known",
+		"version: 2":              "version 2 is not supported",
 		"hosts: {}":               "version is missing",
 		"version: 1\nhost: {}":    "did you mean hosts?",
 		"version: 1\ncrowd: 5":    "want text",
-		"version: 1\ncrowd: 100%": "below a hundred",
+		"version: 1\ncrowd: 100%": "below 100%",
 		"version: 1\nlink: fast":  "rate",
 		"version: 1\nvms: []":     "the list is empty",
-		"version: 1\nvms: [{count: 0, allocated: 1G}]": "not in 1 to",
+		"version: 1\nvms: [{count: 0, allocated: 1G}]": "not between 1 and",
 		"version: 1\nhosts: &a {esx1: 1M}":             "anchors",
 		"version: 1\n---\nversion: 1":                  "second document",
-		"version: 1\nhosts: {esx1: 1M, *a}":            "line",
+		"version: 1\nhosts: {esx1: 1M, *a}":            "unknown anchor",
 	} {
 		h, found := planfile.ParseHardware([]byte(text))
 		if len(found) == 0 {

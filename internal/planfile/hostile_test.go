@@ -12,7 +12,7 @@ import (
 )
 
 // TestHostileInventoryInDrafts writes plans of hostile VMs, and reads them with a parser of YAML and as plans.
-// Each VM that can be moved is named in the plan, and nothing else is in it.
+// Each VM that can be moved is named in the plan, has only a name is in it.
 func TestHostileInventoryInDrafts(t *testing.T) {
 	const together = 20 // VMs of a plan
 	r := inventorytest.New(8)
@@ -42,12 +42,12 @@ func TestHostileInventoryInDrafts(t *testing.T) {
 		if err := yaml.Unmarshal(out.Bytes(), &plain); err != nil {
 			t.Fatalf("%v in:\n%s", err, &out)
 		}
-		movable, _ := d.parted()
+		movable, _ := d.splitVMs()
 		if len(plain.VMs) != len(movable) || len(plain.Defaults.To) != 1 || plain.Defaults.To[0] != d.To[0] {
 			t.Fatalf("%d VMs, want %d; to %q, want %q in:\n%s", len(plain.VMs), len(movable), plain.Defaults.To, d.To, &out)
 		}
 		for i, c := range movable {
-			if got, want := plain.VMs[i]["vm"], callOf(c.VM, names); got != want {
+			if got, want := plain.VMs[i]["vm"], planNameOf(c.VM, names); got != want {
 				t.Fatalf("VM %q, want %q in:\n%s", got, want, &out)
 			}
 			if got := plain.VMs[i]["uuid"]; got != c.VM.UUID {

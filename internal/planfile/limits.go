@@ -6,24 +6,24 @@ import (
 	"github.com/decamp/decamp/internal/sched/budget"
 )
 
-// Week is the file's bandwidth as a budget. In the file the first entry that is in force
-// counts, in a budget the last rule.
+// Week returns the bandwidth of the file as a budget. In the file the first entry in force applies; in
+// a budget the last rule does.
 func (l *Limits) Week() budget.Week {
 	w := budget.Week{Rate: budget.Unlimited}
 	for _, b := range slices.Backward(l.Bandwidth) {
-		if b.empty() {
+		if b.isEmpty() {
 			w.Rate, w.Rules = int64(b.Rate), nil
 			continue
 		}
 		w.Rules = append(w.Rules, budget.Rule{
-			Days: b.days(), From: int(b.From), To: int(b.To), Rate: int64(b.Rate), Zone: b.zone(),
+			Days: b.budgetDays(), From: int(b.From), To: int(b.To), Rate: int64(b.Rate), Zone: b.location(),
 		})
 	}
 	return w
 }
 
-// days are those on which the window begins, as a budget has them.
-func (w *Window) days() (set budget.Days) {
+// budgetDays returns the days on which the window opens; all days if none is set.
+func (w *Window) budgetDays() (set budget.Days) {
 	for i, day := range days {
 		if len(w.Days) == 0 || slices.Contains(w.Days, Day(day)) {
 			set |= 1 << i
@@ -34,12 +34,12 @@ func (w *Window) days() (set budget.Days) {
 
 // The resources of sched that a file limits, of one host.
 const (
-	hostVMs   = "/vms"
-	hostDisks = "/disks"
+	hostVMs   = "/vms"   // number of VMs at a time
+	hostDisks = "/disks" // number of disks at a time
 )
 
-// Capacities returns the units of sched's resources for a host, as set in the file: "host:esx1/vms".
-// Missing entries are left out.
+// Capacities returns the limits by the names of the scheduler's resources, such as "host:esx1/vms".
+// Missing limits are left out.
 func (h HostLimits) Capacities(host string) map[string]int64 {
 	units := map[string]int64{}
 	if h.VMs > 0 {

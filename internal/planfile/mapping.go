@@ -12,49 +12,55 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// Mapping maps names of the source to names of a target: the file form of namemap.Map. It is part of a
-// plan, and the whole content of a file for decamp migrate --map.
+// Mapping maps names of the source to names of a target: it is the file form of namemap.Map. It is part
+// of a plan, and the whole content of a file for decamp migrate --map.
 type Mapping struct {
-	Networks map[string]Network `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for openstack a name or an ID, for kubevirt pod or multus:NAMESPACE/NAME. A * in a name stands for any letters"`
-	Storages map[string]Text    `yaml:"storages" doc:"datastore of a disk: its storage at the target. For libvirt a pool, for proxmox a storage, for openstack a type of volumes, for kubevirt a storage class; dir has none. A * in a name stands for any letters"`
-	Names    map[string]NewName `yaml:"names" doc:"name of a VM: its name at the target. A * in it stands for any letters, and in the new name for the same"`
+	Networks map[string]Network `yaml:"networks" doc:"network of the target by network of the source. For dir and libvirt: a libvirt network or bridge:NAME; for proxmox: BRIDGE or BRIDGE,TAG; for openstack: a name or an ID; for kubevirt: pod or multus:NAMESPACE/NAME. A * in a name matches any text"`
+	Storages map[string]Text    `yaml:"storages" doc:"storage at the target by datastore of the disk. For libvirt: a pool; for proxmox: a storage; for openstack: a volume type; for kubevirt: a storage class; dir has no storages. A * in a name matches any text"`
+	Names    map[string]NewName `yaml:"names" doc:"name of the VM at the target by its name at the source. A * in the name matches any text, and a * in the new name stands for that text"`
 }
 
-// Network is what cards of one network of the source join. It may be written as its To alone.
+// Network is the network of the target that NICs of one source network are connected to. A file may
+// write only its To.
 type Network struct {
-	To    Text      `yaml:"to" required:"true" doc:"the network of the target"`
-	VLAN  int       `yaml:"vlan" min:"1" max:"4094" doc:"the VLAN tag of the cards, if the target sets tags: a bridge of proxmox or libvirt"`
-	Model CardModel `yaml:"model" doc:"model of the cards; default: that of hardware, or the original one"`
+	To    Text      `yaml:"to" required:"true" doc:"network of the target"`
+	VLAN  int       `yaml:"vlan" min:"1" max:"4094" doc:"VLAN tag of the NICs, for targets that set tags: a bridge of proxmox or libvirt"`
+	Model CardModel `yaml:"model" doc:"model of the NICs; default: the model that hardware requires, or the original one"`
 }
 
-func (n *Network) short() any { return &n.To }
+// shortField implements shorthand.
+func (n *Network) shortField() any { return &n.To }
 
 type (
-	NewName   string // name of a VM
+	NewName string // name of a VM
+	// model of a virtual NIC
 	CardModel string
 )
 
-// longestNewName is what vSphere itself takes, in bytes.
-const longestNewName = 240
+// maxNewNameBytes is the limit of vSphere for the name of a VM.
+const maxNewNameBytes = 240
 
-func (NewName) form() form { return form{example: "prod-*"} }
+// textForm has no pattern: a name may have any printable characters.
+func (NewName) textForm() form { return form{example: "prod-*"} }
 
-func (n *NewName) set(s string) error {
+func (n *NewName) parseText(s string) error {
 	odd := func(r rune) bool { return !unicode.IsPrint(r) }
-	if strings.TrimSpace(s) == "" || len(s) > longestNewName || strings.ContainsFunc(s, odd) {
-		return fault.New(fault.Invalid, "want a name of 1 to %d bytes that can be printed", longestNewName)
+	if strings.TrimSpace(s) == "" || len(s) > maxNewNameBytes || strings.ContainsFunc(s, odd) {
+		return fault.New(fault.Invalid, "want a printable name of 1 to %d bytes", maxNewNameBytes)
 	}
 	*n = NewName(s)
 	return nil
 }
 
-func (CardModel) form() form {
+// textForm lists the models that QEMU has.
+func (CardModel) textForm() form {
 	return form{words: []string{"virtio", "vmxnet3", "e1000", "e1000e", "rtl8139", "pcnet"}}
 }
 
-func (m *CardModel) set(s string) error { return among(m, s, m.form()) }
+// parseText accepts the words of textForm.
+func (m *CardModel) parseText(s string) error { return setWord(m, s, m.textForm()) }
 
-// Value returns the mapping for targets.
+// Value returns the mapping in the form that targets use. Empty maps become nil.
 func (m Mapping) Value() namemap.Map {
 	var v namemap.Map
 	for from, to := range m.Networks {
@@ -63,13 +69,13 @@ func (m Mapping) Value() namemap.Map {
 		}
 		v.Networks[from] = namemap.Network{To: string(to.To), VLAN: to.VLAN, Model: string(to.Model)}
 	}
-	v.Storages = texts(m.Storages)
-	v.Names = texts(m.Names)
+	v.Storages = plainStrings(m.Storages)
+	v.Names = plainStrings(m.Names)
 	return v
 }
 
-// texts returns the values of a map as plain strings; nil if there are none.
-func texts[T ~string](m map[string]T) map[string]string {
+// plainStrings returns a copy of a map with plain strings as values; nil if it is empty.
+func plainStrings[T ~string](m map[string]T) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
@@ -80,57 +86,59 @@ func texts[T ~string](m map[string]T) map[string]string {
 	return plain
 }
 
-// MapFile is a file of --map.
+// MapFile is the content of a file for --map.
 type MapFile struct {
 	Version int `yaml:"version" min:"1" max:"1" doc:"version of this format; default 1"`
 	Mapping `yaml:",inline"`
 }
 
-// LoadMap reads a file of --map. The error names its first mistake, with the line.
+// LoadMap reads a file for --map. The error has the first mistake with its line.
 func LoadMap(path string) (namemap.Map, error) {
-	f, err := load(path, ParseMap)
+	f, err := loadFile(path, ParseMap)
 	if err != nil {
 		return namemap.Map{}, err
 	}
 	return f.Value(), nil
 }
 
-// ParseMap reads the text of one as strictly as a plan's.
+// ParseMap parses the text of a file for --map as strictly as the text of a plan. An empty text is an
+// error.
 func ParseMap(text []byte) (*MapFile, Findings) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		err := fault.New(fault.Invalid, "the map is empty").WithHint("add the names that differ at the target: networks: {VM Network: vmbr0}")
 		return nil, Findings{Found("file", Pos{}, "", err)}
 	}
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
 	f := &MapFile{Version: Version}
-	d.value(root, reflect.ValueOf(f).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(f).Elem(), "")
 	if len(d.found) == 0 {
-		r := &ruler{file: &File{where: d.where}}
-		r.mapping("", &f.Mapping)
+		r := &ruleChecker{file: &File{positions: d.positions}}
+		r.checkMapping("", &f.Mapping)
 		d.found = r.found
 	}
 	d.found.Sort()
 	return f, d.found
 }
 
-// mapping looks at keys with a *: of storages and names, which later decamps may read otherwise if they have
-// more. A network may be called so.
-func (r *ruler) mapping(path string, m *Mapping) {
-	r.stars(join(path, "storages"), texts(m.Storages))
-	r.stars(join(path, "names"), texts(m.Names))
+// checkMapping checks wildcards of storages and names: keys with more than one are reserved for later
+// versions. Networks are not checked, because a network of vSphere may have a * in its name.
+func (r *ruleChecker) checkMapping(path string, m *Mapping) {
+	r.checkWildcards(joinPath(path, "storages"), plainStrings(m.Storages))
+	r.checkWildcards(joinPath(path, "names"), plainStrings(m.Names))
 }
 
-func (r *ruler) stars(path string, m map[string]string) {
+// checkWildcards reports keys with several wildcards, and values with more wildcards than their key.
+func (r *ruleChecker) checkWildcards(path string, m map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		inKey, inValue := strings.Count(key, namemap.Wildcard), strings.Count(m[key], namemap.Wildcard)
 		switch {
 		case inKey > 1:
-			r.wrong(join(path, key), "keep one of them", "a * stands for any letters, and there may be one")
+			r.addError(joinPath(path, key), "keep one of them", "a name may have only one *")
 		case inValue > inKey:
-			r.wrong(join(path, key), "put one into the name on the left, or take it out of the one on the right", "the * of the new name stands for the text of the * before the colon, which is missing")
+			r.addError(joinPath(path, key), "add a * to the name before the colon, or remove it from the new name", "the new name has a *, and the name before the colon has none")
 		}
 	}
 }

@@ -54,21 +54,21 @@ func TestMapMistakesAreToldWithTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                            "the map is empty",
 		"# nothing\n":                                 "empty",
-		"networks: {a: }":                             "1: networks.a: there is no value",
+		"networks: {a: }":                             "1: networks.a: the value is missing",
 		"networks:\n  a: {vlan: 5}":                   "2: networks.a: to is missing",
-		"networks:\n  a: {to: x, vlan: 4095}":         "2: networks.a.vlan: 4095 is not in 1 to 4094",
+		"networks:\n  a: {to: x, vlan: 4095}":         "2: networks.a.vlan: 4095 is not between 1 and 4094",
 		"networks:\n  a: {to: x, model: vmxnet}":      "did you mean vmxnet3?",
-		"networks:\n  a: {to: x, tag: 4}":             `2: networks.a: "tag" is not a key here`,
-		"networks:\n  a: x\n  a: y":                   "stands there twice",
+		"networks:\n  a: {to: x, tag: 4}":             `2: networks.a: unknown key "tag"`,
+		"networks:\n  a: x\n  a: y":                   "duplicate key",
 		"networks: [a, b]":                            "want keys with values, not a list",
-		"storages:\n  \"a*b*\": x":                    "2: storages.a*b*: a * stands for any letters",
-		"names:\n  web: \"x-*\"":                      "2: names.web: a * stands for what",
-		"names:\n  web: \"\"":                         "2: names.web: want a name",
-		"names:\n  web: \"a\\nb\"":                    "2: names.web: want a name",
+		"storages:\n  \"a*b*\": x":                    "2: storages.a*b*: a name may have only one *",
+		"names:\n  web: \"x-*\"":                      "2: names.web: the new name has a *",
+		"names:\n  web: \"\"":                         "2: names.web: want a printable name",
+		"names:\n  web: \"a\\nb\"":                    "2: names.web: want a printable name",
 		"names:\n  web: " + strings.Repeat("x", 241):  "240 bytes",
-		"datastores: {ssd: dir:/x}":                   `"datastores" is not a key here`,
-		"version: 2":                                  "version 2 is not known",
-		"networks: &a {x: y}":                         "anchors and aliases are not taken",
+		"datastores: {ssd: dir:/x}":                   `unknown key "datastores"`,
+		"version: 2":                                  "version 2 is not supported",
+		"networks: &a {x: y}":                         "anchors and aliases are not supported",
 		"networks: {\"*\": a}\n---\nnetworks: {b: c}": "a second document begins",
 	} {
 		_, found := planfile.ParseMap([]byte(text))
@@ -92,7 +92,7 @@ func TestMapThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := planfile.LoadMap(path)
-	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "map.yaml:2: ") || !strings.Contains(err.Error(), "1 mistakes more") {
+	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "map.yaml:2: ") || !strings.Contains(err.Error(), "1 more mistake") {
 		t.Errorf("mistakes: %v", err)
 	}
 	huge := filepath.Join(dir, "huge.yaml")

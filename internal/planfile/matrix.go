@@ -9,59 +9,76 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Matrix is a set of measurements: each source to each destination, over each link, by each transport.
+// Matrix specifies a set of measurements: each source to each destination, over each link, by each
+// transport.
 type Matrix struct {
-	Version    int        `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
-	Origin     Text       `yaml:"origin" required:"true" doc:"who measures, and when: it stands in every row"`
-	Source     Source     `yaml:"source" required:"true" doc:"where the VMs are"`
-	Disks      []Readable `yaml:"disks" required:"true" doc:"disks to read, of powered-off VMs"`
-	To         []Writable `yaml:"to" required:"true" doc:"where images are written, and removed again"`
-	Links      []Link     `yaml:"links" required:"true" doc:"the ways between, one after the other"`
-	Transports []Way      `yaml:"transports" doc:"how the bytes come; https else"`
-	Exports    []Export   `yaml:"exports" doc:"async, and sync: every write waits for the medium; async else"`
-	Streams    []Count    `yaml:"streams" doc:"of each disk, with https and nfc; as the transport likes it else"`
-	Together   []Count    `yaml:"together" doc:"VMs at a time, beside one, where so many are named"`
-	Copies     []Count    `yaml:"copies" doc:"folders that one reading fills, beside one, where so many are named"`
-	Ends       bool       `yaml:"ends" doc:"measure each end alone first, too"`
-	Computed   Computed   `yaml:"computed" doc:"the disk that destinations are measured with alone"`
-	NFC        NFC        `yaml:"nfc" doc:"with transport nfc"`
-	Landing    Landing    `yaml:"landing" doc:"with transport landing"`
+	// always 1
+	Version    int        `yaml:"version" required:"true" min:"1" max:"1" doc:"version of the file format: 1"`
+	Origin     Text       `yaml:"origin" required:"true" doc:"who measures and when; it is part of every row"`
+	Source     Source     `yaml:"source" required:"true" doc:"ESXi host or vCenter with the VMs"`
+	Disks      []Readable `yaml:"disks" required:"true" doc:"disks to read; their VMs must be powered off"`
+	To         []Writable `yaml:"to" required:"true" doc:"folders in which images are written and then removed"`
+	Links      []Link     `yaml:"links" required:"true" doc:"network links to measure, one after the other"`
+	Transports []Way      `yaml:"transports" doc:"transports to measure; default: https"` // default https
+	// default async
+	Exports []Export `yaml:"exports" doc:"async, or sync: each write waits for the medium; default: async"`
+	// nil: chosen by the transport
+	Streams []Count `yaml:"streams" doc:"numbers of streams for each disk, with https and nfc; default: the transport's choice"`
+	// nil: one VM
+	Together []Count `yaml:"together" doc:"numbers of parallel VMs to measure in addition to one, if disks has that many"`
+	// nil: one folder
+	Copies []Count `yaml:"copies" doc:"numbers of folders that one read fills in addition to one, if to has that many"`
+	Ends   bool    `yaml:"ends" doc:"first measure each end alone"` // default true
+	// default: 8 GiB, 30 % filled, seed 1
+	Computed Computed `yaml:"computed" doc:"generated disk for measurements of a destination alone"`
+	NFC      NFC      `yaml:"nfc" doc:"options of transport nfc"`         // defaults as in a plan
+	Landing  Landing  `yaml:"landing" doc:"options of transport landing"` // defaults as in a plan
 }
 
-// Readable is VMs that lie on one kind of datastore.
+// Readable lists VMs on one kind of datastore.
 type Readable struct {
+	// unique among the entries of disks
 	Medium Medium `yaml:"medium" required:"true" doc:"medium of the datastore: hdd, ssd, nvme, or another word"`
-	VMs    []Text `yaml:"vms" required:"true" doc:"their names; one row reads the first, others as many as together selects"`
+	// at least one
+	VMs []Text `yaml:"vms" required:"true" doc:"names of the VMs; one row reads the first one, other rows as many as together selects"`
 }
 
-// Writable is folders on one kind of storage.
+// Writable lists folders on one kind of storage.
 type Writable struct {
-	Medium  Medium        `yaml:"medium" required:"true" doc:"medium of the folders: hdd, ssd, nvme, tmpfs, or another word"`
-	Folders []Destination `yaml:"folders" required:"true" doc:"one row fills the first, others as many as copies selects"`
-	NFS     []Mounted     `yaml:"nfs" doc:"with transport nfs: folders there that an NFS server exports and the host has mounted"`
+	// unique among the entries of to
+	Medium Medium `yaml:"medium" required:"true" doc:"medium of the folders: hdd, ssd, nvme, tmpfs, or another word"`
+	// of kind dir, each once
+	Folders []Destination `yaml:"folders" required:"true" doc:"folders; one row fills the first one, other rows as many as copies selects"`
+	// required by transport nfs
+	NFS []Mounted `yaml:"nfs" doc:"with transport nfs: folders on this medium that an NFS server exports and the host has mounted"`
 }
 
-// Mounted is a folder that an NFS server exports, as a datastore of the source's hosts.
+// Mounted is a folder that an NFS server exports and that hosts of the source have mounted as a
+// datastore.
 type Mounted struct {
-	Folder    Destination `yaml:"folder" required:"true" doc:"where it is on this machine"`
-	Datastore Text        `yaml:"datastore" required:"true" doc:"its name on the host"`
-	Export    Export      `yaml:"export" required:"true" doc:"async or sync, as /etc/exports has it"`
+	Folder    Destination `yaml:"folder" required:"true" doc:"path of the folder on this machine"`
+	Datastore Text        `yaml:"datastore" required:"true" doc:"name of the datastore on the host"`
+	Export    Export      `yaml:"export" required:"true" doc:"async or sync, as in /etc/exports"`
 }
 
-// Link is one way between the source and this machine.
+// Link is one network path between the source and this machine.
 type Link struct {
-	NIC       NICSpeed `yaml:"nic" required:"true" doc:"the slowest link on it, as 10g"`
-	MTU       int      `yaml:"mtu" required:"true" min:"100" max:"65536" doc:"bytes, of the whole way; the interface here has to have it"`
-	URL       URL      `yaml:"url" doc:"of the source by this way; that of source else"`
-	Advertise IP       `yaml:"advertise" doc:"with transport landing: the IP of this machine on this way"`
-	Prepare   []Text   `yaml:"prepare" doc:"a program and its arguments, run before the first row of the link: it sets the MTU, say"`
+	NIC NICSpeed `yaml:"nic" required:"true" doc:"speed of the slowest link on the path, such as 10g"`
+	MTU int      `yaml:"mtu" required:"true" min:"100" max:"65536" doc:"MTU of the whole path in bytes; the interface of this machine must have the same"`
+	// empty: the URL of the source
+	URL URL `yaml:"url" doc:"URL of the source over this link; default: the URL in source"`
+	// zero value: by the route
+	Advertise IP `yaml:"advertise" doc:"with transport landing: IP address of this machine on this link"`
+	// nil: no command; never run by a shell
+	Prepare []Text `yaml:"prepare" doc:"program and its arguments that run before the first row of the link, for example to set the MTU"`
 }
 
-// Computed is a generated disk.
+// Computed is a disk whose data is generated, for measurements without a source.
 type Computed struct {
-	Size Size    `yaml:"size" doc:"bytes of it"`
-	Fill Percent `yaml:"fill" doc:"part of it that holds data, such as 30%"`
-	Seed int     `yaml:"seed" min:"1" max:"1000000000" doc:"of where the data is"`
+	Size Size    `yaml:"size" doc:"size of the disk"`                            // bytes; at least 1 MiB, a multiple of 512
+	Fill Percent `yaml:"fill" doc:"part of the disk that has data, such as 30%"` // 0 to 1
+	// the same seed gives the same data
+	Seed int `yaml:"seed" min:"1" max:"1000000000" doc:"seed that determines where the data is"`
 }
 
 type (
@@ -73,136 +90,160 @@ type (
 )
 
 const (
-	mediumPattern = `^[a-z0-9]{1,32}$`
-	nicPattern    = `^[1-9][0-9]{0,2}g$`
-	mostCount     = 16
+	mediumPattern = `^[a-z0-9]{1,32}$`   // part of the name of a row
+	nicPattern    = `^[1-9][0-9]{0,2}g$` // 1g to 999g
+	maxCount      = 16                   // largest Count
 )
 
-// standIns are names of ends that are not real.
-var standIns = map[string]bool{"pattern": true, "null": true}
+// reservedMedia are names that rows use for generated sources and for destinations that discard the
+// data.
+var reservedMedia = map[string]bool{"pattern": true, "null": true}
 
-func (Medium) form() form   { return form{pattern: mediumPattern, example: "ssd"} }
-func (NICSpeed) form() form { return form{pattern: nicPattern, example: "10g"} }
-func (Export) form() form   { return form{words: []string{"async", "sync"}} }
-func (Way) form() form      { return form{words: append(Transport("").form().words, "nfs")} }
-func (Count) form() form {
-	return form{pattern: `^[1-9][0-9]?$`, example: "8", number: true, maximum: mostCount}
+// textForm requires a word that rows can contain.
+func (Medium) textForm() form { return form{pattern: mediumPattern, example: "ssd"} }
+
+// textForm requires whole Gbit/s.
+func (NICSpeed) textForm() form { return form{pattern: nicPattern, example: "10g"} }
+
+// textForm lists the two modes of an NFS export.
+func (Export) textForm() form { return form{words: []string{"async", "sync"}} }
+
+// textForm lists the transports of plans, and nfs.
+func (Way) textForm() form { return form{words: append(Transport("").textForm().words, "nfs")} }
+
+// textForm also permits a YAML number.
+func (Count) textForm() form {
+	return form{pattern: `^[1-9][0-9]?$`, example: "8", number: true, maximum: maxCount}
 }
 
-func (m *Medium) set(s string) error {
-	if standIns[s] {
-		return fmt.Errorf("%q is what an end is called that is left out", s)
+// parseText refuses reservedMedia.
+func (m *Medium) parseText(s string) error {
+	if reservedMedia[s] {
+		return fmt.Errorf("%q is reserved for a simulated source or destination", s)
 	}
-	return matching(m, s, m.form())
+	return setMatching(m, s, m.textForm())
 }
 
-func (n *NICSpeed) set(s string) error { return matching(n, s, n.form()) }
-func (e *Export) set(s string) error   { return among(e, s, e.form()) }
-func (w *Way) set(s string) error      { return among(w, s, w.form()) }
+// parseText accepts what matches the pattern.
+func (n *NICSpeed) parseText(s string) error { return setMatching(n, s, n.textForm()) }
 
-func (c *Count) set(s string) error {
+// parseText accepts async and sync.
+func (e *Export) parseText(s string) error { return setWord(e, s, e.textForm()) }
+
+// parseText accepts the words of textForm.
+func (w *Way) parseText(s string) error { return setWord(w, s, w.textForm()) }
+
+// parseText accepts 1 to maxCount.
+func (c *Count) parseText(s string) error {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > mostCount {
-		return fmt.Errorf("want a number from 1 to %d", mostCount)
+	if err != nil || n < 1 || n > maxCount {
+		return fmt.Errorf("want a number from 1 to %d", maxCount)
 	}
 	*c = Count(n)
 	return nil
 }
 
-// LoadMatrix reads such a file. It reports all errors at once.
-func LoadMatrix(path string) (*Matrix, error) { return load(path, ParseMatrix) }
+// LoadMatrix reads a spec of measurements. The error has the first mistake and the number of the
+// others.
+func LoadMatrix(path string) (*Matrix, error) { return loadFile(path, ParseMatrix) }
 
-// ParseMatrix reads its text as strictly as a plan's.
+// ParseMatrix parses the text of a spec as strictly as the text of a plan.
 func ParseMatrix(text []byte) (*Matrix, Findings) {
-	d, root := begin(text)
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
-	plan := initial()
+	plan := defaultFile()
 	m := &Matrix{
 		Source: plan.Source, Transports: []Way{"https"}, Exports: []Export{"async"}, Ends: true,
 		Computed: Computed{Size: 8 << 30, Fill: 0.3, Seed: 1}, NFC: plan.Defaults.NFC, Landing: plan.Defaults.Landing,
 	}
-	d.value(root, reflect.ValueOf(m).Elem(), "")
+	d.decodeValue(root, reflect.ValueOf(m).Elem(), "")
 	if len(d.found) == 0 {
-		m.rules(d)
+		m.checkRules(d)
 	}
 	d.found.Sort()
 	return m, d.found
 }
 
-// rules checks values that depend on others.
-func (m *Matrix) rules(d *decoder) {
-	m.disksRule(d)
-	m.foldersRule(d)
-	m.linksRule(d)
+// checkRules checks values that depend on others. Its findings go to d.
+func (m *Matrix) checkRules(d *decoder) {
+	m.checkDisks(d)
+	m.checkFolders(d)
+	m.checkLinks(d)
 	exported := func(w Writable) bool { return len(w.NFS) > 0 }
 	if slices.Contains(m.Transports, "nfs") && !slices.ContainsFunc(m.To, exported) {
-		d.broken("transports", "to: [{medium: hdd, folders: [dir:/srv/vm], nfs: [{folder: dir:/srv/nfs, datastore: nfs1, export: sync}]}]", "nfs needs a folder that the host has mounted")
+		d.addRuleError("transports", "to: [{medium: hdd, folders: [dir:/srv/vm], nfs: [{folder: dir:/srv/nfs, datastore: nfs1, export: sync}]}]", "transport nfs requires a folder that the host has mounted")
 	}
 	if m.Computed.Size < 1<<20 || m.Computed.Size%512 != 0 {
-		d.broken("computed", "size: 8G", "the disk has to have 1 MiB or more, in whole sectors of 512 bytes")
+		d.addRuleError("computed", "size: 8G", "the size must be at least 1 MiB, and a multiple of 512 bytes")
 	}
 }
 
-// broken notes that the value at a path does not go with others.
-func (d *decoder) broken(path, remedy, format string, args ...any) {
+// addRuleError adds a finding at a path for a value that contradicts others.
+func (d *decoder) addRuleError(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
-	d.found = append(d.found, Found("file", d.where[path], "", err))
+	d.found = append(d.found, Found("file", d.positions[path], "", err))
 }
 
-const ownWords = "give each its own word: rows are named by it"
+// uniqueMediumRemedy is the remedy for two entries with one medium.
+const uniqueMediumRemedy = "use a different word for each: it names the rows"
 
-func (m *Matrix) disksRule(d *decoder) {
+// checkDisks requires a unique medium for each entry, and as many VMs as together selects.
+func (m *Matrix) checkDisks(d *decoder) {
 	media, named := map[Medium]bool{}, 0
 	for i, r := range m.Disks {
 		path := fmt.Sprintf("disks[%d]", i)
 		if media[r.Medium] {
-			d.broken(path, ownWords, "%s stands there twice", r.Medium)
+			d.addRuleError(path, uniqueMediumRemedy, "%s occurs twice", r.Medium)
 		}
 		media[r.Medium] = true
 		named = max(named, len(r.VMs))
 	}
-	if n := most(m.Together); n > named {
-		d.broken("together", "name more VMs, or ask for fewer together", "together requires %d VMs, and no disks have more than %d", n, named)
+	if n := maxOf(m.Together); n > named {
+		d.addRuleError("together", "name more VMs, or reduce together", "together requires %d VMs, and no entry of disks has more than %d", n, named)
 	}
 }
 
-func (m *Matrix) foldersRule(d *decoder) {
+// checkFolders requires a unique medium for each entry, unique folders, and as many of them as copies
+// selects.
+func (m *Matrix) checkFolders(d *decoder) {
 	media, folders, named := map[Medium]bool{}, map[Destination]bool{}, 0
 	for i, w := range m.To {
 		path := fmt.Sprintf("to[%d]", i)
 		if media[w.Medium] {
-			d.broken(path, ownWords, "%s stands there twice", w.Medium)
+			d.addRuleError(path, uniqueMediumRemedy, "%s occurs twice", w.Medium)
 		}
 		media[w.Medium] = true
 		named = max(named, len(w.Folders))
 		for _, f := range w.Folders {
 			if f.Kind() != Dir {
-				d.broken(path, "write dir:/FOLDER", "%s is no folder", f)
+				d.addRuleError(path, "write dir:/FOLDER", "%s is not a folder", f)
 			}
 			if folders[f] {
-				d.broken(path, "name each folder once", "%s stands there twice", f)
+				d.addRuleError(path, "name each folder once", "%s occurs twice", f)
 			}
 			folders[f] = true
 		}
 	}
-	if n := most(m.Copies); n > named {
-		d.broken("copies", "name more folders, or ask for fewer copies", "copies requires %d folders, and no entry of to has more than %d", n, named)
+	if n := maxOf(m.Copies); n > named {
+		d.addRuleError("copies", "name more folders, or reduce copies", "copies requires %d folders, and no entry of to has more than %d", n, named)
 	}
 }
 
-func (m *Matrix) linksRule(d *decoder) {
+// checkLinks requires a unique pair of NIC and MTU for each link: rows have no other name for it.
+func (m *Matrix) checkLinks(d *decoder) {
 	for i, l := range m.Links {
 		for _, other := range m.Links[:i] {
 			if l.NIC == other.NIC && l.MTU == other.MTU {
-				d.broken(fmt.Sprintf("links[%d]", i), "take one of them out: rows are named by NIC and MTU", "%s with MTU %d stands there twice", l.NIC, l.MTU)
+				d.addRuleError(fmt.Sprintf("links[%d]", i), "remove one of them: NIC and MTU name the rows", "%s with MTU %d occurs twice", l.NIC, l.MTU)
 			}
 		}
 	}
 }
 
-func most(counts []Count) int {
+// maxOf returns the largest count; 0 for an empty list.
+func maxOf(counts []Count) int {
 	n := 0
 	for _, c := range counts {
 		n = max(n, int(c))

@@ -20,13 +20,13 @@ import (
 // Bounds on input and output. A node takes 200 to 450 bytes of memory, with its comments, so the
 // maximum is 230 MiB, for a second (measured with hostile texts).
 const (
-	mostBytes    = 4 << 20
-	mostNodes    = 500_000
-	mostMistakes = 100
+	maxBytes    = 4 << 20 // bytes of a file
+	maxNodes    = 500_000 // nodes of a YAML document
+	maxMistakes = 100     // findings of one file
 )
 
-// initial returns a File with the default values.
-func initial() *File {
+// defaultFile returns a File with the default values, which the keys of a text replace.
+func defaultFile() *File {
 	return &File{
 		Source:   Source{SSH: SSH{Port: 22}},
 		Hooks:    defaultHooks(),
@@ -35,7 +35,7 @@ func initial() *File {
 	}
 }
 
-// DefaultOptions returns what holds for a VM where neither a plan nor a flag sets anything else.
+// DefaultOptions returns the options of a VM that neither a plan nor a flag changes.
 func DefaultOptions() Options {
 	return Options{
 		Format: "raw", DomainType: "kvm", Hardware: "compat", Engine: "auto", Transport: "https", Connections: 8, Mode: Cold,
@@ -46,11 +46,12 @@ func DefaultOptions() Options {
 	}
 }
 
+// defaultHooks returns hooks without commands, with the default timeouts.
 func defaultHooks() Hooks {
 	return Hooks{Pre: Hook{Timeout: Duration(10 * time.Minute)}, Post: Hook{Timeout: Duration(10 * time.Minute)}}
 }
 
-// Load is Read and Parse.
+// Load reads a plan file and parses it. The error is that of Read.
 func Load(path string) (*File, Findings, error) {
 	text, err := Read(path)
 	if err != nil {
@@ -60,8 +61,8 @@ func Load(path string) (*File, Findings, error) {
 	return file, found, nil
 }
 
-// Read reads the text of a file, of one that is too long as much as shows it. The error is
-// fault.NotFound or Invalid.
+// Read returns the text of a plan file. It reads at most one byte more than the limit, so that Parse
+// can report a file that is too large. The error is fault.NotFound or fault.Invalid.
 func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,130 +70,135 @@ func Read(path string) ([]byte, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			kind = fault.NotFound
 		}
-		return nil, fault.New(kind, "read the plan: %w", err).WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(kind, "read the plan: %w", err).WithHint("create one: decamp plan init URL > plan.yaml")
 	}
 	defer f.Close() // only read
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "read the plan: %w", err)
 	}
 	return text, nil
 }
 
-// Parse parses the text of a file. It reports all errors at once, in the order of the text; a File with
-// Findings must not be used.
+// Parse parses the text of a plan. It reports all errors at once, in the order of the text. A File with
+// Findings must not be used. The File may share nested values with results of other calls, so they must
+// not be changed.
 func Parse(text []byte) (*File, Findings) {
-	if file := parsed(text); file != nil {
+	if file := latestFile(text); file != nil {
 		return file, nil
 	}
-	file, found := parseAnew(text)
+	file, found := parseAndCheck(text)
 	if len(found) == 0 {
-		keep(text, file)
+		storeLatest(text, file)
 	}
 	return file, found
 }
 
-func parseAnew(text []byte) (*File, Findings) {
-	file, found := parse(text)
+// parseAndCheck parses the text without the cache, checks its rules, and limits the findings to
+// maxMistakes and one that counts the others.
+func parseAndCheck(text []byte) (*File, Findings) {
+	file, found := decodeFile(text)
 	if len(found) == 0 {
-		found = file.rules()
+		found = file.checkRules()
 	}
 	found.Sort()
-	if more := len(found) - mostMistakes; more > 0 {
-		found = append(found[:mostMistakes:mostMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
+	if more := len(found) - maxMistakes; more > 0 {
+		found = append(found[:maxMistakes:maxMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d more mistakes", more).
 			WithHint("correct the reported ones; that may remove the others")))
 	}
 	return file, found
 }
 
-// parse reads the text as far as each value by itself goes. The schema can say as much.
-func parse(text []byte) (*File, Findings) {
-	d, root := begin(text)
+// decodeFile decodes the text, and checks each value separately. The JSON schema checks as much.
+func decodeFile(text []byte) (*File, Findings) {
+	d, root := decodeRoot(text)
 	if root == nil {
 		return nil, d.found
 	}
-	file := initial()
+	file := defaultFile()
 	d.presetVMs(file.Defaults)
-	d.value(root, reflect.ValueOf(file).Elem(), "")
-	file.where = d.where
+	d.decodeValue(root, reflect.ValueOf(file).Elem(), "")
+	file.positions = d.positions
 	return file, d.found
 }
 
-// begin reads a text as far as to know that it is a mapping of our version; else root is nil.
-func begin(text []byte) (d *decoder, root *yaml.Node) {
+// decodeRoot parses a text, and checks that it is a mapping of a known version. root is nil if it is
+// not; d has the errors.
+func decodeRoot(text []byte) (d *decoder, root *yaml.Node) {
 	d = newDecoder()
-	root, err := document(text)
+	root, err := readDocument(text)
 	if err != nil {
 		d.found = Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
 		return d, nil
 	}
-	if !d.taken(root, "") || !d.is(root, yaml.MappingNode, "") || !d.version(root) {
+	if !d.isAccepted(root, "") || !d.hasKind(root, yaml.MappingNode, "") || !d.checkVersion(root) {
 		return d, nil
 	}
 	return d, root
 }
 
-// version refuses files of other versions before all else: they are not to be read as this
-// one and found wrong.
-func (d *decoder) version(root *yaml.Node) bool {
+// checkVersion refuses files of other versions before anything else: their other keys would cause
+// misleading errors.
+func (d *decoder) checkVersion(root *yaml.Node) bool {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		v := root.Content[i+1]
 		if n, err := strconv.Atoi(v.Value); root.Content[i].Value == "version" && err == nil && n != Version {
-			d.wrongf(v, "version", "take a newer decamp for newer plans", "version %d is not known, only %d", n, Version)
+			d.addErrorf(v, "version", "use a newer decamp", "version %d is not supported, only %d", n, Version)
 			return false
 		}
 	}
 	return true
 }
 
-// document reads the one document of a text.
-func document(text []byte) (*yaml.Node, error) {
-	if err := bounded(text); err != nil {
+// readDocument parses a text, which must be exactly one YAML document, and returns its root node.
+func readDocument(text []byte) (*yaml.Node, error) {
+	if err := checkBounds(text); err != nil {
 		return nil, err
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("create one: decamp plan init URL > plan.yaml")
 	} else if err != nil {
-		return nil, syntax(err)
+		return nil, syntaxError(err)
 	}
 	if err := dec.Decode(&next); err == nil {
-		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: take the line --- out, or make two files")
+		return nil, fault.New(fault.Invalid, "line %d: a second document begins", next.Line).WithHint("a plan is one document: remove the line ---, or write two files")
 	} else if !errors.Is(err, io.EOF) {
-		return nil, syntax(err)
+		return nil, syntaxError(err)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
-		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("decamp plan init URL > plan.yaml writes one")
+		return nil, fault.New(fault.Invalid, "the plan is empty").WithHint("create one: decamp plan init URL > plan.yaml")
 	}
 	return doc.Content[0], nil
 }
 
-// bounded refuses a text that would make too many nodes: each needs one of these characters
-// before or behind it.
-func bounded(text []byte) error {
+// checkBounds returns an error if a text is too large or could have too many nodes. It runs before the
+// parser: each node requires one of the counted characters before or after it.
+func checkBounds(text []byte) error {
 	nodes := 1
 	for _, c := range text {
 		if strings.IndexByte(",:[{?-\n", c) >= 0 {
 			nodes++
 		}
 	}
-	if len(text) > mostBytes || nodes > mostNodes {
-		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", mostBytes>>20, mostNodes).
-			WithHint("choose VMs with select, or make several plans")
+	if len(text) > maxBytes || nodes > maxNodes {
+		return fault.New(fault.Invalid, "the plan is larger than %d MiB, or has more than %d values", maxBytes>>20, maxNodes).
+			WithHint("select VMs with select, or write several plans")
 	}
 	return nil
 }
 
-// syntax takes the parser's own name off its errors.
-func syntax(err error) error {
-	return fault.New(fault.Invalid, "%s", short(strings.TrimPrefix(err.Error(), "yaml: "))).
-		WithHint("indent with blanks, keep lists and keys in line, and put text with : # or quotes in it in quotes")
+// syntaxError wraps an error of the YAML parser, without the name of that package.
+func syntaxError(err error) error {
+	return fault.New(fault.Invalid, "%s", shorten(strings.TrimPrefix(err.Error(), "yaml: "))).
+		WithHint("indent with spaces, align keys and list items, and quote text that contains : or # or quotes")
 }
 
+// lineNumber matches the line in errors of the YAML parser.
 var lineNumber = regexp.MustCompile(`line (\d+)`)
 
-// lineOf is the line that an error of the parser names; 0 if it names none.
+// lineOf returns the line of an error of the YAML parser; 0 if it has none.
 func lineOf(err error) int {
 	m := lineNumber.FindStringSubmatch(fmt.Sprint(err))
 	if m == nil {

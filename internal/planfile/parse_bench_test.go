@@ -33,7 +33,7 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, found := parseAnew(text); len(found) > 0 {
+		if _, found := parseAndCheck(text); len(found) > 0 {
 			b.Fatal(found)
 		}
 	}

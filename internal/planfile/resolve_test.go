@@ -56,9 +56,9 @@ func TestResolveNamesWhatItDoesNotFind(t *testing.T) {
 		{"gone", "vms: [{vm: web02, to: [dir:/d]}]", "vm", fault.NotFound, `4:7: no VM is called "web02"`},
 		{"ambiguous", "vms: [{vm: twin, to: [dir:/d]}]", "vm", fault.Conflict, "fits 2 VMs"},
 		{"like a reference", "vms: [{vm: vm-5, to: [dir:/d]}]", "vm", fault.Conflict, "fits 2 VMs"},
-		{"another's name now", "vms: [{vm: web01, to: [dir:/d], uuid: 00000000-5d1c-4c1f-9a55-0d4f6d1c9a01}]", "other-vm", fault.Conflict, "another VM's now"},
+		{"another's name now", "vms: [{vm: web01, to: [dir:/d], uuid: 00000000-5d1c-4c1f-9a55-0d4f6d1c9a01}]", "other-vm", fault.Conflict, "now belongs to another VM"},
 		{"two entries", "vms: [{vm: web01, to: [dir:/d]}, {vm: vm-1, to: [dir:/d]}]", "twice", fault.Conflict, "the first in line 4"},
-		{"nothing chosen", "defaults: {to: [dir:/d]}\nselect: name=nobody", "select", fault.NotFound, "no VM is chosen by: name = nobody"},
+		{"nothing chosen", "defaults: {to: [dir:/d]}\nselect: name=nobody", "select", fault.NotFound, "the selection matches no VM: name = nobody"},
 		{"nowhere", "maps: {datastores: {ssd: dir:/s}}\nvms: [{vm: vm-2}]", "no-destination", fault.Conflict, "datastore hdd is not in maps"},
 	} {
 		_, found := resolved(t, head+c.rest)
@@ -102,7 +102,7 @@ func TestADraftIsReadBack(t *testing.T) {
 	if !slices.Equal(refs, []string{"vm-1", "vm-2", "vm-4", "vm-5"}) || len(found) > 0 || f.Defaults.To[0] != "dir:/srv/my vm" {
 		t.Errorf("read back are %q, %v, from:\n%s", refs, found, b.String())
 	}
-	for _, says := range []string{"4 VMs that can be moved", "1 VM that cannot be moved", "# rdm: a?name: x", "Remedy: do?without", "# - vm: vm-3", "vtpm", "a?[31mb"} {
+	for _, says := range []string{"4 VMs that can be migrated", "1 VM that cannot be migrated", "# rdm: a?name: x", "Remedy: do?without", "# - vm: vm-3", "vtpm", "a?[31mb"} {
 		if !strings.Contains(b.String(), says) {
 			t.Errorf("the draft does not say %q:\n%s", says, b.String())
 		}
@@ -115,7 +115,7 @@ func TestADraftOfNothing(t *testing.T) {
 	if err := d.Write(&b, esx.NewIndex(nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, found := parse([]byte(b.String())); len(found) > 0 {
+	if _, found := decodeFile([]byte(b.String())); len(found) > 0 {
 		t.Errorf("%v in:\n%s", found, b.String())
 	}
 }
@@ -142,7 +142,7 @@ func TestADraftOfRunningVMs(t *testing.T) {
 
 func TestWord(t *testing.T) {
 	for in, want := range map[string]string{"web01": "web01", "": `""`, "yes": `"yes"`, "Null": `"Null"`, "007": `"007"`, "a b": `"a b"`, "a: b": `"a: b"`, "ä\n": `"ä\n"`, "dir:/x": "dir:/x", "R&D": `"R&D"`, uuid1: uuid1} {
-		if got := word(in); got != want {
+		if got := quoteWord(in); got != want {
 			t.Errorf("%q is written %s, want %s", in, got, want)
 		}
 	}
@@ -156,7 +156,7 @@ func TestKindOfFindings(t *testing.T) {
 		found Findings
 		kind  fault.Kind
 		says  string
-	}{{Findings{full, note}, fault.Full, "3:2: y: full"}, {Findings{gone, gone}, fault.NotFound, "2 things"}, {Findings{gone, note, full}, fault.Conflict, "2 things"}} {
+	}{{Findings{full, note}, fault.Full, "3:2: y: full"}, {Findings{gone, gone}, fault.NotFound, "2 problems"}, {Findings{gone, note, full}, fault.Conflict, "2 problems"}} {
 		if err := c.found.Err(); fault.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v is %v: %v", c.found, fault.KindOf(err), err)
 		}

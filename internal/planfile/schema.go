@@ -9,14 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// schemaID names the schema. Nothing is fetched from there.
+// schemaID identifies the schema. No program fetches this URL.
 const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
 
-// Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types of
-// Parse, so it has the same keys, types and words. It accepts all that Parse accepts; it does not check
-// values that depend on others.
+// Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types that
+// Parse decodes into, so it has the same keys, types and words. It accepts everything that Parse
+// accepts. It does not check values that depend on others.
 func Schema() ([]byte, error) {
-	root := structureSchema(reflect.ValueOf(initial()).Elem())
+	root := structureSchema(reflect.ValueOf(defaultFile()).Elem())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["$id"], root["title"] = schemaID, "decamp plan"
 	root["anyOf"] = []any{map[string]any{"required": []string{"select"}}, map[string]any{"required": []string{"vms"}}}
@@ -24,20 +24,20 @@ func Schema() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// valueSchema describes one value by what a new File has in its place, which is the default.
+// valueSchema returns the schema of a value. v has the default value.
 func valueSchema(v reflect.Value) map[string]any {
 	if s, ok := reflect.New(v.Type()).Interface().(scalar); ok {
-		return scalarSchema(s.form(), v)
+		return scalarSchema(s.textForm(), v)
 	}
 	if s, ok := reflect.New(v.Type()).Interface().(shorthand); ok {
-		short := valueSchema(reflect.ValueOf(s.short()).Elem())
+		short := valueSchema(reflect.ValueOf(s.shortField()).Elem())
 		return map[string]any{"oneOf": []any{short, structureSchema(v)}}
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return structureSchema(v)
 	case reflect.Slice:
-		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(element(v.Type().Elem()))}
+		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(elementDefault(v.Type().Elem()))}
 	case reflect.Map:
 		return map[string]any{"type": "object", "propertyNames": map[string]any{"minLength": 1}, "additionalProperties": valueSchema(reflect.Zero(v.Type().Elem()))}
 	case reflect.Bool:
@@ -46,14 +46,15 @@ func valueSchema(v reflect.Value) map[string]any {
 	return map[string]any{"type": "integer"}
 }
 
-// element is what a list's elements begin as.
-func element(t reflect.Type) reflect.Value {
+// elementDefault returns the initial value of the elements of a list.
+func elementDefault(t reflect.Type) reflect.Value {
 	if t == reflect.TypeFor[VM]() {
-		return reflect.ValueOf(VM{Options: initial().Defaults})
+		return reflect.ValueOf(VM{Options: defaultFile().Defaults})
 	}
 	return reflect.Zero(t)
 }
 
+// structureSchema returns the schema of a struct, whose fields have the default values.
 func structureSchema(v reflect.Value) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for _, k := range keysOf(v.Type()) {
@@ -73,6 +74,7 @@ func structureSchema(v reflect.Value) map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "required": required}
 }
 
+// scalarSchema returns the schema of a scalar with form f and default v.
 func scalarSchema(f form, v reflect.Value) map[string]any {
 	text := map[string]any{"type": "string"}
 	switch {
@@ -89,14 +91,14 @@ func scalarSchema(f form, v reflect.Value) map[string]any {
 	if f.number {
 		text = map[string]any{"oneOf": []any{text, map[string]any{"type": "integer", "minimum": 0, "maximum": f.maximum}}}
 	}
-	if d := written(v); d != "" {
+	if d := formatDefault(v); d != "" {
 		text["default"] = d
 	}
 	return text
 }
 
-// written returns a default as a file would contain it; empty if there is none.
-func written(v reflect.Value) string {
+// formatDefault returns a default as it is written in a file; otherwise an empty text.
+func formatDefault(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:
 		if x > 0 {
@@ -115,7 +117,7 @@ func written(v reflect.Value) string {
 	return ""
 }
 
-// shortTime writes a time without the zeros that time.Duration has at its end: 1h, not 1h0m0s.
+// shortTime formats a duration without trailing zero units: 1h, not 1h0m0s.
 func shortTime(d time.Duration) string {
 	s := d.String()
 	s = strings.TrimSuffix(s, "0s")

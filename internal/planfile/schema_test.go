@@ -68,7 +68,7 @@ func plain(t testing.TB, n *yaml.Node) any {
 
 func accepts(t testing.TB, s *jsonschema.Schema, text string) error {
 	t.Helper()
-	root, err := document([]byte(text))
+	root, err := readDocument([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestOnePlanSaysEveryKey(t *testing.T) {
 	}
 	f := mustParse(t, string(text))
 	for _, path := range allKeys(reflect.TypeFor[File](), "") {
-		if _, ok := f.where[path]; !ok && !slices.Contains(elsewhere, path) && !strings.HasPrefix(path, "vms[0].") { // a VM's are those of the defaults
+		if _, ok := f.positions[path]; !ok && !slices.Contains(elsewhere, path) && !strings.HasPrefix(path, "vms[0].") { // a VM's are those of the defaults
 			t.Errorf("%s is in no plan", path)
 		}
 	}
@@ -118,7 +118,7 @@ func allKeys(t reflect.Type, path string) []string {
 		return nil
 	}
 	for _, k := range keysOf(t) {
-		each := join(path, k.name)
+		each := joinPath(path, k.name)
 		paths = append(append(paths, each), allKeys(k.typ, each)...)
 	}
 	return paths
@@ -149,7 +149,7 @@ func TestSchemaRefusesWhatIsRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, found := parse(mutated)
+			_, found := decodeFile(mutated)
 			if err := accepts(t, s, string(mutated)); (err == nil) != (len(found) == 0) && !beyond(found) {
 				t.Errorf("line %d, %q: decamp says %v, the schema says %v", was.Line, broken.Value, found, err)
 			}
@@ -227,10 +227,10 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 func TestShortTime(t *testing.T) {
 	for in, want := range map[string]string{"1h": "1h", "90m": "1h30m", "5m": "5m", "30s": "30s", "1m30s": "1m30s", "10m": "10m", "1h0m1s": "1h0m1s", "100ms": "100ms"} {
 		var d Duration
-		if err := d.set(in); err != nil {
+		if err := d.parseText(in); err != nil {
 			t.Fatal(err)
 		}
-		if got := written(reflect.ValueOf(d)); got != want {
+		if got := formatDefault(reflect.ValueOf(d)); got != want {
 			t.Errorf("%s is written %s, want %s", in, got, want)
 		}
 	}

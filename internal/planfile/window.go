@@ -5,21 +5,24 @@ import (
 	"time"
 )
 
-// A span is one time that a window is open, or several without a gap.
-type span struct{ from, to time.Time }
+// A span is a time during which a window is open. Adjacent openings form one span.
+type span struct {
+	from time.Time // the window opens
+	to   time.Time // the window closes; exclusive
+}
 
-// windowDays is how far ahead a window is looked at: one that does not close until then is open
-// always, because weeks repeat.
+// windowDays is the number of days that are searched ahead. A window that does not close within them
+// never closes, because weeks repeat.
 const windowDays = 9
 
-// At reports whether the window is open at t, and when that changes next; zero is never. An
-// empty window is open always. Times are those of the clock on the wall: on the night that it
-// is put forward a window may be shorter, or not be at all.
+// At reports whether the window is open at t, and when that changes next; the zero time means never. An
+// empty window is always open. Times are local times of the zone: a window may be shorter, or missing,
+// on a day when the clock is put forward.
 func (w *Window) At(t time.Time) (open bool, turns time.Time) {
-	if w.empty() {
+	if w.isEmpty() {
 		return true, time.Time{}
 	}
-	spans := w.spans(t.In(w.zone()))
+	spans := w.openSpans(t.In(w.location()))
 	i := slices.IndexFunc(spans, func(s span) bool { return s.to.After(t) })
 	switch {
 	case i < 0:
@@ -32,14 +35,15 @@ func (w *Window) At(t time.Time) (open bool, turns time.Time) {
 	return true, spans[i].to
 }
 
-// spans returns when the window is open in the days around t, which is on the window's clock.
-func (w *Window) spans(t time.Time) (list []span) {
+// openSpans returns the spans around t, in order and without overlaps. t must be in the zone of the
+// window. It starts two days before t, because a window may have opened on an earlier day.
+func (w *Window) openSpans(t time.Time) (list []span) {
 	for n := -2; n <= windowDays; n++ {
 		day := time.Date(t.Year(), t.Month(), t.Day()+n, 0, 0, 0, 0, t.Location())
 		if !w.beginsOn(day.Weekday()) {
 			continue
 		}
-		s := w.on(day)
+		s := w.spanOn(day)
 		last := len(list) - 1
 		switch {
 		case !s.to.After(s.from):
@@ -52,8 +56,8 @@ func (w *Window) spans(t time.Time) (list []span) {
 	return list
 }
 
-// on is when the window is open that begins on a day.
-func (w *Window) on(day time.Time) span {
+// spanOn returns the span that opens on a day. It ends on the next day if To is not after From.
+func (w *Window) spanOn(day time.Time) span {
 	at := func(days int, c Clock) time.Time {
 		return time.Date(day.Year(), day.Month(), day.Day()+days, int(c)/minutesOfHour, int(c)%minutesOfHour, 0, 0, day.Location())
 	}
@@ -61,15 +65,17 @@ func (w *Window) on(day time.Time) span {
 	if w.To <= w.From {
 		over = 1
 	}
-	return span{at(0, w.From), at(over, w.To)}
+	return span{from: at(0, w.From), to: at(over, w.To)}
 }
 
+// beginsOn reports whether the window opens on a day of the week.
 func (w *Window) beginsOn(day time.Weekday) bool {
 	return len(w.Days) == 0 || slices.Contains(w.Days, Day(days[day]))
 }
 
-// zone is whose clock the window's times are of. It was found when the file was read.
-func (w *Window) zone() *time.Location {
+// location returns the zone of the window; UTC if none is set. parseText has checked that the zone
+// exists.
+func (w *Window) location() *time.Location {
 	if w.Zone == "" {
 		return time.UTC
 	}

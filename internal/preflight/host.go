@@ -17,43 +17,46 @@ import (
 
 // Bounds of requests to hosts.
 const (
-	mostProbes = 4           // probes at a time
-	probeWait  = time.Minute // limit of one probe
+	maxProbes    = 4           // hosts or disks that are probed in parallel
+	probeTimeout = time.Minute // time limit of one probe
 )
 
-// onHosts looks at what the hosts of the plan must let in.
-func (c *check) onHosts(ctx context.Context) {
+// checkHosts checks that hosts answer and have SSH on, if the plan requires that: direct reads require
+// an answer, and needsSSH selects the hosts for SSH. If the plan permits decamp to start SSH, SSH is
+// not checked, except on hosts with a free licence.
+func (c *check) checkHosts(ctx context.Context) {
 	if c.file.Source.Direct {
 		hosts, of := c.hostsOf(func(planfile.Move) bool { return true })
-		c.each(ctx, hosts, of, "host-unreachable", func(ctx context.Context, h inventory.Host) error {
+		c.probeHosts(ctx, hosts, of, "host-unreachable", func(ctx context.Context, h inventory.Host) error {
 			return c.rig.Reach(ctx, h)
 		})
 	}
-	hosts, of := c.hostsOf(c.bySSH)
-	remedy := "say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand"
+	hosts, of := c.hostsOf(c.needsSSH)
+	remedy := "set source: {ssh: {enable: true}}, and decamp starts SSH and stops it at the end; or start the service TSM-SSH manually"
 	switch {
-	case c.free: // the free licence starts nothing by its API
-		remedy = "start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client"
+	case c.freeLicence: // the free licence starts nothing by its API
+		remedy = "start the service TSM-SSH manually: on the host's console (F2, Troubleshooting Options), or in the host client"
 	case c.file.Source.SSH.Enable:
 		return
 	}
-	c.each(ctx, hosts, of, "ssh-off", func(ctx context.Context, h inventory.Host) error {
+	c.probeHosts(ctx, hosts, of, "ssh-off", func(ctx context.Context, h inventory.Host) error {
 		runs, err := c.rig.Source.SSHRuns(ctx, h.Ref)
 		if runs || err != nil { // a host that does not say may have it on
 			return nil
 		}
-		return fault.New(fault.Denied, "SSH is needed on host %s, and it is off", h.Name).WithHint("%s", remedy)
+		return fault.New(fault.Denied, "the plan requires SSH on host %s, and it is off", h.Name).WithHint("%s", remedy)
 	})
 }
 
-// each probes hosts in parallel, and reports the results in their order.
-func (c *check) each(ctx context.Context, hosts []inventory.Host, of map[inventory.MoRef]int, code string, ask func(context.Context, inventory.Host) error) {
+// probeHosts calls ask for each host in parallel, with a time limit, and adds findings in the order of
+// hosts. of has one migration of each host, whose position the finding gets.
+func (c *check) probeHosts(ctx context.Context, hosts []inventory.Host, of map[inventory.MoRef]int, code string, ask func(context.Context, inventory.Host) error) {
 	answers := make([]error, len(hosts))
 	var g errgroup.Group
-	g.SetLimit(mostProbes)
+	g.SetLimit(maxProbes)
 	for n, h := range hosts {
 		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, probeWait)
+			ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 			defer cancel()
 			answers[n] = ask(ctx, h)
 			return nil
@@ -63,13 +66,14 @@ func (c *check) each(ctx context.Context, hosts []inventory.Host, of map[invento
 	for n, err := range answers {
 		if err != nil {
 			i := of[hosts[n].Ref]
-			c.add(i, planfile.Found(code, c.moves[i].Pos, "", err))
+			c.addFinding(i, planfile.Found(code, c.moves[i].Pos, "", err))
 		}
 	}
 }
 
-// transport opens each way of moving disks once.
-func (c *check) transport(ctx context.Context, o planfile.Options) (transport.Transport, error) {
+// openTransport returns the transport for o. Options with the same transportKey share one, which
+// c.close closes.
+func (c *check) openTransport(ctx context.Context, o planfile.Options) (transport.Transport, error) {
 	key := transportKey(o)
 	if t := c.transports[key]; t != nil {
 		return t, nil
@@ -82,14 +86,15 @@ func (c *check) transport(ctx context.Context, o planfile.Options) (transport.Tr
 	return t, nil
 }
 
+// transportKey returns the options that determine a transport, as one string.
 func transportKey(o planfile.Options) string {
 	return fmt.Sprint(o.Transport, o.Mode, o.Connections, o.NFC, o.Landing)
 }
 
-// probes has one disk on each host opened by each transport that is to move VMs from there:
-// that proves network, rights and locks, and takes seconds for any number of VMs. VMs that
-// run are left alone.
-func (c *check) probes(ctx context.Context) error {
+// probeTransports opens one disk on each host with each transport that the plan uses there. That tests
+// network, permissions and locks, and takes seconds for any number of VMs. Running VMs are not probed.
+// The only error is that of ctx.
+func (c *check) probeTransports(ctx context.Context) error {
 	type pair struct {
 		host inventory.MoRef
 		key  string
@@ -98,16 +103,16 @@ func (c *check) probes(ctx context.Context) error {
 	var g errgroup.Group
 	var mu sync.Mutex // guards failed
 	failed := map[int]error{}
-	g.SetLimit(mostProbes)
+	g.SetLimit(maxProbes)
 	for i, m := range c.moves {
 		p := pair{m.VM.Host, transportKey(m.Options)}
 		t := c.transports[p.key]
-		if tried[p] || c.bad[i] || t == nil || m.VM.Power != inventory.PoweredOff || len(m.VM.Disks) == 0 {
+		if tried[p] || c.blocked[i] || t == nil || m.VM.Power != inventory.PoweredOff || len(m.VM.Disks) == 0 {
 			continue
 		}
 		tried[p] = true
 		g.Go(func() error {
-			if err := probe(ctx, t, m.VM); err != nil {
+			if err := probeDisk(ctx, t, m.VM); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				failed[i] = err
@@ -116,11 +121,12 @@ func (c *check) probes(ctx context.Context) error {
 		})
 	}
 	_ = g.Wait() // nothing in it fails
-	c.tellProbes(failed)
+	c.addProbeErrors(failed)
 	return ctx.Err()
 }
 
-func (c *check) tellProbes(failed map[int]error) {
+// addProbeErrors adds the errors of probes, by the index of the migration, in the order of the plan.
+func (c *check) addProbeErrors(failed map[int]error) {
 	var order []int
 	for i := range failed {
 		order = append(order, i)
@@ -128,20 +134,21 @@ func (c *check) tellProbes(failed map[int]error) {
 	slices.Sort(order)
 	for _, i := range order {
 		m := c.moves[i]
-		c.add(i, planfile.Found("transport", m.Pos, m.VM.Name, failed[i]))
+		c.addFinding(i, planfile.Found("transport", m.Pos, m.VM.Name, failed[i]))
 	}
 }
 
-func probe(ctx context.Context, t transport.Transport, vm *inventory.VM) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWait)
+// probeDisk opens the first disk of a VM. It fails if the transport cannot read it.
+func probeDisk(ctx context.Context, t transport.Transport, vm *inventory.VM) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	d := &vm.Disks[0]
 	offer, err := t.Probe(ctx, transport.Disk{VM: vm, Disk: d})
 	switch {
 	case err != nil:
-		return fmt.Errorf("try disk %d over %s: %w", d.Key, t.Name(), err)
+		return fmt.Errorf("open disk %d over %s: %w", d.Key, t.Name(), err)
 	case !offer.Usable:
-		return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", t.Name(), d.Key, offer.Reason).
+		return fault.New(fault.Unsupported, "%s cannot transfer disk %d: %s", t.Name(), d.Key, offer.Reason).
 			WithHint("select another transport, or change the disk as described")
 	}
 	return nil

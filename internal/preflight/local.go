@@ -11,11 +11,12 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// credentialsEnv is where systemd puts the credentials of a unit (systemd.exec(5)).
+// credentialsEnv is the environment variable with the folder of a unit's credentials: systemd.exec(5).
 const credentialsEnv = "CREDENTIALS_DIRECTORY"
 
-// PasswordFile returns the file that credentials of a plan in folder name; "" if they name
-// none.
+// PasswordFile returns the file of credentials in a plan whose folder is given. It is empty if they
+// name none. A name is a credential of systemd: it requires the environment of a unit. The file may not
+// exist.
 func PasswordFile(c planfile.Credentials, folder string, env func(string) string) (string, error) {
 	switch {
 	case c.File != "" && !filepath.IsAbs(string(c.File)):
@@ -27,48 +28,51 @@ func PasswordFile(c planfile.Credentials, folder string, env func(string) string
 	}
 	dir := env(credentialsEnv)
 	if dir == "" {
-		return "", fault.New(fault.Invalid, "the credential %s is one of systemd, and $%s is not set", c.Name, credentialsEnv).
+		return "", fault.New(fault.Invalid, "credential %s is a systemd credential, and $%s is not set", c.Name, credentialsEnv).
 			WithHint("run decamp in a unit with LoadCredential=%s:FILE, or name a file: credentials: {file: FILE}", c.Name)
 	}
 	return filepath.Join(dir, string(c.Name)), nil
 }
 
-// Local looks at what a plan in folder needs of this machine: secrets that can be read, and
-// programs for its hooks.
+// Local checks what a plan requires of this machine: readable files with secrets, and programs for its
+// hooks. folder is the folder of the plan, and env returns environment variables.
 func Local(f *planfile.File, folder string, env func(string) string) planfile.Findings {
-	l := &local{file: f, folder: folder, env: env, programs: map[planfile.Text]bool{}}
-	l.credentials("source.credentials", f.Source.Credentials)
-	l.credentials("source.ssh.credentials", f.Source.SSH.Credentials)
+	l := &localCheck{file: f, folder: folder, env: env, programs: map[planfile.Text]bool{}}
+	l.checkCredentials("source.credentials", f.Source.Credentials)
+	l.checkCredentials("source.ssh.credentials", f.Source.SSH.Credentials)
 	if key := f.Source.SSH.Key; key != "" {
-		l.credentials("source.ssh.key", planfile.Credentials{File: key})
+		l.checkCredentials("source.ssh.key", planfile.Credentials{File: key})
 	}
-	l.hooks(f.At("hooks"), f.Hooks)
-	l.hooks(f.At("defaults.hooks"), f.Defaults.Hooks)
+	l.checkHooks(f.At("hooks"), f.Hooks)
+	l.checkHooks(f.At("defaults.hooks"), f.Defaults.Hooks)
 	for _, vm := range f.VMs {
-		l.hooks(vm.Pos, vm.Hooks)
+		l.checkHooks(vm.Pos, vm.Hooks)
 	}
 	return l.found
 }
 
-type local struct {
-	file     *planfile.File
-	folder   string
-	env      func(string) string
+// localCheck collects findings about this machine.
+type localCheck struct {
+	file     *planfile.File         // the plan
+	folder   string                 // folder of the plan, for relative paths
+	env      func(string) string    // returns an environment variable
 	programs map[planfile.Text]bool // results of earlier checks
-	found    planfile.Findings
+	found    planfile.Findings      // findings so far
 }
 
-func (l *local) credentials(path string, c planfile.Credentials) {
+// checkCredentials checks that the file of credentials can be read. path is their key in the plan.
+func (l *localCheck) checkCredentials(path string, c planfile.Credentials) {
 	name, err := PasswordFile(c, l.folder, l.env)
 	if err == nil && name != "" {
-		err = readable(name)
+		err = openable(name)
 	}
 	if err != nil {
 		l.found = append(l.found, planfile.Found("credentials", l.file.At(path), "", err))
 	}
 }
 
-func readable(name string) error {
+// openable returns an error if a file cannot be opened for reading: fault.NotFound or fault.Denied.
+func openable(name string) error {
 	f, err := os.Open(name)
 	if err == nil {
 		return f.Close()
@@ -77,10 +81,11 @@ func readable(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		kind = fault.NotFound
 	}
-	return fault.New(kind, "%w", err).WithHint("put the secret there, in a file that only you can read, or name another file")
+	return fault.New(kind, "%w", err).WithHint("write the secret to that file, which only you may read, or name another file")
 }
 
-func (l *local) hooks(at planfile.Pos, h planfile.Hooks) {
+// checkHooks checks that the programs of hooks exist, each program once.
+func (l *localCheck) checkHooks(at planfile.Pos, h planfile.Hooks) {
 	for _, hook := range []planfile.Hook{h.Pre, h.Post} {
 		if len(hook.Command) == 0 || l.programs[hook.Command[0]] {
 			continue
@@ -88,7 +93,7 @@ func (l *local) hooks(at planfile.Pos, h planfile.Hooks) {
 		l.programs[hook.Command[0]] = true
 		if _, err := exec.LookPath(string(hook.Command[0])); err != nil {
 			l.found = append(l.found, planfile.Found("hook", at, "", fault.New(fault.NotFound, "hook: %w", err).
-				WithHint("give the whole path of a program that may be run; there is no shell between")))
+				WithHint("set the absolute path of an executable program; hooks run without a shell")))
 		}
 	}
 }

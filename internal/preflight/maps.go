@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// maps looks for names that the maps have and the source does not, and for networks of the
-// plan's VMs that have no place in a map.
-func (c *check) maps(vms []inventory.VM, stores []inventory.Datastore) {
+// checkMaps notes names in the maps of the plan that the source does not have, and networks of the
+// plan's VMs without an entry in the map. These are notes, because a map may serve several plans.
+func (c *check) checkMaps(vms []inventory.VM, stores []inventory.Datastore) {
 	haveStores, haveNets := map[string]bool{}, map[string]bool{}
 	for _, d := range stores {
 		haveStores[d.Name] = true
@@ -21,28 +21,31 @@ func (c *check) maps(vms []inventory.VM, stores []inventory.Datastore) {
 			haveNets[n.Network] = true
 		}
 	}
-	c.unknown("maps.datastores", slices.Collect(maps.Keys(c.file.Maps.Datastores)), haveStores, "the source has no datastore called %s")
+	c.noteUnknown("maps.datastores", slices.Collect(maps.Keys(c.file.Maps.Datastores)), haveStores, "the source has no datastore called %s")
 	haveVMs := map[string]bool{}
 	for i := range vms {
 		haveVMs[vms[i].Name] = true
 	}
-	c.unknown("maps.networks", slices.Collect(maps.Keys(c.file.Maps.Networks)), haveNets, "no VM of the source is connected to a network called %s")
-	c.unknown("maps.storages", slices.Collect(maps.Keys(c.file.Maps.Storages)), haveStores, "the source has no datastore called %s")
-	c.unknown("maps.names", slices.Collect(maps.Keys(c.file.Maps.Names)), haveVMs, "the source has no VM called %s")
-	c.unmapped()
+	c.noteUnknown("maps.networks", slices.Collect(maps.Keys(c.file.Maps.Networks)), haveNets, "no VM of the source is connected to a network called %s")
+	c.noteUnknown("maps.storages", slices.Collect(maps.Keys(c.file.Maps.Storages)), haveStores, "the source has no datastore called %s")
+	c.noteUnknown("maps.names", slices.Collect(maps.Keys(c.file.Maps.Names)), haveVMs, "the source has no VM called %s")
+	c.noteUnmapped()
 }
 
-func (c *check) unknown(path string, names []string, have map[string]bool, format string) {
+// noteUnknown adds a note for each name that is neither known nor a pattern. format has one %s for the
+// name.
+func (c *check) noteUnknown(path string, names []string, have map[string]bool, format string) {
 	slices.Sort(names)
 	for _, name := range names {
 		if !have[name] && !namemap.IsPattern(name) {
-			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or take it out", format, name))
+			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or remove the entry", format, name))
 		}
 	}
 }
 
-// unmapped reports each unmapped network once. A plan without a map of networks keeps their names.
-func (c *check) unmapped() {
+// noteUnmapped adds a note for each network without an entry, once per network. A plan without a map of
+// networks keeps their names.
+func (c *check) noteUnmapped() {
 	told := map[string]bool{}
 	for _, m := range c.moves {
 		for _, n := range m.VM.NICs {

@@ -10,54 +10,58 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// settler finds out whether all VMs together have a place.
-type settler struct {
+// targetCheck checks whether all VMs together fit at their targets.
+type targetCheck struct {
 	*check
-	spaces map[uint64]*Space
-	order  []uint64
-	at     map[uint64]planfile.Pos // position of the first migration there
-	taken  map[string]*inventory.VM
-	failed map[planfile.Destination]bool
+	spaces     map[uint64]*Space             // use of each file system, by device number
+	order      []uint64                      // keys of spaces in the order of the plan
+	firstPos   map[uint64]planfile.Pos       // position of the first migration to the file system
+	vmByFolder map[string]*inventory.VM      // VM of this plan by the folder that it will have
+	failed     map[planfile.Destination]bool // destinations that cannot be opened; reported already
 }
 
-// settle checks the targets of all migrations, and their use of each file system.
-func (c *check) settle(ctx context.Context) []Space {
-	s := &settler{c, map[uint64]*Space{}, nil, map[uint64]planfile.Pos{}, map[string]*inventory.VM{}, map[planfile.Destination]bool{}}
+// checkTargets checks the target of each migration, and returns the use of each file system. The result
+// is not nil.
+func (c *check) checkTargets(ctx context.Context) []Space {
+	s := &targetCheck{c, map[uint64]*Space{}, nil, map[uint64]planfile.Pos{}, map[string]*inventory.VM{}, map[planfile.Destination]bool{}}
 	for i := range c.moves {
 		for _, to := range c.moves[i].Options.To {
-			s.one(ctx, i, to)
+			s.checkTarget(ctx, i, to)
 		}
 	}
 	spaces := []Space{}
 	for _, device := range s.order {
-		s.fits(device)
+		s.checkSpace(device)
 		spaces = append(spaces, *s.spaces[device])
 	}
 	return spaces
 }
 
-func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
+// checkTarget checks one destination of the migration i: that it answers, that the name is free, and
+// that it accepts the VM. A lack of space for the single VM is ignored here: checkSpace compares the
+// sum of all VMs.
+func (s *targetCheck) checkTarget(ctx context.Context, i int, to planfile.Destination) {
 	m := s.moves[i]
 	if s.failed[to] { // reported once, not for each VM
-		s.bad[i] = true
+		s.blocked[i] = true
 		return
 	}
-	p, err := s.place(ctx, to, m.Options)
+	p, err := s.openPlace(ctx, to, m.Options)
 	if err != nil {
 		s.failed[to] = true
-		s.add(i, planfile.Found("target", m.Pos, "", err))
+		s.addFinding(i, planfile.Found("target", m.Pos, "", err))
 		return
 	}
 	folder := p.Folder(m.VM)
-	if first := s.taken[folder]; first != nil {
-		s.add(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "it and %s (%s) of this plan both come to %s", first.Name, first.Ref, folder).
-			WithHint("move one of them to another folder with a separate to, or rename it")))
+	if first := s.vmByFolder[folder]; first != nil {
+		s.addFinding(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "it and %s (%s) of this plan both get the folder %s", first.Name, first.Ref, folder).
+			WithHint("set another destination for one of them, or rename it")))
 		return
 	}
-	s.taken[folder] = m.VM
+	s.vmByFolder[folder] = m.VM
 	if p.Holds(m.VM) {
-		s.add(i, planfile.Noted("already", m.Pos, m.VM.Name, "take it out of the plan, or move that folder away to have it moved again", "it stands in %s already, moved", folder))
-		s.bad[i] = true // there is nothing to probe for it
+		s.addFinding(i, planfile.Noted("already", m.Pos, m.VM.Name, "remove it from the plan, or move that folder away to migrate it again", "it is already published in %s", folder))
+		s.blocked[i] = true // there is nothing to probe for it
 		return
 	}
 	_, err = p.Plan(ctx, m.VM)
@@ -65,24 +69,24 @@ func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
 		s.rig.Settled(ctx, m, to, p, err)
 	}
 	if err != nil && !fault.Is(err, fault.Full) { // all VMs together are looked at below
-		s.add(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		s.addFinding(i, planfile.Found("target", m.Pos, m.VM.Name, err))
 		return
 	}
-	s.count(i, to, p)
+	s.addToSpace(i, to, p)
 }
 
-// count adds a VM to what its file system is to take.
-func (s *settler) count(i int, to planfile.Destination, p Place) {
+// addToSpace adds the space that a VM requires to the sum of its file system.
+func (s *targetCheck) addToSpace(i int, to planfile.Destination, p Place) {
 	m := s.moves[i]
 	free, device, err := p.Room()
 	if err != nil {
-		s.add(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		s.addFinding(i, planfile.Found("target", m.Pos, m.VM.Name, err))
 		return
 	}
 	space := s.spaces[device]
 	if space == nil {
 		space = &Space{Free: free}
-		s.spaces[device], s.at[device], s.order = space, m.Pos, append(s.order, device)
+		s.spaces[device], s.firstPos[device], s.order = space, m.Pos, append(s.order, device)
 	}
 	least, most := p.Need(m.VM)
 	space.VMs, space.Least, space.Most = space.VMs+1, space.Least+least, space.Most+max(least, most)
@@ -91,24 +95,27 @@ func (s *settler) count(i int, to planfile.Destination, p Place) {
 	}
 }
 
-// fits compares the required space of one file system with its free space.
-func (s *settler) fits(device uint64) {
-	space, at := s.spaces[device], s.at[device]
-	where := fmt.Sprintf("%d VMs of the plan need %%d MiB in %s, %d MiB are free", space.VMs, space.Folders[0], space.Free>>20)
+// checkSpace compares the required space of one file system with its free space. It reports an error if
+// thin disks do not fit, and a note if full disks would not fit.
+func (s *targetCheck) checkSpace(device uint64) {
+	space, at := s.spaces[device], s.firstPos[device]
+	where := space.Folders[0]
 	if len(space.Folders) > 1 {
 		where += fmt.Sprintf(" (%d folders on one file system)", len(space.Folders))
 	}
+	const text = "%d VMs of the plan need %s %d MiB in %s, and %d MiB are free"
 	switch {
 	case space.Least > space.Free:
-		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, where+" at least", space.Least>>20).
-			WithHint("free %d MiB, or have some of them moved to another folder", (space.Least-space.Free)>>20+1)))
+		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, text, space.VMs, "at least", space.Least>>20, where, space.Free>>20).
+			WithHint("free %d MiB, or set another destination for some of them", (space.Least-space.Free)>>20+1)))
 	case space.Most > space.Free:
-		s.found = append(s.found, planfile.Noted("space", at, "", "monitor it, or free space: images take only the data that is not zero, which is unknown before the disks are read", where+" if all disks are full", space.Most>>20))
+		s.found = append(s.found, planfile.Noted("space", at, "", "monitor the free space: images contain only data that is not zero, and its size is unknown before the disks are read", text, space.VMs, "up to", space.Most>>20, where, space.Free>>20))
 	}
 }
 
-// place opens each destination once for each way in which VMs are written there.
-func (c *check) place(ctx context.Context, to planfile.Destination, o planfile.Options) (Place, error) {
+// openPlace returns the target of a destination. It opens one for each combination of destination and
+// options that change the images.
+func (c *check) openPlace(ctx context.Context, to planfile.Destination, o planfile.Options) (Place, error) {
 	key := fmt.Sprint(to, o.Format, o.DomainType)
 	if p := c.places[key]; p != nil {
 		return p, nil

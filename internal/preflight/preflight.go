@@ -24,45 +24,49 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Source is the ESXi or vCenter of the plan, logged in to.
+// Source is a session with the ESXi host or vCenter of the plan.
 type Source interface {
-	Hosts(ctx context.Context) ([]inventory.Host, error)
-	Datastores(ctx context.Context) ([]inventory.Datastore, error)
-	VMs(ctx context.Context) ([]inventory.VM, error)
+	Hosts(ctx context.Context) ([]inventory.Host, error)           // Hosts returns all hosts.
+	Datastores(ctx context.Context) ([]inventory.Datastore, error) // Datastores returns all datastores.
+	VMs(ctx context.Context) ([]inventory.VM, error)               // VMs returns all VMs with their full descriptions.
 
-	// FreeLicence reports whether the host's licence is known to let its API change nothing.
+	// FreeLicence reports whether the host has the free licence, with which its API is read-only. It is
+	// false if the licence is unknown.
 	FreeLicence(ctx context.Context) bool
 
-	// SSHRuns reports whether a host takes logins by SSH.
+	// SSHRuns reports whether the SSH service of a host runs.
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 }
 
-// Place is where VMs of the plan are to live.
+// Place is a target to which VMs of the plan are delivered.
 type Place interface {
-	// Plan names the images of a VM, or returns why the target cannot take it.
+	// Plan returns the images of a VM, or an error if the target cannot accept the VM.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
-	// Folder is where a VM will stand. It is another's if their names come to the same.
+	// Folder returns the folder of the VM. Two VMs have the same folder if their names are converted to
+	// the same file name.
 	Folder(vm *inventory.VM) string
 
-	// Holds reports whether the VM stands there already.
+	// Holds reports whether the VM is already published there.
 	Holds(vm *inventory.VM) bool
 
-	// Need returns how many bytes a VM takes there, at least and at most.
+	// Need returns how many bytes the VM requires there: at least, and at most.
 	Need(vm *inventory.VM) (least, most int64)
 
-	// Room returns the bytes that are free, and the device they are on.
+	// Room returns the free bytes, and the number of the device that has them.
 	Room() (free int64, device uint64, err error)
 }
 
-// Rig is what a plan is checked with.
+// Rig has the functions with which a plan is checked.
 type Rig struct {
-	Source    Source
-	Names     func([]inventory.VM) planfile.Finder
-	Place     func(context.Context, planfile.Destination, planfile.Options) (Place, error) // one that answers
+	Source Source                               // session with the source
+	Names  func([]inventory.VM) planfile.Finder // returns a Finder for the VMs of the source
+	// opens a destination; fails if it does not answer
+	Place func(context.Context, planfile.Destination, planfile.Options) (Place, error)
+	// opens a transport; Check closes it
 	Transport func(context.Context, planfile.Options) (transport.Transport, error)
-	Reach     func(ctx context.Context, host inventory.Host) error // whether it answers from here
-	Now       func() time.Time
+	Reach     func(ctx context.Context, host inventory.Host) error // fails if the host does not answer from this machine
+	Now       func() time.Time                                     // returns the current time
 
 	// Settled, if not nil, is called for each migration that a target was checked for, with the result.
 	// The calls are in the order of the plan, destination by destination.
@@ -73,70 +77,71 @@ type Rig struct {
 	Examine func(context.Context, Sight) planfile.Findings
 }
 
-// Sight is a plan with the data read from its source.
+// Sight is a plan with the data that was read from its source.
 type Sight struct {
-	Hosts      []inventory.Host
-	Datastores []inventory.Datastore
-	VMs        []inventory.VM // all there are
-	Moves      []planfile.Move
+	Hosts      []inventory.Host      // all hosts of the source
+	Datastores []inventory.Datastore // all datastores of the source
+	VMs        []inventory.VM        // all VMs of the source
+	Moves      []planfile.Move       // migrations of the plan
 }
 
-// Report is what a plan amounts to.
+// Report is the result of a check. The JSON form is the output of decamp plan check --json.
 type Report struct {
-	VMs      int               `json:"vms"`
-	Disks    int               `json:"disks"`
-	Bytes    int64             `json:"bytes"` // bytes of all disks
-	Places   []Space           `json:"places"`
-	Findings planfile.Findings `json:"findings"`
+	VMs      int               `json:"vms"`      // number of VMs in the plan
+	Disks    int               `json:"disks"`    // number of their disks
+	Bytes    int64             `json:"bytes"`    // bytes of all disks
+	Places   []Space           `json:"places"`   // use of each file system at the targets
+	Findings planfile.Findings `json:"findings"` // findings in the order of the plan; not nil
 }
 
-// Space is what VMs of the plan take of one file system.
+// Space is the space that VMs of the plan require on one file system.
 type Space struct {
-	Folders []string `json:"folders"`
-	VMs     int      `json:"vms"`
-	Least   int64    `json:"least"` // bytes: what thin disks take at the source
-	Most    int64    `json:"most"`  // bytes: all of the disks
-	Free    int64    `json:"free"`  // bytes
+	Folders []string `json:"folders"` // folders of destinations on the file system
+	VMs     int      `json:"vms"`     // number of VMs
+	Least   int64    `json:"least"`   // bytes that thin disks have allocated at the source
+	Most    int64    `json:"most"`    // bytes of all disks if they were full
+	Free    int64    `json:"free"`    // free bytes
 }
 
-// check is one look at a plan.
+// check is one run of Check. It is not safe for concurrent use, except in probes.
 type check struct {
-	rig    Rig
-	file   *planfile.File
-	hosts  map[inventory.MoRef]inventory.Host
-	stores map[store]string // types
-	free   bool             // the host's API changes nothing
-	sight  Sight
-	moves  []planfile.Move
-	found  planfile.Findings
+	rig            Rig                                // functions of the caller
+	file           *planfile.File                     // the plan
+	hosts          map[inventory.MoRef]inventory.Host // hosts of the source by reference
+	datastoreTypes map[datastoreName]string           // type of each datastore, such as VMFS
+	freeLicence    bool                               // the host's API changes nothing
+	inspection     Sight                              // data for Rig.Examine
+	moves          []planfile.Move                    // migrations of the plan; other fields refer to them by index
+	found          planfile.Findings                  // findings so far
 
-	places     map[string]Place
-	transports map[string]transport.Transport
-	lacking    map[string]bool // transports that cannot be had
-	bad        map[int]bool    // moves that something stands in the way of
+	places     map[string]Place               // open targets by destination and options
+	transports map[string]transport.Transport // open transports by transportKey
+	reported   map[string]bool                // transportKeys of transports that cannot be opened; reported already
+	blocked    map[int]bool                   // migrations with a blocking finding, by index
 }
 
-// Check examines a whole plan. It returns an error if the source could not be queried.
+// Check examines a whole plan. It returns an error if the source could not be queried or ctx ended.
+// Problems of the plan are in the report.
 func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
-	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, stores: map[store]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
+	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, datastoreTypes: map[datastoreName]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, reported: map[string]bool{}, blocked: map[int]bool{}}
 	defer c.close()
-	if err := c.look(ctx); err != nil {
+	if err := c.readInventory(ctx); err != nil {
 		return Report{Findings: c.found}, err
 	}
 	for i := range c.moves {
-		if err := c.vm(ctx, i); err != nil {
+		if err := c.checkVM(ctx, i); err != nil {
 			return Report{Findings: c.found}, err
 		}
 	}
 	asking, asked := recall.Begin(ctx)
 	defer asked()
-	r := Report{Places: c.settle(asking)}
-	c.onHosts(ctx)
-	if err := c.probes(ctx); err != nil {
+	r := Report{Places: c.checkTargets(asking)}
+	c.checkHosts(ctx)
+	if err := c.probeTransports(ctx); err != nil {
 		return Report{Findings: c.found}, err
 	}
 	if c.rig.Examine != nil && len(c.moves) > 0 {
-		c.found = append(c.found, c.rig.Examine(ctx, c.sight)...)
+		c.found = append(c.found, c.rig.Examine(ctx, c.inspection)...)
 	}
 	for _, m := range c.moves {
 		r.VMs, r.Disks, r.Bytes = r.VMs+1, r.Disks+len(m.VM.Disks), r.Bytes+m.VM.Provisioned
@@ -146,14 +151,15 @@ func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
 	return r, ctx.Err()
 }
 
+// close closes all transports.
 func (c *check) close() {
 	for _, t := range c.transports {
 		_ = t.Close() // nothing was moved
 	}
 }
 
-// look reads the inventory, once for all VMs.
-func (c *check) look(ctx context.Context) error {
+// readInventory reads the inventory once for all VMs, resolves the plan and checks its maps.
+func (c *check) readInventory(ctx context.Context) error {
 	var hosts []inventory.Host
 	var stores []inventory.Datastore
 	var vms []inventory.VM
@@ -168,22 +174,24 @@ func (c *check) look(ctx context.Context) error {
 		c.hosts[h.Ref] = h
 	}
 	for _, d := range stores {
-		c.stores[store{d.Datacenter, d.Name}] = d.Type
+		c.datastoreTypes[datastoreName{d.Datacenter, d.Name}] = d.Type
 	}
-	c.free = c.rig.Source.FreeLicence(ctx)
+	c.freeLicence = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
-	c.sight = Sight{hosts, stores, vms, c.moves}
-	c.maps(vms, stores)
+	c.inspection = Sight{hosts, stores, vms, c.moves}
+	c.checkMaps(vms, stores)
 	return nil
 }
 
-// add records a finding on a migration; a blocking one ends further checks of it.
-func (c *check) add(i int, f planfile.Finding) {
-	c.bad[i] = c.bad[i] || f.Blocks
+// addFinding adds a finding about the migration i. A blocking one ends further checks of that
+// migration.
+func (c *check) addFinding(i int, f planfile.Finding) {
+	c.blocked[i] = c.blocked[i] || f.Blocks
 	c.found = append(c.found, f)
 }
 
-// PermitOf returns what a VM's options permit. The check, the commands and the workers all take it from here.
+// PermitOf converts the options of a VM to the permissions of its migration. The check, commands and
+// workers all use this function.
 func PermitOf(o planfile.Options) migrate.Permit {
 	warm := o.Mode == planfile.Warmly
 	p := migrate.Permit{
@@ -202,7 +210,8 @@ func PermitOf(o planfile.Options) migrate.Permit {
 	return p
 }
 
-// hostsOf lists the hosts of the moves that a condition holds for, with one move of each.
+// hostsOf returns the hosts of the migrations for which wanted is true, in the order of the plan. of
+// has the index of one migration for each host.
 func (c *check) hostsOf(wanted func(planfile.Move) bool) (hosts []inventory.Host, of map[inventory.MoRef]int) {
 	of = map[inventory.MoRef]int{}
 	for i, m := range c.moves {

@@ -11,12 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// vm looks at one VM by itself: its state, its build, its host.
-func (c *check) vm(ctx context.Context, i int) error {
+// checkVM checks one VM: its state, its hardware, its transport and its host. The only error is that of
+// ctx.
+func (c *check) checkVM(ctx context.Context, i int) error {
 	m := c.moves[i]
-	t, err := c.transport(ctx, m.Options)
+	t, err := c.openTransport(ctx, m.Options)
 	if err != nil {
-		c.unmovable(i, err)
+		c.addTransportError(i, err)
 		return ctx.Err()
 	}
 	for _, w := range Obstacles(m.VM, t, PermitOf(m.Options)) {
@@ -24,83 +25,84 @@ func (c *check) vm(ctx context.Context, i int) error {
 		if migrate.Passing(w) {
 			kind = fault.Conflict
 		}
-		c.add(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
+		c.addFinding(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
 	}
 	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
-		c.add(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
-			WithHint("connect the host again, or have the VM moved to another")))
+		c.addFinding(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
+			WithHint("reconnect the host, or move the VM to another host")))
 	}
 	if m.Options.Mode == planfile.Warmly {
-		c.warm(i)
+		c.checkWarm(i)
 	}
-	if err := c.licence(m); err != nil {
-		c.add(i, planfile.Found("licence", m.Pos, m.VM.Name, err))
-	}
-	return nil
-}
-
-// licence looks for what a free ESXi does not do, be it by its API or by SSH.
-func (c *check) licence(m planfile.Move) error {
-	if o := m.Options; c.free && o.Transport == "landing" && o.Landing.Copy == "api" {
-		return fault.New(fault.Unsupported, "the host's licence (free ESXi) lets its API copy nothing").
-			WithHint("say landing: {copy: auto}, which copies by SSH there")
+	if err := c.checkLicence(m); err != nil {
+		c.addFinding(i, planfile.Found("licence", m.Pos, m.VM.Name, err))
 	}
 	return nil
 }
 
-// bySSH reports whether a move takes a login to its host by SSH. What the API of a free ESXi
-// does not do is done by SSH there: land a disk, freeze a VM, switch it.
-func (c *check) bySSH(m planfile.Move) bool {
+// checkLicence returns an error for options that a host with a free licence supports neither by its API
+// nor by SSH.
+func (c *check) checkLicence(m planfile.Move) error {
+	if o := m.Options; c.freeLicence && o.Transport == "landing" && o.Landing.Copy == "api" {
+		return fault.New(fault.Unsupported, "the host has the free licence, whose API cannot copy").
+			WithHint("set landing: {copy: auto}, which copies by SSH on such hosts")
+	}
+	return nil
+}
+
+// needsSSH reports whether a migration logs in to the host by SSH. With a free licence the API is
+// read-only, so SSH replaces it: for the copy of a landing, for snapshots, and for power changes.
+func (c *check) needsSSH(m planfile.Move) bool {
 	o := m.Options
-	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.free)
+	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.freeLicence)
 	switches := o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff
-	return o.SourceHash || lands || c.free && (o.Mode == planfile.Warmly || switches)
+	return o.SourceHash || lands || c.freeLicence && (o.Mode == planfile.Warmly || switches)
 }
 
-// unmovable reports an unavailable transport once, not for each VM.
-func (c *check) unmovable(i int, err error) {
+// addTransportError adds a finding for a transport that cannot be opened, once for all VMs that use it.
+func (c *check) addTransportError(i int, err error) {
 	m := c.moves[i]
-	c.bad[i] = true
-	if key := transportKey(m.Options); !c.lacking[key] {
-		c.lacking[key] = true
-		c.add(i, planfile.Found("transport", m.Pos, "", err))
+	c.blocked[i] = true
+	if key := transportKey(m.Options); !c.reported[key] {
+		c.reported[key] = true
+		c.addFinding(i, planfile.Found("transport", m.Pos, "", err))
 	}
 }
 
-// Obstacles are those of package migrate. What a plan can say about one is part of its remedy.
+// Obstacles returns the obstacles of package migrate. Their remedies also contain the keys of a plan.
 func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inventory.Warning {
 	obstacles := migrate.Obstacles(vm, t, p)
 	for i := range obstacles {
 		switch w := &obstacles[i]; w.Code {
 		case "running":
-			w.Remedy = "shut it down, or write in the plan: powerOff: guest, or mode: warm"
+			w.Remedy = "shut it down, or set powerOff: guest or mode: warm in the plan"
 		case "suspended":
-			w.Remedy += "; or write in the plan: powerOff: force"
+			w.Remedy += "; or set powerOff: force in the plan"
 		}
 	}
 	return obstacles
 }
 
-// warm looks for what keeps a VM from being copied while it runs.
-func (c *check) warm(i int) {
+// checkWarm checks whether the VM can be copied while it runs, and notes what makes that slow.
+func (c *check) checkWarm(i int) {
 	m := c.moves[i]
 	frozen := func(format string, args ...any) {
-		c.add(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("move it powered off: mode: cold")))
+		c.addFinding(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("set mode: cold")))
 	}
 	for _, why := range warm.Thawed(m.VM) {
 		frozen("%s", why)
 	}
 	if v := m.VM.HardwareVersion; v > 0 && v < warm.OldestTracked {
-		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
-			"hardware version %d has no change tracking: every round reads and compares all of it", v))
+		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
+			"hardware version %d has no change tracking: each round reads and compares the whole VM", v))
 	}
-	if c.free && !m.VM.ChangeTracking {
-		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "give the host an evaluation or paid licence for as long as it takes, or expect each round, and the one in the outage, to take as long as the first",
-			"a host with a free licence tracks no changes: every round reads and compares all of it, %s", warm.FullPass(m.VM)))
+	if c.freeLicence && !m.VM.ChangeTracking {
+		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "install an evaluation or paid licence on the host during the migration, or expect each round, also the one in the outage, to take as long as the first",
+			"a host with the free licence tracks no changes: each round reads and compares the whole VM, %s", warm.FullPass(m.VM)))
 	}
-	c.overHTTPS(i)
+	c.checkWarmHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
-		c.add(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "give a time that is still to come, or window, or manual",
-			"the time of its cutover, %s, is over: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
+		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "set a time in the future, or window, or manual",
+			"its cutover time %s is in the past: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
 	}
 }

@@ -9,51 +9,56 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// A field is something that VMs are chosen by. One of its four functions is not nil.
+// A field is a property by which VMs are selected. Exactly one of its four functions is not nil; it
+// determines the type of the field.
 type field struct {
-	name    string
-	means   string
-	example string
+	name    string         // name in expressions; compared without regard to case
+	means   string         // description for the help
+	example string         // valid expression, for remedies
 	fact    inventory.Fact // kind of property that the field needs
 
-	texts func(*inventory.VM) []string
-	count func(*inventory.VM) int64
-	bytes func(*inventory.VM) int64
-	truth func(*inventory.VM) bool
-	below bool // the text is a path: = also matches objects below it
+	textsOf func(*inventory.VM) []string // values of a text field; it matches if one of them does
+	countOf func(*inventory.VM) int64    // value of a number field
+	bytesOf func(*inventory.VM) int64    // value of a size field in bytes
+	boolOf  func(*inventory.VM) bool     // value of a boolean field
+	isPath  bool                         // the text is a path: = also matches objects below it
 }
 
-// fields in the order of the help.
+// fields are all fields, in the order of the help.
 var fields = []field{
-	{name: "name", fact: inventory.OnRoll, means: "name of the VM", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
-	{name: "ref", fact: inventory.OnRoll, means: "its reference", example: "ref=vm-42", texts: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
-	{name: "uuid", fact: inventory.OnRoll, means: "its BIOS or instance UUID", example: "uuid ~ 4220*", texts: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
-	{name: "folder", fact: inventory.OnRoll, means: "the inventory folder it is in, or in one below", example: "folder=prod/web", below: true, texts: func(v *inventory.VM) []string { return []string{v.Folder} }},
-	{name: "datacenter", fact: inventory.OnRoll, means: "its datacenter", example: "datacenter=DC1", texts: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
-	{name: "cluster", fact: inventory.OnRoll, means: "the cluster of its host", example: "cluster=prod", texts: func(v *inventory.VM) []string { return []string{v.Cluster} }},
-	{name: "host", fact: inventory.OnRoll, means: "the ESXi host it is on", example: "host=esx1.example.com", texts: func(v *inventory.VM) []string { return []string{v.HostName} }},
-	{name: "datastore", means: "one that its files are on", example: "datastore=ssd1", texts: datastores},
-	{name: "network", means: "one that it is connected to", example: `network="VM Network"`, texts: networks},
-	{name: "os", fact: inventory.FactGuest, means: "the guest, as VMware calls it, or its identifier", example: "os ~ *windows*", texts: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
-	{name: "firmware", fact: inventory.FactFirmware, means: "bios or efi", example: "firmware=efi", texts: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
-	{name: "power", fact: inventory.FactPower, means: "on, off or suspended", example: "power=off", texts: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
-	{name: "warning", means: "the code of one that decamp ls shows", example: "warning=vtpm", texts: warnings},
-	{name: "cpus", fact: inventory.FactHardware, means: "its virtual CPUs", example: "cpus >= 8", count: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
-	{name: "memory", fact: inventory.FactHardware, means: "its memory", example: "memory <= 16GiB", bytes: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
-	{name: "disks", fact: inventory.OnRoll, means: "how many it has", example: "disks=1", count: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
-	{name: "size", means: "of its disks together, as the guest sees them", example: "size < 100GiB", bytes: func(v *inventory.VM) int64 { return v.Provisioned }},
-	{name: "used", means: "what its disks take on datastores", example: "used > 1TiB", bytes: func(v *inventory.VM) int64 { return v.Used }},
-	{name: "snapshots", means: "how many it has", example: "snapshots=0", count: func(v *inventory.VM) int64 { return int64(v.Snapshots) }},
-	{name: "poweredOn", fact: inventory.FactPower, means: "it runs", example: "!poweredOn", truth: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
-	{name: "template", fact: inventory.OnRoll, means: "it is a template", example: "!template", truth: func(v *inventory.VM) bool { return v.Template }},
-	{name: "tools", fact: inventory.FactTools, means: "VMware Tools run in it", example: "tools", truth: func(v *inventory.VM) bool { return v.ToolsRunning }},
-	{name: "cbt", fact: inventory.FactTracking, means: "its changes are tracked", example: "cbt", truth: func(v *inventory.VM) bool { return v.ChangeTracking }},
+	{name: "name", fact: inventory.OnRoll, means: "name of the VM", example: `name ~ "web*"`, textsOf: func(v *inventory.VM) []string { return []string{v.Name} }},
+	{name: "ref", fact: inventory.OnRoll, means: "reference, such as vm-42", example: "ref=vm-42", textsOf: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
+	{name: "uuid", fact: inventory.OnRoll, means: "BIOS UUID or instance UUID", example: "uuid ~ 4220*", textsOf: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
+	{name: "folder", fact: inventory.OnRoll, means: "inventory folder, including folders below it", example: "folder=prod/web", isPath: true, textsOf: func(v *inventory.VM) []string { return []string{v.Folder} }},
+	{name: "datacenter", fact: inventory.OnRoll, means: "datacenter of the VM", example: "datacenter=DC1", textsOf: func(v *inventory.VM) []string { return []string{v.Datacenter} }},
+	{name: "cluster", fact: inventory.OnRoll, means: "cluster of its host", example: "cluster=prod", textsOf: func(v *inventory.VM) []string { return []string{v.Cluster} }},
+	{name: "host", fact: inventory.OnRoll, means: "ESXi host of the VM", example: "host=esx1.example.com", textsOf: func(v *inventory.VM) []string { return []string{v.HostName} }},
+	{name: "datastore", means: "datastore of one of its files", example: "datastore=ssd1", textsOf: datastoreNames},
+	{name: "network", means: "network of one of its NICs", example: `network="VM Network"`, textsOf: networkNames},
+	{name: "os", fact: inventory.FactGuest, means: "guest operating system: VMware's name or identifier", example: "os ~ *windows*", textsOf: func(v *inventory.VM) []string { return []string{v.GuestName, v.GuestID} }},
+	{name: "firmware", fact: inventory.FactFirmware, means: "bios or efi", example: "firmware=efi", textsOf: func(v *inventory.VM) []string { return []string{string(v.Firmware)} }},
+	{name: "power", fact: inventory.FactPower, means: "on, off or suspended", example: "power=off", textsOf: func(v *inventory.VM) []string { return []string{string(v.Power)} }},
+	{name: "warning", means: "code of a warning that decamp ls shows", example: "warning=vtpm", textsOf: warningCodes},
+	{name: "cpus", fact: inventory.FactHardware, means: "number of virtual CPUs", example: "cpus >= 8", countOf: func(v *inventory.VM) int64 { return int64(v.CPUs) }},
+	{name: "memory", fact: inventory.FactHardware, means: "size of its memory", example: "memory <= 16GiB", bytesOf: func(v *inventory.VM) int64 { return v.MemoryMiB << 20 }},
+	{name: "disks", fact: inventory.OnRoll, means: "number of disks", example: "disks=1", countOf: func(v *inventory.VM) int64 { return int64(len(v.Disks)) }},
+	{name: "size", means: "total size of its disks, as the guest sees them", example: "size < 100GiB", bytesOf: func(v *inventory.VM) int64 { return v.Provisioned }},
+	{name: "used", means: "space of its disks on datastores", example: "used > 1TiB", bytesOf: func(v *inventory.VM) int64 { return v.Used }},
+	{name: "snapshots", means: "number of snapshots", example: "snapshots=0", countOf: func(v *inventory.VM) int64 { return int64(v.Snapshots) }},
+	{name: "poweredOn", fact: inventory.FactPower, means: "the VM runs", example: "!poweredOn", boolOf: func(v *inventory.VM) bool { return v.Power == inventory.PoweredOn }},
+	{name: "template", fact: inventory.OnRoll, means: "the VM is a template", example: "!template", boolOf: func(v *inventory.VM) bool { return v.Template }},
+	{name: "tools", fact: inventory.FactTools, means: "VMware Tools run in the guest", example: "tools", boolOf: func(v *inventory.VM) bool { return v.ToolsRunning }},
+	{name: "cbt", fact: inventory.FactTracking, means: "changed block tracking is on", example: "cbt", boolOf: func(v *inventory.VM) bool { return v.ChangeTracking }},
 }
 
-// Field is a field, for help texts.
-type Field struct{ Name, Means, Example string }
+// Field describes a field for help texts.
+type Field struct {
+	Name    string // name in expressions
+	Means   string // description of the values
+	Example string // valid expression with the field
+}
 
-// Fields are all fields there are.
+// Fields returns all fields in the order of the help.
 func Fields() []Field {
 	out := make([]Field, len(fields))
 	for i, f := range fields {
@@ -62,7 +67,9 @@ func Fields() []Field {
 	return out
 }
 
-func datastores(v *inventory.VM) []string {
+// datastoreNames returns the datastores of all files of a VM, including base disks of snapshots. Names
+// may repeat.
+func datastoreNames(v *inventory.VM) []string {
 	names := []string{v.VMX.Datastore}
 	for _, d := range v.Disks {
 		names = append(names, d.Path.Datastore, d.Base.Datastore)
@@ -70,7 +77,8 @@ func datastores(v *inventory.VM) []string {
 	return names
 }
 
-func networks(v *inventory.VM) []string {
+// networkNames returns the network of each NIC.
+func networkNames(v *inventory.VM) []string {
 	var names []string
 	for _, n := range v.NICs {
 		names = append(names, n.Network)
@@ -78,7 +86,8 @@ func networks(v *inventory.VM) []string {
 	return names
 }
 
-func warnings(v *inventory.VM) []string {
+// warningCodes returns the code of each warning.
+func warningCodes(v *inventory.VM) []string {
 	var codes []string
 	for _, w := range v.Warnings {
 		codes = append(codes, w.Code)
@@ -86,88 +95,95 @@ func warnings(v *inventory.VM) []string {
 	return codes
 }
 
-// takes reports whether the field can be compared by an operator.
-func (f *field) takes(op string) bool {
+// acceptsOperator reports whether the field can be compared by an operator.
+func (f *field) acceptsOperator(op string) bool {
 	switch {
-	case f.texts != nil:
+	case f.textsOf != nil:
 		return op == "=" || op == "!=" || op == "~"
-	case f.truth != nil:
+	case f.boolOf != nil:
 		return op == "=" || op == "!="
 	}
 	return op != "~"
 }
 
-// A value is what a field is compared with.
+// A value is the operand of a comparison. Whether n or boolean is valid depends on the type of the
+// field.
 type value struct {
-	text  string
-	n     int64
-	truth bool
+	text    string // text as written, for String and for text fields
+	n       int64  // number or bytes
+	boolean bool
 }
 
-// read makes a token a value of the field's kind.
-func (f *field) read(t token, op string) (value, error) {
+// parseValue converts a token to a value of the field's type. It refuses text with wildcards for
+// operators other than ~: the user meant a pattern.
+func (f *field) parseValue(t token, op string) (value, error) {
 	v := value{text: t.text}
 	var err error
 	switch {
-	case f.texts != nil:
+	case f.textsOf != nil:
 		if op != "~" && t.kind == word && strings.ContainsAny(t.text, "*?") {
-			return v, wrong(t.column, "%s is a pattern, and %s compares with the text as it is", t.text, op).remedy("write %s ~ %s, or put the text in quotes", f.name, t.text)
+			return v, newError(t.column, "%s is a pattern, and %s compares exact text", t.text, op).withRemedy("write %s ~ %s, or put the text in quotes", f.name, t.text)
 		}
 		return v, nil
-	case f.truth != nil:
+	case f.boolOf != nil:
 		if t.text != "true" && t.text != "false" {
-			return v, wrong(t.column, "%s is true or false, not %q", f.name, t.text).remedy("write for example: %s", f.example)
+			return v, newError(t.column, "%s is true or false, not %q", f.name, t.text).withRemedy("write for example: %s", f.example)
 		}
-		v.truth = t.text == "true"
+		v.boolean = t.text == "true"
 		return v, nil
-	case f.count != nil:
+	case f.countOf != nil:
 		if v.n, err = strconv.ParseInt(t.text, 10, 64); err != nil {
-			return v, wrong(t.column, "%q is not a whole number", t.text).remedy("write for example: %s", f.example)
+			return v, newError(t.column, "%q is not a whole number", t.text).withRemedy("write for example: %s", f.example)
 		}
 		return v, nil
 	}
 	v.n, err = units.ParseSize(t.text)
 	if digits := strings.TrimLeft(t.text, "0123456789"); err != nil || digits == "" && v.n != 0 {
-		return v, wrong(t.column, "%q is not a size with its unit", t.text).remedy("write a whole number with K, M, G or T, such as 100GiB")
+		return v, newError(t.column, "%q is not a size with a unit", t.text).withRemedy("write a whole number with K, M, G or T, such as 100GiB")
 	}
 	return v, nil
 }
 
 // A term compares a field with a value.
 type term struct {
-	field *field
-	op    string
-	value value
+	field *field // left side
+	op    string // operator, one of comparisons
+	value value  // right side
 }
 
-func (t term) match(vm *inventory.VM) bool {
+// matchVM reports whether the term is true for a VM. A text field with != is true if none of its values
+// is equal.
+func (t term) matchVM(vm *inventory.VM) bool {
 	f := t.field
 	switch {
-	case f.texts != nil:
-		return slices.ContainsFunc(f.texts(vm), t.fits) == (t.op != "!=")
-	case f.truth != nil:
-		return (f.truth(vm) == t.value.truth) == (t.op != "!=")
-	case f.count != nil:
-		return ordered(f.count(vm), t.op, t.value.n)
+	case f.textsOf != nil:
+		return slices.ContainsFunc(f.textsOf(vm), t.matchesText) == (t.op != "!=")
+	case f.boolOf != nil:
+		return (f.boolOf(vm) == t.value.boolean) == (t.op != "!=")
+	case f.countOf != nil:
+		return compareInts(f.countOf(vm), t.op, t.value.n)
 	}
-	return ordered(f.bytes(vm), t.op, t.value.n)
+	return compareInts(f.bytesOf(vm), t.op, t.value.n)
 }
 
-func (t term) each(tell func(*field)) { tell(t.field) }
+// visitFields implements node.
+func (t term) visitFields(visit func(*field)) { visit(t.field) }
 
-// fits reports whether one text of the VM is the term's.
-func (t term) fits(have string) bool {
+// matchesText reports whether one text of the VM equals the value or matches the pattern. For a path,
+// objects below it are equal, too.
+func (t term) matchesText(have string) bool {
 	want := t.value.text
 	switch {
 	case t.op == "~":
-		return glob(strings.ToLower(want), strings.ToLower(have))
-	case t.field.below && strings.HasPrefix(strings.ToLower(have), strings.ToLower(want)+"/"):
+		return matchGlob(strings.ToLower(want), strings.ToLower(have))
+	case t.field.isPath && strings.HasPrefix(strings.ToLower(have), strings.ToLower(want)+"/"):
 		return want != ""
 	}
 	return strings.EqualFold(have, want)
 }
 
-func ordered(a int64, op string, b int64) bool {
+// compareInts reports whether a op b is true. Unknown operators are >=.
+func compareInts(a int64, op string, b int64) bool {
 	switch op {
 	case "=":
 		return a == b
@@ -183,20 +199,24 @@ func ordered(a int64, op string, b int64) bool {
 	return a >= b
 }
 
+// String returns the term in its normal form. Text that would be read as a pattern is quoted.
 func (t term) String() string {
-	if t.field.truth != nil && t.op == "=" && t.value.truth {
+	if t.field.boolOf != nil && t.op == "=" && t.value.boolean {
 		return t.field.name
 	}
-	v := quote(t.value.text)
+	v := quoteValue(t.value.text)
 	if t.op != "~" && strings.ContainsAny(v, "*?") && v[0] != '"' {
 		v = `"` + v + `"` // without quotes it would be a pattern
 	}
 	return t.field.name + " " + t.op + " " + v
 }
 
-// glob matches a pattern of * and ? in time that is linear in both, but for their product.
-func glob(pattern, s string) bool {
+// matchGlob reports whether s matches a pattern with * and ?. It backtracks only to the last *, so it
+// takes at most len(pattern) * len(s) steps.
+func matchGlob(pattern, s string) bool {
 	p, t := []rune(pattern), []rune(s)
+	// i and j are positions in p and t. star is the position of the last * in p, and mark the
+	// position in t up to which it has matched.
 	i, j, star, mark := 0, 0, -1, 0
 	for j < len(t) {
 		switch {

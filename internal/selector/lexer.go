@@ -6,32 +6,34 @@ import (
 	"unicode/utf8"
 )
 
-// A token is a word, a quoted text, or one of the marks.
+// A token is a word, a quoted text, a mark, or the end of the expression.
 type token struct {
-	kind   tokenKind
-	text   string // without its quotes
-	column int    // column, from 1, in characters
+	kind   tokenKind // kind of the token
+	text   string    // without its quotes
+	column int       // column, from 1, in characters
 }
 
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
-	end  tokenKind = iota
-	word           // a field or a value
-	text           // a value in quotes
-	mark           // an operator or a parenthesis
+	end  tokenKind = iota // end of the expression
+	word                  // a field or a value
+	text                  // a value in quotes
+	mark                  // an operator or a parenthesis
 )
 
-// marks are tried in this order: the longer ones first.
+// marks are all operators and parentheses. Longer ones precede their prefixes, because nextToken takes
+// the first match.
 var marks = []string{"&&", "||", "!=", "<=", ">=", "=", "<", ">", "~", "!", "(", ")"}
 
-// mistaken maps operators of other languages to those of selectors.
-var mistaken = map[string]string{"==": "=", "=~": "~", "!~": "!(field ~ pattern)", "<>": "!=", "&": "&&", "|": "||"}
+// foreignOperators maps operators of other languages to those of selectors, for remedies.
+var foreignOperators = map[string]string{"==": "=", "=~": "~", "!~": "!(field ~ pattern)", "<>": "!=", "&": "&&", "|": "||"}
 
-// lex splits an expression into tokens, the last of which marks the end.
-func lex(s string) ([]token, error) {
-	if len(s) > longest {
-		return nil, wrong(1, "the expression is longer than %d bytes", longest)
+// splitTokens splits an expression into tokens. The last one is end.
+func splitTokens(s string) ([]token, error) {
+	if len(s) > maxBytes {
+		return nil, newError(1, "the expression is longer than %d bytes", maxBytes)
 	}
 	var tokens []token
 	column := 1
@@ -42,7 +44,7 @@ func lex(s string) ([]token, error) {
 		if s == "" {
 			return append(tokens, token{end, "", column}), nil
 		}
-		t, n, err := next(s, column)
+		t, n, err := nextToken(s, column)
 		if err != nil {
 			return nil, err
 		}
@@ -52,11 +54,12 @@ func lex(s string) ([]token, error) {
 	}
 }
 
-// next reads the token that s begins with, and returns its length in bytes.
-func next(s string, column int) (token, int, error) {
-	for wrote, want := range mistaken {
+// nextToken returns the first token of s, which does not begin with a space, and its length in bytes.
+// column is the column of s in the expression.
+func nextToken(s string, column int) (token, int, error) {
+	for wrote, want := range foreignOperators {
 		if len(wrote) == 2 && strings.HasPrefix(s, wrote) {
-			return token{}, 0, wrong(column, "%s is not an operator", wrote).remedy("write %s", want)
+			return token{}, 0, newError(column, "%s is not an operator", wrote).withRemedy("write %s", want)
 		}
 	}
 	for _, m := range marks {
@@ -66,9 +69,9 @@ func next(s string, column int) (token, int, error) {
 	}
 	switch s[0] {
 	case '"', '\'':
-		return quoted(s, column)
+		return readQuoted(s, column)
 	case '&', '|':
-		return token{}, 0, wrong(column, "%s is not an operator", s[:1]).remedy("write %s", mistaken[s[:1]])
+		return token{}, 0, newError(column, "%s is not an operator", s[:1]).withRemedy("write %s", foreignOperators[s[:1]])
 	}
 	n := strings.IndexFunc(s, func(r rune) bool { return !isWord(r) })
 	if n < 0 {
@@ -76,7 +79,7 @@ func next(s string, column int) (token, int, error) {
 	}
 	if n == 0 {
 		r, _ := utf8.DecodeRuneInString(s)
-		return token{}, 0, wrong(column, "%q cannot stand here", r).remedy("put values with such characters in quotes")
+		return token{}, 0, newError(column, "unexpected %q", r).withRemedy("put values with such characters in quotes")
 	}
 	return token{word, s[:n], column}, n, nil
 }
@@ -86,14 +89,14 @@ func isWord(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.*?/:@+%,#[]{}$", r)
 }
 
-// quoted reads text up to its closing quote. Within it a backslash takes the quote, or
-// another backslash, as it is.
-func quoted(s string, column int) (token, int, error) {
+// readQuoted reads a quoted text at the start of s, and returns its length in bytes. A backslash
+// escapes the quote and another backslash; before other characters it is literal.
+func readQuoted(s string, column int) (token, int, error) {
 	quote, escaped := s[0], false
 	var b strings.Builder
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
-		case escaped && c != quote && c != '\\':
+		case escaped && c != quote && c != '\\': // a literal backslash
 			b.WriteByte('\\')
 			b.WriteByte(c)
 			escaped = false
@@ -106,11 +109,11 @@ func quoted(s string, column int) (token, int, error) {
 			escaped = false
 		}
 	}
-	return token{}, 0, wrong(column, "the quote that begins here is not closed").remedy("close it with another %c", quote)
+	return token{}, 0, newError(column, "the quote that begins here is not closed").withRemedy("close it with another %c", quote)
 }
 
-// quote writes a value so that lex reads it as it is.
-func quote(s string) string {
+// quoteValue writes a value so that splitTokens returns it unchanged.
+func quoteValue(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !isWord(r) }) < 0 {
 		return s
 	}

@@ -7,78 +7,82 @@ import (
 	"github.com/decamp/decamp/internal/suggest"
 )
 
-// Parse reads an expression. Its errors are *Error.
+// Parse parses an expression. Its errors are of type *Error.
 func Parse(s string) (Expr, error) {
-	tokens, err := lex(s)
+	tokens, err := splitTokens(s)
 	if err != nil {
 		return Expr{}, err
 	}
 	p := &parser{tokens: tokens}
 	if p.peek().kind == end {
-		return Expr{}, wrong(1, "there is no expression").remedy("write for example: folder=prod && !poweredOn")
+		return Expr{}, newError(1, "the expression is empty").withRemedy("write for example: folder=prod && !poweredOn")
 	}
-	root, err := p.or(0)
+	root, err := p.parseOr(0)
 	if err != nil {
 		return Expr{}, err
 	}
 	if t := p.peek(); t.kind != end {
-		return Expr{}, p.unexpected(t)
+		return Expr{}, p.unexpectedError(t)
 	}
 	return Expr{root}, nil
 }
 
-// parser goes through the tokens, one method for each level of binding.
+// A parser parses tokens by recursive descent, with one method for each level of precedence.
 type parser struct {
-	tokens []token
-	at     int
+	tokens []token // tokens; the last one is end
+	pos    int     // index of the next token
 }
 
-func (p *parser) peek() token { return p.tokens[p.at] }
+// peek returns the next token without consuming it.
+func (p *parser) peek() token { return p.tokens[p.pos] }
 
-// take goes over the mark if it is the next token.
-func (p *parser) take(m string) bool {
+// skipMark consumes the next token if it is the mark m, and reports whether it was.
+func (p *parser) skipMark(m string) bool {
 	if t := p.peek(); t.kind != mark || t.text != m {
 		return false
 	}
-	p.at++
+	p.pos++
 	return true
 }
 
-func (p *parser) unexpected(t token) error {
+// unexpectedError returns the error for a token that is not valid at its position.
+func (p *parser) unexpectedError(t token) error {
 	switch {
 	case t.kind == end:
-		return wrong(t.column, "the expression ends too early")
+		return newError(t.column, "the expression ends too early")
 	case t.kind == mark && t.text == ")":
-		return wrong(t.column, "there is a ) without its (")
+		return newError(t.column, "there is a ) without a (")
 	case t.kind == mark:
-		return wrong(t.column, "%s cannot stand here", t.text)
+		return newError(t.column, "unexpected %s", t.text)
 	case strings.EqualFold(t.text, "and"):
-		return wrong(t.column, "%q is not an operator", t.text).remedy("write &&")
+		return newError(t.column, "%q is not an operator", t.text).withRemedy("write &&")
 	case strings.EqualFold(t.text, "or"):
-		return wrong(t.column, "%q is not an operator", t.text).remedy("write ||")
+		return newError(t.column, "%q is not an operator", t.text).withRemedy("write ||")
 	}
-	return wrong(t.column, "%q cannot stand here", t.text).
-		remedy("join terms with && or ||, and put values with blanks in quotes")
+	return newError(t.column, "unexpected %q", t.text).
+		withRemedy("join terms with && or ||, and put values with spaces in quotes")
 }
 
-func (p *parser) or(depth int) (node, error) {
-	parts, err := p.list("||", depth, p.and)
+// parseOr parses operands of ||. depth counts enclosing parentheses and negations.
+func (p *parser) parseOr(depth int) (node, error) {
+	parts, err := p.parseList("||", depth, p.parseAnd)
 	if len(parts) == 1 {
 		return parts[0], err
 	}
-	return or(parts), err
+	return orNode(parts), err
 }
 
-func (p *parser) and(depth int) (node, error) {
-	parts, err := p.list("&&", depth, p.not)
+// parseAnd parses operands of &&.
+func (p *parser) parseAnd(depth int) (node, error) {
+	parts, err := p.parseList("&&", depth, p.parseNot)
 	if len(parts) == 1 {
 		return parts[0], err
 	}
-	return and(parts), err
+	return andNode(parts), err
 }
 
-// list reads parts with an operator between them.
-func (p *parser) list(by string, depth int, part func(int) (node, error)) ([]node, error) {
+// parseList parses one or more operands with the operator by between them.
+func (p *parser) parseList(by string, depth int, part func(int) (node, error)) ([]node, error) {
 	var parts []node
 	for {
 		n, err := part(depth)
@@ -86,81 +90,86 @@ func (p *parser) list(by string, depth int, part func(int) (node, error)) ([]nod
 			return nil, err
 		}
 		parts = append(parts, n)
-		if !p.take(by) {
+		if !p.skipMark(by) {
 			return parts, nil
 		}
 	}
 }
 
-func (p *parser) not(depth int) (node, error) {
-	if depth > deepest {
-		return nil, wrong(p.peek().column, "there are more than %d levels of ( and !", deepest)
+// parseNot parses a negation, a group in parentheses, or a term. It fails if they are nested deeper
+// than maxDepth.
+func (p *parser) parseNot(depth int) (node, error) {
+	if depth > maxDepth {
+		return nil, newError(p.peek().column, "there are more than %d levels of ( and !", maxDepth)
 	}
 	switch {
-	case p.take("!"):
-		n, err := p.not(depth + 1)
-		return not{n}, err
-	case p.take("("):
-		n, err := p.or(depth + 1)
-		if err == nil && !p.take(")") {
-			err = p.missing(")")
+	case p.skipMark("!"):
+		n, err := p.parseNot(depth + 1)
+		return notNode{n}, err
+	case p.skipMark("("):
+		n, err := p.parseOr(depth + 1)
+		if err == nil && !p.skipMark(")") {
+			err = p.missingError(")")
 		}
 		return n, err
 	}
-	return p.term()
+	return p.parseTerm()
 }
 
-func (p *parser) missing(m string) error {
+// missingError returns the error for a missing mark m.
+func (p *parser) missingError(m string) error {
 	if t := p.peek(); t.kind != end {
-		return p.unexpected(t)
+		return p.unexpectedError(t)
 	}
-	return wrong(p.peek().column, "a %s is missing", m)
+	return newError(p.peek().column, "a %s is missing", m)
 }
 
 // comparisons are the operators of terms.
 var comparisons = map[string]bool{"=": true, "!=": true, "~": true, "<": true, "<=": true, ">": true, ">=": true}
 
-// term reads a field alone, or with an operator and a value.
-func (p *parser) term() (node, error) {
+// parseTerm parses a boolean field alone, or a field with an operator and a value.
+func (p *parser) parseTerm() (node, error) {
 	t := p.peek()
 	if t.kind != word {
 		if t.kind == text {
-			return nil, wrong(t.column, "%q is a value, and a field is wanted", t.text).remedy("write for example: name=%s", quote(t.text))
+			return nil, newError(t.column, "%q is a value, and a field is wanted", t.text).withRemedy("write for example: name=%s", quoteValue(t.text))
 		}
-		return nil, p.unexpected(t)
+		return nil, p.unexpectedError(t)
 	}
 	f, err := fieldOf(t)
 	if err != nil {
 		return nil, err
 	}
-	p.at++
+	p.pos++
 	op := p.peek()
 	if op.kind != mark || !comparisons[op.text] {
-		if f.truth == nil {
-			return nil, wrong(t.column, "%s is not true or false by itself", f.name).remedy("compare it: %s", f.example)
+		if f.boolOf == nil {
+			return nil, newError(t.column, "%s is not a boolean field", f.name).withRemedy("compare it: %s", f.example)
 		}
-		return term{field: f, op: "=", value: value{text: "true", truth: true}}, nil
+		return term{field: f, op: "=", value: value{text: "true", boolean: true}}, nil
 	}
-	p.at++
-	return p.compared(f, op)
+	p.pos++
+	return p.parseComparison(f, op)
 }
 
-func (p *parser) compared(f *field, op token) (node, error) {
+// parseComparison parses the value after the operator op.
+func (p *parser) parseComparison(f *field, op token) (node, error) {
 	t := p.peek()
 	if t.kind != word && t.kind != text {
-		return nil, wrong(t.column, "a value is missing after %s", op.text).remedy("write for example: %s", f.example)
+		return nil, newError(t.column, "a value is missing after %s", op.text).withRemedy("write for example: %s", f.example)
 	}
-	p.at++
-	if !f.takes(op.text) {
-		return nil, wrong(op.column, "%s cannot be compared by %s", f.name, op.text).remedy("write for example: %s", f.example)
+	p.pos++
+	if !f.acceptsOperator(op.text) {
+		return nil, newError(op.column, "%s cannot be compared by %s", f.name, op.text).withRemedy("write for example: %s", f.example)
 	}
-	v, err := f.read(t, op.text)
+	v, err := f.parseValue(t, op.text)
 	if err != nil {
 		return nil, err
 	}
 	return term{field: f, op: op.text, value: v}, nil
 }
 
+// fieldOf returns the field with the name of a token. The error suggests the nearest name.
 func fieldOf(t token) (*field, error) {
 	for i := range fields {
 		if strings.EqualFold(fields[i].name, t.text) {
@@ -171,14 +180,14 @@ func fieldOf(t token) (*field, error) {
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	err := wrong(t.column, "%q is not a field of VMs", t.text)
+	err := newError(t.column, "%q is not a field of VMs", t.text)
 	if meant, ok := suggest.Word(t.text, names); ok {
-		return nil, err.remedy("did you mean %s? There are: %s", meant, strings.Join(names, " "))
+		return nil, err.withRemedy("did you mean %s? The fields are: %s", meant, strings.Join(names, " "))
 	}
-	return nil, err.remedy("there are: %s", strings.Join(names, " "))
+	return nil, err.withRemedy("the fields are: %s", strings.Join(names, " "))
 }
 
-// RemedyOf returns what to write instead, if err is an *Error that knows.
+// RemedyOf returns the remedy of err if it is an *Error; otherwise an empty text.
 func RemedyOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Remedy

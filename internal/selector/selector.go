@@ -26,27 +26,26 @@ import (
 
 // Bounds on input: expressions come from untrusted files.
 const (
-	longest = 4 << 10 // bytes of an expression
-	deepest = 100     // levels of ( and !
+	maxBytes = 4 << 10 // bytes of an expression
+	maxDepth = 100     // nesting of parentheses and negations
 )
 
-// Expr chooses VMs. The zero value chooses none. It is read once and may then be used
-// concurrently.
+// Expr selects VMs. The zero value selects none. An Expr is immutable, and safe for concurrent use.
 type Expr struct {
-	root node
+	root node // parsed expression; nil for the zero value
 }
 
-// Match reports whether vm is chosen.
-func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.match(vm) }
+// Match reports whether the expression selects vm.
+func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.matchVM(vm) }
 
-// Facts lists the properties that are required to match a VM; false means that only a full description
-// suffices.
+// Facts returns the properties that Match requires. enough is false if they do not suffice: the VM must
+// then have its full description.
 func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	enough = true
 	if e.root == nil {
 		return nil, true
 	}
-	e.root.each(func(f *field) {
+	e.root.visitFields(func(f *field) {
 		switch {
 		case f.fact == inventory.NoFact:
 			enough = false
@@ -57,10 +56,10 @@ func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	return facts, enough
 }
 
-// IsZero reports whether there is no expression.
+// IsZero reports whether e is the zero value.
 func (e Expr) IsZero() bool { return e.root == nil }
 
-// String returns the expression in one fixed form, which Parse reads as the same.
+// String returns the expression in its normal form, which Parse accepts and which has the same meaning.
 func (e Expr) String() string {
 	if e.root == nil {
 		return ""
@@ -68,83 +67,96 @@ func (e Expr) String() string {
 	return e.root.String()
 }
 
-// Error is an invalid expression, with the position.
+// Error is a syntax error with its position.
 type Error struct {
 	Column int    // first character of the error, from 1
 	Text   string // description of the error
 	Remedy string // correct form; may be empty
 }
 
+// Error returns the column and the text, without the remedy.
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Text) }
 
-func wrong(column int, format string, args ...any) *Error {
+// newError returns an Error without a remedy.
+func newError(column int, format string, args ...any) *Error {
 	return &Error{Column: column, Text: fmt.Sprintf(format, args...)}
 }
 
-func (e *Error) remedy(format string, args ...any) *Error {
+// withRemedy sets the remedy and returns e.
+func (e *Error) withRemedy(format string, args ...any) *Error {
 	e.Remedy = fmt.Sprintf(format, args...)
 	return e
 }
 
-// A node is a part of an expression.
+// A node is a part of a parsed expression.
 type node interface {
-	match(vm *inventory.VM) bool
-	each(tell func(*field)) // the fields in it
-	String() string
+	matchVM(vm *inventory.VM) bool  // matchVM reports whether the node is true for vm.
+	visitFields(visit func(*field)) // visitFields calls the function for each field of the node, also repeatedly.
+	String() string                 // String returns the node in its normal form.
 }
 
 type (
-	and []node
-	or  []node
-	not struct{ node }
+	// true if all parts are
+	andNode []node
+	// true if one part is
+	orNode []node
+	// true if the part is not
+	notNode struct{ node }
 )
 
-func (n and) match(vm *inventory.VM) bool {
+// matchVM stops at the first part that is false.
+func (n andNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
-		if !part.match(vm) {
+		if !part.matchVM(vm) {
 			return false
 		}
 	}
 	return true
 }
 
-func (n or) match(vm *inventory.VM) bool {
+// matchVM stops at the first part that is true.
+func (n orNode) matchVM(vm *inventory.VM) bool {
 	for _, part := range n {
-		if part.match(vm) {
+		if part.matchVM(vm) {
 			return true
 		}
 	}
 	return false
 }
 
-func (n not) match(vm *inventory.VM) bool { return !n.node.match(vm) }
+// matchVM negates the part.
+func (n notNode) matchVM(vm *inventory.VM) bool { return !n.node.matchVM(vm) }
 
-func (n and) each(tell func(*field)) {
+// visitFields visits the parts in the order of the expression.
+func (n andNode) visitFields(visit func(*field)) {
 	for _, part := range n {
-		part.each(tell)
+		part.visitFields(visit)
 	}
 }
 
-func (n or) each(tell func(*field)) { and(n).each(tell) }
+// visitFields visits the parts as an andNode does.
+func (n orNode) visitFields(visit func(*field)) { andNode(n).visitFields(visit) }
 
-func (n not) each(tell func(*field)) { n.node.each(tell) }
+func (n notNode) visitFields(visit func(*field)) { n.node.visitFields(visit) }
 
-func (n and) String() string { return join(n, " && ") }
-func (n or) String() string  { return join(n, " || ") }
-func (n not) String() string { return "!" + group(n.node) }
+func (n andNode) String() string { return joinParts(n, " && ") }
+func (n orNode) String() string  { return joinParts(n, " || ") }
+func (n notNode) String() string { return "!" + parenthesize(n.node) }
 
-func join(parts []node, by string) string {
+// joinParts returns the parts with an operator between them.
+func joinParts(parts []node, by string) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = group(p)
+		texts[i] = parenthesize(p)
 	}
 	return strings.Join(texts, by)
 }
 
-// group adds parentheses around an operand that binds less tightly than its operator.
-func group(n node) string {
+// parenthesize returns the text of an operand. Operands with && or || get parentheses, so that
+// precedence does not matter.
+func parenthesize(n node) string {
 	switch n.(type) {
-	case and, or:
+	case andNode, orNode:
 		return "(" + n.String() + ")"
 	}
 	return n.String()

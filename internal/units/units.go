@@ -1,5 +1,5 @@
-// Package units reads and writes numbers of bytes as people do. Sizes are in binary units, as
-// disks are made (GiB); rates in decimal ones, as networks are sold (MB/s).
+// Package units parses and formats numbers of bytes. Sizes have binary units (GiB), as disks
+// of VMs have; rates have decimal units (MB/s), as network links have.
 package units
 
 import (
@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// shifts is the power of two behind a size's unit.
+// shifts has the binary logarithm of each unit of a size.
 var shifts = map[string]int{"": 0, "B": 0, "K": 10, "M": 20, "G": 30, "T": 40, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
-// ParseSize reads "100M", "8GiB" or a number of bytes; K, M, G and T are binary.
+// ParseSize parses "100M", "8GiB" or a number of bytes. K, M, G and T are binary units. It fails for
+// fractions, signs, unknown units and overflow.
 func ParseSize(s string) (int64, error) {
+	// the rest of s after the digits must be a unit in shifts
 	digits := strings.TrimRight(s, "BKMGTi")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	shift, known := shifts[s[len(digits):]]
@@ -24,7 +26,7 @@ func ParseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
-// FormatSize writes n in the largest unit that is whole, so that ParseSize reads it back.
+// FormatSize formats n in the largest unit that divides it, so that ParseSize returns n.
 func FormatSize(n int64) string {
 	if n == 0 {
 		return "0"
@@ -36,24 +38,27 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10) + unit
 }
 
-// scales is what a rate's unit stands for.
+// scales has the factor of each unit of a rate.
 var scales = map[string]float64{"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
 
-// mostRate is above every rate that there is, in bytes a second.
-const mostRate = 1e15
+// maxRate is an exclusive limit that no real rate reaches, in bytes per second. It keeps the
+// conversion to int64 from overflowing.
+const maxRate = 1e15
 
-// ParseRate reads "55M": 55 MB/s.
+// ParseRate parses a rate with a decimal unit: "55M" is 55,000,000 bytes per second. Fractions are
+// permitted.
 func ParseRate(s string) (int64, error) {
 	digits := strings.TrimRight(s, "KMG")
 	v, err := strconv.ParseFloat(digits, 64)
 	scale, known := scales[s[len(digits):]]
-	if v *= scale; err != nil || !known || !(v >= 0 && v < mostRate) {
+	if v *= scale; err != nil || !known || !(v >= 0 && v < maxRate) {
 		return 0, fmt.Errorf("rate %q: want a number of bytes a second with K, M or G", s)
 	}
 	return int64(v), nil
 }
 
-// Binary shows bytes with three digits or so: "512 B", "64 MiB", "1.5 GiB".
+// Binary formats bytes with about three digits: "512 B", "64 MiB", "1.5 GiB". Negative numbers are
+// formatted as bytes.
 func Binary(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, u := float64(n), 0
@@ -66,7 +71,7 @@ func Binary(n int64) string {
 	return fmt.Sprintf("%.1f %s", v, units[u])
 }
 
-// Duration writes d with two or three digits: "40ms", "3.2s", "1m5s".
+// Duration formats d with two or three digits: "40ms", "3.2s", "1m5s".
 func Duration(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -35,7 +35,7 @@ func TestLostAddressIsFoundInTheTrial(t *testing.T) {
 // and virtio's drivers.
 func TestDryRunTellsOfTheAgentsChannel(t *testing.T) {
 	t.Parallel()
-	const channel = "a channel for QEMU's guest agent"
+	const channel = "channel for QEMU's guest agent"
 	r := newRig(t, lab.Config{VMs: []lab.VM{
 		{Name: "with", Disks: []lab.Disk{{File: guest.Image(t, guest.Agent), Controller: "pvscsi"}}},
 		{Name: "without", Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}},

@@ -56,7 +56,7 @@ func TestBenchMatrixGoesOnAfterKill(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 
 	res := r.run("bench", "matrix", "--spec", spec, "--rows", rows)
-	if res.code != 0 || strings.Count(res.stdout, "(was measured)") < 1 {
+	if res.code != 0 || strings.Count(res.stdout, "(measured before)") < 1 {
 		t.Fatalf("exit code %d: %s%s", res.code, res.stdout, res.stderr)
 	}
 	text, err := os.Open(rows)

@@ -75,7 +75,7 @@ func TestDryRunOfWhatCannotBe(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	dry := []string{"migrate", r.url(), "prod-web", "--to", "dir:" + r.vms(), "--dry-run"}
 	r.source(dry...).ends(6).says("name      prod-web", "is powered on", "its disks were not examined")
-	r.source(append(dry, "--power-off")...).ends(0).says("nothing was made, copied or switched off")
+	r.source(append(dry, "--power-off")...).ends(0).says("nothing was created, copied or powered off")
 	must(t, os.Mkdir(filepath.Join(r.vms(), "prod-web"), 0o755))
 	r.source(append(dry, "--power-off")...).ends(6).says("exists already")
 	wrong := r.write("map.yaml", "networks:\n  VM Network: br0\nstorage: {a: b}\n")

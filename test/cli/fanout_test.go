@@ -24,7 +24,7 @@ func (r *rig) second() (folder string, args []string) {
 func (r *rig) isIn(folder string) {
 	r.t.Helper()
 	r.matchesSource(filepath.Join(folder, "web01"), "raw")
-	r.run("verify", filepath.Join(folder, "web01")).ends(0).says("is what was copied")
+	r.run("verify", filepath.Join(folder, "web01")).ends(0).says("is identical with the copied data")
 }
 
 // Two folders, one reading: by either transport, from a VM that is powered off on the way.
@@ -49,7 +49,7 @@ func TestFanOut(t *testing.T) {
 			if wire := r.diskBytes(); transport == "https" && wire > 66<<20 {
 				t.Errorf("%d bytes came over the wire for two disks of 64 MiB", wire)
 			}
-			r.migrate("web01", args...).ends(0).says("was moved before")
+			r.migrate("web01", args...).ends(0).says("was migrated before")
 		})
 	}
 }
@@ -73,7 +73,7 @@ func TestFanOutSurvivesAFullDestination(t *testing.T) {
 		t.Fatal("a VM is published in the full folder")
 	}
 	must(t, os.Remove(filepath.Join(second, "filler")))
-	r.migrate("web01", args...).ends(0).says("was moved before", "published in "+second)
+	r.migrate("web01", args...).ends(0).says("was migrated before", "published in "+second)
 	r.sameAsSource(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
 }
 
@@ -122,7 +122,7 @@ func TestDiscardedFanOut(t *testing.T) {
 	u.untilEvent(journal.DiskBegan, "copy")
 	u.end(syscall.SIGINT)
 	res := r.migrate("web01", append(args, "--discard")...).ends(0)
-	if n := strings.Count(res.stdout, "is given up"); n != 2 {
+	if n := strings.Count(res.stdout, "is discarded"); n != 2 {
 		t.Errorf("%d runs given up: %s", n, res.stdout)
 	}
 	for _, folder := range []string{r.vms(), second} {

@@ -139,10 +139,10 @@ func TestMigrateByLanding(t *testing.T) {
 			cfg.NFS = lab.NFS{Portmap: portmap}
 			r := newRig(t, cfg).trusting()
 			r.migrate("web01", "--format", format, "--transport", "landing", "--landing-listen", "127.0.0.1:0", "--landing-portmap", portmap,
-				"--spot", "1M,2").ends(0).says("is moved and published")
+				"--spot", "1M,2").ends(0).says("is migrated and published")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
-			r.run("verify", folder).ends(0).says("is what was copied")
+			r.run("verify", folder).ends(0).says("is identical with the copied data")
 			if left := r.lab.Mounts(); len(left) > 0 {
 				t.Errorf("the host still has %v", left)
 			}
@@ -181,7 +181,7 @@ func TestKilledLandingIsRunAgain(t *testing.T) {
 	if left := r.lab.Mounts(); len(left) != 1 {
 		t.Fatalf("the host has %v", left)
 	}
-	r.migrate("web01", args...).ends(0).says("is moved and published")
+	r.migrate("web01", args...).ends(0).says("is migrated and published")
 	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
 	if left := r.lab.Mounts(); len(left) > 0 {
 		t.Errorf("the host still has %v", left)

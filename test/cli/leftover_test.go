@@ -63,16 +63,16 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 	for name, next := range map[string]func(r *rig, args []string){
 		"clean": func(r *rig, _ []string) {
 			r.source("clean", r.url()).ends(0).says("Host ha-host has no datastore decamp-")
-			r.source("clean", r.url()).ends(0).says("Nothing was put back")
+			r.source("clean", r.url()).ends(0).says("has no recorded changes")
 		},
 		"another VM by https": func(r *rig, _ []string) {
-			r.migrate("web02").ends(0).says("An earlier run had left datastore decamp-")
+			r.migrate("web02").ends(0).says("An earlier run left datastore decamp-")
 		},
 		"discard": func(r *rig, args []string) {
-			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run had left", "is given up")
+			r.migrate("web01", append(args, "--discard")...).ends(0).says("An earlier run left", "is discarded")
 		},
 		"the same again": func(r *rig, args []string) {
-			r.migrate("web01", args...).ends(0).says("An earlier run had left", "is moved and published")
+			r.migrate("web01", args...).ends(0).says("An earlier run left", "is migrated and published")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 	for name, next := range map[string]func(r *rig){
 		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("has no snapshot \"decamp web01-") },
 		"another VM": func(r *rig) {
-			r.migrate("web02").ends(0).says("An earlier run had left snapshot \"decamp web01-")
+			r.migrate("web02").ends(0).says("An earlier run left snapshot \"decamp web01-")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestForgottenHostIsNotAsked(t *testing.T) {
 	must(t, r.lab.Stop())
 	r.source("clean", r.url()).ends(5)
 	r.run("runs").says("datastore decamp-")
-	r.source("clean", r.url(), "--forget").ends(0).says("is forgotten")
+	r.source("clean", r.url(), "--forget").ends(0).says("Removed the record of")
 	must(t, r.lab.Resume())
 	if left := r.lab.Mounts(); len(left) != 1 {
 		t.Errorf("the host has %+v", left)

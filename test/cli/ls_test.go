@@ -123,7 +123,7 @@ func TestChangedCertificate(t *testing.T) {
 	r := newRig(t, small())
 	r.source("ls", r.url(), "--fingerprint", r.lab.Fingerprint()).ends(0)
 	must(t, r.lab.ChangeCertificate())
-	refused := r.source("ls", r.url()).ends(4).says("changed", "find out why")
+	refused := r.source("ls", r.url()).ends(4).says("changed", "find the cause")
 	r.paste(refused.remedy()).ends(0)
 	r.source("ls", r.url()).ends(0)
 }
@@ -137,7 +137,7 @@ func TestPersonAtATerminal(t *testing.T) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.Open(), p.Open(), p.Open()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	must(t, cmd.Start())
-	p.Sees("Type yes to go on: ")
+	p.Sees("Type yes to continue: ")
 	p.Types("yes\n")
 	p.Sees("Password for root@" + r.lab.Addr() + ": ")
 	p.Types(secret + "\n")

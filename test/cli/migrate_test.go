@@ -38,12 +38,12 @@ func TestMigrateAndVerify(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
 			r.migrate("web01", "--format", format, "--spot", "4M,3").ends(0).
-				says("is moved and published", "virsh define", "decamp verify", "WHERE THE TIME WENT")
+				says("is migrated and published", "virsh define", "decamp verify", "STAGE")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
-			r.run("verify", folder).ends(0).says("is what was copied", "sha256")
+			r.run("verify", folder).ends(0).says("is identical with the copied data", "sha256")
 			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("source re-read", "of 48 chunks equal")
-			r.migrate("web01", "--format", format).ends(0).says("was moved before")
+			r.migrate("web01", "--format", format).ends(0).says("was migrated before")
 		})
 	}
 }
@@ -358,10 +358,10 @@ func (u *under) end(s syscall.Signal) syscall.WaitStatus {
 func (r *rig) restarted(moreThan int, args ...string) {
 	r.t.Helper()
 	r.lab.SetLimits(lab.Limits{})
-	res := r.migrate("web01", args...).ends(0).says("continuing run web01-", "was already proven")
+	res := r.migrate("web01", args...).ends(0).says("continuing run web01-", "is already verified")
 	_, after, _ := strings.Cut(res.stderr, ": ")
 	var proven int
-	if _, err := fmt.Sscanf(after, "%d %% was already proven", &proven); err != nil || proven <= moreThan {
+	if _, err := fmt.Sscanf(after, "%d %% is already verified", &proven); err != nil || proven <= moreThan {
 		r.t.Errorf("%d %% was proven (%v), want more than %d %%: %s", proven, err, moreThan, res.stderr)
 	}
 	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
@@ -409,7 +409,7 @@ func TestDiscardRemovesWhatWasCopied(t *testing.T) {
 	if res := r.migrate("web01", "--format", "qcow2").ends(6).says("was begun with format raw", "--discard"); contains(res.stderr, "continuing") {
 		t.Errorf("it continued what it refused: %s", res.stderr)
 	}
-	r.migrate("web01", "--discard").ends(0).says("is given up")
+	r.migrate("web01", "--discard").ends(0).says("is discarded")
 	if left, _ := os.ReadDir(r.vms()); len(left) > 0 {
 		t.Errorf("discard left %v", left)
 	}

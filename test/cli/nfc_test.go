@@ -17,10 +17,10 @@ func TestMigrateByNFC(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
-			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is moved and published")
+			r.migrate("web01", append(args, "--transport", "nfc")...).ends(0).says("is migrated and published")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, name)
-			r.run("verify", folder).ends(0).says("is what was copied")
+			r.run("verify", folder).ends(0).says("is identical with the copied data")
 			if stats := r.lab.Stats().NFC; stats.ReadBytes == 0 || stats.SessionsOpen > 0 {
 				t.Errorf("%+v", stats)
 			}

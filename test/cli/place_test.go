@@ -45,8 +45,8 @@ func TestMigrateToProxmox(t *testing.T) {
 		t.Errorf("on the stage: %v, %v", left, err)
 	}
 	r.run("verify", folder).ends(3).says("were delivered to", "as 100")
-	r.source(migrate...).ends(0).says("was moved before")
-	r.source(append(migrate, "--start")...).ends(0).says("was moved before", "qm terminal 100 on pve1")
+	r.source(migrate...).ends(0).says("was migrated before")
+	r.source(append(migrate, "--start")...).ends(0).says("was migrated before", "qm terminal 100 on pve1")
 	r.source("rollback", r.onlyRun(), "--withdraw").ends(6).says("qm stop 100")
 	node.SwitchOff(100)
 
@@ -88,7 +88,7 @@ func TestMigrateToManifests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.source("migrate", r.url(), "web01", "--to", "kubevirt:"+r.vms()+"?namespace=vms").ends(0).
-		says("delivered to", "What to know before it starts", "the disks of pvscsi0 are on SATA")
+		says("delivered to", "Notes for the first start", "the disks of pvscsi0 are on SATA")
 	text, err := os.ReadFile(filepath.Join(r.vms(), "web01.yaml"))
 	must(t, err)
 	for _, want := range []string{"kind: VirtualMachine", "kind: DataVolume", "namespace: vms", "image-upload dv web01-disk0 "} {

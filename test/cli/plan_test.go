@@ -71,11 +71,11 @@ func TestPlanOfRunningVMs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, mixed()).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--select", "name ~ *01 && snapshots=0", "--to", "dir:"+r.vms()).ends(0)
-	made.says("mode: warm", "- vm: db01", "- vm: web01", "Chosen by: name ~ *01")
+	made.says("mode: warm", "- vm: db01", "- vm: web01", "Selected by: name ~ *01")
 	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("2 VMs with 2 disks")
 	path = r.write("plan.yaml", strings.Replace(made.stdout, "  transport: nfc", "  transport: https", 1))
-	r.run("plan", "check", path).ends(7).says("warm-https!: db01: it runs, and is to be read over https", "say transport: nfc")
+	r.run("plan", "check", path).ends(7).says("warm-https!: db01: it runs, and https cannot read it", "set transport: nfc")
 }
 
 // Everything that is wrong is told, in the order of the file, and the exit code says that it
@@ -112,14 +112,14 @@ func TestPlanThatIsNone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", pasword: "+secret+"}\nvms: [{vm: a, transprot: nfc}]\n")
-	refused := r.run("plan", "check", path).ends(2).says(`plan.yaml:3:`, `"pasword" is not a key`, `plan.yaml:4:15: file!: vms[0]: "transprot" is not a key`, "did you mean transport?", "2 things are in the way")
+	refused := r.run("plan", "check", path).ends(2).says(`plan.yaml:3:`, `unknown key "pasword"`, `plan.yaml:4:15: file!: vms[0]: unknown key "transprot"`, "did you mean transport?", "the plan has 2 problems")
 	if strings.Contains(refused.stdout+refused.stderr, secret) {
 		t.Error("the secret was repeated")
 	}
 	if n := r.lab.Stats().SOAP["Login"]; n > 0 {
 		t.Errorf("%d logins for a file that is no plan", n)
 	}
-	r.run("plan", "check", filepath.Join(r.dir, "none.yaml")).ends(3).says("Remedy: decamp plan init")
+	r.run("plan", "check", filepath.Join(r.dir, "none.yaml")).ends(3).says("Remedy: create one: decamp plan init")
 	var e struct{ Error struct{ Kind string } }
 	if r.run("plan", "check", path, "--json").ends(2).last(&e); e.Error.Kind != "invalid" {
 		t.Errorf("JSON says %+v", e)
@@ -140,7 +140,7 @@ func TestPlanCheckAsksForTheCertificate(t *testing.T) {
 	r := newRig(t, small())
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", credentials: {file: password}}\ndefaults: {to: [dir:"+r.vms()+"]}\nvms: [{vm: web01}]\n")
 	refused := r.run("plan", "check", path).ends(4).says("source!", "is not known")
-	r.paste(refused.remedy()).ends(0).says("Nothing was found that would fail.")
+	r.paste(refused.remedy()).ends(0).says("No blocking findings.")
 	cmd := r.command("plan", "check", path)
 	cmd.Env = os.Environ() // the password's file is the one that the plan names
 	r.finish(cmd).ends(0)
@@ -157,7 +157,7 @@ func TestPlanOfALanding(t *testing.T) {
 	}
 	r.run("plan", "check", landing("{memory: 64M}")).ends(0)
 	r.run("plan", "check", landing("{memory: 64M, copy: ssh}")).ends(4).says("ssh-off!")
-	r.run("plan", "check", landing("{memory: 8000T}")).ends(2).says("transport!", "say less: landing: {memory:")
+	r.run("plan", "check", landing("{memory: 8000T}")).ends(2).says("transport!", "reduce it: landing: {memory:")
 	if n := r.lab.Stats().SOAP["CreateNasDatastore"]; n > 0 {
 		t.Errorf("%d datastores were mounted by a check", n)
 	}
@@ -172,9 +172,9 @@ func TestPlanForAFreeLicence(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--to", "dir:"+r.vms(), "--select", "name=db01").ends(0)
 	path := r.write("plan.yaml", made.stdout)
-	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "a free licence tracks no changes", " MiB/s", "paid licence")
+	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "the free licence tracks no changes", " MiB/s", "paid licence")
 	must(t, r.lab.SetSSH(false))
-	r.run("plan", "check", path).ends(denied).says("ssh-off!", "by hand")
+	r.run("plan", "check", path).ends(denied).says("ssh-off!", "manually")
 }
 
 // Direct plans reach each host.
@@ -199,8 +199,8 @@ func TestPlanOfAVCenter(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	url := r.vcenter()
 	r.source("plan", "init", url, "--to", "dir:"+r.vms(), "--select", "host=esx2.lab || name=web01").ends(0).
-		says("# direct: true", "2 VMs that can be moved")
-	r.source("plan", "init", url, "--select", "host=esx9").ends(3).says("no VM is chosen by: host=esx9")
+		says("# direct: true", "2 VMs that can be migrated")
+	r.source("plan", "init", url, "--select", "host=esx9").ends(3).says("the selection matches no VM: host=esx9")
 	var both struct {
 		Plan map[string]any
 		Left []struct{ VM string }

@@ -138,7 +138,7 @@ func TestRehearsalIsOfOneMoment(t *testing.T) {
 	size := r.vm("web01").Disks[0].Capacity
 	must(t, r.lab.WriteDisk("web01", 0, make([]byte, size), 0))
 	u.rounds(2)
-	c.ended().ends(0).says("It boots")
+	c.ended().ends(0).says("It booted")
 	r.rehearse().ended().ends(7).says("does not boot (no-boot-device)", "No bootable device", "Remedy: ")
 	r.nothingOfRehearsals()
 	r.run("cutover", r.onlyRun()).ends(0)
@@ -174,7 +174,7 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	u.booting()
 	u.end(syscall.SIGKILL)
 	c.ended().ends(130).says("does not any more", "rehearse it again")
-	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It boots", "serial port: ")
+	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It booted", "serial port: ")
 	r.nothingOfRehearsals()
 	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
 	u.untilEvent(journal.StepBegan, "wait")
@@ -243,7 +243,7 @@ func TestVMOfAPlanIsRehearsed(t *testing.T) {
 		}
 	}
 	r.run("rehearse", "p").ends(2).says("one at a time")
-	r.run("rehearse", "p/web01").ends(0).says("It boots", up)
+	r.run("rehearse", "p/web01").ends(0).says("It booted", up)
 	r.run("cutover", "p/web01").ends(0)
 	if err := running.Wait(); err != nil {
 		t.Fatalf("%v: %s", err, said.String())

@@ -55,5 +55,5 @@ func TestSourceHashFindsWhatCameInWrong(t *testing.T) {
 func TestSourceHashNeedsSSH(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
-	r.migrate("web01", "--source-hash").ends(4).says("SSH is needed", "--enable-ssh")
+	r.migrate("web01", "--source-hash").ends(4).says("SSH is required", "--enable-ssh")
 }

@@ -62,7 +62,7 @@ func TestFreeLicenceLandsBySSH(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			r := newSSHRig(t, free(small()))
-			r.land("--format", format).ends(0).says("is moved and published", "Disks are copied by SSH")
+			r.land("--format", format).ends(0).says("is migrated and published", "Disks are copied by SSH")
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
 			r.run("verify", folder).ends(0)
@@ -144,7 +144,7 @@ func TestKilledSSHLandingIsRunAgain(t *testing.T) {
 	if left := r.lab.Mounts(); len(left) != 1 || left[0].OpenFiles == 0 {
 		t.Fatalf("the host has %v", left)
 	}
-	r.land().ends(0).says("is moved and published", "a copy of [datastore1] web01/web01.vmdk that goes on")
+	r.land().ends(0).says("is migrated and published", "a copy of [datastore1] web01/web01.vmdk that goes on")
 	r.sameAsSource(filepath.Join(r.vms(), "web01", "web01-disk0.raw"), "web01", 0)
 	r.cleared()
 }

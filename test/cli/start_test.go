@@ -22,7 +22,7 @@ func TestStartIsRefusedBeforeTheCopy(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 1 << 20}}}}}).trusting()
 	r.migrate("web01", "--start").ends(7).says("starts no VMs", "leave --start out")
 	r.migrate("web01", "--start", "--dry-run").ends(7).says("starts no VMs")
-	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("two of one VM would run")
+	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("several copies would run")
 	if n := r.lab.Stats().BodyBytes; n > 0 {
 		t.Errorf("%d bytes of disks were sent", n)
 	}
@@ -54,7 +54,7 @@ func TestMigrateAndStart(t *testing.T) {
 		}
 	}
 	text := migrate[:len(migrate)-1]
-	if again := r.source(text...).ends(0).says("was moved before", "nothing is left to do"); strings.Contains(again.stdout, "It is off") {
+	if again := r.source(text...).ends(0).says("was migrated before", "nothing to do"); strings.Contains(again.stdout, "It is off") {
 		t.Error(again.stdout)
 	}
 }
@@ -92,7 +92,7 @@ func TestStartThatFailsIsTriedAgain(t *testing.T) {
 	node.SetFaults(pve.Faults{Tasks: map[string]string{"qmstart": "start failed: Cannot allocate memory"}})
 	r.source(migrate...).ends(9).says("the VM is published, and does not start", "the same command starts it again")
 	node.SetFaults(pve.Faults{})
-	r.source(migrate...).ends(0).says("web01 is moved", "It runs", "Its console:")
+	r.source(migrate...).ends(0).says("web01 is migrated", "It runs", "Its console:")
 }
 
 // The outage of a warm migration that starts the VM lasts until it runs. It is not taken back while it does.

@@ -43,6 +43,6 @@ func TestTrialOfWhatDoesNotBoot(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(r.vms(), "data")); err == nil {
 		t.Fatal("it is published")
 	}
-	r.migrate("data").ends(0).says("was already proven")
+	r.migrate("data").ends(0).says("is already verified")
 	r.run("trial", filepath.Join(r.vms(), "data"), "--accel", "tcg").ends(7).says("no-boot-device", "check that the VM's boot disk")
 }

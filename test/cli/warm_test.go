@@ -106,7 +106,7 @@ func TestWarmMigration(t *testing.T) {
 			r := newRig(t, cfg).trusting()
 			u := r.warm(args...)
 			u.rounds(2)
-			r.run("cutover", r.onlyRun()).ends(0).says("cuts over as soon as no round is under way")
+			r.run("cutover", r.onlyRun()).ends(0).says("cuts over when no round is running")
 			u.succeeds()
 			r.moved()
 			r.run("verify", r.vms()+"/web01").ends(0)

@@ -222,7 +222,7 @@ func TestWarmCancel(t *testing.T) {
 				u.untilEvent(at.kind, at.step)
 				if killed {
 					u.end(syscall.SIGKILL)
-					r.source("cancel", r.onlyRun()).ends(0).says("is given up; what it copied is removed")
+					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed")
 					r.givenUp()
 					return
 				}

@@ -135,7 +135,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 				r.migrate("web01", "--transport", "https").ends(conflict).says("--discard")
 				r.source("cancel", r.onlyRun()).ends(0)
 			}
-			r.migrate("web01", "--transport", "https").ends(0).says("is moved and published")
+			r.migrate("web01", "--transport", "https").ends(0).says("is migrated and published")
 		})
 	}
 }
@@ -190,7 +190,7 @@ func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 				u.untilEvent(at.kind, at.step)
 				if killed {
 					u.end(syscall.SIGKILL)
-					r.source("cancel", r.onlyRun()).ends(0).says("is given up; what it copied is removed", "by SSH (vim-cmd)")
+					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed", "by SSH (vim-cmd)")
 					r.givenUp()
 					r.nothingLeft(0)
 					return
@@ -355,7 +355,7 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 func TestPowerOffWithAFreeLicence(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())
-	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is moved and published")
+	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is migrated and published")
 	r.moved()
 	r.nothingLeft(0)
 }

@@ -124,7 +124,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 			case code != conflict || len(r.journaled(journal.StepDone, "last round")) == 0:
 				t.Fatalf("exit code %d: %s", code, u.screen.String())
 			default:
-				r.source("cancel", r.onlyRun()).ends(0).says("is given up")
+				r.source("cancel", r.onlyRun()).ends(0).says("is discarded")
 				r.givenUp()
 			}
 		})

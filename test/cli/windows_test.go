@@ -192,5 +192,5 @@ func TestKeyFileIsLookedAtFirst(t *testing.T) {
 			t.Errorf("%s: the key is told", name)
 		}
 	}
-	r.migrate("web01", "--key-file", open).ends(2).says("needs --hardware virtio")
+	r.migrate("web01", "--key-file", open).ends(2).says("requires --hardware virtio")
 }

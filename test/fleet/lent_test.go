@@ -57,7 +57,7 @@ func TestNextServerGivesBackWhatHostsLent(t *testing.T) {
 		t.Fatal("nothing is left: there is nothing to test")
 	}
 	s = serve()
-	s.says(s.errs, "it is taken off")
+	s.says(s.errs, "decamp reverted that")
 	if left := r.lab.Mounts(); len(left) > 0 {
 		t.Errorf("a host still has %v", left)
 	}

@@ -26,7 +26,7 @@ func TestRollbackOfAPublishedVMOfAPlan(t *testing.T) {
 
 	r.run("rollback", "wave/"+all[0]).ends(6).says("VM "+all[0], "is published", "rollback wave/", "--withdraw removes it from dir:")
 	r.run("rollback", run).ends(6).says("VM "+all[1], "is published", "rollback wave/", "--withdraw removes it from dir:")
-	r.run("rollback", "wave", "--withdraw").ends(2).says("takes one VM")
+	r.run("rollback", "wave", "--withdraw").ends(2).says("requires one VM")
 	r.run("rollback", "wave").ends(6).says("has ended")
 	r.onlyPublished(r.vms(), all...)
 

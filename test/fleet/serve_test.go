@@ -68,7 +68,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	file := r.all("served")
 	s := r.serve(loopback.Reserve(t), "--offer", r.vms()) // others must not get it between two servers
 	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vms()).ends(6).says("in use by process", "Remedy: ")
-	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is handed over")
+	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is submitted")
 	follower := start(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
 	r.until("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
 	s.asks("status", "served").ends(0).says("Plan served", "8 VMs", "running", "server")
@@ -108,7 +108,7 @@ func TestPlanRunBesideAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, many(3))
 	r.serve("127.0.0.1:0", "--offer", r.vms())
-	r.run("plan", "run", r.all("beside")).ends(0).says("The decamp that works here carries it out", "3 done")
+	r.run("plan", "run", r.all("beside")).ends(0).says("Another decamp process executes the plan", "3 done")
 	for _, vm := range names(3) {
 		r.published(r.vms(), vm, "raw", 1)
 	}

@@ -11,44 +11,46 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// topEvery is how long a sample of esxtop is.
-const topEvery = 5 * time.Second
+// sampleInterval is the duration of one sample of esxtop.
+const sampleInterval = 5 * time.Second
 
-// topWatch is esxtop on some hosts while a row is measured.
-type topWatch struct {
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+// A topWatcher runs esxtop on some hosts while a row is measured.
+type topWatcher struct {
+	cancel  context.CancelFunc // ends esxtop on all hosts
+	running sync.WaitGroup     // waits for the end on all hosts
 
-	mu    sync.Mutex
-	hosts map[inventory.MoRef]*topHost
+	mu    sync.Mutex                   // guards hosts and their fields
+	hosts map[inventory.MoRef]*topHost // output by host
 }
 
-// topHost is the output of one host.
+// topHost has the output of one host.
 type topHost struct {
-	loads []shell.Load
-	err   error // error that ended it early; nil if none
+	loads []shell.Load // samples in the order of time
+	err   error        // error that ended it early; nil if none
 }
 
-// watch begins on the hosts of VMs. Who cannot log in there learns it before a row is measured.
-func (b *Benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, error) {
+// startWatch starts esxtop on the hosts of VMs. It fails if a login by SSH fails, before a row is
+// measured.
+func (b *Benchmark) startWatch(ctx context.Context, vms []*inventory.VM) (*topWatcher, error) {
+	// all logins precede the first esxtop, so that a failed login leaves none running
 	shells := map[inventory.MoRef]*shell.Shell{}
 	for _, vm := range vms {
 		if shells[vm.Host] != nil {
 			continue
 		}
-		s, err := b.works.Shells.Open(ctx, vm.Host)
+		s, err := b.source.Shells.Open(ctx, vm.Host)
 		if err != nil {
 			return nil, err
 		}
 		shells[vm.Host] = s
 	}
-	w := &topWatch{hosts: map[inventory.MoRef]*topHost{}}
+	w := &topWatcher{hosts: map[inventory.MoRef]*topHost{}}
 	ctx, w.cancel = context.WithCancel(ctx)
 	for host, s := range shells {
 		h := &topHost{}
 		w.hosts[host] = h
 		w.running.Go(func() {
-			err := s.Watch(ctx, topEvery, func(l shell.Load) {
+			err := s.Watch(ctx, sampleInterval, func(l shell.Load) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				h.loads = append(h.loads, l)
@@ -61,13 +63,15 @@ func (b *Benchmark) watch(ctx context.Context, vms []*inventory.VM) (*topWatch, 
 	return w, nil
 }
 
-func (w *topWatch) end() {
+// stop ends esxtop on all hosts and waits for it.
+func (w *topWatcher) stop() {
 	w.cancel()
 	w.running.Wait()
 }
 
-// reads is the mean of the samples that lie in a time as a whole, of all hosts together.
-func (w *topWatch) reads(_ context.Context, began, ended time.Time) (sum bench.Device, err error) {
+// meanReads returns the sum over hosts of their mean reads, from samples that lie completely between
+// two times. Without a sample it returns the error that ended esxtop, or fault.Unsupported.
+func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum bench.Device, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range w.hosts {
@@ -76,7 +80,7 @@ func (w *topWatch) reads(_ context.Context, began, ended time.Time) (sum bench.D
 		case n == 0 && h.err != nil:
 			return bench.Device{}, h.err
 		case n == 0:
-			return bench.Device{}, fault.New(fault.Unsupported, "no sample of esxtop, %v long, lies in it as a whole", topEvery)
+			return bench.Device{}, fault.New(fault.Unsupported, "the row is too short for a sample of esxtop, which takes %v", sampleInterval)
 		}
 		sum.IOPS += d.IOPS
 		sum.MiBs += d.MiBs
@@ -84,10 +88,11 @@ func (w *topWatch) reads(_ context.Context, began, ended time.Time) (sum bench.D
 	return sum, nil
 }
 
-// meanLoad is of one host, and of how many samples.
+// meanLoad returns the mean of the samples of one host between two times, and their number.
 func meanLoad(loads []shell.Load, began, ended time.Time) (d bench.Device, n int) {
 	for _, l := range loads {
-		if l.At.Add(-topEvery).Before(began) || l.At.After(ended) {
+		// At is the end of a sample: it must begin and end within the row
+		if l.At.Add(-sampleInterval).Before(began) || l.At.After(ended) {
 			continue
 		}
 		n++

@@ -20,10 +20,10 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 		{"admin", planfile.Local, planfile.Admin}, {"operate", planfile.Operate, planfile.Operate}, {"view", "", ""}, {"", "", ""}, {"local", "", ""},
 	} {
 		p := fleetdb.Plan{Role: v.recorded}
-		if got := (&Mover{roster: &fleetdb.Roster{}, Command: true}).roleOf(p); got != v.command {
+		if got := (&Mover{database: &fleetdb.Roster{}, Command: true}).roleOf(p); got != v.command {
 			t.Errorf("%q in a command: %q, want %q", v.recorded, got, v.command)
 		}
-		if got := (&Mover{roster: &fleetdb.Roster{}}).roleOf(p); got != v.worker {
+		if got := (&Mover{database: &fleetdb.Roster{}}).roleOf(p); got != v.worker {
 			t.Errorf("%q in a worker: %q, want %q", v.recorded, got, v.worker)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.enter(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+		if _, err := s.acquire(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
 	} {
 		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
-		if err := s.offered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
+		if err := s.checkOffered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}

@@ -8,15 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// acceptedSource returns a new source of p, as stored in the database. It returns fault.Denied if p
-// must not be executed: a process with the fleet's key must have submitted it, and the role of its
-// author must permit its text. A mover without a database only reads the user's own plans, and accepts
-// all.
+// acceptedSource returns a new source for p, as stored in the database. It returns fault.Denied if p
+// must not be executed: a process with the fleet key must have submitted it, and the role of its author
+// must permit its text. A mover without a database reads only plans of the local user, and accepts all.
 func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
-	if m.roster == nil {
+	if m.database == nil {
 		return m.newPlanSource(p)
 	}
-	if err := m.roster.Plans.Verify(p); err != nil { // before its text is read
+	if err := m.database.Plans.Verify(p); err != nil { // before its text is read
 		return nil, err
 	}
 	s, err := m.newPlanSource(p)
@@ -26,23 +25,24 @@ func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	if string(s.file.Name) != p.Name {
 		return nil, fault.New(fault.Denied, "plan %s is refused: its text is that of plan %s", p.Name, s.file.Name).WithHint("submit it again")
 	}
-	if err := s.permitted(); err != nil {
+	if err := s.checkPermitted(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Admit is part of fleet.Mover. The hooks of VMs are checked by the workers that drive them.
+// Admit returns an error if this process must not execute p. Hooks of VMs are not checked here, but by
+// the workers that execute them. It implements fleet.Mover.
 func (m *Mover) Admit(ctx context.Context, p fleetdb.Plan) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	return m.allow(s, s.file.Hooks)
+	return m.allowHooks(s, s.file.Hooks)
 }
 
-// allow returns fault.Denied if hooks has a command and this process does not run hooks.
-func (m *Mover) allow(s *planSource, hooks planfile.Hooks) error {
+// allowHooks returns fault.Denied if hooks has a command and this process does not run hooks.
+func (m *Mover) allowHooks(s *planSource, hooks planfile.Hooks) error {
 	if m.Hooks || !hasCommand(hooks) {
 		return nil
 	}
@@ -50,15 +50,16 @@ func (m *Mover) allow(s *planSource, hooks planfile.Hooks) error {
 		WithHint("start all servers and workers with --allow-hooks if you trust those who may submit plans as admin; then: decamp retry %s", fault.Quote(s.name))
 }
 
+// hasCommand reports whether one of the hooks has a command.
 func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Command) > 0 }
 
-// roleOf returns the authority that this process carries a plan out with. A command that the user runs
-// carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
-// knows submitted plans only.
+// roleOf returns the role with which this process executes a plan; empty if none permits it. A command
+// of the user executes plans of administrators as Local: with the files and the terminal of the user.
+// Servers and workers have submitted plans only.
 func (m *Mover) roleOf(p fleetdb.Plan) planfile.Role {
 	role := planfile.Role(p.Role)
 	switch {
-	case m.roster == nil, m.Command && role == planfile.Admin:
+	case m.database == nil, m.Command && role == planfile.Admin:
 		return planfile.Local
 	case role == planfile.Admin, role == planfile.Operate:
 		return role

@@ -42,7 +42,7 @@ func workerOn(t *testing.T) (m *Mover, r *fleetdb.Roster, url string) {
 	m = New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}, Env: os.Getenv, AccessFile: filepath.Join(dir, planfile.AccessFile)})
 	access := "version: 1\ncredentials:\n  esx1: {url: \"esxi://root@esx1\", fingerprint: \"" + strings.Repeat("AB", 32) + "\", passwordFile: /etc/decamp/esx1, roles: [operate]}\n"
 	must(t, os.WriteFile(m.a.AccessFile, []byte(access), 0o600))
-	m.roster = r
+	m.database = r
 	return m, r, url
 }
 
@@ -71,14 +71,14 @@ func TestHooksNeedAllowHooks(t *testing.T) {
 	m, s := hookRig(t)
 	m.Hooks = false
 	made := filepath.Join(s.folder, "made")
-	err := m.run(t.Context(), s, shHook("touch "+made, time.Minute), nil)
+	err := m.runHook(t.Context(), s, shHook("touch "+made, time.Minute), nil)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--allow-hooks") {
 		t.Errorf("error %v (remedy %q), want Denied", err, fault.HintOf(err))
 	}
 	if _, err := os.Stat(made); err == nil {
 		t.Error("the hook was run")
 	}
-	must(t, m.run(t.Context(), s, planfile.Hook{}, nil))
+	must(t, m.runHook(t.Context(), s, planfile.Hook{}, nil))
 }
 
 // A plan that was put into the database past the fleet's key is not admitted, listed or moved, and
@@ -147,7 +147,7 @@ func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
 	must(t, r.VMs.Add(t.Context(), []fleetdb.VM{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
 	row, err := r.VMs.Get(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
-	s, err := m.current(t.Context(), "wave", func(p fleetdb.Plan) error { return r.VMs.Verify(p, row) })
+	s, err := m.currentSource(t.Context(), "wave", func(p fleetdb.Plan) error { return r.VMs.Verify(p, row) })
 	must(t, err)
 	if to := s.file.Defaults.To; len(to) != 1 || to[0] != "dir:/srv/other" {
 		t.Errorf("VMs go to %v", to)

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// Hook is part of fleet.Mover.
+// Hook runs a hook of a plan; when is "pre" or "post". It implements fleet.Mover.
 func (m *Mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
@@ -28,27 +28,28 @@ func (m *Mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	if when == "post" {
 		hook = s.file.Hooks.Post
 	}
-	return m.run(ctx, s, hook, []string{"DECAMP_PLAN=" + p.Name, "DECAMP_WHEN=" + when})
+	return m.runHook(ctx, s, hook, []string{"DECAMP_PLAN=" + p.Name, "DECAMP_WHEN=" + when})
 }
 
-// before runs the hook before a VM, unless it was run.
-func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM) error {
+// runPreHook runs the hook before a VM, unless the database has a record that it was run.
+func (m *Mover) runPreHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM) error {
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Pre(ctx, func() error { return m.hook(ctx, s, hook, row, vm, hookPre, nil) })
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Pre(ctx, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPre, nil) })
 }
 
-// after runs the hook after a VM, which has ended so, unless it was run.
-func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, ended error) error {
+// runPostHook runs the hook after a VM, unless it was run. ended is the result of the VM.
+func (m *Mover) runPostHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, ended error) error {
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.hook(ctx, s, hook, row, vm, hookPost, ended) })
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPost, ended) })
 }
 
-// hook runs a hook of one VM: before it, or after it with how it ended.
-func (m *Mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, when string, ended error) error {
+// runVMHook runs a hook of one VM, with variables that describe the VM. ended is nil before the VM, and
+// after its success.
+func (m *Mover) runVMHook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, when string, ended error) error {
 	result := ""
 	switch {
 	case when == hookPost && ended != nil:
@@ -56,21 +57,21 @@ func (m *Mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row
 	case when == hookPost:
 		result = "done"
 	}
-	return m.run(ctx, s, hook, []string{
+	return m.runHook(ctx, s, hook, []string{
 		"DECAMP_PLAN=" + row.Plan, "DECAMP_WHEN=" + when, "DECAMP_RESULT=" + result, "DECAMP_VM=" + vm.Name,
 		"DECAMP_REF=" + string(vm.Ref), "DECAMP_UUID=" + vm.UUID, "DECAMP_RUN=" + strings.Join(row.Runs, " "), "DECAMP_TO=" + strings.Join(row.To, " "),
 	})
 }
 
 const (
-	hookPre  = "pre"
-	hookPost = "post"
+	hookPre  = "pre"  // before a plan or a VM
+	hookPost = "post" // after a plan or a VM
 )
 
-// run runs a hook in the plan's folder. When its time is over it is ended, with all that it
-// started.
-func (m *Mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
-	if err := m.allow(s, planfile.Hooks{Pre: hook}); err != nil {
+// runHook runs a command in the folder of the plan. Its environment has vars and the common variables
+// of package childenv only. After the timeout the whole process group is killed.
+func (m *Mover) runHook(ctx context.Context, s *planSource, hook planfile.Hook, vars []string) error {
+	if err := m.allowHooks(s, planfile.Hooks{Pre: hook}); err != nil {
 		return err
 	}
 	if len(hook.Command) == 0 {
@@ -91,28 +92,32 @@ func (m *Mover) run(ctx context.Context, s *planSource, hook planfile.Hook, vars
 	}
 	said := &assemble.OutputTail{}
 	cmd.Stdout, cmd.Stderr = said, said
+	// a separate process group, so that the kill also reaches processes that the hook started
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = hookDrain
+	cmd.WaitDelay = hookOutputTimeout
 	err := cmd.Run()
 	m.a.Log.Info("hook", "plan", s.name, "command", hook.Command[0], "vars", vars, "said", said, "err", err)
 	return hookError(ctx, hook, err, said.String())
 }
 
-// hookDrain is how long the output of what a hook left behind is waited for.
-const hookDrain = 5 * time.Second
+// hookOutputTimeout is how long the output of processes that a hook started is read after the hook has
+// ended.
+const hookOutputTimeout = 5 * time.Second
 
+// hookError converts the result of a command to an error with the end of its output. A hook that
+// succeeded but left a process running is not an error.
 func hookError(ctx context.Context, hook planfile.Hook, err error, said string) error {
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it succeeded, and left a process running
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("it took longer than %v", time.Duration(hook.Timeout))
+		err = fmt.Errorf("it exceeded its timeout of %v", time.Duration(hook.Timeout))
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
 	if said != "" {
 		err = fmt.Errorf("%w: %s", err, fault.OneLine(said))
 	}
-	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("see what the hook wants; then decamp retry")
+	return fault.New(fault.Conflict, "hook %s: %w", hook.Command[0], err).WithHint("correct the cause, then run: decamp retry")
 }

@@ -35,7 +35,7 @@ func TestHooksAreToldWhatTheyAreFor(t *testing.T) {
 	m, s := hookRig(t)
 	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}, To: []string{"dir:/srv/vm"}, Runs: []string{"web01-1"}}
 	vm := &inventory.VM{Ref: "vm-7", Name: "web 01", UUID: "u"}
-	err := m.hook(t.Context(), s, shHook("env | sort >said", time.Minute), row, vm, hookPost, fault.New(fault.Full, "no room"))
+	err := m.runVMHook(t.Context(), s, shHook("env | sort >said", time.Minute), row, vm, hookPost, fault.New(fault.Full, "no room"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestHooksGetListedVariablesOnly(t *testing.T) {
 		t.Setenv(name, "/nowhere")
 	}
 	row, vm := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}}, &inventory.VM{Ref: "vm-7", Name: "web01"}
-	must(t, m.hook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >said"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
+	must(t, m.runVMHook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >said"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
 	said, err := os.ReadFile(filepath.Join(s.folder, "said"))
 	must(t, err)
 	listed := append([]string{"DECAMP_PLAN", "DECAMP_WHEN", "DECAMP_RESULT", "DECAMP_VM", "DECAMP_REF", "DECAMP_UUID", "DECAMP_RUN", "DECAMP_TO"},
@@ -83,21 +83,21 @@ func TestHooksGetListedVariablesOnly(t *testing.T) {
 
 func TestHooksThatFail(t *testing.T) {
 	m, s := hookRig(t)
-	err := m.run(t.Context(), s, shHook("echo not today >&2; exit 3", time.Minute), nil)
+	err := m.runHook(t.Context(), s, shHook("echo not today >&2; exit 3", time.Minute), nil)
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "not today") || fault.HintOf(err) == "" {
 		t.Errorf("a hook that fails: %v", err)
 	}
 	began := time.Now()
-	err = m.run(t.Context(), s, shHook("sleep 600 & sleep 600", 50*time.Millisecond), nil)
-	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "took longer") || time.Since(began) > 5*time.Minute {
+	err = m.runHook(t.Context(), s, shHook("sleep 600 & sleep 600", 50*time.Millisecond), nil)
+	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "exceeded its timeout") || time.Since(began) > 5*time.Minute {
 		t.Errorf("a hook that does not end: %v after %v", err, time.Since(began))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.run(ctx, s, shHook("sleep 600", time.Minute), nil); !errors.Is(err, context.Canceled) {
+	if err := m.runHook(ctx, s, shHook("sleep 600", time.Minute), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
-	if err := m.run(t.Context(), s, planfile.Hook{}, nil); err != nil {
+	if err := m.runHook(t.Context(), s, planfile.Hook{}, nil); err != nil {
 		t.Errorf("no hook: %v", err)
 	}
 }

@@ -16,68 +16,69 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// lister turns descriptions of a source into rows.
+// A lister converts descriptions of VMs to rows of the fleet database.
 type lister struct {
-	source *planSource
-	plan   string
-	tell   func([]fleetdb.VM) error
-	choice *planfile.Resolver
-	seq    int64
+	source *planSource              // source of the plan
+	plan   string                   // name of the plan
+	report func([]fleetdb.VM) error // receives the rows
+	choice *planfile.Resolver       // selects VMs; set by listSelected or listNamed
+	seq    int64                    // number of the last row
 }
 
-// List reports the VMs that the plan selects. Named VMs that the source does not have come last. VMs
-// are not described for that, which takes a vCenter one or two milliseconds each, unless a selection
-// requires it.
+// List reports the VMs that the plan selects, in several calls. Rows for named VMs that the source does
+// not have come last. Full descriptions, which take a vCenter one to two milliseconds for each VM, are
+// requested only if the selection requires them.
 func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) error {
 	facts, enough := s.file.Select.Facts()
-	l := &lister{source: s, plan: s.name, tell: tell}
+	l := &lister{source: s, plan: s.name, report: tell}
 	var err error
 	if len(s.file.VMs) == 0 && enough {
-		err = l.pages(ctx, facts)
+		err = l.listSelected(ctx, facts)
 	} else {
-		err = l.named(ctx, facts, enough)
+		err = l.listNamed(ctx, facts, enough)
 	}
 	if err != nil {
 		return err
 	}
-	return tell(l.missing())
+	return tell(l.missingRows())
 }
 
-// pages reports the selected VMs as they arrive: there are no names that could match two VMs.
-func (l *lister) pages(ctx context.Context, facts []inventory.Fact) error {
+// listSelected reports selected VMs as they arrive. It serves plans without names, where no name can be
+// ambiguous.
+func (l *lister) listSelected(ctx context.Context, facts []inventory.Fact) error {
 	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
-	return l.source.Session.Roll(ctx, facts, l.tellOf)
+	return l.source.Session.Roll(ctx, facts, l.reportSelected)
 }
 
-// named looks up names among all VMs, and then requests further properties of those that are named
-// first. An ambiguous name is reported before any transfer.
-func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool) error {
+// listNamed first looks up names among all VMs, so that an ambiguous name is reported before any
+// transfer. Then it requests further properties, of named VMs first.
+func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
 	names, err := s.Session.Names(ctx, s.file.Called())
 	if err != nil {
 		return err
 	}
 	l.choice = s.file.Resolver(names)
-	vms := refs(l.choice.Named())
-	if !s.file.Select.IsZero() {
+	vms := refsOf(l.choice.Named())
+	if !s.file.Select.IsZero() { // any VM may match
 		vms = namedFirst(vms, names.Refs())
 	}
 	if !enough {
-		return s.Session.EachVM(ctx, vms, l.tellOf)
+		return s.Session.EachVM(ctx, vms, l.reportSelected)
 	}
-	return s.Session.RollOf(ctx, vms, facts, l.tellOf)
+	return s.Session.RollOf(ctx, vms, facts, l.reportSelected)
 }
 
-// tellOf reports the VMs that the plan selects.
-func (l *lister) tellOf(vms []inventory.VM) error {
+// reportSelected reports those of the VMs that the plan selects.
+func (l *lister) reportSelected(vms []inventory.VM) error {
 	all := make([]*inventory.VM, len(vms))
 	for i := range vms {
 		all[i] = &vms[i]
 	}
-	return l.tell(l.rows(all))
+	return l.report(l.rowsOf(all))
 }
 
-// namedFirst are those that are named, and then all others.
+// namedFirst returns all references, those in named first.
 func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	vms, in := slices.Clone(named), make(map[inventory.MoRef]bool, len(named))
 	for _, ref := range named {
@@ -91,7 +92,8 @@ func namedFirst(named, all []inventory.MoRef) []inventory.MoRef {
 	return vms
 }
 
-func refs(vms []*inventory.VM) []inventory.MoRef {
+// refsOf returns the reference of each VM.
+func refsOf(vms []*inventory.VM) []inventory.MoRef {
 	all := make([]inventory.MoRef, len(vms))
 	for i, vm := range vms {
 		all[i] = vm.Ref
@@ -99,17 +101,19 @@ func refs(vms []*inventory.VM) []inventory.MoRef {
 	return all
 }
 
-func (l *lister) rows(vms []*inventory.VM) []fleetdb.VM {
+// rowsOf returns a row for each VM that the plan selects.
+func (l *lister) rowsOf(vms []*inventory.VM) []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, vm := range vms {
 		if m, moved := l.choice.Move(vm); moved {
-			rows = append(rows, l.row(m))
+			rows = append(rows, l.rowOf(m))
 		}
 	}
 	return rows
 }
 
-func (l *lister) row(m planfile.Move) fleetdb.VM {
+// rowOf returns the row of a migration, with a run for each destination.
+func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	vm := m.VM
 	l.seq++
 	row := fleetdb.VM{
@@ -117,7 +121,7 @@ func (l *lister) row(m planfile.Move) fleetdb.VM {
 		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
 		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}
-	row.Bytes = vm.Used
+	row.Bytes = vm.Used // allocated bytes: the scheduler orders transfers by them
 	for _, to := range m.Options.To {
 		p := journal.New(l.source.URL, vm, string(to), string(m.Options.Format), string(m.Options.Transport), time.Now())
 		row.To, row.Runs = append(row.To, string(to)), append(row.Runs, string(p.ID))
@@ -125,9 +129,9 @@ func (l *lister) row(m planfile.Move) fleetdb.VM {
 	return row
 }
 
-// hostOf names a VM's host among those of all sources. One that is logged in to itself goes by its
-// name in the plan: a freshly installed ESXi calls itself localhost.localdomain, and hosts of one
-// name share their limits and rests.
+// hostOf returns the name of a VM's host, unique among all sources. An ESXi source has its name in the
+// plan: a fresh installation calls itself localhost.localdomain, and hosts with one name would share
+// limits and pauses.
 func hostOf(source *url.URL, vm *inventory.VM) string {
 	if source.Scheme == "vcenter" {
 		return vm.HostName
@@ -135,8 +139,8 @@ func hostOf(source *url.URL, vm *inventory.VM) string {
 	return strings.TrimSuffix(fleet.Endpoint(source), ":443")
 }
 
-// datastoreOf names a VM's datastore among those of all sources. That of a host that is logged in to
-// itself has the host in its name: nearly every ESXi has a datastore1.
+// datastoreOf returns the name of a VM's datastore, unique among all sources. For an ESXi source the
+// name contains the host, because nearly every ESXi has a datastore1.
 func datastoreOf(source *url.URL, vm *inventory.VM) string {
 	if source.Scheme == "vcenter" {
 		return vm.VMX.Datastore
@@ -144,8 +148,9 @@ func datastoreOf(source *url.URL, vm *inventory.VM) string {
 	return vm.VMX.Datastore + "@" + hostOf(source, vm)
 }
 
-// missing are the rows of what the plan names and the source does not have.
-func (l *lister) missing() []fleetdb.VM {
+// missingRows returns failed rows for VMs that the plan names and the source does not have. Their keys
+// contain the line of the entry.
+func (l *lister) missingRows() []fleetdb.VM {
 	var rows []fleetdb.VM
 	for _, f := range l.choice.End() {
 		l.seq++

@@ -25,108 +25,110 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Mover does for a fleet's node what decamp migrate does for one VM. VMs of one source share
-// a session, the connections to its hosts, and their limits.
+// Mover implements fleet.Mover: it migrates VMs of plans as decamp migrate migrates one. VMs of one
+// source share a session, the connections to its hosts, and their limits. A Mover is safe for
+// concurrent use.
 type Mover struct {
-	a         *assemble.Assembler
-	roster    *fleetdb.Roster
-	engine    *workflow.Engine
-	store     *journal.Store
-	migrator  *migrate.Migrator
-	leftovers *cleanup.Store
-	offers    map[string]string // storages behind this worker's folders
-	pacer     *pacer
-	tidier    *tidier
-	Command   bool          // a command of the user, with the user's files and terminal; not a server or a worker
-	Trials    chan struct{} // has room for as many as may boot at a time
+	a         *assemble.Assembler // state of this machine, and prompts
+	database  *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
+	engine    *workflow.Engine    // workflow engine of the state directory
+	store     *journal.Store      // journals of runs
+	migrator  *migrate.Migrator   // executes runs
+	leftovers *cleanup.Store      // records of changes on hosts
+	offers    map[string]string   // storages behind this worker's folders
+	pacer     *pacer              // limits the rates of transfers
+	cleaner   *cleaner            // reverts changes on unused sources
+	Command   bool                // a command of the user, with the user's files and terminal; not a server or a worker
+	Trials    chan struct{}       // has room for as many as may boot at a time
 
 	Hooks bool // hooks of plans are run
 
-	mu      sync.Mutex
-	sources map[string]*planSource    // sources by plan
-	former  []*planSource             // sources of plans that were submitted again under the same name
-	logins  map[string]*login.Limiter // login limits by source, and by host
-	drives  map[journal.ID]*drive     // runs under way here
+	mu       sync.Mutex                // guards the fields below
+	sources  map[string]*planSource    // sources by plan
+	replaced []*planSource             // sources of plans that were submitted again under the same name
+	logins   map[string]*login.Limiter // login limits by source, and by host
+	events   map[journal.ID]*runEvents // runs under way here
 }
 
 var _ fleet.Mover = (*Mover)(nil)
 
-// New returns a mover that can only read plans.
+// New returns a mover that can only read plans. Its methods that require a database must not be called.
 func New(a *assemble.Assembler) *Mover {
-	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, drives: map[journal.ID]*drive{}}
+	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, events: map[journal.ID]*runEvents{}}
 }
 
-// Open opens the state directory for a worker. The engine is launched; runs that were
-// under way wait for Move. An empty url is no database that machines share. Its record is in the state directory, or where machines meet.
+// Open opens the state directory for the worker w and launches the workflow engine. Runs that were
+// interrupted continue with Move. url is the database that machines share; it is empty for a database
+// in a file, whose records are in the state directory.
 func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w fleetdb.Worker, r *fleetdb.Roster) (*Mover, error) {
 	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
 	m := New(a)
-	m.roster, m.offers = r, w.Offers
+	m.database, m.offers = r, w.Offers
 	cfg := workflow.Config{Dir: state, Log: a.Log}
 	m.store, m.leftovers = journal.NewStore(state), cleanup.NewShared(cleanup.Folder(state), w.Name, nil)
 	if url != "" {
 		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
-		m.leftovers = cleanup.NewShared(sharedRecords{r.Records}, w.Name, m.gone)
+		m.leftovers = cleanup.NewShared(sharedRecords{r.Records}, w.Name, m.workerEnded)
 	}
 	if m.engine, err = workflow.Open(ctx, cfg); err != nil {
 		return nil, err
 	}
-	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.notify, Shared: cfg.URL != ""})
+	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.passEvent, Shared: cfg.URL != ""})
 	warm.Register(m.migrator)
 	if err := m.engine.Launch(); err != nil {
 		return nil, errors.Join(err, m.engine.Close())
 	}
-	m.pacer, m.tidier = newPacer(m, w.Name), newTidier(m)
+	m.pacer, m.cleaner = newPacer(m, w.Name), newCleaner(m)
 	return m, nil
 }
 
-// Close ends the sessions and gives the state directory up. Nothing is under way any more.
+// Close closes all sessions and unlocks the state directory. No run may be under way.
 func (m *Mover) Close() error {
-	m.tidier.close()
+	m.cleaner.close()
 	m.pacer.close()
 	errs := []error{m.engine.Close()}
-	for _, s := range append(slices.Collect(maps.Values(m.sources)), m.former...) {
+	for _, s := range append(slices.Collect(maps.Values(m.sources)), m.replaced...) {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// rowSource returns the source of the plan that row was listed for, logged in to, until leave is
-// called. A row that was changed in the database is fault.Denied.
+// rowSource returns the source of the plan for which row was listed. The source is logged in until
+// leave is called. A row that was changed in the database without the fleet key is fault.Denied.
 func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, leave func(), err error) {
-	s, err = m.current(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
+	s, err = m.currentSource(ctx, row.Plan, func(p fleetdb.Plan) error { return m.database.VMs.Verify(p, row) })
 	if err != nil {
 		return nil, nil, err
 	}
-	leave, err = s.enter(ctx)
+	leave, err = s.acquire(ctx)
 	return s, leave, err
 }
 
-// sourceOf returns the source of a plan, which need not be logged in to. Only the name and the time
-// of p count: its text is that of the database.
+// sourceOf returns the source of a plan, which may not be logged in. Only name and creation time of p
+// are used: the text is read from the database.
 func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, error) {
-	return m.current(ctx, p.Name, func(is fleetdb.Plan) error {
+	return m.currentSource(ctx, p.Name, func(is fleetdb.Plan) error {
 		if !is.Created.Equal(p.Created) {
 			return fault.New(fault.Denied, "plan %s is refused: it is not the one that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
-				WithHint("see who can write to the database; then drop the plan and submit it again")
+				WithHint("find out who can write to the database; then drop the plan and submit it again")
 		}
 		return nil
 	})
 }
 
-// current returns the source of the plan of that name that fits: the one that is known, or else one
-// of what the database has now, which is verified.
-func (m *Mover) current(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
+// currentSource returns the source of the plan with that name for which fits succeeds: the known one,
+// or else a new one from the verified row of the database.
+func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
 	m.mu.Lock()
 	s := m.sources[name]
 	m.mu.Unlock()
 	if s != nil && fits(s.plan) == nil {
 		return s, nil
 	}
-	p, err := m.roster.Plans.Get(ctx, name)
+	p, err := m.database.Plans.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +138,13 @@ func (m *Mover) current(ctx context.Context, name string, fits func(fleetdb.Plan
 	return s, fits(s.plan)
 }
 
-// Known returns the source of a plan as the database has it, which need not be logged in to. A plan
-// that may not be carried out is fault.Denied.
+// Known returns the source of a plan as the database has it, which may not be logged in. A plan that
+// must not be executed is fault.Denied.
 func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.sources[p.Name]
-	if old != nil && (old.plan.SameSignature(p) || m.roster == nil) {
+	if old != nil && (old.plan.SameSignature(p) || m.database == nil) {
 		return old, nil
 	}
 	s, err := m.acceptedSource(p)
@@ -150,41 +152,43 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 		return nil, err
 	}
 	if old != nil {
-		m.former = append(m.former, old) // VMs may still be moved from it
+		m.replaced = append(m.replaced, old) // VMs may still be moved from it
 	}
 	m.sources[p.Name] = s
-	if m.roster != nil { // else it only reads plans
+	if m.database != nil { // else it only reads plans
 		source := fleet.Endpoint(s.URL)
-		s.Login.Logins = m.loginsAt(source, "")
+		s.Login.Logins = m.limiterFor(source, "")
 		s.Login.OnHost = func(host string) *login.Limiter {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if s.URL.Scheme != "vcenter" { // an ESXi host counts logins of both kinds together
 				host = ""
 			}
-			return m.loginsAt(source, host)
+			return m.limiterFor(source, host)
 		}
 	}
 	return s, nil
 }
 
-// loginsAt are those of all plans of a source, or of a host of it. The caller has m.mu.
-func (m *Mover) loginsAt(source, host string) *login.Limiter {
+// limiterFor returns the login limits that all plans of a source share, or of one host of the source.
+// mu must be held.
+func (m *Mover) limiterFor(source, host string) *login.Limiter {
 	at := source + " " + host
 	if m.logins[at] == nil {
-		m.logins[at] = login.NewLimiter(m.roster, source, host)
+		m.logins[at] = login.NewLimiter(m.database, source, host)
 	}
 	return m.logins[at]
 }
 
-// Move is part of fleet.Mover.
+// Move migrates one VM to all of its destinations, with its hooks. It returns when all runs have ended.
+// Transient errors run no post hook, because the node will try again. It implements fleet.Mover.
 func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err error) {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	if err := m.allow(s, s.optionsFor(row).Hooks); err != nil {
+	if err := m.allowHooks(s, s.optionsFor(row).Hooks); err != nil {
 		return err
 	}
 	vm, err := s.Session.VMByRef(ctx, inventory.MoRef(row.VM))
@@ -192,10 +196,10 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 		return err
 	}
 	o := s.optionsFor(row)
-	if err := d.Storage(m.storages(row.To)); err != nil {
+	if err := d.Storage(m.storageIDs(row.To)); err != nil {
 		return err
 	}
-	w, err := s.worksOf(ctx, row, vm, o)
+	w, err := s.openVMParts(ctx, row, vm, o)
 	if err != nil {
 		return err
 	}
@@ -204,37 +208,39 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 			return fmt.Errorf("sourceHash: %w", err)
 		}
 	}
-	s.forewarn(ctx, w, o, vm)
-	if err := m.before(ctx, s, o.Hooks.Pre, row, vm); err != nil {
+	s.warnHost(ctx, w, o, vm)
+	if err := m.runPreHook(ctx, s, o.Hooks.Pre, row, vm); err != nil {
 		return fmt.Errorf("hook before the VM: %w", err)
 	}
+	// the hook may have changed the VM, so its description is read again
 	seen := vm
-	if len(o.Hooks.Pre.Command) > 0 { // the hook may have changed the VM, and may have taken long
+	if len(o.Hooks.Pre.Command) > 0 {
 		seen = nil
 	}
-	err = m.drive(ctx, w, row, d, preflight.PermitOf(o), seen)
+	err = m.runVM(ctx, w, row, d, preflight.PermitOf(o), seen)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	// errors after which the node tries again: the VM has not ended yet
 	passes := fault.Is(err, fault.Transient) || fault.Is(err, fault.Unreachable)
 	if passes || errors.Is(err, fault.ErrLogin) || errors.Is(err, fault.ErrNoRoom) {
-		return err // there will be another attempt: this is not the end
+		return err
 	}
-	return errors.Join(err, m.after(ctx, s, o.Hooks.Post, row, vm, err))
+	return errors.Join(err, m.runPostHook(ctx, s, o.Hooks.Post, row, vm, err))
 }
 
-// drive carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
-func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
-	dr := newDrive(row, d)
-	m.enter(w, dr)
-	defer m.leave(w)
-	flow, leave := m.pacer.join(ctx, row)
+// runVM executes the runs of one VM. seen is a recent description of the VM, or nil.
+func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
+	dr := newRunEvents(row, d)
+	m.registerRuns(w, dr)
+	defer m.unregisterRuns(w)
+	flow, leave := m.pacer.joinFlow(ctx, row)
 	defer leave()
-	if err := m.resume(w, row.Order); err != nil {
+	if err := m.restoreOrder(w, row.Order); err != nil {
 		return err
 	}
 	var errs []error
-	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.turn, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
+	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
 		err := e.Err
 		if err != nil && len(w.To) > 1 {
 			err = fmt.Errorf("to %s: %w", e.To.Name, err)
@@ -244,9 +250,9 @@ func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 	return errors.Join(errs...)
 }
 
-// resume passes the current command to warm runs: the recorded one may be older. A recorded rehearsal
-// is requested again if it is still wanted.
-func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
+// restoreOrder passes the current command to warm runs, because the recorded one may be older. It also
+// drops a recorded rehearsal of the fleet; the fleet requests it again if it is still wanted.
+func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
 			continue
@@ -264,37 +270,39 @@ func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
 	return nil
 }
 
-func (m *Mover) enter(w *assemble.Parts, dr *drive) {
+// registerRuns makes events of the runs in w go to dr.
+func (m *Mover) registerRuns(w *assemble.Parts, dr *runEvents) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range w.To {
-		m.drives[d.Plan.ID] = dr
+		m.events[d.Plan.ID] = dr
 	}
 }
 
-func (m *Mover) leave(w *assemble.Parts) {
+// unregisterRuns reverts registerRuns.
+func (m *Mover) unregisterRuns(w *assemble.Parts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range w.To {
-		delete(m.drives, d.Plan.ID)
+		delete(m.events, d.Plan.ID)
 	}
 }
 
-// notify passes on an event of a run.
-func (m *Mover) notify(e journal.Event) {
+// passEvent passes an event of a run to its runEvents. Events of other runs are dropped.
+func (m *Mover) passEvent(e journal.Event) {
 	m.mu.Lock()
-	dr := m.drives[e.Run]
+	dr := m.events[e.Run]
 	m.mu.Unlock()
 	if dr == nil {
 		return
 	}
-	dr.event(e)
+	dr.handleEvent(e)
 	if e.Kind == journal.RehearsalDone {
-		m.answer(dr, e.Run)
+		m.reportRehearsal(dr, e.Run)
 	}
 }
 
-// Order is part of fleet.Mover. Cold runs take none while they are under way.
+// Order passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
 func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 	var errs []error
 	for _, run := range row.Runs {
@@ -305,8 +313,8 @@ func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 	return errors.Join(errs...)
 }
 
-// orderOf is an order of the fleet in the words of a warm run. Those that end it are the
-// node's: it stops the run, and undoes it.
+// orderOf converts a command of the fleet to a command of a warm run. Commands that end a run are
+// handled by the node, which stops and undoes it; here they continue the run.
 func orderOf(o fleetdb.Order) journal.Order {
 	switch o {
 	case fleetdb.Pause:
@@ -317,14 +325,15 @@ func orderOf(o fleetdb.Order) journal.Order {
 	return journal.GoOn
 }
 
-// Undo implements fleet.Mover. It removes a published VM only if its withdrawal was requested.
+// Undo undoes all runs of a VM. It removes a published VM only if its withdrawal was requested. It
+// implements fleet.Mover.
 func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	w, err := s.works(ctx, row, s.optionsFor(row))
+	w, err := s.openParts(ctx, row, s.optionsFor(row))
 	if err != nil {
 		return err
 	}
@@ -335,11 +344,11 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Forget(ctx)
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Forget(ctx)
 }
 
-// undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it. If
-// its VM is published all the same, undoRun returns fault.Conflict.
+// undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.
+// If its VM is published nevertheless, undoRun returns fault.Conflict.
 func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Rig) error {
 	undo := m.migrator.Discard
 	if row.Order == fleetdb.Withdraw {
@@ -352,13 +361,14 @@ func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to a
 	folder := to.Folder(&inventory.VM{Name: row.Name})
 	if r, notThere := dir.ReadRecord(folder); notThere == nil && string(r.Source.Ref) == row.VM {
 		return fault.New(fault.Conflict, "VM %s is published in %s, and its run %s is not on record", row.Name, folder, id).
-			WithHint("remove the VM by hand where it lives, then the folder, and power it on at the source; then give the order again")
+			WithHint("remove the VM manually at its target, then the folder, and power it on at the source; then repeat the command")
 	}
 	return nil
 }
 
-// storages are the ids of the storages behind destinations.
-func (m *Mover) storages(to []string) []string {
+// storageIDs returns the IDs of the storages of destinations, each once. Destinations that this worker
+// does not offer have none.
+func (m *Mover) storageIDs(to []string) []string {
 	var ids []string
 	for _, each := range to {
 		if id := admission.StorageOf(m.offers, each); id != "" && !slices.Contains(ids, id) {
@@ -368,14 +378,14 @@ func (m *Mover) storages(to []string) []string {
 	return ids
 }
 
-// List implements fleet.Mover. VMs that the plan names and the source does not have come last, as
-// failed.
+// List reports the VMs of a plan. Rows of named VMs that the source does not have come last, as failed.
+// It implements fleet.Mover.
 func (m *Mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err
 	}
-	leave, err := s.enter(ctx)
+	leave, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}

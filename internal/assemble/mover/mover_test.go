@@ -27,7 +27,7 @@ func TestConnectionsOfOneVM(t *testing.T) {
 		SourceParts: &assemble.SourceParts{Assembler: a, Parts: &assemble.Parts{Reader: https.New(nil, https.Options{MaxConnections: 8})}}, transports: map[string]transport.Transport{},
 	}
 	for _, connections := range []int{8, 3, 12, 3} {
-		moves, err := s.transport(t.Context(), s.SourceParts.Parts, planfile.Options{Transport: "https", Connections: connections})
+		moves, err := s.transportFor(t.Context(), s.SourceParts.Parts, planfile.Options{Transport: "https", Connections: connections})
 		must(t, err)
 		if got := moves.(*https.Transport).MaxConnections(); got != connections {
 			t.Errorf("connections: %d has %d connections", connections, got)

@@ -18,14 +18,15 @@ const (
 	nfcPerDisk   = 4 << 20  // one session with four buffers of 1 MiB
 )
 
-// GuessedRate is what a transfer is expected to move in a second, in bytes, until something is
-// known: one connection to a real host.
+// GuessedRate is the expected rate of a transfer in bytes per second before it is measured: that of one
+// connection to a real host.
 const GuessedRate = 100_000_000
 
-// deltaShare is the part of a VM that a warm round is expected to move.
+// deltaShare is the part of a VM that a warm round is expected to copy.
 const deltaShare = 0.05
 
-// Capacities is part of fleet.Mover.
+// Capacities returns the capacities of the resources that a plan sets, and the defaults of the others.
+// It implements fleet.Mover.
 func (m *Mover) Capacities(_ context.Context, p fleetdb.Plan) (map[string]int64, error) {
 	s, err := m.Known(p)
 	if err != nil {
@@ -36,12 +37,14 @@ func (m *Mover) Capacities(_ context.Context, p fleetdb.Plan) (map[string]int64,
 	return units, nil
 }
 
+// DefaultCapacities returns the capacities of resources that no plan sets: VMs, disks and bytes of NFC
+// buffers for each host.
 func DefaultCapacities() map[string]int64 {
 	return map[string]int64{"host:*/vms": VMsPerHost, "host:*/disks": disksPerHost, "host:*/nfc": nfcPerHost}
 }
 
-// Needs is part of fleet.Mover. The more is copied at once, the longer each takes; what counts
-// is the order of sizes.
+// Needs returns the resources that a transfer of a VM occupies, and its expected duration without other
+// transfers. The scheduler needs only the order of durations. It implements fleet.Mover.
 func (m *Mover) Needs(row fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) {
 	host, disks := "host:"+row.Host, int64(max(row.Disks, 1))
 	needs := []sched.Need{
@@ -66,7 +69,7 @@ func (m *Mover) Needs(row fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.D
 	return needs, time.Duration(bytes / float64(GuessedRate) * float64(time.Second))
 }
 
-// transportOf is how the plan has a VM moved; https for one of a plan that is not known here.
+// transportOf returns the transport of a VM in its plan; https if this process does not know the plan.
 func (m *Mover) transportOf(row fleetdb.VM) planfile.Transport {
 	m.mu.Lock()
 	s := m.sources[row.Plan]

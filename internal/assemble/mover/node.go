@@ -11,14 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Node is a fleet.Node with the Mover that it works with.
+// Node is a fleet.Node with the Mover that it uses.
 type Node struct {
 	*fleet.Node
-	Worker fleetdb.Worker
-	mover  *Mover
+	Worker fleetdb.Worker // description of this worker in the fleet database
+	mover  *Mover         // migrates the VMs; owned
 }
 
-// Close ends the sessions of the mover and gives the state directory up.
+// Close closes the sessions of the mover and unlocks the state directory.
 func (n *Node) Close() error { return n.mover.Close() }
 
 // NodeOptions describe this process as a worker of a fleet.
@@ -27,14 +27,15 @@ type NodeOptions struct {
 	Folders  []string // folders that it offers
 	VMs      int      // VMs that it migrates at a time
 	Trials   int      // trial boots at a time, of VMs whose plan requests them
-	Idle     bool     // drives nothing
-	Command  bool     // the user runs it: plans of administrators are the user's own
-	Hooks    bool     // hooks of plans are run
+	Idle     bool     // no VMs are executed; the node only schedules
+	Command  bool     // a command of the user, who executes plans of administrators with the user's files
+	Hooks    bool     // runs hooks of plans
 	Shared   string   // URL of the database that machines share; empty: none
-	Insecure bool     // the database need not be verified
+	Insecure bool     // accepts a database whose certificate is not verified
 }
 
-// OpenNode makes this process part of the fleet that meets in r.
+// OpenNode opens the state directory and returns a node of the fleet with the database r. It fails if a
+// folder cannot be offered.
 func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o NodeOptions) (*Node, error) {
 	var err error
 	if o.Name == "" {
@@ -42,8 +43,9 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 			return nil, err
 		}
 	}
+	// offers are checked before the state directory is locked
 	w := fleetdb.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
-	if w.Offers, err = offered(o.Folders); err != nil {
+	if w.Offers, err = offersOf(o.Folders); err != nil {
 		return nil, err
 	}
 	m, err := Open(ctx, a, o.Shared, o.Insecure, w, r)
@@ -57,8 +59,9 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 	})}, nil
 }
 
-// offered are the folders that a worker offers, with the ids of the storages behind them.
-func offered(folders []string) (map[string]string, error) {
+// offersOf returns the storage ID of each folder that a worker offers. Two workers with the same ID
+// offer the same storage.
+func offersOf(folders []string) (map[string]string, error) {
 	offers := map[string]string{}
 	for _, folder := range folders {
 		id, err := dir.StorageID(folder)
@@ -70,11 +73,11 @@ func offered(folders []string) (map[string]string, error) {
 	return offers, nil
 }
 
-// hostName is this machine's, for the name of a worker.
+// hostName returns the name of this machine, the default name of a worker.
 func hostName() (string, error) {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
-		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("say what the worker is called with --name NAME")
+		return "", fault.New(fault.Invalid, "this machine has no name: %w", err).WithHint("set the name of the worker with --name NAME")
 	}
 	return name, nil
 }

@@ -15,21 +15,22 @@ import (
 // The worker that migrates a VM also rehearses it: the request is in the VM's row, and the result in a
 // separate record.
 
-// Rehearse is part of fleet.Mover. One that was answered before this process began is answered again.
+// Rehearse requests a rehearsal of a warm VM. If an earlier process has answered this request, the
+// answer is reported again. It implements fleet.Mover.
 func (m *Mover) Rehearse(row fleetdb.VM, ask fleetdb.Rehearsal) error {
 	id := warmRun(row)
 	m.mu.Lock()
-	dr := m.drives[id]
+	dr := m.events[id]
 	m.mu.Unlock()
 	if done, err := m.store.Rehearsed(id); dr != nil && err == nil && done != nil && done.ID == ask.ID {
-		m.answer(dr, id)
+		m.reportRehearsal(dr, id)
 		return nil
 	}
 	return m.store.AskRehearsal(id, journal.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
 }
 
-// forgetRehearsal takes away what a former process was asked for by the fleet: it may have been taken
-// back since, and is asked again if not. What people asked for here stands.
+// forgetRehearsal drops a request of the fleet that an earlier process received. The fleet may have
+// withdrawn it since, and otherwise requests it again. Requests of local users stay.
 func (m *Mover) forgetRehearsal(id journal.ID) error {
 	had, err := m.store.Rehearsal(id)
 	if err != nil || had == nil || !had.Fleet {
@@ -38,19 +39,19 @@ func (m *Mover) forgetRehearsal(id journal.ID) error {
 	return m.store.TakeBack(id, had.ID)
 }
 
-// TakeBack is part of fleet.Mover.
+// TakeBack withdraws a request. It implements fleet.Mover.
 func (m *Mover) TakeBack(row fleetdb.VM, rehearsal string) error {
 	return m.store.TakeBack(warmRun(row), rehearsal)
 }
 
-// warmRun is the run of a warm VM: it has one destination.
+// warmRun returns the run of a warm VM, which has a single destination.
 func warmRun(row fleetdb.VM) journal.ID { return journal.ID(row.Runs[0]) }
 
-// answer passes on how the last rehearsal of a run ended.
-func (m *Mover) answer(dr *drive, id journal.ID) {
+// reportRehearsal reports the result of the last rehearsal of a run to the fleet.
+func (m *Mover) reportRehearsal(dr *runEvents, id journal.ID) {
 	done, err := m.store.Rehearsed(id)
 	if err != nil || done == nil {
-		m.a.Log.Warn("how a rehearsal ended is not known", "run", id, "err", err)
+		m.a.Log.Warn("result of a rehearsal is unknown", "run", id, "err", err)
 		return
 	}
 	told := fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: done.ID}, Report: done.Report}
@@ -64,10 +65,11 @@ func (m *Mover) answer(dr *drive, id journal.ID) {
 	dr.to.Rehearsed(told)
 }
 
-// tailBytes is how much of a serial log goes through the database.
+// tailBytes is the size of the end of a serial log that is stored in the database.
 const tailBytes = 4 << 10
 
-// tailOf is the end of a file, from the beginning of a line where it has one; "" if it cannot be read.
+// tailOf returns the end of a file as valid UTF-8, from the beginning of a line if possible; empty if
+// the file cannot be read.
 func tailOf(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -78,6 +80,7 @@ func tailOf(path string) string {
 	if err != nil {
 		return ""
 	}
+	// a tail that does not start at 0 begins with a part of a line, which is dropped
 	from := max(0, size-tailBytes)
 	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes)) // reads as much as possible
 	if _, rest, found := bytes.Cut(text, []byte("\n")); found && from > 0 {

@@ -33,10 +33,10 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	comes := func() *Mover {
 		m := New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}})
 		m.store = journal.NewStore(dir)
-		if err := m.resume(&assemble.Parts{To: []*assemble.Destination{{Plan: p}}}, fleetdb.GoOn); err != nil {
+		if err := m.restoreOrder(&assemble.Parts{To: []*assemble.Destination{{Plan: p}}}, fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
-		m.drives[p.ID] = newDrive(row, &to)
+		m.events[p.ID] = newRunEvents(row, &to)
 		return m
 	}
 	stands := func(m *Mover, want string) {

@@ -12,7 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// AddPlan adds the VMs of a plan and its limits to s. It logs in to the plan's source.
+// AddPlan adds the VMs and the limits of a plan to s. It logs in to the source of the plan, and changes
+// nothing there.
 func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fleetdb.Plan, s *simulate.Config) (err error) {
 	m := New(a)
 	source, err := m.Known(p)
@@ -32,16 +33,16 @@ func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fle
 	return err
 }
 
-// NewSimulation returns the simulation of a file of hardware, with its own VMs.
+// NewSimulation returns a simulation of the hardware in h, with the VMs of h.
 func NewSimulation(h *planfile.Hardware) simulate.Config {
 	return simulate.Config{
-		VMs: groups(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
+		VMs: simulatedVMs(h.VMs), Capacities: DefaultCapacities(), Needs: New(nil).Needs,
 		Rates: h.Rates(1), Crowds: map[string]float64{"link:all/rate": float64(h.Crowd)}, Hold: time.Duration(h.Hold),
 	}
 }
 
-// groups returns VMs as a listing has them.
-func groups(all []planfile.Group) (vms []fleetdb.VM) {
+// simulatedVMs returns rows for groups of VMs, as List would report them.
+func simulatedVMs(all []planfile.Group) (vms []fleetdb.VM) {
 	for _, g := range all {
 		for i := range g.Count {
 			n := len(vms) + 1
@@ -55,14 +56,16 @@ func groups(all []planfile.Group) (vms []fleetdb.VM) {
 	return vms
 }
 
-// Simulated is a simulation with the bounds of its end.
+// Simulated is the result of a simulation with the bounds of its duration.
 type Simulated struct {
 	simulate.Result
 	Least time.Duration `json:"least,omitempty"` // duration with all rates at their upper bounds in the file
-	Most  time.Duration `json:"most,omitempty"`  // or lower
+	// duration with all rates at their lower bounds in the file; 0 if the rates have no uncertainty
+	Most time.Duration `json:"most,omitempty"`
 }
 
-// Simulate plays s. If the rates of h are uncertain, it also plays s with them higher and lower.
+// Simulate runs the simulation s. If the rates of h are uncertain, it also runs s with higher and with
+// lower rates.
 func Simulate(ctx context.Context, s simulate.Config, h *planfile.Hardware) (done Simulated, err error) {
 	if done.Result, err = simulate.Run(ctx, s); err != nil || h.Uncertain == 0 {
 		return done, err

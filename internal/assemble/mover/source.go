@@ -21,29 +21,30 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// planSource is the source of a plan with what its VMs are moved by.
+// A planSource is the source of a plan, with the session and the transports that VMs of the plan share.
+// It is safe for concurrent use.
 type planSource struct {
 	*assemble.SourceParts
-	m       *Mover
-	name    string
-	plan    fleetdb.Plan // plan as it was read; verified, unless the mover only reads plans
-	file    *planfile.File
+	m       *Mover                        // the mover
+	name    string                        // name of the plan
+	plan    fleetdb.Plan                  // plan as it was read; verified, unless the mover only reads plans
+	file    *planfile.File                // the parsed plan
 	folder  string                        // folder of the plan's relative paths
 	entries map[planfile.Pos]*planfile.VM // entries of the plan by their position
 
-	mu         sync.Mutex // held while it is opened, or rests
-	opened     bool
-	begun      map[inventory.MoRef]bool // hosts that VMs were moved from
-	ground     *assemble.Ground         // network of the VMs; nil until it is needed
-	users      int                      // moves and the like that are under way
-	resting    *time.Timer              // until it rests; nil: it was never left
-	tidying    sync.WaitGroup
-	tidies     bool                           // a cleanup is running
-	hurry      context.CancelFunc             // ends the tidying; nil before there is any
-	transports map[string]transport.Transport // transports by their options
+	mu             sync.Mutex                     // guards the fields below; held during a login
+	opened         bool                           // the session is open
+	warned         map[inventory.MoRef]bool       // hosts whose findings were reported
+	infrastructure *assemble.Infrastructure       // hosts and datastores; nil until they are read
+	users          int                            // number of callers between acquire and release
+	idleTimer      *time.Timer                    // closes transports of an unused source; nil before the first release
+	cleanups       sync.WaitGroup                 // waits for the cleanup in the background
+	cleaning       bool                           // a cleanup is running
+	cancelCleanup  context.CancelFunc             // ends the cleanup; nil before the first one
+	transports     map[string]transport.Transport // open transports by their options
 }
 
-// newPlanSource reads a plan. Nothing is logged in to yet.
+// newPlanSource parses a plan. It does not log in.
 func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	file, found := planfile.Parse([]byte(p.Text))
 	if err := found.Err(); err != nil {
@@ -52,7 +53,7 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	s := &planSource{
 		m: m, name: p.Name, plan: p, file: file, folder: p.Folder, entries: map[planfile.Pos]*planfile.VM{},
 		SourceParts: &assemble.SourceParts{Assembler: m.a, Base: p.Folder, Role: m.roleOf(p), Parts: &assemble.Parts{Store: m.store, Migrator: m.migrator, Leftovers: m.leftovers}},
-		transports:  map[string]transport.Transport{}, begun: map[inventory.MoRef]bool{},
+		transports:  map[string]transport.Transport{}, warned: map[inventory.MoRef]bool{},
 	}
 	for i := range file.VMs {
 		s.entries[file.VMs[i].Pos] = &file.VMs[i]
@@ -62,49 +63,50 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	return s, err
 }
 
-// enter logs in once, and keeps the transports until leave is called. The next caller repeats a failed
-// login.
-func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
+// acquire logs in if necessary, and keeps session and transports open until leave is called. After a
+// failed login the next call tries again.
+func (s *planSource) acquire(ctx context.Context) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.open(ctx); err != nil {
+	if err := s.openSession(ctx); err != nil {
 		return nil, err
 	}
 	s.users++
-	return s.leave, nil
+	return s.release, nil
 }
 
-// restsAfter is the idle time of a source after which its transports are closed.
-const restsAfter = 15 * time.Second
+// idleTimeout is the time after which the transports of an unused source are closed.
+const idleTimeout = 15 * time.Second
 
-func (s *planSource) leave() {
+// release ends one acquire, and starts the idle timer after the last one.
+func (s *planSource) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users > 0 {
 		return
 	}
-	if s.resting == nil {
-		s.resting = time.AfterFunc(restsAfter, s.rest)
+	if s.idleTimer == nil {
+		s.idleTimer = time.AfterFunc(idleTimeout, s.closeIdle)
 	} else {
-		s.resting.Reset(restsAfter)
+		s.idleTimer.Reset(idleTimeout)
 	}
 }
 
-// rest returns the resources that hosts provide for transfers: a server lives for months after a plan's
-// end, and would keep datastores mounted and sessions open. The login stays, because the entered
-// password is not available any more.
-func (s *planSource) rest() {
+// closeIdle closes the transports of an unused source. A server runs for months after the end of a
+// plan, and would keep datastores mounted and sessions open on hosts. The login stays, because an
+// entered password cannot be entered again.
+func (s *planSource) closeIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users > 0 || !s.opened {
+	if s.users > 0 || !s.opened { // acquired again since the timer fired, or closed
 		return
 	}
 	err := s.endTransports()
 	s.Assembler.WarnStays(err)
-	s.tidy() // reverts changes that a host refused to revert
+	s.startCleanup() // reverts changes that a host refused to revert
 }
 
-// endTransports closes all but the one that reads files. The caller has mu.
+// endTransports closes all transports except the one that reads files. mu must be held.
 func (s *planSource) endTransports() error {
 	var errs []error
 	for _, t := range s.transports {
@@ -116,12 +118,12 @@ func (s *planSource) endTransports() error {
 	return errors.Join(errs...)
 }
 
-// open logs in unless that was done. The caller has mu.
-func (s *planSource) open(ctx context.Context) error {
+// openSession logs in unless it has done so. mu must be held.
+func (s *planSource) openSession(ctx context.Context) error {
 	if s.opened {
 		return nil
 	}
-	if err := s.permitted(); err != nil {
+	if err := s.checkPermitted(); err != nil {
 		return err
 	}
 	if err := s.logIn(ctx); err != nil {
@@ -129,30 +131,29 @@ func (s *planSource) open(ctx context.Context) error {
 	}
 	s.Reader = https.New(s.Session, https.Options{MaxConnections: s.file.Defaults.Connections, Log: s.Assembler.Log})
 	s.Rereader = https.New(s.Session, https.Options{MaxConnections: migrate.RereadConnections, Log: s.Assembler.Log})
-	s.tidy()
+	s.startCleanup()
 	s.opened = true
 	return nil
 }
 
-// Pause before another attempt to revert changes that a host refused to revert: the copy of a killed
-// process may hold them for a while. It doubles.
-// for somebody who was killed holds it for a while. It doubles.
+// Pauses before another attempt to revert changes that a host refused to revert, for example
+// because the copy of a killed process still uses them. The pause doubles each time.
 const (
-	tidyAgain  = 5 * time.Second
-	tidySeldom = 10 * time.Minute
+	minCleanupPause = 5 * time.Second  // first pause
+	maxCleanupPause = 10 * time.Minute // limit of the pause
 )
 
-// tidy reverts the changes of earlier runs in the background: a busy host would otherwise delay all of
-// its VMs. Resources in use stay. mu must be held.
-func (s *planSource) tidy() {
-	if s.tidies {
+// startCleanup reverts changes of earlier runs in the background, because a busy host would otherwise
+// delay all VMs. It tries again after failures. Changes that are in use stay. mu must be held.
+func (s *planSource) startCleanup() {
+	if s.cleaning {
 		return // the running cleanup handles the new changes as well
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.hurry, s.tidies = cancel, true
-	s.tidying.Go(func() {
-		defer s.tidied()
-		for pause := tidyAgain; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, tidySeldom) {
+	s.cancelCleanup, s.cleaning = cancel, true
+	s.cleanups.Go(func() {
+		defer s.endCleanup()
+		for pause := minCleanupPause; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, maxCleanupPause) {
 			if sleep.For(ctx, pause) != nil {
 				return
 			}
@@ -160,15 +161,16 @@ func (s *planSource) tidy() {
 	})
 }
 
-func (s *planSource) tidied() {
+// endCleanup marks the cleanup as ended.
+func (s *planSource) endCleanup() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hurry()
-	s.tidies = false
+	s.cancelCleanup()
+	s.cleaning = false
 }
 
-// permitted checks a submitted plan as the server did, against the access file of this machine.
-func (s *planSource) permitted() error {
+// checkPermitted checks a submitted plan as the server did, but with the access file of this machine.
+func (s *planSource) checkPermitted() error {
 	if s.Role == planfile.Local {
 		return nil
 	}
@@ -179,8 +181,9 @@ func (s *planSource) permitted() error {
 	return access.Permit(s.file, s.Role)
 }
 
-// offered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
-func (s *planSource) offered(row fleetdb.VM) error {
+// checkOffered returns fault.Denied if a VM of a plan with role operate goes to a folder that this
+// worker does not offer.
+func (s *planSource) checkOffered(row fleetdb.VM) error {
 	if s.Role != planfile.Operate {
 		return nil
 	}
@@ -193,6 +196,7 @@ func (s *planSource) offered(row fleetdb.VM) error {
 	return nil
 }
 
+// logIn logs in with the credentials of the plan.
 func (s *planSource) logIn(ctx context.Context) error {
 	if err := s.Assembler.PlanLogin(&s.Login, s.file, s.folder, s.Role); err != nil {
 		return err
@@ -204,31 +208,31 @@ func (s *planSource) logIn(ctx context.Context) error {
 	return s.Assembler.OpenSource(ctx, s.SourceParts)
 }
 
-// Look logs in only to examine the source. Values of l take precedence over the plan.
+// Look logs in without migrations, to read the inventory. Values of l take precedence over the plan.
 func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
 	s.Login = l
 	return s.logIn(ctx)
 }
 
-// Close logs out.
+// Close ends the cleanup, closes the transports and logs out.
 func (s *planSource) Close() error {
-	s.end()
-	s.tidying.Wait()
+	s.stopBackground()
+	s.cleanups.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.endTransports(), s.SourceParts.Close())
 }
 
-// end has nothing begin any more, and the tidying end.
-func (s *planSource) end() {
+// stopBackground stops the timer and the cleanup, and prevents new ones.
+func (s *planSource) stopBackground() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.resting != nil {
-		s.resting.Stop()
+	if s.idleTimer != nil {
+		s.idleTimer.Stop()
 	}
 	s.opened = false
-	if s.hurry != nil {
-		s.hurry()
+	if s.cancelCleanup != nil {
+		s.cancelCleanup()
 	}
 }
 
@@ -240,9 +244,9 @@ func (s *planSource) optionsFor(row fleetdb.VM) planfile.Options {
 	return s.file.Defaults
 }
 
-// works are those of one VM: what VMs share, and its destinations.
-func (s *planSource) works(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
-	if err := s.offered(row); err != nil {
+// openParts returns the parts of one VM: the shared session and transports, and its own targets.
+func (s *planSource) openParts(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
+	if err := s.checkOffered(row); err != nil {
 		return nil, err
 	}
 	m := s.MoveOf(o)
@@ -257,12 +261,13 @@ func (s *planSource) works(ctx context.Context, row fleetdb.VM, o planfile.Optio
 		return nil, err
 	}
 	var err error
-	w.Transport, err = s.transport(ctx, w, o)
+	w.Transport, err = s.transportFor(ctx, w, o)
 	return w, err
 }
 
-// worksOf are the works of a VM that is there, with its intents.
-func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
+// openVMParts returns the parts of a VM that exists, with the intents of its runs. It fails if a
+// requirement of its conversion is missing.
+func (s *planSource) openVMParts(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
 	m := s.MoveOf(o)
 	m.Maps = s.file.Maps.Value()
 	if m.ChangesGuest() {
@@ -270,7 +275,7 @@ func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.
 			return nil, err
 		}
 	}
-	w, err := s.works(ctx, row, o)
+	w, err := s.openParts(ctx, row, o)
 	if err != nil {
 		return nil, err
 	}
@@ -281,9 +286,9 @@ func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.
 	return w, nil
 }
 
-// transport returns the one that is made with such options. VMs with the same ones share it,
-// and with it the connections and the memory of hosts.
-func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
+// transportFor returns the transport with options o. VMs with the same options share one, with its
+// connections and its memory on hosts.
+func (s *planSource) transportFor(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.Warmly && o.Transport == "landing")
@@ -297,44 +302,44 @@ func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfil
 	return t, err
 }
 
-// forewarn reports findings on a host once, before the first VM of a plan is migrated from it. decamp
-// plan check examines VMs: there may be thousands.
-func (s *planSource) forewarn(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
+// warnHost reports findings on a host, before the first VM of the plan is migrated from it. VMs are not
+// examined, because there may be thousands: decamp plan check does that.
+func (s *planSource) warnHost(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
 	if !s.isFirst(vm.Host) {
 		return
 	}
-	g, err := s.stand(ctx)
+	g, err := s.readInfrastructure(ctx)
 	if err != nil {
-		s.Assembler.Log.Info("not looked at beforehand", "host", vm.HostName, "err", err)
+		s.Assembler.Log.Info("checks before the migration failed", "host", vm.HostName, "err", err)
 		return
 	}
 	d := assemble.DiagnoseOne(w, s.MoveOf(o), vm, g)
-	s.Assembler.Forewarn(ctx, d, hostcheck.Checks(d.HostOptions()))
+	s.Assembler.WarnBefore(ctx, d, hostcheck.Checks(d.HostOptions()))
 }
 
-// isFirst reports whether no VM was moved from a host yet.
+// isFirst reports whether it is called for a host for the first time.
 func (s *planSource) isFirst(host inventory.MoRef) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := !s.begun[host]
-	s.begun[host] = true
+	first := !s.warned[host]
+	s.warned[host] = true
 	return first
 }
 
-// stand returns what the VMs stand on, read once: not once for each of a thousand hosts.
-func (s *planSource) stand(ctx context.Context) (assemble.Ground, error) {
+// readInfrastructure returns hosts and datastores of the source. They are read once, not for each host.
+func (s *planSource) readInfrastructure(ctx context.Context) (assemble.Infrastructure, error) {
 	s.mu.Lock()
-	g := s.ground
+	g := s.infrastructure
 	s.mu.Unlock()
 	if g != nil {
 		return *g, nil
 	}
-	read, err := assemble.ReadGround(ctx, s.Session)
+	read, err := assemble.ReadInfrastructure(ctx, s.Session)
 	if err != nil {
 		return read, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ground = &read
+	s.infrastructure = &read
 	return read, nil
 }

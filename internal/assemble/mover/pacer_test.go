@@ -10,7 +10,7 @@ import (
 
 func TestAMachineTakesItsPartOfARate(t *testing.T) {
 	week := budget.Week{Rate: 1000, Rules: []budget.Rule{{Rate: 400}, {Rate: 0}, {Rate: budget.Unlimited}}}
-	half := times(week, 0.5)
+	half := scaleWeek(week, 0.5)
 	if half.Rate != 500 || half.Rules[0].Rate != 200 || half.Rules[1].Rate != 0 || half.Rules[2].Rate != budget.Unlimited {
 		t.Errorf("half of it is %+v", half)
 	}
@@ -18,11 +18,11 @@ func TestAMachineTakesItsPartOfARate(t *testing.T) {
 		t.Error("the whole was changed")
 	}
 	for _, part := range []float64{0, 1} {
-		if got := times(week, part); got.Rate != 1000 || got.Rules[0].Rate != 400 {
+		if got := scaleWeek(week, part); got.Rate != 1000 || got.Rules[0].Rate != 400 {
 			t.Errorf("a part of %v is %+v", part, got)
 		}
 	}
-	if tiny := times(budget.Week{Rate: 1}, 0.01); tiny.Rate != 1 {
+	if tiny := scaleWeek(budget.Week{Rate: 1}, 0.01); tiny.Rate != 1 {
 		t.Errorf("a rate must not become a stop: %+v", tiny)
 	}
 }

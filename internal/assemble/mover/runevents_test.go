@@ -25,18 +25,18 @@ func (h *heard) Epoch() int64                                                   
 // What moved in one step does not move in the next, until that says so.
 func TestRateEndsWithItsStep(t *testing.T) {
 	var to heard
-	dr := newDrive(fleetdb.VM{Bytes: 100}, &to)
-	dr.event(journal.Event{Kind: journal.StepBegan, Step: "round"})
-	dr.event(journal.Event{Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 20, Read: 5}})
-	dr.event(journal.Event{Time: time.Time{}.Add(time.Second), Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 40, Read: 40}})
+	dr := newRunEvents(fleetdb.VM{Bytes: 100}, &to)
+	dr.handleEvent(journal.Event{Kind: journal.StepBegan, Step: "round"})
+	dr.handleEvent(journal.Event{Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 20, Read: 5}})
+	dr.handleEvent(journal.Event{Time: time.Time{}.Add(time.Second), Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 40, Read: 40}})
 	if to.last.Rate != 7 || to.last.Done != 40 {
 		t.Fatalf("told %+v", to.last)
 	}
-	dr.event(journal.Event{Kind: journal.StepBegan, Step: "wait"})
+	dr.handleEvent(journal.Event{Kind: journal.StepBegan, Step: "wait"})
 	if to.last.Rate != 0 || to.last.Done != 40 {
 		t.Errorf("told %+v", to.last)
 	}
-	dr.event(journal.Event{Kind: journal.Projected, Step: "wait", Outlook: &journal.Outlook{Outage: time.Minute}})
+	dr.handleEvent(journal.Event{Kind: journal.Projected, Step: "wait", Outlook: &journal.Outlook{Outage: time.Minute}})
 	if to.last.Rate != 0 || to.last.Outage != time.Minute {
 		t.Errorf("told %+v", to.last)
 	}
@@ -51,14 +51,14 @@ type fleetOf struct {
 // movedVM is a VM of which events tell what was read.
 type movedVM struct {
 	heard
-	*drive
+	*runEvents
 	step string
 	read map[diskStep]int64
 }
 
 func (f *fleetOf) add(step string) *movedVM {
 	vm := &movedVM{step: step, read: map[diskStep]int64{}}
-	vm.drive = newDrive(fleetdb.VM{Bytes: 100 << 30}, &vm.heard)
+	vm.runEvents = newRunEvents(fleetdb.VM{Bytes: 100 << 30}, &vm.heard)
 	f.vms = append(f.vms, vm)
 	vm.begin(f, step)
 	return vm
@@ -66,7 +66,7 @@ func (f *fleetOf) add(step string) *movedVM {
 
 func (vm *movedVM) begin(f *fleetOf, step string) {
 	vm.step = step
-	vm.drive.event(journal.Event{Time: f.now, Kind: journal.StepBegan, Step: step})
+	vm.runEvents.handleEvent(journal.Event{Time: f.now, Kind: journal.StepBegan, Step: step})
 }
 
 // reads has a disk of a run read n bytes more, beside nine times as many zeros.
@@ -74,7 +74,7 @@ func (vm *movedVM) reads(f *fleetOf, run journal.ID, disk int32, n int64) {
 	k := diskStep{run, vm.step, disk}
 	vm.read[k] += n
 	b := &journal.Bytes{Total: 100 << 30, Done: 10 * vm.read[k], Read: vm.read[k], Rate: 77}
-	vm.drive.event(journal.Event{Time: f.now, Run: run, Kind: journal.Progressed, Step: vm.step, Disk: disk, Bytes: b})
+	vm.runEvents.handleEvent(journal.Event{Time: f.now, Run: run, Kind: journal.Progressed, Step: vm.step, Disk: disk, Bytes: b})
 }
 
 // Under a limit the rates of VMs add up to no more than it: with disks that end, VMs that begin and end,
