@@ -35,10 +35,8 @@ that could not be measured. Rates are in MiB/s (2^20 bytes).
 `
 
 const benchMatrixExamples = `
-decamp bench matrix --spec matrix.yaml
 decamp bench matrix --spec matrix.yaml --list
 decamp bench matrix --spec matrix.yaml --rows rack1.jsonl
-decamp bench matrix --spec matrix.yaml --rows rack1.jsonl --esxtop
 decamp bench report rack1.jsonl --html rack1.html
 decamp advise --rows rack1.jsonl --source ssd --dest nvme --nic 25g
 `

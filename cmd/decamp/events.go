@@ -50,7 +50,7 @@ func progressText(b journal.Bytes) string {
 	return s
 }
 
-// limitedBy returns "; limited by the source …", or an empty text if the limit is unknown.
+// limitedBy returns "; bottleneck: source …", or an empty text if the limit is unknown.
 func limitedBy(b journal.Bytes) string {
 	if limit := b.Busy.Limit(); limit.What != "" {
 		return "; " + limit.String()

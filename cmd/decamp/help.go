@@ -84,14 +84,42 @@ type section struct{ title, body string }
 // helpSections returns the help of a command after its description. docs/commands.md has the same
 // sections.
 func helpSections(cmd *cobra.Command) []section {
-	return []section{
-		{"Usage", "  " + usageLine(cmd)},
-		{"Commands", commandList(cmd)},
-		{"Flags", flagHelp(cmd.LocalNonPersistentFlags())},
-		{"Global flags", flagHelp(globalFlags(cmd))},
-		{"Examples", indentLines(cmd.Example)},
-		{"Exit codes", indentLines(cmd.Annotations[exitNote])},
+	sections := []section{{"Usage", "  " + usageLine(cmd)}, {"Examples", indentLines(cmd.Example)}, {"Commands", commandList(cmd)}}
+	sections = append(sections, flagSections(cmd.LocalNonPersistentFlags())...)
+	sections = append(sections, section{"Global flags", flagHelp(globalFlags(cmd))}, section{"Exit codes", indentLines(cmd.Annotations[exitNote])})
+	if !cmd.HasParent() {
+		sections = append(sections, section{"Topics of decamp help", topicList()})
 	}
+	return sections
+}
+
+// flagSections returns the usages of flags: first the flags without a group, then each group.
+func flagSections(all *pflag.FlagSet) []section {
+	all.SortFlags = false
+	sections := []section{{title: "Flags"}}
+	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
+	rest.SortFlags = false
+	groups := map[string]*pflag.FlagSet{}
+	all.VisitAll(func(f *pflag.Flag) {
+		for _, g := range flagGroups {
+			if slices.Contains(g.flags, f.Name) && f.Annotations[groupNote] != nil {
+				if groups[g.title] == nil {
+					groups[g.title] = pflag.NewFlagSet("", pflag.ContinueOnError)
+					groups[g.title].SortFlags = false
+				}
+				groups[g.title].AddFlag(f)
+				return
+			}
+		}
+		rest.AddFlag(f)
+	})
+	sections[0].body = flagHelp(rest)
+	for _, g := range flagGroups {
+		if flags := groups[g.title]; flags != nil {
+			sections = append(sections, section{g.title, flagHelp(flags)})
+		}
+	}
+	return sections
 }
 
 // usageLine returns the usage of a command without the "[flags]" of cobra.

@@ -18,6 +18,10 @@ func TestCommandReference(t *testing.T) {
 	for _, cmd := range append([]*cobra.Command{root}, all(root)...) {
 		writeReference(&b, cmd)
 	}
+	b.WriteString("\n## Help topics\n")
+	for _, topic := range helpTopics() {
+		fmt.Fprintf(&b, "\n### decamp help %s\n\n```\n%s\n\n%s\n```\n", topic.name, topic.title, topic.body)
+	}
 	golden(t, filepath.Join("..", "..", "docs", "commands.md"), b.String())
 }
 
@@ -98,6 +102,78 @@ func TestCompletionKnowsTheWordsOfFlags(t *testing.T) {
 		r.run(t.Context(), []string{"__complete", "migrate", flag, ""})
 		if !strings.HasPrefix(r.out.String(), want) {
 			t.Errorf("%s: %q", flag, r.out)
+		}
+	}
+}
+
+// The help of a command, without its flags, fits on a screen. Longer texts are help topics and pages of docs/.
+func TestHelpIsShort(t *testing.T) {
+	const maxLines, maxIntro = 40, 24
+	root := newRoot(newRig(t).program)
+	for _, cmd := range append([]*cobra.Command{root}, all(root)...) {
+		intro := 1 + strings.Count(cmd.Long, "\n")
+		lines := intro
+		for _, s := range helpSections(cmd) {
+			if s.body != "" && !strings.HasSuffix(s.title, "lags") {
+				lines += 3 + strings.Count(s.body, "\n")
+			}
+		}
+		if cmd == root {
+			continue // lists all commands and topics
+		}
+		if lines > maxLines || intro > maxIntro {
+			t.Errorf("%s: %d lines without flags, %d of them the description; want at most %d and %d", cmd.CommandPath(), lines, intro, maxLines, maxIntro)
+		}
+	}
+	migrate, _, err := root.Find([]string{"migrate"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := 1 + strings.Count(migrate.Long, "\n"); n > 15 {
+		t.Errorf("the description of migrate has %d lines", n)
+	}
+	for _, g := range flagGroups {
+		for _, name := range g.flags {
+			if migrate.Flags().Lookup(name) == nil {
+				t.Errorf("migrate has no flag --%s, which %q lists", name, g.title)
+			}
+		}
+	}
+}
+
+func TestHelpOfTopicsAndCommands(t *testing.T) {
+	for args, want := range map[string]string{
+		"help":                "Topics of decamp help:",
+		"help warm":           "Warm migration",
+		"help selection":      "poweredOn",
+		"help migrate":        "Target flags:",
+		"help plan run":       "decamp plan run FILE",
+		"--version":           "decamp ",
+		"migrate --help":      "Transport flags:",
+		"help help":           "Topics:",
+		"__complete help war": "warm",
+	} {
+		r := newRig(t)
+		if code := r.run(t.Context(), strings.Fields(args)); code != 0 {
+			t.Errorf("%s: exit code %d: %s", args, code, r.stderr())
+		}
+		mustContain(t, r.out.String(), want)
+	}
+	for args, want := range map[string]string{"help wram": "did you mean: decamp help warm", "help plan rum": "decamp help", "help nothing": "list them: decamp help"} {
+		r := newRig(t)
+		if code := r.run(t.Context(), strings.Fields(args)); code != 2 {
+			t.Errorf("%s: exit code %d", args, code)
+		}
+		mustContain(t, r.stderr(), want)
+	}
+	for _, topic := range helpTopics() {
+		if topic.title == "" || topic.body == "" {
+			t.Errorf("topic %s is empty", topic.name)
+		}
+		for line := range strings.Lines(topic.body) {
+			if len(strings.TrimRight(line, "\n")) > 106 {
+				t.Errorf("topic %s: the line is too long: %s", topic.name, line)
+			}
 		}
 	}
 }

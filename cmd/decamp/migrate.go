@@ -22,93 +22,24 @@ import (
 const migrateHelp = `
 Migrate one VM in five steps: copy -> detect -> convert -> verify -> commit.
 
-The VM must be powered off, or --power-off must permit decamp to shut the guest down. decamp
-waits for the shutdown, and powers the VM off only with --force. It changes nothing else at
-the source, except what --warm requires during the migration.
+The VM must be powered off, unless --power-off or --warm is given. decamp copies its disks,
+reads the images back from the medium, compares every byte with the data that it read, and
+then publishes the VM: until then the target shows nothing of it. --source-hash also compares
+whole disks with the source.
 
-Images are written under a temporary name. They are published, with a libvirt domain and their
-manifests, after every byte was read back from the medium and compared. If the command is
-interrupted or killed, the same command continues: verified parts are not copied again.
---discard discards the unfinished run and removes its images.
+If the command is interrupted or killed, run it again: it continues, and does not copy verified
+data again. --discard discards the unfinished run and removes its images.
 
-Every byte of the images is compared with the data that decamp read. That does not detect a
-byte that was read wrongly. Therefore verify reads a sample of each disk from the source a
-second time, over another connection, and compares it: the first and the last MiB, 64 random
-MiB, and those with partition tables and file-system structures, at most one MiB in 512 of the
-disk (64 to 1024 MiB). For a disk of 100 GiB this takes at most 3 s, in parallel with reading
-the image; with --warm it is part of the outage. If a MiB differs, nothing is published, and
-the same command copies the disk again. --spot selects another sample; --spot 0 turns it off.
-The result states how much was compared.
-
---source-hash compares the whole disk with the source. While decamp reads the images back, the
-host also reads each whole disk and computes its sha256 (or md5). If it differs from that of
-the image, nothing is published. This requires SSH to the host: see --ssh-host-key, --ssh-key
-and --enable-ssh.
-
---trial boots the VM before it is published: on temporary overlays, on an isolated network,
-with KVM if that works, otherwise emulated. A guest that stops in its initramfs, at a boot
-loader's prompt, in a firmware shell or with a panic is reported with its screen and its
-serial log, and is not published. decamp trial does the same at any later time.
-
---start starts the VM at its target after it is published. First decamp checks again that the
-source VM is off. It prints how to open the console. A folder cannot start VMs. A VM that does
-not start stays published: the same command tries again, also after a run without --start.
-
---hardware virtio gives the VM virtio-scsi and virtio-net, and changes a Linux guest
-accordingly: it appends drivers to each initramfs, replaces names of disks by UUIDs, and binds
-network names to MAC addresses. No program of the guest is run. decamp verifies the copy
-before these changes and tests them on an overlay (--trial). It changes the image only when it
-publishes the VM. vm.json lists each changed file, the reason, and the root hashes before and
-after. If a guest cannot be changed safely, the run ends before that; --hardware auto then
-keeps the original hardware and prints the reason. This works for most Linux guests. For
-Windows and other guests decamp uses virt-v2v, if that is installed: --engine auto selects it
-for guests that linux-append does not support. It writes to an overlay for several minutes,
-and the run keeps its log. For Windows it requires the virtio-win drivers, which you must
-provide: --virtio-win PATH.
-
-With --warm the VM runs while it is copied. decamp creates a snapshot, copies and verifies the
-frozen disks, and removes the snapshot. After each --interval it copies the changes in the
-same way. Then it shuts the VM down, copies the last changes, and verifies and publishes the
-images. This cutover starts with decamp cutover RUN, at the time of --cutover, or when the
-expected outage is within --downtime-budget. The expected outage ends when the VM is defined
-at its target; it includes the delivery of images, and the boot of the guest if --boot-time is
-set. At the end decamp prints the actual outage; with --start it ends when the VM runs at its
-target. decamp turns change tracking on if it is off, and off again at the end. Without change
-tracking each round reads and compares everything. A disk that grows during the migration is
-read and compared once more before the VM is powered off. decamp pause RUN suspends the
-rounds. decamp cancel RUN cancels the run and reverts all changes at the source. --transport
-nfc works on every host; https works only if the base disk of a running VM can be opened;
-landing makes the first copy, and nfc copies the changes.
-
-With a free licence, the API of a host cannot create snapshots or change power states. decamp
-then uses vim-cmd over SSH. SSH must be on, because only the user can start it with this
-licence. Changes are not tracked: each round compares everything, the last one while the VM is
-off. decamp prints the size of a round before the first one.
-
---map is a file with the names of networks, datastores and VMs at the target. Other names keep
-the defaults of the target. A mapping that the target does not support is refused before the
-copy.
-
---dry-run prints the definition of the VM with each disk and network card, and the obstacles.
-It reads the source and queries each --to. Its exit code is that of the migration.
-
-With several --to each disk is read once and written to all folders, and each copy is verified
-separately. If one fails, the others continue; the same command then continues the failed one.
+More: decamp help sources, targets, transports, verification, conversion, trial, warm.
 `
 
 const migrateExamples = `
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
-decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --power-off
 decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage --start
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
+decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml --dry-run
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
-decamp migrate esxi://root@esx1 ad01 --to dir:/srv/vm --hardware virtio --virtio-win win.iso
-decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --transport nfc
 decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
-decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm --spot 100M
+decamp migrate vcenter://ops@vsphere.local@vc1 /DC1/vm/prod/db01 --to dir:/srv/vm
 `
 
 // migrateCommand is decamp migrate.

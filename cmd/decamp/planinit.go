@@ -26,9 +26,8 @@ VMs that cannot be migrated now become comments, with the reason and the remedy.
 running VMs, unless --power-off or --warm is set. With --json, "plan" has the plan and "left"
 the other VMs.
 
---select selects VMs by an expression, such as: folder=prod && !poweredOn
-= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
-sizes. && and || join terms, ! negates, and parentheses group. The fields are:
+--select selects VMs by an expression, such as folder=prod && !poweredOn: see decamp help
+selection.
 `
 
 const planInitExamples = `
@@ -54,7 +53,7 @@ func newPlanInit(p *program) *cobra.Command {
 	pi := &planInitCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "init URL", Short: "Print a plan for the VMs of a source", Args: exactArgs("URL"),
-		Long:    trimHelp(planInitHelp) + "\n\n" + fieldsHelp() + "\n\n" + trimHelp(sourceHelp),
+		Long:    trimHelp(planInitHelp) + "\n\n" + trimHelp(sourceHelp),
 		Example: trimHelp(planInitExamples), Annotations: exitCodes(slices.Concat([]exit{{fault.NotFound, "the selection matches no VM"}}, sourceExits[1:])...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
@@ -76,8 +75,8 @@ func newPlanInit(p *program) *cobra.Command {
 	return cmd
 }
 
-// fieldsHelp returns the fields of selections for the help.
-func fieldsHelp() string {
+// selectionHelp returns the text of the help topic about selections, with all fields.
+func selectionHelp() string {
 	t := newTable()
 	t.rows = nil
 	for _, f := range selector.Fields() {
@@ -85,8 +84,18 @@ func fieldsHelp() string {
 	}
 	var b strings.Builder
 	t.writeTo(&b)
-	return strings.TrimRight(b.String(), "\n")
+	return trimHelp(selectionOperators) + "\n\n" + strings.TrimRight(b.String(), "\n")
 }
+
+const selectionOperators = `
+An expression of --select and of the key select in plan files compares fields of a VM:
+
+    folder=prod && !poweredOn
+    (os~windows* || firmware=efi) && size<500GiB
+
+= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
+sizes. && and || join terms, ! negates, and parentheses group. The fields are:
+`
 
 // checkFlags parses the flags before the source is contacted.
 func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr, err error) {

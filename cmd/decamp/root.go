@@ -42,7 +42,9 @@ func newRoot(p *program) *cobra.Command {
 	root.SetOut(p.out)
 	root.SetErr(p.out.screen)
 	root.SetHelpFunc(writeHelp)
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetHelpCommand(newHelp())
+	root.Version = version
+	root.SetVersionTemplate(versionLine())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false

@@ -20,13 +20,8 @@ func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 
 // sourceHelp is part of the help of each command with a URL.
 const sourceHelp = `
-URL is esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], without a password, because URLs
-appear in shell histories and process lists. The password is read from --password-file or from
-the file in $DECAMP_PASSWORD_FILE; otherwise decamp prompts for it.
-
-The certificate is pinned. At the first connection decamp shows its SHA-256 and requests a
-confirmation; scripts state it with --fingerprint. A changed certificate is refused until the
-new one is stated.
+URL is esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]. For passwords and certificates see
+decamp help sources.
 `
 
 // sourceExits are the exit codes of a login to a source.
@@ -39,7 +34,7 @@ var sourceExits = []exit{
 // registerSSH registers the flags of a login by SSH, which set the fields of o.
 func registerSSH(o *assemble.SSHOptions, f *pflag.FlagSet) {
 	f.BoolVar(&o.Enable, "enable-ssh", false, "start SSH on the host if it is off and required, and stop it at the end")
-	f.StringVar(&o.HostKey, "ssh-host-key", "", "`SHA256:…` of the SSH host key to accept, also instead of a known one")
+	f.StringVar(&o.HostKey, "ssh-host-key", "", "`SHA256:HASH` of the SSH host key to accept, also instead of a known one")
 	f.StringVar(&o.KeyFile, "ssh-key", "", "`FILE` with a private key for SSH (default the keys of the agent at $SSH_AUTH_SOCK, then the password)")
 	f.StringVar(&o.User, "ssh-user", "", "`USER` for SSH (default the user of an esxi URL, otherwise root)")
 	f.StringVar(&o.PasswordFile, "ssh-password-file", "", "`FILE` with the password for SSH (default the password of an esxi URL's user)")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -25,10 +26,17 @@ func newVersion(p *program) *cobra.Command {
 
 // showVersion prints the version.
 func showVersion(out *output) error {
-	platform := runtime.GOOS + "/" + runtime.GOARCH
 	if out.json {
-		return out.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
+		return out.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": platform()})
 	}
-	_, err := fmt.Fprintf(out, "decamp %s (%s, %s)\n", version, runtime.Version(), platform)
+	_, err := io.WriteString(out, versionLine())
 	return err
 }
+
+// versionLine returns the line that decamp version and decamp --version print.
+func versionLine() string {
+	return fmt.Sprintf("decamp %s (%s, %s)\n", version, runtime.Version(), platform())
+}
+
+// platform returns the operating system and the architecture of the binary.
+func platform() string { return runtime.GOOS + "/" + runtime.GOARCH }

@@ -56,11 +56,11 @@ func (l Limit) String() string {
 	if l.What == "" {
 		return ""
 	}
-	s := fmt.Sprintf("limited by the %s (busy %.0f %% of the time)", l.What, 100*l.Part)
+	s := fmt.Sprintf("bottleneck: %s (%.0f %% busy)", l.What, 100*l.Part)
 	if l.Gain == 0 {
-		return s + "; nothing else is near its limit"
+		return s
 	}
-	return s + fmt.Sprintf("; the %s comes next, at most %.1f times as fast", l.Next, l.Gain)
+	return s + fmt.Sprintf("; next: %s, at %.1f times the rate", l.Next, l.Gain)
 }
 
 // Mean is the average of the Busy of several copies, weighted by their rates. It is not safe for

@@ -8,10 +8,10 @@ import (
 func TestLimitSaysWhatComesNext(t *testing.T) {
 	for want, b := range map[string]Busy{
 		"": {},
-		"limited by the source (busy 98 % of the time); the target comes next, at most 2.4 times as fast":    {Source: 0.98, Target: 0.4, Processor: 0.1},
-		"limited by the target (busy 100 % of the time); the source comes next, at most 3.3 times as fast":   {Source: 0.3, Target: 1},
-		"limited by the budget (busy 90 % of the time); the processor comes next, at most 1.8 times as fast": {Budget: 0.9, Source: 0.1, Processor: 0.5},
-		"limited by the source (busy 100 % of the time); nothing else is near its limit":                     {Source: 1, Target: 0.001},
+		"bottleneck: source (98 % busy); next: target, at 2.4 times the rate":    {Source: 0.98, Target: 0.4, Processor: 0.1},
+		"bottleneck: target (100 % busy); next: source, at 3.3 times the rate":   {Source: 0.3, Target: 1},
+		"bottleneck: budget (90 % busy); next: processor, at 1.8 times the rate": {Budget: 0.9, Source: 0.1, Processor: 0.5},
+		"bottleneck: source (100 % busy)":                     {Source: 1, Target: 0.001},
 	} {
 		if got := b.Limit().String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)

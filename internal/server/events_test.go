@@ -122,7 +122,7 @@ func TestEventsTellWhatChanges(t *testing.T) {
 	})
 	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}}}))
 	l.until("fleet", func(data string) bool {
-		return strings.Contains(data, "host esx3 vms: 20 of 20 in use, 7 VMs wait") && strings.Contains(data, "limited by the source (busy 100 % of the time); the target comes next")
+		return strings.Contains(data, "host esx3 vms: 20 of 20 in use, 7 VMs wait") && strings.Contains(data, "bottleneck: source (100 % busy); next: target")
 	})
 	r.must(r.Roster.Workers.Drain(t.Context(), servertest.Worker, true))
 	l.until("workers", func(data string) bool { return strings.Contains(data, `"drains":true`) })

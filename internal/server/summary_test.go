@@ -16,12 +16,12 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 	lacking := []Waiting{{Sentence: "no worker offers dir:/srv/vm"}, {Sentence: "outside its window"}, {Sentence: "no worker offers dir:/srv/vm"}}
 	for want, b := range map[string]fleetState{
 		"": {},
-		"limited by the source (busy 75 % of the time); the target comes next, at most 1.9 times as fast": {
+		"bottleneck: source (75 % busy); next: target, at 1.9 times the rate": {
 			progress: []fleetdb.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
 		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {board: Board{Resources: []Resource{half, full}, common: commonReason(lacking)}},
 		"2 VMs wait: no worker offers dir:/srv/vm":   {board: Board{common: commonReason(lacking)}},
 		"login to vc1:443 was refused":               {board: Board{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
-		"limited by the target (busy 100 % of the time); nothing else is near its limit; host esx3 vms: 20 of 20 in use, 7 VMs wait": {
+		"bottleneck: target (100 % busy); host esx3 vms: 20 of 20 in use, 7 VMs wait": {
 			progress: []fleetdb.Progress{moves(0, 1, 1)}, board: Board{Resources: []Resource{full}}},
 	} {
 		if got := describeLimits(&b); got != want {

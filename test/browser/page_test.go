@@ -78,7 +78,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},
 		Waiting:   []server.Waiting{{Key: servertest.Key(plan, 60), Sentence: "host esx3: 20 of 20 vms; next in about 4 min"}},
 	}))
-	s.Wait(`document.querySelector("#bottleneck").textContent.includes("limited by the source (busy 100 % of the time); the target comes next, at most")`)
+	s.Wait(`document.querySelector("#bottleneck").textContent.includes("bottleneck: source (100 % busy); next: target, at ")`)
 	s.Wait(row(60) + `.querySelector(".why").textContent.includes("next in about 4 min")`)
 	s.Wait(`document.querySelector("#bottleneck").textContent.includes("host esx3 vms: 20 of 20 in use, 9950 VMs wait")`)
 	s.must(s.Roster.Claims.Finish(ctx, claims[4], fleetdb.End{State: fleetdb.Done}))

@@ -97,7 +97,7 @@ func TestBenchMatrixRefusesAnotherMTU(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01"}, {Name: "web02"}}})
 	text := strings.Replace(fmt.Sprintf(benchSpec, r.url(), r.lab.Fingerprint(), r.vms(), filepath.Join(r.dir, "more"), "127.0.0.1:0"), "mtu: 65536", "mtu: 1500", 1)
 	res := r.run("bench", "matrix", "--spec", r.write("matrix.yaml", text), "--rows", filepath.Join(r.dir, "rows.jsonl"))
-	if res.code != 6 || !strings.Contains(res.stderr, "MTU 1500, and lo") || !strings.Contains(res.stderr, "ip link set dev lo mtu 1500") {
+	if res.code != 6 || !strings.Contains(res.stderr, "MTU 1500 for the link, and interface lo") || !strings.Contains(res.stderr, "ip link set dev lo mtu 1500") {
 		t.Errorf("exit code %d: %s", res.code, res.stderr)
 	}
 }

@@ -21,7 +21,7 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	if first := "failure: host-privilege: " + privilege + ": root lacks it on VM db01\n"; !strings.HasPrefix(said.stdout, first) {
 		t.Errorf("the first line is not %q:\n%s", first, said.stdout)
 	}
-	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: do what stands at each")
+	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply the remedy of each")
 	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: "+privilege, "NoPermission")
 
 	cfg.Lacks = nil

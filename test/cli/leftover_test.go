@@ -39,7 +39,7 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 			t.Fatal("the host's copy goes on without a server")
 		}
 	}
-	r.run("runs").ends(0).says("Left on hosts", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
+	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "datastore decamp-", "esxcli storage nfs remove -v decamp-")
 	return r, args
 }
 
@@ -88,7 +88,7 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 func TestLeftSnapshotIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(r *rig){
-		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("has no snapshot \"decamp web01-") },
+		"clean": func(r *rig) { r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp web01-") },
 		"another VM": func(r *rig) {
 			r.migrate("web02").ends(0).says("An earlier run left snapshot \"decamp web01-")
 		},
@@ -101,7 +101,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 			u := r.resting()
 			u.untilEvent(journal.DiskBegan, "round")
 			u.end(syscall.SIGKILL)
-			r.run("runs").ends(0).says("Left on hosts", "snapshot \"decamp web01-")
+			r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp web01-")
 			next(r)
 			if vm := r.vm("web01"); vm.Snapshots > 0 {
 				t.Errorf("the VM has %d snapshots", vm.Snapshots)

@@ -173,7 +173,7 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	c := r.rehearse("--expect", up)
 	u.booting()
 	u.end(syscall.SIGKILL)
-	c.ended().ends(130).says("does not any more", "rehearse it again")
+	c.ended().ends(130).says("has ended", "rehearse it again")
 	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It booted", "serial port: ")
 	r.nothingOfRehearsals()
 	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
@@ -242,7 +242,7 @@ func TestVMOfAPlanIsRehearsed(t *testing.T) {
 			t.Fatalf("no round was done: %s", said.String())
 		}
 	}
-	r.run("rehearse", "p").ends(2).says("one at a time")
+	r.run("rehearse", "p").ends(2).says("only one VM of a plan can be rehearsed at a time")
 	r.run("rehearse", "p/web01").ends(0).says("It booted", up)
 	r.run("cutover", "p/web01").ends(0)
 	if err := running.Wait(); err != nil {

@@ -190,7 +190,7 @@ func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 				u.untilEvent(at.kind, at.step)
 				if killed {
 					u.end(syscall.SIGKILL)
-					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed", "by SSH (vim-cmd)")
+					r.source("cancel", r.onlyRun()).ends(0).says("is discarded, and its images are removed", "use SSH (vim-cmd)")
 					r.givenUp()
 					r.nothingLeft(0)
 					return
@@ -315,7 +315,7 @@ func TestWarmWithAFreeLicenceKilledInVimCmd(t *testing.T) {
 				r.lab.Faults().Release()
 				switch then {
 				case "cleaned":
-					r.source("clean", r.url()).ends(0).says("has no snapshot")
+					r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp ")
 					r.stillRuns()
 				case "given up":
 					r.source("cancel", r.onlyRun()).ends(0)
@@ -355,7 +355,7 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 func TestPowerOffWithAFreeLicence(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())
-	r.migrate("web01", "--power-off").ends(0).says("by SSH (vim-cmd)", "is migrated and published")
+	r.migrate("web01", "--power-off").ends(0).says("use SSH (vim-cmd)", "is migrated and published")
 	r.moved()
 	r.nothingLeft(0)
 }

@@ -126,9 +126,9 @@ func TestServerOutlivesItsDatabase(t *testing.T) {
 	follower.says(follower.errs, "vm0") // one that gets on: by the time it looks, none may begin any more
 	r.sent(slowRate)
 	eventually(t, "what limits is said", func() bool {
-		return strings.Contains(s.asks("status", "kept").ends(0).stdout, "limited by the source")
+		return strings.Contains(s.asks("status", "kept").ends(0).stdout, "bottleneck: source")
 	})
-	s.asks("advise", "kept").ends(0).says("limited by the source", "PART", "- source: ")
+	s.asks("advise", "kept").ends(0).says("bottleneck: source", "PART", "- source: ")
 	db.Stop()
 	eventually(t, "it says that it is not ready", func() bool { return s.answers("/readyz") == http.StatusServiceUnavailable })
 	if got := s.answers("/healthz"); got != http.StatusOK {
