@@ -99,9 +99,12 @@ func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, 
 	if wait := shortage.remainingWait(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
+		if b, err = pool.GetAt(patience, n, at); err == nil {
 			shortage.end()
-			return b, false, err
+			return b, false, nil
+		}
+		if ctx.Err() != nil {
+			return nil, false, err
 		}
 	}
 	b, err = m.spare.Get(ctx, n)

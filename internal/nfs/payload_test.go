@@ -109,3 +109,20 @@ func TestSmallBuffersDoNotEndTheShortageOfLargeOnes(t *testing.T) {
 		releaseBuffers(small)
 	})
 }
+
+// A connection that ends while its WRITE waits does not end the shortage: no memory became free.
+func TestCanceledWaitDoesNotEndTheShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPayloadRig(t, Options{})
+		lent := r.useUp(r.memory.plain, largeWrite)
+		const early = sparePatience / 5
+		ctx, cancel := context.WithTimeout(t.Context(), early)
+		defer cancel()
+		b, _, err := r.memory.getBuffer(ctx, new(oncrpc.Call), r.disk, largeWrite, writebehind.Place{})
+		if b != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got buffer %v, error %v", b, err)
+		}
+		r.get("next write", r.disk, largeWrite, sparePatience-early, true).Release()
+		releaseBuffers(lent)
+	})
+}
