@@ -286,6 +286,69 @@ func TestForgetWhileOpening(t *testing.T) {
 	}
 }
 
+// RENAME of a plain file: Open is called for the new name, and may return a Content. A file with a
+// Content keeps it.
+func TestRenameOpensPlainFilesAgain(t *testing.T) {
+	c := &fakeContent{}
+	r := newRig(t, landed(c))
+	h := r.create(r.root, "tmp")
+	r.write(h, 0, []byte("plain")) // the file is open from now on
+	r.nfs(pRename, r.root, "tmp", r.root, "a-flat.vmdk").ok()
+	r.write(h, 0, []byte("landed"))
+	if got := r.get("a-flat.vmdk"); got != "plain" || c.Size() != 6 {
+		t.Errorf("the file in the folder contains %q, the Content %d bytes", got, c.Size())
+	}
+	r.nfs(pRename, r.root, "a-flat.vmdk", r.root, "tmp").ok()
+	if n := r.getattr(h).size; n != 6 || c.closed != 0 {
+		t.Errorf("after the second RENAME: %d bytes, the Content was closed %d times", n, c.closed)
+	}
+}
+
+// RENAME, while Export.Open of the same file runs for the old name.
+func TestRenameWhileOpening(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first *fakeContent // what Open returns for the old name; nil means the plain file
+		want  string       // names that Open is called with
+	}{
+		{"plain file", nil, "tmp a-flat.vmdk"},
+		{"content", &fakeContent{}, "tmp"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r *rig
+			var other *rpctest.Client
+			var opened []string
+			content := &fakeContent{}
+			r = newRig(t, func(o *nfs.Options) {
+				o.Exports[0].Open = func(name string) (nfs.Content, error) {
+					opened = append(opened, name)
+					if name != "tmp" {
+						return content, nil
+					}
+					if stat := other.Call(100003, 3, pRename, args(r.root, "tmp", r.root, "a-flat.vmdk")).Uint32(); stat != 0 {
+						t.Errorf("RENAME: status %d", stat)
+					}
+					if tt.first == nil {
+						return nil, nil
+					}
+					content = tt.first
+					return content, nil
+				}
+			})
+			other = rpctest.Dial(t, r.addr)
+			r.put("tmp", "plain")
+			h := r.lookup(r.root, "tmp") // LOOKUP returns attributes, and therefore opens the file
+			r.write(h, 0, []byte("landed"))
+			if got := strings.Join(opened, " "); got != tt.want {
+				t.Errorf("Open was called with %q, want %q", got, tt.want)
+			}
+			if got := r.get("a-flat.vmdk"); got != "plain" || content.Size() != 6 || content.closed != 0 {
+				t.Errorf("the file in the folder contains %q, the Content %d bytes; it was closed %d times", got, content.Size(), content.closed)
+			}
+		})
+	}
+}
+
 // Where the memory of the disks is used up, their connection waits; lock files, and
 // everything on other connections, do not.
 func TestLocksDoNotWaitForDisks(t *testing.T) {

@@ -20,7 +20,7 @@ type Export struct {
 	Dir string
 
 	// Open returns the Content of the file of that name, relative to Dir. It is called when the file is
-	// first used; see Server.Forget. A nil Content, or a nil Open, means the plain file. The file stays in
+	// first used; for a plain file, also after a RENAME of that file. See Server.Forget. A nil Content, or a nil Open, means the plain file. The file stays in
 	// the folder in any case: clients see its name, times and identity.
 	Open func(name string) (Content, error)
 

@@ -16,17 +16,21 @@ type fileState struct {
 	opening sync.Mutex // held while the file is opened, so that Export.Open is called once
 	open    *file      // open file; nil if it is closed. The cache's mu guards it.
 
-	// forgets counts the calls of forget, which does not wait for opening. A file that is forgotten while
-	// it is opened is not kept. The cache's mu is held when it is incremented.
-	forgets atomic.Int64
+	// drops counts the calls of forget and forgetPlain, which do not wait for opening. A file that is
+	// forgotten while it is opened is not kept. The cache's mu guards it.
+	drops drops
 
-	// plain is set once Export.Open returned no Content for the file. Server.Forget and a rename clear it.
+	// plain is set once Export.Open returned no Content for the file. forget and forgetPlain clear it. The
+	// cache's mu is held when it is changed.
 	plain atomic.Bool
 
 	// touched is the time of the last change of a Content, in Unix nanoseconds; 0 if there was none since
 	// the times were set. The times of the file in the folder do not show it.
 	touched atomic.Int64
 }
+
+// drops counts calls.
+type drops struct{ forget, forgetPlain int64 }
 
 // file is an open regular file. The cache shares it among all calls.
 type file struct {
@@ -79,12 +83,12 @@ func (c *fileCache) acquire(n *node) (*file, error) {
 	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
-	forgets := n.file.forgets.Load()
+	before := c.dropsOf(n)
 	f, plain, err := openFile(n)
 	if err != nil {
 		return nil, err
 	}
-	c.addOpen(n, f, plain, forgets)
+	c.addOpen(n, f, plain, before)
 	return f, nil
 }
 
@@ -139,14 +143,22 @@ func (c *fileCache) acquireOpen(n *node) *file {
 	return f
 }
 
+// dropsOf returns how often n was forgotten.
+func (c *fileCache) dropsOf(n *node) drops {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return n.file.drops
+}
+
 // addOpen adds a file that was just opened, with one reference, and sets fileState.plain if plain is
-// set. forgets is fileState.forgets from before the opening. If n was forgotten since then, only the
-// caller uses the file, and release closes it.
-func (c *fileCache) addOpen(n *node, f *file, plain bool, forgets int64) {
+// set. before is the result of dropsOf from before the opening. If the file was forgotten since then,
+// only the caller uses it, and release closes it.
+func (c *fileCache) addOpen(n *node, f *file, plain bool, before drops) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs = 1
-	if n.file.forgets.Load() != forgets {
+	now := n.file.drops
+	if now.forget != before.forget || !f.special && now.forgetPlain != before.forgetPlain {
 		f.closeUnused = true
 		return
 	}
@@ -196,24 +208,50 @@ func (c *fileCache) dropRef(n *node, f *file) *file {
 // it again and calls Export.Open.
 func (c *fileCache) forget(n *node) error {
 	c.mu.Lock()
+	n.file.drops.forget++
+	unused := c.removeOpen(n)
+	c.mu.Unlock()
+	if unused == nil {
+		return nil
+	}
+	return unused.closeAll()
+}
+
+// forgetPlain is forget for a file that has another name now: Export.Open may return a Content for it. A
+// file that has a Content, or gets one from an opening that runs, keeps it.
+func (c *fileCache) forgetPlain(n *node) error {
+	c.mu.Lock()
+	n.file.drops.forgetPlain++
+	var unused *file
+	if f := n.file.open; f == nil || !f.special {
+		unused = c.removeOpen(n)
+	}
+	c.mu.Unlock()
+	if unused == nil {
+		return nil
+	}
+	return unused.closeAll()
+}
+
+// removeOpen removes the open file of n from the cache. It returns the file if the caller must close it;
+// nil if none is open, or the last call that uses it closes it. mu must be held.
+func (c *fileCache) removeOpen(n *node) *file {
 	n.file.plain.Store(false)
-	n.file.forgets.Add(1)
 	f := n.file.open
 	n.file.open = nil
 	delete(c.special, n)
-	if f == nil || f.refs > 0 {
-		if f != nil {
-			f.closeUnused = true
-		}
-		c.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	if f.refs > 0 {
+		f.closeUnused = true
 		return nil
 	}
 	if f.idle != nil {
 		c.idle.Remove(f.idle)
 		f.idle = nil
 	}
-	c.mu.Unlock()
-	return f.closeAll()
+	return f
 }
 
 // close closes all files, and waits for those being closed in the background. No call may be in work.

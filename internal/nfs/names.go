@@ -17,7 +17,7 @@ type nameProcedures struct {
 	owners  *ownerRules     // owners of new files
 	attrs   *attrProcedures // sets the size of new files
 	durable bool            // Options.Durable: folders are synced before the answer
-	log     *slog.Logger    // receives errors of removed files, which no call can report
+	log     *slog.Logger    // receives errors of closed files, which no call can report
 }
 
 // changeFolder opens and locks the folder t and calls do, if Export.Writable allows to change name in

@@ -21,6 +21,7 @@ type Buffer = writebehind.Buffer
 const (
 	sparePatience = 250 * time.Millisecond // time without free memory after which spare memory is used
 	spareMemory   = 32 << 20               // bytes of spare payloads. ESXi has 30 writes of 64 KiB in flight, 2 MiB a connection.
+	smallPayload  = 4 << 10                // largest payload in bytes for which a pool has a reserve, see writebehind.Pool
 )
 
 // shortage measures for how long a pool has been used up. It is safe for concurrent use.
@@ -55,11 +56,21 @@ type payloadMemory struct {
 	spare *writebehind.Pool // pool for payloads whose pool has been used up for sparePatience
 }
 
-// payloadPool is a pool for payloads. Each pool has its own shortage: hosts renew locks, which are plain
-// files, while the memory of the disks is used up.
+// payloadPool is a pool for payloads. Each pool has its own shortages: hosts renew locks, which are plain
+// files, while the memory of the disks is used up. If disks and plain files share a pool, the reserve for
+// small payloads may be free while there is no memory for larger ones.
 type payloadPool struct {
 	*writebehind.Pool
-	shortage shortage // how long the pool has been used up
+	small shortage // how long the pool has been used up for payloads up to smallPayload
+	large shortage // how long it has been used up for larger ones
+}
+
+// shortageOf returns the shortage of payloads of n bytes.
+func (p *payloadPool) shortageOf(n int) *shortage {
+	if n <= smallPayload {
+		return &p.small
+	}
+	return &p.large
 }
 
 // newPayloadMemory returns the pools for o. No memory is allocated yet.
@@ -79,17 +90,21 @@ func newPayloadMemory(o Options) *payloadMemory {
 // until ctx ends. Before it waits it sends held replies.
 func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
+	shortage := pool.shortageOf(n)
 	if b, err := pool.GetAt(expiredContext, n, at); !errors.Is(err, context.Canceled) {
-		pool.shortage.end()
+		shortage.end()
 		return b, false, err
 	}
 	c.Pause()
-	if wait := pool.shortage.remainingWait(); wait > 0 {
+	if wait := shortage.remainingWait(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
-			pool.shortage.end()
-			return b, false, err
+		if b, err = pool.GetAt(patience, n, at); err == nil {
+			shortage.end()
+			return b, false, nil
+		}
+		if ctx.Err() != nil {
+			return nil, false, err
 		}
 	}
 	b, err = m.spare.Get(ctx, n)

@@ -11,64 +11,118 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
+const (
+	largeWrite  = 64 << 10 // bytes of a WRITE to a disk
+	lockRenewal = 84       // bytes of a WRITE to a lock file
+)
+
+// payloadRig tests the memory of payloads. It runs in a synctest bubble.
+type payloadRig struct {
+	*testing.T
+	memory     *payloadMemory
+	disk, lock *file
+}
+
+func newPayloadRig(t *testing.T, o Options) *payloadRig {
+	o.PlainMemory = writebehind.MinBudget
+	return &payloadRig{t, newPayloadMemory(o), &file{special: true}, &file{}}
+}
+
+// get checks how long a WRITE waits, and which memory it gets.
+func (r *payloadRig) get(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
+	r.Helper()
+	start := time.Now()
+	b, spare, err := r.memory.getBuffer(r.Context(), new(oncrpc.Call), f, n, writebehind.Place{})
+	if err != nil {
+		r.Fatalf("%s: %v", name, err)
+	}
+	if waited := time.Since(start); waited != wait || spare != wantSpare {
+		r.Errorf("%s: waited %v, spare %v; want %v, %v", name, waited, spare, wait, wantSpare)
+	}
+	return b
+}
+
+// useUp lends buffers of n bytes until the pool has no memory for another one.
+func (r *payloadRig) useUp(pool *payloadPool, n int) (lent []*Buffer) {
+	r.Helper()
+	for {
+		b, err := pool.GetAt(expiredContext, n, writebehind.Place{})
+		if errors.Is(err, context.Canceled) {
+			return lent
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		lent = append(lent, b)
+	}
+}
+
+func releaseBuffers(lent []*Buffer) {
+	for _, b := range lent {
+		b.Release()
+	}
+}
+
 // A host writes to its lock files while the disks' memory is used up. That must not make the
 // disks' WRITEs wait again before they use spare memory.
 func TestPlainFilesDoNotEndTheDisksShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const size = 64 << 10
-		m := newPayloadMemory(Options{Pool: writebehind.NewPool(writebehind.MinBudget), PlainMemory: writebehind.MinBudget})
-		disk, lock := &file{special: true}, &file{}
-
-		// get checks how long a WRITE waits, and which memory it gets.
-		get := func(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
-			t.Helper()
-			start := time.Now()
-			b, spare, err := m.getBuffer(t.Context(), new(oncrpc.Call), f, n, writebehind.Place{})
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if waited := time.Since(start); waited != wait || spare != wantSpare {
-				t.Errorf("%s: waited %v, spare %v; want %v, %v", name, waited, spare, wait, wantSpare)
-			}
-			return b
-		}
-		var lent []*Buffer
-		useUp := func(pool *payloadPool) {
-			t.Helper()
-			for {
-				b, err := pool.GetAt(expiredContext, size, writebehind.Place{})
-				if errors.Is(err, context.Canceled) {
-					return
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				lent = append(lent, b)
-			}
-		}
-
-		useUp(m.disks)
-		get("first disk write", disk, size, sparePatience, true).Release()
-		get("lock renewal", lock, 84, 0, false).Release()
-		get("second disk write", disk, size, 0, true).Release()
+		r := newPayloadRig(t, Options{Pool: writebehind.NewPool(writebehind.MinBudget)})
+		disks := r.useUp(r.memory.disks, largeWrite)
+		r.get("first disk write", r.disk, largeWrite, sparePatience, true).Release()
+		r.get("lock renewal", r.lock, lockRenewal, 0, false).Release()
+		r.get("second disk write", r.disk, largeWrite, 0, true).Release()
 
 		// Each pool has its own shortage: this is the first one of the plain files.
-		disks := len(lent)
-		useUp(m.plain)
-		get("first plain write", lock, size, sparePatience, true).Release()
-		get("third disk write", disk, size, 0, true).Release()
+		plain := r.useUp(r.memory.plain, largeWrite)
+		r.get("first plain write", r.lock, largeWrite, sparePatience, true).Release()
+		r.get("third disk write", r.disk, largeWrite, 0, true).Release()
 
 		// Free memory of the disks ends their shortage, and only theirs.
-		for _, b := range lent[:disks] {
-			b.Release()
+		releaseBuffers(disks)
+		r.get("disk write with free memory", r.disk, largeWrite, 0, false).Release()
+		r.get("second plain write", r.lock, largeWrite, 0, true).Release()
+		disks = r.useUp(r.memory.disks, largeWrite)
+		r.get("disk write of the next shortage", r.disk, largeWrite, sparePatience, true).Release()
+		releaseBuffers(disks)
+		releaseBuffers(plain)
+	})
+}
+
+// Small buffers come from a reserve. That one is free does not end the shortage of large ones.
+func TestSmallBuffersDoNotEndTheShortageOfLargeOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPayloadRig(t, Options{}) // all files share one pool
+		large := r.useUp(r.memory.plain, smallPayload+1)
+		r.get("first disk write", r.disk, largeWrite, sparePatience, true).Release()
+		r.get("lock renewal", r.lock, lockRenewal, 0, false).Release()
+		r.get("largest small write", r.disk, smallPayload, 0, false).Release()
+		r.get("second disk write", r.disk, largeWrite, 0, true).Release()
+
+		// The reserve has its own shortage, too.
+		small := r.useUp(r.memory.plain, smallPayload)
+		r.get("first lock renewal without memory", r.lock, lockRenewal, sparePatience, true).Release()
+		r.get("second lock renewal without memory", r.lock, lockRenewal, 0, true).Release()
+		r.get("third disk write", r.disk, largeWrite, 0, true).Release()
+		releaseBuffers(large)
+		r.get("disk write with free memory", r.disk, largeWrite, 0, false).Release()
+		releaseBuffers(small)
+	})
+}
+
+// A connection that ends while its WRITE waits does not end the shortage: no memory became free.
+func TestCanceledWaitDoesNotEndTheShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPayloadRig(t, Options{})
+		lent := r.useUp(r.memory.plain, largeWrite)
+		const early = sparePatience / 5
+		ctx, cancel := context.WithTimeout(t.Context(), early)
+		defer cancel()
+		b, _, err := r.memory.getBuffer(ctx, new(oncrpc.Call), r.disk, largeWrite, writebehind.Place{})
+		if b != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got buffer %v, error %v", b, err)
 		}
-		lent = lent[disks:]
-		get("disk write with free memory", disk, size, 0, false).Release()
-		get("second plain write", lock, size, 0, true).Release()
-		useUp(m.disks)
-		get("disk write of the next shortage", disk, size, sparePatience, true).Release()
-		for _, b := range lent {
-			b.Release()
-		}
+		r.get("next write", r.disk, largeWrite, sparePatience-early, true).Release()
+		releaseBuffers(lent)
 	})
 }

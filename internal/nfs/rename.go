@@ -79,8 +79,9 @@ func lockBoth(a, b *node) (unlock func()) {
 	}
 }
 
-// renameLocked renames between two open folders, and forgets a file that was replaced. The changing of
-// both folders must be held.
+// renameLocked renames between two open folders. It forgets a file that was replaced, and the moved one if
+// it is a plain file: Export.Open may return a Content for the new name. The changing of both folders must
+// be held.
 func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error {
 	for _, name := range []string{a.from.name, a.to.name} {
 		if err := checkOld(name); err != nil {
@@ -109,7 +110,11 @@ func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error 
 	}
 	if replaced.object == nil || replaced.node != moved.node {
 		x.addNode(a.to.dir.node, a.to.name, moved.attr)
-		moved.node.file.plain.Store(false) // Export.Open may return a Content for the new name
+		if x.Open != nil {
+			if err := p.files.forgetPlain(moved.node); err != nil {
+				p.log.Warn("close renamed file", "file", x.pathOf(moved.node), "err", err)
+			}
+		}
 	}
 	if replaced.object != nil && replaced.node != moved.node {
 		p.forgetRemoved(x, replaced)
