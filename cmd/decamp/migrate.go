@@ -100,8 +100,8 @@ const migrateExamples = `
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --format qcow2 --power-off
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --to dir:/mnt/second
-decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage
-decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage --start
+decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --staging /srv/stage
+decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --staging /srv/stage --start
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --landing tmpfs:16G
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial

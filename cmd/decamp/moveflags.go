@@ -112,7 +112,7 @@ func (o *moveFlags) extraFlags() *pflag.FlagSet {
 
 // registerPlace registers the flags that describe targets.
 func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
-	f.StringVar(&o.stage, "stage", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
+	f.StringVar(&o.stage, "staging", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
 	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` with the names of networks, datastores and VMs at the target: networks, storages, names (docs/maps.md)")
 	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "type of the libvirt domain: `kvm or qemu`; qemu works without KVM")
 }
