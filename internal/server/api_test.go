@@ -168,9 +168,9 @@ func TestRequestsThatAreNotAsDocumentedAreRefused(t *testing.T) {
 		{"GET", "/v1/plans/p/vms?state=flying", "", http.StatusUnprocessableEntity},
 		{"GET", "/v1/plans/%00/vms", "", http.StatusUnprocessableEntity},
 		{"GET", "/v1/plans/q", "", http.StatusNotFound},
-		{"POST", "/v1/plans/p/orders", `{"order":"explode"}`, http.StatusUnprocessableEntity},
-		{"POST", "/v1/plans/p/orders", `{"order":"pause","more":1}`, http.StatusUnprocessableEntity},
-		{"POST", "/v1/plans/p/orders", `{`, http.StatusBadRequest},
+		{"POST", "/v1/plans/p/commands", `{"command":"explode"}`, http.StatusUnprocessableEntity},
+		{"POST", "/v1/plans/p/commands", `{"command":"pause","more":1}`, http.StatusUnprocessableEntity},
+		{"POST", "/v1/plans/p/commands", `{`, http.StatusBadRequest},
 		{"PUT", "/v1/limits", `{"limits":[{"name":"no such","units":1}]}`, http.StatusUnprocessableEntity},
 		{"PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":-2}]}`, http.StatusUnprocessableEntity},
 		{"PATCH", "/v1/plans/p", "", http.StatusMethodNotAllowed},
@@ -193,7 +193,7 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 1)
 	r.must(r.Roster.Close())
-	a := r.ask(server.Operate, "POST", "/v1/plans/p/orders", `{"order":"pause"}`)
+	a := r.ask(server.Operate, "POST", "/v1/plans/p/commands", `{"command":"pause"}`)
 	if a.status/100 != 5 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
