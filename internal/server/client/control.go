@@ -181,9 +181,9 @@ func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`
-		Board json.RawMessage `json:"board"`
+		Board json.RawMessage `json:"state"`
 	}
-	err := c.doJSON(ctx, http.MethodGet, "/v1/board", nil, nil, &b)
+	err := c.doJSON(ctx, http.MethodGet, "/v1/scheduler", nil, nil, &b)
 	return b.Board, b.At, err
 }
 
