@@ -57,7 +57,7 @@ func TestConsolesThatAreRefused(t *testing.T) {
 		"not published": {"dir:STAGE", nil, fault.NotFound, []string{"web01 is not published", "decamp runs"}},
 		"another's":     {"dir:STAGE", &dir.Record{Version: 1, Source: &other}, fault.Conflict, []string{"has another VM"}},
 		"a folder":      {"dir:STAGE", &dir.Record{Version: 1, Source: vm}, fault.Unsupported, []string{"virsh console web01"}},
-		"no libvirt": {"libvirt:qemu:///system?socket=/no/such/socket&stage=STAGE", &dir.Record{Version: 1, Source: vm, Delivered: delivered},
+		"no libvirt": {"libvirt:qemu:///system?socket=/no/such/socket&staging=STAGE", &dir.Record{Version: 1, Source: vm, Delivered: delivered},
 			fault.Unreachable, []string{"systemctl start libvirtd"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@ const doctorExamples = `
 decamp doctor esxi://root@esx1 --to dir:/srv/vm
 decamp doctor esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc
 decamp doctor --to dir:/srv/vm --short
-decamp doctor --to libvirt:qemu+ssh://root@kvm1/system --stage /srv/stage --map map.yaml
+decamp doctor --to libvirt:qemu+ssh://root@kvm1/system --staging /srv/stage --map map.yaml
 decamp doctor esxi://root@esx1 --json | jq '.findings[] | select(.status == "failure")'
 `
 

@@ -17,7 +17,7 @@ import (
 func (r *rig) told(to string, more ...string) map[string]string {
 	r.t.Helper()
 	r.out.Reset()
-	code := r.run(r.t.Context(), append([]string{"doctor", "--short", "--json", "--to", to, "--stage", r.t.TempDir(), "--state", r.assembler.State}, more...))
+	code := r.run(r.t.Context(), append([]string{"doctor", "--short", "--json", "--to", to, "--staging", r.t.TempDir(), "--state", r.assembler.State}, more...))
 	var said diagnosisJSON
 	if err := json.Unmarshal(r.out.Bytes(), &said); err != nil { // which takes one object
 		r.t.Fatalf("%v: %s%s", err, r.out, r.stderr())

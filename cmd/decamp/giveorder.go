@@ -42,7 +42,7 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 		return err
 	}
 	if out.json {
-		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "order": o})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o})
 	}
 	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), planOrderWords(o))
 	return err
@@ -70,7 +70,7 @@ func planOrderWords(o fleetdb.Order) string {
 // printOrder prints the effect of a command for a run. driven is false if no process executes the run.
 func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
 	if out.json {
-		return out.printJSON(map[string]any{"run": id, "order": order, "driven": driven})
+		return out.printJSON(map[string]any{"run": id, "command": order, "driven": driven})
 	}
 	fmt.Fprintf(out, "%s\n", orderWords(order))
 	if !driven {

@@ -35,7 +35,7 @@ More: decamp help sources, targets, transports, verification, conversion, trial,
 
 const migrateExamples = `
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --power-off
-decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --stage /srv/stage --start
+decamp migrate esxi://root@esx1 web01 --to libvirt:qemu:///system --staging /srv/stage --start
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --map map.yaml --dry-run
 decamp migrate esxi://root@esx1 web01 --to dir:/srv/vm --hardware virtio --trial
 decamp migrate esxi://root@esx1 db01 --to dir:/srv/vm --warm --transport nfc

@@ -109,7 +109,7 @@ var flagGroups = []struct {
 	title string   // heading in the help
 	flags []string // names of the flags
 }{
-	{"Target flags", []string{"to", "stage", "map", "domain-type", "format", "hardware", "start"}},
+	{"Target flags", []string{"to", "staging", "map", "domain-type", "format", "hardware", "start"}},
 	{"Source flags", []string{"power-off", "force", "shutdown-wait", "password-file", "fingerprint", "enable-ssh", "ssh-host-key", "ssh-key", "ssh-user", "ssh-password-file", "ssh-port"}},
 	{"Verification and test flags", []string{"spot", "source-hash", "paranoid", "trial", "expect"}},
 	{"Conversion flags", []string{"engine", "virtio-win", "key-file", "appliance-kernel", "guest-agent"}},
@@ -136,7 +136,7 @@ func (o *moveFlags) extraFlags() *pflag.FlagSet {
 
 // registerPlace registers the flags that describe targets.
 func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
-	f.StringVar(&o.stage, "stage", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
+	f.StringVar(&o.stage, "staging", "", "staging `FOLDER` in which VMs are copied and verified before their delivery to libvirt, Proxmox or OpenStack")
 	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` with the names of networks, datastores and VMs at the target: networks, storages, names (docs/maps.md)")
 	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "type of the libvirt domain: `kvm or qemu`; qemu works without KVM")
 }

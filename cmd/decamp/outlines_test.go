@@ -16,7 +16,7 @@ func planToProxmox(t *testing.T) (c *clinic, s *pve.Server, plan string) {
 	c = newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02"), small("db01")}})
 	s, to := proxmoxNode(t, pve.Config{})
 	plan = writeFile(t, "plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %q, fingerprint: %q}\nselect: '!poweredOn'\ndefaults: {to: [%q]}\n",
-		c.url(), c.lab.Fingerprint(), to+"&stage="+t.TempDir()))
+		c.url(), c.lab.Fingerprint(), to+"&staging="+t.TempDir()))
 	return c, s, plan
 }
 

@@ -42,7 +42,7 @@ func TestOptionsOfAPlanAreThoseOfTheFlags(t *testing.T) {
 	} {
 		to := "dir:/x"
 		if text == "start: true" {
-			to = "libvirt:qemu:///system?stage=/x"
+			to = "libvirt:qemu:///system?staging=/x"
 		}
 		if text != "" {
 			text = ", " + text

@@ -273,7 +273,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if vm.Failure != nil {
 		add("Remedy", vm.Failure.Hint)
 	}
-	add("Order", string(vm.Order))
+	add("Command", string(vm.Order))
 	add("Worker", vm.Worker)
 	add("Host", vm.Host)
 	add("To", strings.Join(vm.To, ", "))

@@ -25,7 +25,7 @@ func TestSubmittedPlanStartsNoCredentialPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.put(planfile.AccessFile, "version: 1\nplaces:\n  cluster: {to: \"kubevirt:?kubeconfig="+kubeconfig+"\", roles: [operate]}\n")
-	direct, place := "kubevirt:"+stage+"?kubeconfig="+kubeconfig, "place:cluster?stage="+stage
+	direct, place := "kubevirt:"+stage+"?kubeconfig="+kubeconfig, "place:cluster?staging="+stage
 	for _, c := range []struct {
 		to    string
 		role  planfile.Role

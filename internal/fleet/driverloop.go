@@ -56,7 +56,7 @@ func (d *driver) passOrder(o fleetdb.Order) {
 		return
 	}
 	if err := d.w.Mover.Order(d.vm, o); err != nil {
-		d.w.Log.Debug("order not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+		d.w.Log.Debug("command not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
 		return
 	}
 	d.mu.Lock()

@@ -14,7 +14,7 @@ type Board struct{ db *database }
 // Put replaces the board. l is the scheduler's lease: without it, Put returns ErrFenced. It uses no
 // revision.
 func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
-	return s.db.writeUnordered(ctx, "write the board", func(x *tx) error {
+	return s.db.writeUnordered(ctx, "write the state of the scheduler", func(x *tx) error {
 		if err := x.checkLease(l); err != nil {
 			return err
 		}
@@ -28,7 +28,7 @@ func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
-	err = s.db.readTx(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+	err = s.db.readTx(ctx, "read the state of the scheduler", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT at, doc FROM board WHERE id = 1`).Scan(&micros, &text)
 	})
 	return json.RawMessage(text), fromMicros(micros), err
@@ -36,7 +36,7 @@ func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, er
 
 // Request makes the scheduler write the board for a while.
 func (s *Board) Request(ctx context.Context) error {
-	return s.db.writeUnordered(ctx, "request the board", func(x *tx) error {
+	return s.db.writeUnordered(ctx, "request the state of the scheduler", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())
 		if err == nil && n == 0 {
 			err = errSame
@@ -51,7 +51,7 @@ const requestEvery = time.Second
 // Requested returns the time since the last Request.
 func (s *Board) Requested(ctx context.Context) (time.Duration, error) {
 	var looked, now int64
-	err := s.db.readTx(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+	err := s.db.readTx(ctx, "read the state of the scheduler", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT looked, `+s.db.kind.now+` FROM board WHERE id = 1`).Scan(&looked, &now)
 	})
 	return time.Duration(s.db.effectiveTime(now)-looked) * time.Microsecond, err

@@ -271,7 +271,7 @@ func (x *tx) checkPlanOrder(p Plan, o Order) error {
 		if err != nil || left > 0 || p.Failure != nil {
 			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
 		}
-		return no("has ended with all of its VMs published", "it takes no more orders: decamp status %s --all lists its VMs", name)
+		return no("has ended with all of its VMs published", "it accepts no further commands: decamp status %s --all lists its VMs", name)
 	case p.Order.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:

@@ -12,15 +12,15 @@ import (
 
 // Plan is a submitted plan file. Its text never changes.
 type Plan struct {
-	Name    string    `json:"name"`             // unique name
-	Text    string    `json:"text,omitempty"`   // the file; left out of lists
-	Folder  string    `json:"folder,omitempty"` // folder for its relative paths
-	By      string    `json:"by,omitempty"`     // user who submitted it
-	Role    string    `json:"role,omitempty"`   // role of By at submission, which determines the plan's permissions
-	Created time.Time `json:"created"`          // time by the database's clock
-	Listed  time.Time `json:"listed,omitzero"`  // when the list of its VMs was complete; zero if it is not
-	Order   Order     `json:"order,omitempty"`  // command for all of its VMs
-	State   PlanState `json:"state"`            // current state
+	Name    string    `json:"name"`              // unique name
+	Text    string    `json:"text,omitempty"`    // the file; left out of lists
+	Folder  string    `json:"folder,omitempty"`  // folder for its relative paths
+	By      string    `json:"by,omitempty"`      // user who submitted it
+	Role    string    `json:"role,omitempty"`    // role of By at submission, which determines the plan's permissions
+	Created time.Time `json:"created"`           // time by the database's clock
+	Listed  time.Time `json:"listed,omitzero"`   // when the list of its VMs was complete; zero if it is not
+	Order   Order     `json:"command,omitempty"` // command for all of its VMs
+	State   PlanState `json:"state"`             // current state
 	// why its VMs could not be listed, or its hook failed; for an ended plan, why it failed. nil without a
 	// failure
 	Failure *Failure  `json:"failure,omitempty"`

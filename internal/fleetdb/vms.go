@@ -53,7 +53,7 @@ type VM struct {
 	Holds     bool          `json:"holds,omitempty"`    // the VM has its transfer slots
 	Since     time.Time     `json:"since,omitzero"`     // start of Holds; zero without slots
 	Expected  time.Duration `json:"expected,omitempty"` // expected duration of the requested or granted transfer
-	Order     Order         `json:"order,omitempty"`    // command for this VM; see Order.Under
+	Order     Order         `json:"command,omitempty"`  // command for this VM; see Order.Under
 	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // pending request for a rehearsal
 	Attempts  int           `json:"attempts,omitempty"` // failed attempts since the last retry command
 	NotBefore time.Time     `json:"notBefore,omitzero"` // earliest time of the next attempt

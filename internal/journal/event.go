@@ -14,47 +14,47 @@ import (
 type EventKind string
 
 const (
-	RunBegan     EventKind = "run-began"     // the run begins, or continues
+	RunBegan     EventKind = "run-started"   // the run begins, or continues
 	RunDone      EventKind = "run-done"      // the VM is published
 	RunFailed    EventKind = "run-failed"    // the run failed and can be started again; Failure has the reason
 	RunStopped   EventKind = "run-stopped"   // a user stopped the run; it can be started again
 	RunDiscarded EventKind = "run-discarded" // all data that was not published is removed
 	// the removal of the published VM begins; Failure describes the run if the removal does not end
 	Withdrawing   EventKind = "withdrawing"
-	StepBegan     EventKind = "step-began"   // a step begins
-	StepDone      EventKind = "step-done"    // a step is complete
-	StepRetried   EventKind = "step-retried" // a step is tried again; Failure has the error of the last attempt
-	DiskBegan     EventKind = "disk-began"   // the copy of a disk begins; Message has its starting point
-	DiskDone      EventKind = "disk-done"    // the copy of a disk is complete; Message has the root of its manifest
-	DiskAnew      EventKind = "disk-anew"    // the copied data is not reliable: the disk is copied again from its start
-	RoundDone     EventKind = "round-done"   // a precopy round is complete; Message and Outlook
-	Projected     EventKind = "outlook"      // outage estimate of a warm run that waits, in Outlook; not journaled
-	ChunkBad      EventKind = "chunk-bad"    // verify found a chunk that differs
-	SourceReread  EventKind = "reread"       // Reread has the chunks that are read from the source again, and later the result
-	Progressed    EventKind = "progress"     // progress of a disk in Bytes; not journaled
-	Waits         EventKind = "waits"        // Message is the reason of a wait; empty if the run does not wait any more
-	RehearsalDone EventKind = "rehearsed"    // end of a rehearsal: Message; Failure if it had no result
-	Noted         EventKind = "note"         // information for the user in Message
-	Warned        EventKind = "warning"      // Warning
-	PowerChanged  EventKind = "power"        // decamp changed the power state of the source VM
-	Summarized    EventKind = "summary"      // Stages has the time of each stage, and Outage the outage
+	StepBegan     EventKind = "step-started"    // a step begins
+	StepDone      EventKind = "step-done"       // a step is complete
+	StepRetried   EventKind = "step-retried"    // a step is tried again; Failure has the error of the last attempt
+	DiskBegan     EventKind = "disk-started"    // the copy of a disk begins; Message has its starting point
+	DiskDone      EventKind = "disk-done"       // the copy of a disk is complete; Message has the root of its manifest
+	DiskAnew      EventKind = "disk-restarted"  // the copied data is not reliable: the disk is copied again from its start
+	RoundDone     EventKind = "round-done"      // a precopy round is complete; Message and Outlook
+	Projected     EventKind = "outage-estimate" // outage estimate of a warm run that waits, in Outlook; not journaled
+	ChunkBad      EventKind = "chunk-bad"       // verify found a chunk that differs
+	SourceReread  EventKind = "source-reread"   // Reread has the chunks that are read from the source again, and later the result
+	Progressed    EventKind = "progress"        // progress of a disk in Bytes; not journaled
+	Waits         EventKind = "waiting"         // Message is the reason of a wait; empty if the run does not wait any more
+	RehearsalDone EventKind = "rehearsal-done"  // end of a rehearsal: Message; Failure if it had no result
+	Noted         EventKind = "note"            // information for the user in Message
+	Warned        EventKind = "warning"         // Warning
+	PowerChanged  EventKind = "power"           // decamp changed the power state of the source VM
+	Summarized    EventKind = "summary"         // Stages has the time of each stage, and Outage the outage
 )
 
 // Event is one thing that happened in a run.
 type Event struct {
-	Time    time.Time          `json:"time"`              // when it happened
-	Run     ID                 `json:"run"`               // run that it belongs to
-	Step    string             `json:"step,omitempty"`    // step of the run; empty if it belongs to the run as a whole
-	Kind    EventKind          `json:"kind"`              // determines which of the fields below are set
-	Disk    int32              `json:"disk,omitempty"`    // device key; 0 if the event does not concern a disk
-	Bytes   *Bytes             `json:"bytes,omitempty"`   // progress of the disk
-	Message string             `json:"message,omitempty"` // text for the user
-	Warning *inventory.Warning `json:"warning,omitempty"` // finding about the source VM
-	Failure *Failure           `json:"failure,omitempty"` // error of a run, a step or a rehearsal
-	Stages  []Stage            `json:"stages,omitempty"`  // time of each stage
-	Outlook *Outlook           `json:"outlook,omitempty"` // estimate of the cutover
-	Reread  *manifest.Reread   `json:"reread,omitempty"`  // chunks that were read from the source again
-	Outage  *Outage            `json:"outage,omitempty"`  // outage of a warm run; nil if unknown
+	Time    time.Time          `json:"time"`                     // when it happened
+	Run     ID                 `json:"run"`                      // run that it belongs to
+	Step    string             `json:"step,omitempty"`           // step of the run; empty if it belongs to the run as a whole
+	Kind    EventKind          `json:"kind"`                     // determines which of the fields below are set
+	Disk    int32              `json:"disk,omitempty"`           // device key; 0 if the event does not concern a disk
+	Bytes   *Bytes             `json:"bytes,omitempty"`          // progress of the disk
+	Message string             `json:"message,omitempty"`        // text for the user
+	Warning *inventory.Warning `json:"warning,omitempty"`        // finding about the source VM
+	Failure *Failure           `json:"failure,omitempty"`        // error of a run, a step or a rehearsal
+	Stages  []Stage            `json:"stages,omitempty"`         // time of each stage
+	Outlook *Outlook           `json:"outageEstimate,omitempty"` // estimate of the cutover
+	Reread  *manifest.Reread   `json:"reread,omitempty"`         // chunks that were read from the source again
+	Outage  *Outage            `json:"outage,omitempty"`         // outage of a warm run; nil if unknown
 }
 
 // Outlook is an estimate of the cutover of a warm run, if it began now.

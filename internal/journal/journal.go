@@ -63,7 +63,7 @@ var recordedByEngine = map[EventKind]bool{
 
 // Append writes e. The write is durable, with all events before, unless the workflow engine records
 // events of this kind as well: a small VM has about fifteen of these, and each would wait for the disk.
-// Progress and outlooks are not journaled.
+// Progress and outage estimates are not journaled.
 func (j *Journal) Append(e Event) error {
 	if e.Kind == Progressed || e.Kind == Projected {
 		return nil

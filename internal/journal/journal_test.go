@@ -285,7 +285,7 @@ func TestRunsAndRemove(t *testing.T) {
 }
 
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"time":"2026-11-21T10:00:00Z","run":"r1","kind":"run-began"}` + "\n"))
+	f.Add([]byte(`{"time":"2026-11-21T10:00:00Z","run":"r1","kind":"run-started"}` + "\n"))
 	f.Add([]byte("{}\n{"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -27,7 +27,7 @@ const (
 
 // Order returns the current order for a run.
 func (s *Store) Order(id ID) (Order, error) {
-	text, err := os.ReadFile(s.filePath(id, "order"))
+	text, err := os.ReadFile(s.filePath(id, "command"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return GoOn, nil
 	}
@@ -46,7 +46,7 @@ func (s *Store) Give(id ID, o Order) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.filePath(id, "order"), []byte(o+"\n"), private); err != nil {
+	if err := atomicfile.Replace(s.filePath(id, "command"), []byte(o+"\n"), private); err != nil {
 		return fmt.Errorf("send command to run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
@@ -66,7 +66,7 @@ func (s *Store) OrderMark() string {
 }
 
 // markPath returns the path of the file with the mark.
-func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "orders") }
+func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "commands") }
 
 // markOrders changes the mark. It must be called after the change. Without a state directory it does
 // nothing.

@@ -9,7 +9,7 @@
 //
 //	runs/web01-3f9a1c/plan.json       the plan
 //	runs/web01-3f9a1c/journal.jsonl   one Event per line, append-only; progress is left out
-//	runs/web01-3f9a1c/order           the operator's command to a warm run: pause, cutover, cancel
+//	runs/web01-3f9a1c/command         the operator's command to a warm run: pause, cutover, cancel
 //	runs/web01-3f9a1c/rehearse        the request for a rehearsal of a warm run
 //	runs/web01-3f9a1c/rehearsed.json  the result of the last rehearsal
 //

@@ -80,7 +80,7 @@ func (m *Migrator) planToUndo(ctx context.Context, id journal.ID) (journal.Plan,
 		by = " but in that of worker " + st.Executor
 	}
 	return p, fault.New(fault.Conflict, "run %s cannot be undone here: its journal is not in this state directory%s. It may have left %s, and its VM powered off at the source", id, by, left).
-		WithHint("give the order again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
+		WithHint("send the command again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
 }
 
 // isPublished returns fault.Conflict if the VM was published, or may have been: if the source were

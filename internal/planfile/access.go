@@ -53,10 +53,10 @@ type SSHLogin struct {
 }
 
 // NamedPlace is a destination with its address, its parameters and its secrets, without a staging
-// folder: each plan names that with stage=.
+// folder: each plan names that with staging=.
 type NamedPlace struct {
 	// checked by invalidReason
-	To    Text   `yaml:"to" required:"true" doc:"destination without a folder and without stage="`
+	To    Text   `yaml:"to" required:"true" doc:"destination without a folder and without staging="`
 	Roles []Role `yaml:"roles" doc:"roles whose plans may use it; default: admin only"` // nil: admin
 }
 
@@ -177,14 +177,14 @@ func (p NamedPlace) invalidReason() string {
 	case kind != Libvirt && kind != Proxmox && kind != OpenStack && kind != KubeVirt:
 		return fmt.Sprintf("%q is not a platform", shorten(kind))
 	case kind == KubeVirt && folder != "":
-		return "a place must not have a folder: the plan sets it with stage="
+		return "a place must not have a folder: the plan sets it with staging="
 	}
 	to, err := p.withStage("/stage")
 	switch {
 	case err != nil:
 		return err.Error()
 	case kind != KubeVirt && strings.Count(string(to), stageKey+"=") != 1:
-		return "a place must not have a stage: the plan sets it"
+		return "a place must not have a staging folder: the plan sets it"
 	}
 	parameters := to.parameters()
 	if kind == KubeVirt && parameters.Get("kubeconfig") == "" {

@@ -339,5 +339,5 @@ func (f *File) checkRole(role Role) error {
 		return fault.New(fault.Denied, "the role %q may not submit a plan", string(role)).WithHint("use a token with the role operate or admin")
 	}
 	return fault.New(fault.Denied, "plan %s sets keys that require the role admin: %s", f.Name, Enumerate(keys)).
-		WithHint("remove them: an administrator names credentials and places in access.yaml, and the plan uses credentials: {name: NAME} and to: [place:NAME?stage=/FOLDER]; or have an administrator submit the plan")
+		WithHint("remove them: an administrator names credentials and places in access.yaml, and the plan uses credentials: {name: NAME} and to: [place:NAME?staging=/FOLDER]; or have an administrator submit the plan")
 }

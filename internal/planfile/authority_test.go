@@ -88,17 +88,17 @@ func TestDestinationsThatRequireAdmin(t *testing.T) {
 		"dir:/srv/vm":          "",
 		"dir:/srv/vm?token=/x": "",
 		"kubevirt:/srv/vm":     "",
-		"kubevirt:/srv/vm?namespace=a&storageClass=b&network=pod":   "",
-		"kubevirt:/srv/vm?kubeconfig=/srv/vm/disk.raw":              "parameter kubeconfig",
-		"kubevirt:/srv/vm?kube%63onfig=/srv/vm/disk.raw":            "parameter kubeconfig",
-		"kubevirt:/srv/vm?namespace=a&uploadProxy=https://x":        "parameter uploadProxy",
-		"kubevirt:/srv/vm?nothing=known":                            "parameter nothing",
-		"kubevirt:/srv/vm?namespace=a;kubeconfig=/x":                "cannot be read",
-		"proxmox:https://evil:8006/pve?token=/etc/token&stage=/srv": "an address of proxmox",
-		"libvirt:qemu:///system?stage=/srv":                         "an address of libvirt",
-		"libvirt:qemu+unix:///system?socket=/run/secret&stage=/srv": "an address of libvirt",
-		"openstack:prod?stage=/srv":                                 "an address of openstack",
-		"place:rack1?stage=/srv":                                    "",
+		"kubevirt:/srv/vm?namespace=a&storageClass=b&network=pod":     "",
+		"kubevirt:/srv/vm?kubeconfig=/srv/vm/disk.raw":                "parameter kubeconfig",
+		"kubevirt:/srv/vm?kube%63onfig=/srv/vm/disk.raw":              "parameter kubeconfig",
+		"kubevirt:/srv/vm?namespace=a&uploadProxy=https://x":          "parameter uploadProxy",
+		"kubevirt:/srv/vm?nothing=known":                              "parameter nothing",
+		"kubevirt:/srv/vm?namespace=a;kubeconfig=/x":                  "cannot be read",
+		"proxmox:https://evil:8006/pve?token=/etc/token&staging=/srv": "an address of proxmox",
+		"libvirt:qemu:///system?staging=/srv":                         "an address of libvirt",
+		"libvirt:qemu+unix:///system?socket=/run/secret&staging=/srv": "an address of libvirt",
+		"openstack:prod?staging=/srv":                                 "an address of openstack",
+		"place:rack1?staging=/srv":                                    "",
 	} {
 		d, err := ParseDestination(text, Here{})
 		if err != nil {
@@ -119,7 +119,7 @@ source: {url: esxi://root@h}
 defaults: {to: [dir:/a]}
 maps: {datastores: {ssd.1: "kubevirt:/b?kubeconfig=/k"}}
 vms:
-  - {vm: x, to: [dir:/c, "libvirt:qemu:///system?stage=/d"]}
+  - {vm: x, to: [dir:/c, "libvirt:qemu:///system?staging=/d"]}
   - {vm: y, keyFiles: [/e, /f]}
 `)
 	var folders []string
@@ -178,7 +178,7 @@ func TestAccessIsReadStrictly(t *testing.T) {
 		"is not an absolute path":           {"/etc/decamp/vc1.password", "vc1.password"},
 		"is not one of operate, admin":      {"roles: [operate]}\n  k8s", "roles: [view]}\n  k8s"},
 		"has no parameter \"tokn\"":         {"&token=", "&tokn="},
-		"must not have a stage":             {"pool=default", "pool=default&stage=/srv"},
+		"must not have a staging folder":    {"pool=default", "pool=default&staging=/srv"},
 		"must not have a folder":            {"kubevirt:?", "kubevirt:/srv?"},
 		"requires kubeconfig":               {"kubeconfig=/etc/decamp/kube.yaml&", ""},
 		"is not a platform":                 {"libvirt:qemu:///system?pool=default", "dir:/srv"},
@@ -229,7 +229,7 @@ func TestPermit(t *testing.T) {
 		words      string
 	}{
 		{"its own source", planAt(vc, named, "dir:/srv"), Operate, fault.Internal, ""},
-		{"the same port", planAt(vc+":443", named, "place:rack1?stage=/srv"), Operate, fault.Internal, ""},
+		{"the same port", planAt(vc+":443", named, "place:rack1?staging=/srv"), Operate, fault.Internal, ""},
 		{"the same fingerprint", planAt(vc, named+"  fingerprint: \""+strings.Repeat("ab", 32)+"\"\n", "dir:/srv"), Operate, fault.Internal, ""},
 		{"another host", planAt("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Operate, fault.Denied, "bound to vcenter://ops@vsphere.local@VC1.example.com"},
 		{"another host, by admin", planAt("vcenter://ops@vsphere.local@evil.example.com", named, "dir:/srv"), Admin, fault.Denied, "evil.example.com"},
@@ -251,10 +251,10 @@ func TestPermit(t *testing.T) {
 		{"SSH with a source's", planAt(vc, named+"  ssh: {credentials: {name: vc1}}\n", "dir:/srv"), Operate, fault.Invalid, "bound to a source"},
 		{"a source with SSH's", planAt(vc, "  credentials: {name: hosts}\n", "dir:/srv"), Operate, fault.Invalid, "is for SSH"},
 		{"SSH as another user", planAt(vc, named+"  ssh: {credentials: {name: hosts}, user: other}\n", "dir:/srv"), Admin, fault.Conflict, "sets some of them itself"},
-		{"an unknown place", planAt(vc, named, "place:rack2?stage=/srv"), Operate, fault.Denied, "no place \"rack2\""},
-		{"a place of admins", planAt(vc, named, "place:kvm?stage=/srv"), Operate, fault.Denied, "may not use the place kvm"},
-		{"a place of admins, by admin", planAt(vc, named, "place:kvm?stage=/srv"), Admin, fault.Internal, ""},
-		{"an address", planAt(vc, named, "libvirt:qemu:///system?stage=/srv"), Operate, fault.Denied, "defaults.to[0] (an address of libvirt"},
+		{"an unknown place", planAt(vc, named, "place:rack2?staging=/srv"), Operate, fault.Denied, "no place \"rack2\""},
+		{"a place of admins", planAt(vc, named, "place:kvm?staging=/srv"), Operate, fault.Denied, "may not use the place kvm"},
+		{"a place of admins, by admin", planAt(vc, named, "place:kvm?staging=/srv"), Admin, fault.Internal, ""},
+		{"an address", planAt(vc, named, "libvirt:qemu:///system?staging=/srv"), Operate, fault.Denied, "defaults.to[0] (an address of libvirt"},
 		{"the role view", planAt(vc, named, "dir:/srv"), "view", fault.Denied, "role \"view\""},
 		{"no role", planAt(vc, named, "dir:/srv"), "", fault.Denied, "role \"\""},
 	} {
@@ -271,10 +271,10 @@ func TestPermit(t *testing.T) {
 func TestPlacesAreExpanded(t *testing.T) {
 	a := mustAccess(t, accessText)
 	for text, want := range map[Destination]Destination{
-		"dir:/srv/vm":                   "dir:/srv/vm",
-		"place:rack1?stage=%2Fsrv%2Fst": "proxmox:https://pve1:8006/pve1?storage=local-lvm&token=/etc/decamp/pve.token&stage=%2Fsrv%2Fst",
-		"place:k8s?stage=%2Fsrv%2Fst":   "kubevirt:/srv/st?kubeconfig=/etc/decamp/kube.yaml&namespace=vms",
-		"place:kvm?stage=/st":           "libvirt:qemu:///system?pool=default&stage=%2Fst",
+		"dir:/srv/vm":                     "dir:/srv/vm",
+		"place:rack1?staging=%2Fsrv%2Fst": "proxmox:https://pve1:8006/pve1?storage=local-lvm&token=/etc/decamp/pve.token&staging=%2Fsrv%2Fst",
+		"place:k8s?staging=%2Fsrv%2Fst":   "kubevirt:/srv/st?kubeconfig=/etc/decamp/kube.yaml&namespace=vms",
+		"place:kvm?staging=/st":           "libvirt:qemu:///system?pool=default&staging=%2Fst",
 	} {
 		if got, err := a.Expand(text, Local); got != want || err != nil || got.Folder() != text.Folder() {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
@@ -286,8 +286,8 @@ func TestPlacesAreExpanded(t *testing.T) {
 // administrator, and the images go to the folder that was checked.
 func FuzzPlace(f *testing.F) {
 	for _, seed := range []string{
-		"?stage=/srv", "?stage=%2Fsrv%3Fkubeconfig=/x", "?stage=/srv%26token=/x", "?stage=/srv&token=/x", "?stage=/srv%23", "?stage=/srv&stage=/etc",
-		"?st%61ge=/srv", "?stage=/srv;token=/x", "?stage=/srv?token=/x", "?stage=/srv/../etc", "?stage=%2Fa%2525%3D%0A", "?token=/x?stage=/srv",
+		"?staging=/srv", "?staging=%2Fsrv%3Fkubeconfig=/x", "?staging=/srv%26token=/x", "?staging=/srv&token=/x", "?staging=/srv%23", "?staging=/srv&staging=/etc",
+		"?st%61ging=/srv", "?staging=/srv;token=/x", "?staging=/srv?token=/x", "?staging=/srv/../etc", "?staging=%2Fa%2525%3D%0A", "?token=/x?staging=/srv",
 	} {
 		f.Add(seed)
 	}

@@ -13,10 +13,10 @@ import (
 //
 // \tdir:/srv/vm a folder
 // \tkubevirt:/srv/vm?namespace=vms a folder with manifests beside the images
-// \tlibvirt:qemu:///system?pool=default&stage=/srv/stage libvirt
-// \tproxmox:https://pve1:8006/pve1?storage=local-lvm&stage=/srv/stage a node of Proxmox VE
-// \topenstack:mycloud?network=lan&stage=/srv/stage a project of OpenStack
-// \tplace:rack1?stage=/srv/stage a place of the access file, see Access
+// \tlibvirt:qemu:///system?pool=default&staging=/srv/stage libvirt
+// \tproxmox:https://pve1:8006/pve1?storage=local-lvm&staging=/srv/stage a node of Proxmox VE
+// \topenstack:mycloud?network=lan&staging=/srv/stage a project of OpenStack
+// \tplace:rack1?staging=/srv/stage a place of the access file, see Access
 //
 // Platforms receive VMs from a folder of this machine, the staging folder. The package of the platform
 // parses the rest of the address.
@@ -33,15 +33,15 @@ const (
 )
 
 // stageKey is the parameter with the staging folder.
-const stageKey = "stage"
+const stageKey = "staging"
 
 var (
 	folders = []string{Dir, KubeVirt}                      // their address is a folder
-	places  = []string{Libvirt, Proxmox, OpenStack, Place} // theirs is a URL or a name, and they have a stage
+	places  = []string{Libvirt, Proxmox, OpenStack, Place} // theirs is a URL or a name, and they have a staging folder
 )
 
 // destinationHint is the remedy for an invalid destination.
-const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?stage=/FOLDER, proxmox:https://HOST:8006/NODE?stage=/FOLDER, openstack:CLOUD?stage=/FOLDER, kubevirt:/FOLDER or place:NAME?stage=/FOLDER"
+const destinationHint = "write dir:/FOLDER, libvirt:qemu:///system?staging=/FOLDER, proxmox:https://HOST:8006/NODE?staging=/FOLDER, openstack:CLOUD?staging=/FOLDER, kubevirt:/FOLDER or place:NAME?staging=/FOLDER"
 
 // textForm has a pattern that accepts all kinds; ParseDestination checks more.
 func (Destination) textForm() form {
@@ -95,11 +95,11 @@ func ParseDestination(s string, here Here) (Destination, error) {
 		}
 		if d.Folder() == "" {
 			return "", fault.New(fault.Invalid, "%s: the staging folder of this machine is missing", s).
-				WithHint("add the parameter stage=/FOLDER; the folder needs space for the VMs that are being migrated")
+				WithHint("add the parameter staging=/FOLDER; the folder needs space for the VMs that are being migrated")
 		}
 		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.ContainsAny(d.Folder(), "?\n\x00")) {
-			return "", fault.New(fault.Invalid, "%s: a named place has only a name and stage=/FOLDER", s).
-				WithHint("write place:NAME?stage=/FOLDER; an administrator sets everything else of the place")
+			return "", fault.New(fault.Invalid, "%s: a named place has only a name and staging=/FOLDER", s).
+				WithHint("write place:NAME?staging=/FOLDER; an administrator sets everything else of the place")
 		}
 	default:
 		return "", fault.New(fault.Invalid, "%q is not a destination", s).WithHint(destinationHint)

@@ -148,7 +148,7 @@ var mistakes = []struct {
 	{"warm to several", head + "defaults: {to: [dir:/a, dir:/b]}\nvms: [{vm: a, mode: warm}]\n", 5, 7, "one destination, not 2", "mode: cold"},
 	{"trial of a warm one", strings.Replace(whole, "defaults: {", `defaults: {trial: true, mode: warm, `, 1), 4, 12, "exclude each other", "decamp rehearse PLAN/VM"},
 	{"starting in a folder", strings.Replace(whole, "{vm: web01}", "{vm: web01, start: true}", 1), 5, 19, "a folder cannot start VMs", "libvirt"},
-	{"starting two", strings.Replace(whole, "{vm: web01}", "{vm: web01, start: true, to: [\"libvirt:a?stage=/a\", \"libvirt:b?stage=/b\"]}", 1), 5, 19, "one destination, not 2", "one destination"},
+	{"starting two", strings.Replace(whole, "{vm: web01}", "{vm: web01, start: true, to: [\"libvirt:a?staging=/a\", \"libvirt:b?staging=/b\"]}", 1), 5, 19, "one destination, not 2", "one destination"},
 	{"expecting without a trial", strings.Replace(whole, "{vm: web01}", "{vm: web01, expect: up}", 1), 5, 19, "trial is not set", "trial: true"},
 	{"hardware", strings.Replace(whole, "defaults: {", `defaults: {hardware: virtoi, `, 1), 4, 22, `"virtoi" is not one of compat, virtio, auto`, "did you mean virtio?"},
 	{"agent for nothing", strings.Replace(whole, "{vm: web01}", "{vm: web01, guestAgent: true}", 1), 5, 19, "hardware compat does not permit that", "hardware: virtio"},

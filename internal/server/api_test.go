@@ -64,15 +64,15 @@ func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 		"key files":           {with("defaults:\n", "defaults:\n  keyFiles: [/etc/shadow]\n"), "defaults.keyFiles"},
 		"drivers":             {with("defaults:\n", "defaults:\n  virtioWin: /etc\n"), "defaults.virtioWin"},
 		"kernel":              {plain + "vms:\n  - {vm: a, applianceKernel: /etc/shadow}\n", "vms[0].applianceKernel"},
-		"Proxmox token":       {to("proxmox:https://192.0.2.66:8006/pve?token=/etc/decamp/pve1&stage=/srv/vm"), "an address of proxmox"},
+		"Proxmox token":       {to("proxmox:https://192.0.2.66:8006/pve?token=/etc/decamp/pve1&staging=/srv/vm"), "an address of proxmox"},
 		"kubeconfig":          {to("kubevirt:/srv/vm?kubeconfig=/srv/vm/old/disk.raw"), "parameter kubeconfig"},
-		"libvirt socket":      {to("libvirt:qemu+unix:///system?socket=/run/other&stage=/srv/vm"), "an address of libvirt"},
-		"cloud":               {to("openstack:prod?stage=/srv/vm"), "an address of openstack"},
+		"libvirt socket":      {to("libvirt:qemu+unix:///system?socket=/run/other&staging=/srv/vm"), "an address of libvirt"},
+		"cloud":               {to("openstack:prod?staging=/srv/vm"), "an address of openstack"},
 		"folder":              {to("dir:/etc/cron.d"), "/etc/cron.d, which no worker offers"},
 		"folder above":        {to("dir:/srv"), "/srv, which no worker offers"},
 		"folder beside":       {to("dir:/srv/vm/../other"), "/srv/other, which no worker offers"},
-		"stage":               {to("place:rack1?stage=/etc"), "/etc, which no worker offers"},
-		"unknown place":       {to("place:rack2?stage=/srv/vm"), "no place \"rack2\""},
+		"stage":               {to("place:rack1?staging=/etc"), "/etc, which no worker offers"},
+		"unknown place":       {to("place:rack2?staging=/srv/vm"), "no place \"rack2\""},
 		"no credentials":      {with("  credentials: "+named+"\n", ""), "names no credentials"},
 		"credential of admin": {strings.ReplaceAll(plain, "esx1", "esx2"), "may not use the credential esx2"},
 		"other host":          {with("esx1.example.com", "192.0.2.66"), "is bound to esxi://root@esx1.example.com"},
@@ -93,7 +93,7 @@ func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 	if plans, err := r.Roster.Plans.List(t.Context()); err != nil || len(plans) > 0 {
 		t.Errorf("a refused plan was added: %v, %v", plans, err)
 	}
-	if a := r.ask(server.Operate, "POST", "/v1/plans", to("place:rack1?stage=/srv/vm/stage")); a.status != http.StatusCreated {
+	if a := r.ask(server.Operate, "POST", "/v1/plans", to("place:rack1?staging=/srv/vm/stage")); a.status != http.StatusCreated {
 		t.Errorf("a named place: %d %s", a.status, a.body)
 	}
 }
@@ -168,9 +168,9 @@ func TestRequestsThatAreNotAsDocumentedAreRefused(t *testing.T) {
 		{"GET", "/v1/plans/p/vms?state=flying", "", http.StatusUnprocessableEntity},
 		{"GET", "/v1/plans/%00/vms", "", http.StatusUnprocessableEntity},
 		{"GET", "/v1/plans/q", "", http.StatusNotFound},
-		{"POST", "/v1/plans/p/orders", `{"order":"explode"}`, http.StatusUnprocessableEntity},
-		{"POST", "/v1/plans/p/orders", `{"order":"pause","more":1}`, http.StatusUnprocessableEntity},
-		{"POST", "/v1/plans/p/orders", `{`, http.StatusBadRequest},
+		{"POST", "/v1/plans/p/commands", `{"command":"explode"}`, http.StatusUnprocessableEntity},
+		{"POST", "/v1/plans/p/commands", `{"command":"pause","more":1}`, http.StatusUnprocessableEntity},
+		{"POST", "/v1/plans/p/commands", `{`, http.StatusBadRequest},
 		{"PUT", "/v1/limits", `{"limits":[{"name":"no such","units":1}]}`, http.StatusUnprocessableEntity},
 		{"PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":-2}]}`, http.StatusUnprocessableEntity},
 		{"PATCH", "/v1/plans/p", "", http.StatusMethodNotAllowed},
@@ -193,7 +193,7 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 1)
 	r.must(r.Roster.Close())
-	a := r.ask(server.Operate, "POST", "/v1/plans/p/orders", `{"order":"pause"}`)
+	a := r.ask(server.Operate, "POST", "/v1/plans/p/commands", `{"command":"pause"}`)
 	if a.status/100 != 5 {
 		t.Errorf("%d %s", a.status, a.body)
 	}

@@ -39,12 +39,12 @@ func (c Audited) Submit(ctx context.Context, s Submission) (p fleetdb.Plan, err 
 
 // OrderPlan is part of Control.
 func (c Audited) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return c.recordChange(ctx, "order "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
+	return c.recordChange(ctx, "command "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
 }
 
 // OrderVM is part of Control.
 func (c Audited) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return c.recordChange(ctx, "order "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
+	return c.recordChange(ctx, "command "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
 }
 
 // Rehearse is part of Control.

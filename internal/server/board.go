@@ -14,7 +14,7 @@ type boardAPI struct{ control Control }
 
 // registerRoutes implements resource.
 func (a *boardAPI) registerRoutes(api huma.API) {
-	register(api, route{method: http.MethodGet, path: "/v1/board", id: "getBoard", what: "see the scheduler's board", role: View,
+	register(api, route{method: http.MethodGet, path: "/v1/scheduler", id: "getScheduler", what: "see the state of the scheduler", role: View,
 		details: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
 }
 
@@ -22,7 +22,7 @@ func (a *boardAPI) registerRoutes(api huma.API) {
 type boardOut struct {
 	Body struct {
 		At    time.Time       `json:"at,omitzero" doc:"time of the last write; missing if it was not written yet"`
-		Board json.RawMessage `json:"board,omitempty" doc:"resources and waiting VMs, in the format of this release's scheduler"`
+		Board json.RawMessage `json:"state,omitempty" doc:"resources and waiting VMs, in the format of this release's scheduler"`
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 
 func TestHugeBodiesAreRefused(t *testing.T) {
 	r := newRig(t, nil)
-	for path, size := range map[string]int{"/v1/plans": 5 << 20, "/v1/plans/p/orders": 1 << 20, "/v1/limits": 1 << 20} {
+	for path, size := range map[string]int{"/v1/plans": 5 << 20, "/v1/plans/p/commands": 1 << 20, "/v1/limits": 1 << 20} {
 		method := "POST"
 		if path == "/v1/limits" {
 			method = "PUT"
@@ -27,7 +27,7 @@ func TestHugeBodiesAreRefused(t *testing.T) {
 		}
 	}
 	b := r.browse(server.Operate)
-	if a := b.askWith("POST", "/plans/p/orders", "order=pause&back="+strings.Repeat("x", 1<<20), func(req *http.Request) {
+	if a := b.askWith("POST", "/plans/p/commands", "command=pause&back="+strings.Repeat("x", 1<<20), func(req *http.Request) {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}); a.status/100 != 4 {
 		t.Errorf("form: %d", a.status)

@@ -58,7 +58,7 @@ func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	want := "set limit host:esx1/vms 3|order pause wove failed|order pause wove|order pause wave/vm-1"
+	want := "set limit host:esx1/vms 3|command pause wove failed|command pause wove|command pause wave/vm-1"
 	if got := strings.Join(lines, "|"); got != want {
 		t.Errorf("trail %q", got)
 	}

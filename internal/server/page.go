@@ -54,8 +54,8 @@ func (s *website) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /logout", s.handleLogout)
 	mux.HandleFunc("GET /{$}", s.pageHandler("see the plans", s.showPlans))
 	mux.HandleFunc("GET /plans/{plan}", s.pageHandler("see a plan", s.showPlan))
-	mux.HandleFunc("POST /plans/{plan}/orders", s.formHandler("give a plan an order", s.planForm))
-	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.formHandler("give a VM an order", s.vmForm))
+	mux.HandleFunc("POST /plans/{plan}/commands", s.formHandler("send a command to a plan", s.planForm))
+	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/commands", s.formHandler("send a command to a VM", s.vmForm))
 }
 
 // serveStatic serves script, style and icon. Folders are not listed.
@@ -309,7 +309,7 @@ func backTo(r *http.Request, plan string) string {
 
 // orderWord returns the command of a button. Other words are fault.Invalid.
 func orderWord(r *http.Request) (string, error) {
-	switch word := r.PostFormValue("order"); word {
+	switch word := r.PostFormValue("command"); word {
 	case fleetdb.GoOn.Word(), string(fleetdb.Pause), string(fleetdb.CutOver), string(fleetdb.Cancel), string(fleetdb.Retry), string(fleetdb.Rollback):
 		return word, nil
 	}

@@ -70,7 +70,7 @@ func TestPagesShowPlansAndVMs(t *testing.T) {
 	if n := strings.Count(a.body, "data-vm="); n != 100 || !strings.Contains(a.body, "wave-1 guest 100") || !strings.Contains(a.body, `href="?after=100"`) {
 		t.Errorf("page of %d VMs", n)
 	}
-	if strings.Contains(a.body, "<button name=\"order\"") {
+	if strings.Contains(a.body, "<button name=\"command\"") {
 		t.Error("who views has buttons")
 	}
 	a = b.ask("", "GET", "/plans/wave-1?after=200&state=queued", "")
@@ -92,21 +92,21 @@ func TestButtonsGiveOrders(t *testing.T) {
 	b := r.browse(server.Operate)
 	proof := b.proof("p")
 	k := servertest.Key("p", 1)
-	a := b.form("/plans/p/vms/vm-1/orders", url.Values{"proof": {proof}, "order": {"cutover"}, "back": {"after=100&state=queued&evil=//x"}})
+	a := b.form("/plans/p/vms/vm-1/commands", url.Values{"proof": {proof}, "command": {"cutover"}, "back": {"after=100&state=queued&evil=//x"}})
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != fleetdb.CutOver {
 		t.Errorf("%d to %s, order %q", a.status, a.header.Get("Location"), r.order(k))
 	}
 	if e := r.audit(1)[0]; e.What != "cutover" || e.On != "p/vm-1" || e.Who != "test-operate" || e.Err != "" {
 		t.Errorf("noted %+v", e)
 	}
-	if a := b.form("/plans/p/orders", url.Values{"proof": {proof}, "order": {"pause"}}); a.status != http.StatusSeeOther {
+	if a := b.form("/plans/p/commands", url.Values{"proof": {proof}, "command": {"pause"}}); a.status != http.StatusSeeOther {
 		t.Errorf("pause: %d %s", a.status, a.body)
 	}
 	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.Pause {
 		t.Errorf("plan %+v, %v", p, err)
 	}
-	if a := b.form("/plans/p/vms/vm-2/orders", url.Values{"proof": {proof}, "order": {"explode"}}); a.status != http.StatusUnprocessableEntity {
-		t.Errorf("an order that is none: %d", a.status)
+	if a := b.form("/plans/p/vms/vm-2/commands", url.Values{"proof": {proof}, "command": {"explode"}}); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown command: %d", a.status)
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *rig) end(plan string, failure *fleetdb.Failure, states ...fleetdb.State
 	r.must(r.Roster.Plans.SetState(r.t.Context(), plan, fleetdb.PlanEnded, failure))
 }
 
-var orderButton = regexp.MustCompile(`name="order" value="([a-z]+)"`)
+var orderButton = regexp.MustCompile(`name="command" value="([a-z]+)"`)
 
 // buttons returns the orders that the page of a plan offers.
 func (r *rig) buttons(plan string) string {
@@ -146,12 +146,12 @@ func TestFinishedPlansOfferNoActions(t *testing.T) {
 			t.Errorf("plan %s offers %q, not %q", plan, got, want)
 		}
 	}
-	if a := r.ask(server.Operate, "POST", "/v1/plans/whole/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusForbidden {
+	if a := r.ask(server.Operate, "POST", "/v1/plans/whole/vms/vm-1/commands", `{"command":"withdraw"}`); a.status != http.StatusForbidden {
 		t.Errorf("an operator withdraws a published VM: %d %s", a.status, a.body)
 	}
-	for _, on := range []string{"/v1/plans/whole/orders", "/v1/plans/whole/vms/vm-1/orders"} {
+	for _, on := range []string{"/v1/plans/whole/commands", "/v1/plans/whole/vms/vm-1/commands"} {
 		for _, order := range []string{"resume", "pause", "cutover", "cancel", "retry", "rollback"} {
-			a := r.ask(server.Operate, "POST", on, `{"order":"`+order+`"}`)
+			a := r.ask(server.Operate, "POST", on, `{"command":"`+order+`"}`)
 			if a.status != http.StatusConflict || !strings.Contains(a.body, `"remedy"`) {
 				t.Errorf("%s to %s: %d %s", order, on, a.status, a.body)
 			}
@@ -164,10 +164,10 @@ func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 2)
 	r.end("p", nil, fleetdb.Done, fleetdb.Done)
-	if a := r.ask(server.Admin, "POST", "/v1/plans/p/orders", `{"order":"withdraw"}`); a.status != http.StatusUnprocessableEntity {
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/commands", `{"command":"withdraw"}`); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("a whole plan: %d %s", a.status, a.body)
 	}
-	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusNoContent {
+	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/commands", `{"command":"withdraw"}`); a.status != http.StatusNoContent {
 		t.Errorf("one VM: %d %s", a.status, a.body)
 	}
 	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Order != fleetdb.Withdraw {
@@ -226,13 +226,13 @@ func TestOtherSitesGiveNoOrders(t *testing.T) {
 	b := r.browse(server.Operate)
 	proof := b.proof("p")
 	other := r.browse(server.Operate).proof("p")
-	for name, values := range map[string]url.Values{"without a proof": {"order": {"cancel"}}, "another session's": {"order": {"cancel"}, "proof": {other}}} {
-		if a := b.form("/plans/p/orders", values); a.status != http.StatusForbidden {
+	for name, values := range map[string]url.Values{"without a proof": {"command": {"cancel"}}, "another session's": {"command": {"cancel"}, "proof": {other}}} {
+		if a := b.form("/plans/p/commands", values); a.status != http.StatusForbidden {
 			t.Errorf("%s: %d", name, a.status)
 		}
 	}
 	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example.com"} {
-		a := b.askWith("POST", "/plans/p/orders", url.Values{"order": {"cancel"}, "proof": {proof}}.Encode(), func(req *http.Request) {
+		a := b.askWith("POST", "/plans/p/commands", url.Values{"command": {"cancel"}, "proof": {proof}}.Encode(), func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			req.Header.Set(header, value)
 		})
@@ -240,7 +240,7 @@ func TestOtherSitesGiveNoOrders(t *testing.T) {
 			t.Errorf("%s %s: %d", header, value, a.status)
 		}
 	}
-	if a := b.askWith("POST", "/v1/plans/p/orders", `{"order":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
+	if a := b.askWith("POST", "/v1/plans/p/commands", `{"command":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
 		t.Errorf("the API by a cookie: %d %s", a.status, a.body)
 	}
 	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {

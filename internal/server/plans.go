@@ -38,7 +38,7 @@ func (a *planAPI) registerRoutes(api huma.API) {
 		details: "With its text."}, a.get)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
 		status: http.StatusNoContent, details: "The plan must have ended. Its rows are removed; migrated VMs are kept."}, a.drop)
-	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/orders", id: "orderPlan", what: "give a plan an order", role: Operate,
+	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/commands", id: "commandPlan", what: "send a command to a plan", role: Operate,
 		status: http.StatusNoContent, details: "The command applies to all VMs of the plan until the next one. Retry and rollback are executed once."}, a.order)
 }
 
@@ -128,7 +128,7 @@ func (a *planAPI) drop(ctx context.Context, in *PlanPath) (*struct{}, error) {
 
 // order is the body of a command.
 type order struct {
-	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback" doc:"pause: begin no transfer; cutover: of warm VMs, switch over now; cancel: stop and undo; retry: of those that failed; rollback: cancel, and the source runs again"`
+	Order string `json:"command" enum:"resume,pause,cutover,cancel,retry,rollback" doc:"pause: begin no transfer; cutover: of warm VMs, switch over now; cancel: stop and undo; retry: of those that failed; rollback: cancel, and the source runs again"`
 }
 
 // planOrder is the request of orderPlan.

@@ -19,10 +19,10 @@ var takes = map[string]struct {
 	"submitPlan":        {server.Operate, "/v1/plans", servertestPlan},
 	"getPlan":           {server.View, "/v1/plans/p", ""},
 	"dropPlan":          {server.Admin, "/v1/plans/p", ""},
-	"orderPlan":         {server.Operate, "/v1/plans/p/orders", `{"order":"pause"}`},
+	"commandPlan":       {server.Operate, "/v1/plans/p/commands", `{"command":"pause"}`},
 	"listVMs":           {server.View, "/v1/plans/p/vms?state=queued&limit=2", ""},
 	"getVM":             {server.View, "/v1/plans/p/vms/vm-1", ""},
-	"orderVM":           {server.Operate, "/v1/plans/p/vms/vm-1/orders", `{"order":"pause"}`},
+	"commandVM":         {server.Operate, "/v1/plans/p/vms/vm-1/commands", `{"command":"pause"}`},
 	"listRehearsals":    {server.View, "/v1/plans/p/vms/vm-1/rehearsals", ""},
 	"rehearseVM":        {server.Operate, "/v1/plans/p/vms/vm-1/rehearsals/r-1", `{"expect":"up"}`},
 	"takeBackRehearsal": {server.Operate, "/v1/plans/p/vms/vm-1/rehearsals/r-1", ""},
@@ -31,7 +31,7 @@ var takes = map[string]struct {
 	"setLimits":         {server.Operate, "/v1/limits", `{"limits":[{"name":"host:esx1/vms","units":4}]}`},
 	"listWorkers":       {server.View, "/v1/workers", ""},
 	"drainWorker":       {server.Admin, "/v1/workers/w1/drain", `{"drain":true}`},
-	"getBoard":          {server.View, "/v1/board", ""},
+	"getScheduler":      {server.View, "/v1/scheduler", ""},
 	"listAudit":         {server.Admin, "/v1/audit", ""},
 	"followEvents":      {server.View, "/v1/events", ""},
 }
@@ -136,7 +136,7 @@ func TestWhatIsNotInTheDocumentIsClosedToo(t *testing.T) {
 			t.Errorf("GET %s: %d, want %d", path, a.status, want)
 		}
 	}
-	for _, path := range []string{"/plans/p/orders", "/plans/p/vms/vm-1/orders"} {
+	for _, path := range []string{"/plans/p/commands", "/plans/p/vms/vm-1/commands"} {
 		if a := r.ask(server.View, "POST", path, ""); a.status != http.StatusForbidden {
 			t.Errorf("POST %s as view: %d", path, a.status)
 		}

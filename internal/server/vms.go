@@ -40,7 +40,7 @@ func (a *vmAPI) registerRoutes(api huma.API) {
 		details: "With the options that it is moved with."}, a.get)
 	register(api, route{method: http.MethodGet, path: "/v1/progress", id: "listProgress", what: "see the progress", role: View,
 		details: "Of all VMs that were started, from the last reports of their workers."}, a.listProgress)
-	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/orders", id: "orderVM", what: "give a VM an order", role: Operate,
+	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/commands", id: "commandVM", what: "send a command to a VM", role: Operate,
 		status: http.StatusNoContent}, a.order)
 }
 
@@ -102,7 +102,7 @@ func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 
 // oneOrder is the body of a command for one VM.
 type oneOrder struct {
-	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with all data written to it since; it requires the role admin"`
+	Order string `json:"command" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with all data written to it since; it requires the role admin"`
 }
 
 // vmOrder is the request of orderVM.

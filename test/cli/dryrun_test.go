@@ -46,7 +46,7 @@ func TestDryRun(t *testing.T) {
 				code = 5 // nobody is there; what it would be is told all the same
 			}
 			file := r.write("map.yaml", "networks:\n  VM Network: "+c.network+"\nstorages: "+c.storages+"\nnames: {\"prod-*\": \"*\"}\n")
-			dry := []string{"migrate", r.url(), "prod-web", "--to", to, "--stage", r.vms(), "--map", file, "--dry-run"}
+			dry := []string{"migrate", r.url(), "prod-web", "--to", to, "--staging", r.vms(), "--map", file, "--dry-run"}
 			out := r.source(dry...).ends(code)
 			r.transcript("dryrun-"+name+".txt", r.plain(out.stdout, to))
 			var told struct {
@@ -88,6 +88,6 @@ func TestDryRunOfWhatCannotBe(t *testing.T) {
 // plain is a text without what is another one each time.
 func (r *rig) plain(text, to string) string {
 	text = strings.NewReplacer(to, "TO", r.vms(), "VMS", r.dir, "DIR").Replace(text)
-	text = regexp.MustCompile(`stage=[^ \n]*`).ReplaceAllString(text, "stage=VMS")
+	text = regexp.MustCompile(`staging=[^ \n]*`).ReplaceAllString(text, "staging=VMS")
 	return regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(text, "HOST")
 }

@@ -47,7 +47,7 @@ func TestOutageSendsTheDelta(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	node, to := r.proxmox()
 	d, more := r.logsInto(node)
-	u := r.beginTo(to+more, "web01", "--stage", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc")
+	u := r.beginTo(to+more, "web01", "--staging", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc")
 	u.rounds(2) // what the first brought is on the node
 	first := d.Sent()
 	must(t, r.lab.GuestWrites("web01", 10))

@@ -62,7 +62,7 @@ func TestWhateverComesNextTakesOffWhatWasLeft(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(r *rig, args []string){
 		"clean": func(r *rig, _ []string) {
-			r.source("clean", r.url()).ends(0).says("Host ha-host has no datastore decamp-")
+			r.source("clean", r.url()).ends(0).says("Reverted on host ha-host: datastore decamp-")
 			r.source("clean", r.url()).ends(0).says("has no recorded changes")
 		},
 		"another VM by https": func(r *rig, _ []string) {

@@ -29,8 +29,8 @@ func TestMigrateToProxmox(t *testing.T) {
 	r := newRig(t, small()).trusting()
 	node, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--format", "qcow2"}
-	r.source(migrate...).ends(2).says("the staging folder of this machine is missing", "stage=/FOLDER")
-	migrate = append(migrate, "--stage", r.vms())
+	r.source(migrate...).ends(2).says("the staging folder of this machine is missing", "staging=/FOLDER")
+	migrate = append(migrate, "--staging", r.vms())
 	r.source(migrate...).ends(0).says("delivered to", "as 100 (web01)", "It is off")
 	if ids := node.VMIDs(); len(ids) != 1 || len(node.Uploads()) > 0 {
 		t.Fatalf("guests %v, uploads left %v", ids, node.Uploads())
@@ -71,7 +71,7 @@ func TestPlanToProxmox(t *testing.T) {
 	node, to := r.proxmox(pve.Network{Name: "vmbr1"}) // and not vmbr0, which cards join that no map names
 	file := r.write("plan.yaml", fmt.Sprintf("version: 1\nname: p\nsource: {url: %s, fingerprint: %q, credentials: {file: password}}\n"+
 		"maps: {networks: {VM Network: \"vmbr1,20\"}}\ndefaults: {to: [%q], format: qcow2, start: true}\nvms: [{vm: web01}]\n",
-		r.url(), r.lab.Fingerprint(), to+"&stage="+r.vms()))
+		r.url(), r.lab.Fingerprint(), to+"&staging="+r.vms()))
 	r.run("plan", "check", file).ends(0)
 	r.run("plan", "run", file).ends(0)
 	if card := node.Guest(100)["net0"]; !strings.Contains(card, "bridge=vmbr1,") || !strings.Contains(card, "tag=20") {

@@ -34,7 +34,7 @@ func TestMigrateAndStart(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
 		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
 	node, to := r.proxmox()
-	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms(), "--json"}
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms(), "--json"}
 	var out struct {
 		Facts struct{ Started *targets.Started }
 	}
@@ -66,7 +66,7 @@ func TestVerifyAfterStartAtTheTarget(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
 		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
 	_, to := r.proxmox()
-	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms()}
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms()}
 	r.source(migrate...).ends(0)
 	folder := filepath.Join(r.vms(), "web01")
 	if off := r.run("verify", folder).ends(3).says("before the first start"); strings.Contains(off.stderr, "started the VM") {
@@ -88,7 +88,7 @@ func TestStartThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
 	node, to := r.proxmox()
-	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--stage", r.vms(), "--start"}
+	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms(), "--start"}
 	node.SetFaults(pve.Faults{Tasks: map[string]string{"qmstart": "start failed: Cannot allocate memory"}})
 	r.source(migrate...).ends(9).says("the VM is published, and does not start", "the same command starts it again")
 	node.SetFaults(pve.Faults{})
@@ -100,7 +100,7 @@ func TestWarmStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, writing()).trusting()
 	node, to := r.proxmox()
-	u := r.beginTo(to, "web01", "--stage", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc", "--start")
+	u := r.beginTo(to, "web01", "--staging", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc", "--start")
 	u.rounds(2)
 	r.run("cutover", r.onlyRun()).ends(0)
 	var out struct {

@@ -35,11 +35,11 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 	named := strings.Replace(operatorsPlan, "esx1}", "esx1, credentials: {name: esx1}}", 1)
 	for what, v := range map[string]struct{ role, text string }{
 		"a command":             {"operate", named + "hooks: {pre: {command: [/bin/true]}}\n"},
-		"an address":            {"operate", strings.Replace(named, "dir:/srv/vm", "\"libvirt:qemu:///system?stage=/srv/vm\"", 1)},
+		"an address":            {"operate", strings.Replace(named, "dir:/srv/vm", "\"libvirt:qemu:///system?staging=/srv/vm\"", 1)},
 		"no credentials":        {"admin", operatorsPlan},
 		"another host":          {"admin", strings.Replace(named, "root@esx1", "root@esx2", 1)},
 		"an unknown credential": {"admin", strings.Replace(named, "name: esx1", "name: esx2", 1)},
-		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?stage=/srv/vm\"", 1)},
+		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?staging=/srv/vm\"", 1)},
 		"no role":               {"", named},
 	} {
 		s, err := m.newPlanSource(fleetdb.Plan{Name: "p", Text: v.text, Role: v.role})
@@ -57,8 +57,8 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 	m := New(&assemble.Assembler{})
 	m.offers = map[string]string{"/srv/vm": "id"}
 	for to, ok := range map[string]bool{
-		"dir:/srv/vm": true, "dir:/srv/vm/a": true, "place:rack1?stage=/srv/vm": true,
-		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
+		"dir:/srv/vm": true, "dir:/srv/vm/a": true, "place:rack1?staging=/srv/vm": true,
+		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?staging=/etc": false,
 	} {
 		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
 		if err := s.checkOffered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {

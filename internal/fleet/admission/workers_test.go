@@ -4,7 +4,7 @@ import "testing"
 
 func TestStorageIsThatOfTheNearestFolder(t *testing.T) {
 	offers := map[string]string{"/srv": "a", "/srv/vm/fast": "b", "/": "root"}
-	for to, want := range map[string]string{"dir:/srv/vm": "a", "dir:/srv/vm/fast/x": "b", "dir:/srv/vm/faster": "a", "dir:/other": "root", "proxmox:https://pve1:8006/pve1?stage=/srv/vm/x": "a"} {
+	for to, want := range map[string]string{"dir:/srv/vm": "a", "dir:/srv/vm/fast/x": "b", "dir:/srv/vm/faster": "a", "dir:/other": "root", "proxmox:https://pve1:8006/pve1?staging=/srv/vm/x": "a"} {
 		if got := StorageOf(offers, to); got != want {
 			t.Errorf("%s is on %q, want %q", to, got, want)
 		}

@@ -115,17 +115,17 @@ func (c *Client) Progress(ctx context.Context, plan string) ([]fleetdb.Progress,
 
 // order is the body of a command.
 type order struct {
-	Order string `json:"order"` // the user's word for the command
+	Order string `json:"command"` // the user's word for the command
 }
 
 // OrderPlan gives a command to a plan.
 func (c *Client) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return c.doJSON(ctx, http.MethodPost, planPath(name, "orders"), nil, order{o.Word()}, nil)
+	return c.doJSON(ctx, http.MethodPost, planPath(name, "commands"), nil, order{o.Word()}, nil)
 }
 
 // OrderVM gives a command to a VM.
 func (c *Client) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return c.doJSON(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, order{o.Word()}, nil)
+	return c.doJSON(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "commands"), nil, order{o.Word()}, nil)
 }
 
 // rehearsal is the body of a request for a rehearsal.
@@ -181,9 +181,9 @@ func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`
-		Board json.RawMessage `json:"board"`
+		Board json.RawMessage `json:"state"`
 	}
-	err := c.doJSON(ctx, http.MethodGet, "/v1/board", nil, nil, &b)
+	err := c.doJSON(ctx, http.MethodGet, "/v1/scheduler", nil, nil, &b)
 	return b.Board, b.At, err
 }
 

@@ -29,7 +29,7 @@
 
   const why = (vm) => {
     const parts = vm.failure ? [vm.failure.text + (vm.failure.hint ? " – " + vm.failure.hint : "")] : [vm.step, vm.waits, vm.why];
-    if (vm.order) parts.push("(ordered: " + vm.order + ")");
+    if (vm.command) parts.push("(command: " + vm.command + ")");
     return parts.filter(Boolean).join(" ");
   };
   const showVM = (vm) => {
@@ -66,7 +66,7 @@
     bar.max = all || 1; bar.value = done;
     put($("span.done", at), done + " of " + all + " done");
     put($(".failed", at), String((p.counts || {}).failed || 0));
-    put($(".order", at), p.order || "");
+    put($(".command", at), p.command || "");
     for (const tab of at.querySelectorAll("nav a")) put($(".count", tab), String(tab.dataset.state ? (p.counts || {})[tab.dataset.state] || 0 : all));
   };
   const showWorkers = (workers) => {

@@ -147,7 +147,7 @@ func (p plugin) checkPolicy(policy PluginPolicy, mode fs.FileMode) error {
 	switch {
 	case policy != AllowPlugins:
 		return fault.New(fault.Denied, "the credential plugin %s is not started for a submitted plan: only a kubeconfig in the access file may name one", command).
-			WithHint("an administrator adds the kubeconfig to the places in access.yaml, and the plan uses to: [place:NAME?stage=/FOLDER]; or " + makeToken)
+			WithHint("an administrator adds the kubeconfig to the places in access.yaml, and the plan uses to: [place:NAME?staging=/FOLDER]; or " + makeToken)
 	case mode.Perm()&0o022 != 0:
 		return fault.New(fault.Denied, "the credential plugin %s is not started: other users may write the kubeconfig that names it", command).
 			WithHint("run: chmod go-w KUBECONFIG")
