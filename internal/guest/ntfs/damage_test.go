@@ -2,6 +2,7 @@ package ntfs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -245,6 +246,80 @@ func TestUnpack(t *testing.T) {
 		err := decompress(got, []byte(tt.packed))
 		if (err != nil) != (tt.want == "") || err == nil && string(bytes.TrimRight(got, "\x00")) != tt.want {
 			t.Errorf("%q: %q, %v; want %q", tt.packed, got, err, tt.want)
+		}
+	}
+}
+
+// encode returns the mapping pair of a run in numbers of eight bytes; a hole has no position.
+func encode(count, lcn int64) []byte {
+	if lcn == hole {
+		return binary.LittleEndian.AppendUint64([]byte{0x08}, uint64(count))
+	}
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{0x88}, uint64(count)), uint64(lcn))
+}
+
+// No run reaches a byte beyond maxBytes, whatever the size of clusters: their products fit int64.
+func TestRunsThatOverflow(t *testing.T) {
+	for clusterSize := int64(512); clusterSize <= 2<<20; clusterSize *= 2 {
+		most := maxBytes / clusterSize
+		v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: clusterSize, clusters: most}
+		for _, tt := range []struct {
+			name  string
+			pairs []byte
+			ok    bool
+		}{
+			{"the largest hole", encode(most, hole), true},
+			{"a larger hole", encode(most+1, hole), false},
+			{"the largest number", encode(1<<63-1, hole), false},
+			{"a hole of 2^63 bytes", encode(1<<62/clusterSize*2, hole), false},
+			{"a hole after a hole", slices.Concat(encode(most, hole), encode(1, hole)), false},
+			{"the whole volume", encode(most, 0), true},
+			{"beyond the volume", encode(most, 1), false},
+			{"a position of 2^63-1", encode(1, 1<<63-1), false},
+			{"positions that add up to 2^63", slices.Concat(encode(1, most-1), encode(1, 1<<63-1)), false},
+		} {
+			header := append(make([]byte, 0x40), append(tt.pairs, 0)...)
+			header[0x20] = 0x40
+			binary.LittleEndian.PutUint64(header[0x30:], 1<<63-1)
+			binary.LittleEndian.PutUint64(header[0x38:], 1<<63-1)
+			s, err := v.newStream([]attribute{{header: header}})
+			if (err == nil) != tt.ok {
+				t.Errorf("%s of clusters of %d bytes: %v", tt.name, clusterSize, err)
+			}
+			if err != nil {
+				continue
+			}
+			for _, off := range []int64{0, 1, maxBytes - 100, maxBytes - 1, maxBytes, 1<<63 - 200} {
+				s.readAt(make([]byte, 100), off) // must not panic
+			}
+		}
+	}
+}
+
+// Sizes of a volume are refused if an offset within it exceeds maxBytes.
+func TestVolumesThatOverflow(t *testing.T) {
+	for _, sector := range []int64{256, 512, 4096} {
+		boot := make([]byte, 512)
+		copy(boot[3:], "NTFS    ")
+		binary.LittleEndian.PutUint16(boot[0x0b:], uint16(sector))
+		boot[0x0d], boot[0x40] = 8, 0xf6
+		boot[0x30] = 1
+		for sectors, ok := range map[int64]bool{maxBytes / sector: true, maxBytes/sector + 1: false, 1 << 52: sector == 256, 1 << 62: false, -1: false} {
+			binary.LittleEndian.PutUint64(boot[0x28:], uint64(sectors))
+			if _, err := new(Volume).parseGeometry(boot); (err == nil) != ok {
+				t.Errorf("%d sectors of %d bytes: %v", sectors, sector, err)
+			}
+		}
+	}
+}
+
+// A record number whose offset exceeds int64 is beyond the master file table.
+func TestRecordsThatOverflow(t *testing.T) {
+	v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: 4096, recordSize: 64 << 10, mft: &stream{size: 1 << 20}}
+	for _, num := range []int64{-1, 16, 1<<47 - 1, 1 << 47, 1<<48 - 1, 1<<63 - 1} {
+		v.reads = 0
+		if _, err := v.readRecord(num); !errors.Is(err, errCorrupt) {
+			t.Errorf("record %d: %v", num, err)
 		}
 	}
 }

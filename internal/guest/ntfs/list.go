@@ -1,6 +1,7 @@
 package ntfs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -46,7 +47,7 @@ func (v *Volume) findParts(r *record, kind uint32, name string) ([]attribute, er
 		}
 	}
 	// The list may have the parts in any order; runs require the order of the value.
-	slices.SortStableFunc(parts, func(a, b attribute) int { return int(max(-1, min(1, a.firstVCN-b.firstVCN))) })
+	slices.SortStableFunc(parts, func(a, b attribute) int { return cmp.Compare(a.firstVCN, b.firstVCN) })
 	return parts, nil
 }
 

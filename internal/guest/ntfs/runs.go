@@ -52,12 +52,12 @@ func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 	return runs, nil
 }
 
-// checkRun fails if the run is empty, outside the volume, or so long that byte offsets would overflow.
-// placed is false for holes.
+// checkRun fails if the run is empty, outside the volume, or reaches beyond maxBytes of the value. placed
+// is false for holes.
 func (v *Volume) checkRun(r run, placed bool) error {
-	const most = 1 << 43 // clusters: 2^59 bytes in clusters of 64 KiB
+	most := maxBytes / v.clusterSize
 	switch {
-	case r.count <= 0 || r.count > most || r.vcn > most:
+	case r.count <= 0 || r.vcn > most || r.count > most-r.vcn:
 		return fmt.Errorf("%w: a run of %d clusters from %d on", errCorrupt, r.count, r.vcn)
 	case placed && (r.lcn < 0 || r.lcn > v.clusters || r.count > v.clusters-r.lcn):
 		return fmt.Errorf("%w: a run of %d clusters at %d of %d", errCorrupt, r.count, r.lcn, v.clusters)
