@@ -3,6 +3,7 @@ package btrfs
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -126,6 +127,37 @@ func TestOpenRefuses(t *testing.T) {
 		t.Error("100 bytes were opened")
 	}
 }
+
+// Numbers of an extent that exceed 2^60 are refused, so that their sums fit 64 bits.
+func TestExtentNumbersAreBounded(t *testing.T) {
+	const huge = 1<<60 + 1
+	valid := func() (key, []byte) {
+		data := make([]byte, 53)
+		data[20] = 1                                            // a regular extent
+		for i, v := range []uint64{1 << 20, 4096, 8192, 4096} { // address, size there, offset, size in the file
+			binary.LittleEndian.PutUint64(data[21+8*i:], v)
+		}
+		return key{kind: keyExtent}, data
+	}
+	if k, data := valid(); second(parseExtent(k, data)) != nil {
+		t.Error("a valid extent is refused")
+	}
+	for _, at := range []int{8, 21, 29, 37, 45} {
+		for _, v := range []uint64{huge, 1 << 63, 1<<64 - 4096} {
+			k, data := valid()
+			binary.LittleEndian.PutUint64(data[at:], v)
+			if e, err := parseExtent(k, data); err == nil {
+				t.Errorf("%d at byte %d: %+v", v, at, e)
+			}
+		}
+	}
+	k, data := valid()
+	if k.offset = huge; second(parseExtent(k, data)) == nil {
+		t.Error("an extent at byte 2^60+1 of a file")
+	}
+}
+
+func second(_ extent, err error) error { return err }
 
 // FuzzReadFile patches a real file system and reads from it.
 func FuzzReadFile(f *testing.F) {

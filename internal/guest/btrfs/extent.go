@@ -96,6 +96,8 @@ func (e extent) checkRange() error {
 		}
 	}
 	switch {
+	case e.at > max:
+		return fmt.Errorf("an extent at address %d", e.at)
 	case e.size == 0:
 		return errors.New("an extent of no bytes")
 	case e.compression != 0 && (e.whole > maxPacked || e.packed > maxPacked || e.skip+e.size > e.whole):

@@ -3,6 +3,7 @@ package xfs
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 // maxExtents limits the extents of one file.
@@ -44,8 +45,8 @@ func (n *node) readExtents() ([]extent, error) {
 	return n.list, err
 }
 
-// addExtents appends count packed extents to n.list. It fails if they overlap, or if there are more
-// than maxExtents.
+// addExtents appends count packed extents to n.list. It fails if they overlap, if one ends beyond the
+// largest offset of a file, or if there are more than maxExtents.
 func (n *node) addExtents(p []byte, count int64) error {
 	if count < 0 || count > int64(len(p)/16) || int64(len(n.list))+count > maxExtents {
 		return fmt.Errorf("%d extents in %d bytes", count, len(p))
@@ -58,6 +59,10 @@ func (n *node) addExtents(p []byte, count int64) error {
 		// readRun searches the list, so it must be sorted.
 		if l := len(n.list); e.count == 0 || l > 0 && e.off < n.list[l-1].off+n.list[l-1].count {
 			return errors.New("extents that are empty or overlap")
+		}
+		// Linux limits files to 2^63-1 bytes, so the offset of each extent in bytes fits int64.
+		if e.off+e.count > math.MaxInt64/n.fs.blockSize {
+			return fmt.Errorf("an extent of %d blocks from block %d on", e.count, e.off)
 		}
 		n.list = append(n.list, e)
 	}
