@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
@@ -296,6 +298,102 @@ func TestRunsThatOverflow(t *testing.T) {
 	}
 }
 
+// The runs of all parts are counted, charged and allocated once; too many are refused before that.
+func TestMemoryOfRuns(t *testing.T) {
+	const runSize, perPart = 24, 1024
+	parts := func(count int) []attribute {
+		all := make([]attribute, count)
+		for i := range all {
+			header := append(make([]byte, 0x40), append(bytes.Repeat([]byte{1, 1}, perPart), 0)...) // holes of one cluster
+			header[0x20] = 0x40
+			all[i] = attribute{header: header, firstVCN: int64(i) * perPart}
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name   string
+		parts  int
+		memory int64 // limit
+		ok     bool
+	}{
+		{"as many as are allowed", maxRuns / perPart, 8 << 20, true},
+		{"one part too many", maxRuns/perPart + 1, 8 << 20, false},
+		{"8,000 parts", 8000, 8 << 20, false},
+		{"more than the budget", maxRuns / perPart, runSize*maxRuns - 1, false},
+	} {
+		limits := budget.Examination()
+		limits.Memory = tt.memory
+		b, cancel := budget.New(t.Context(), limits)
+		defer cancel()
+		v := &Volume{r: b.Reader(bytes.NewReader(nil)), clusterSize: 4096, clusters: 100}
+		all := parts(tt.parts)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s, err := v.newStream(all)
+		runtime.ReadMemStats(&after)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		want := int64(0)
+		if tt.ok {
+			want = runSize * int64(tt.parts) * perPart
+		}
+		const rest = 64 << 10 // the stream, the error, and the test itself
+		if got := int64(after.TotalAlloc - before.TotalAlloc); got > want+rest || b.Used().Memory != want {
+			t.Errorf("%s: %d bytes are allocated, %d expected, charged: %+v", tt.name, got, want, b.Used())
+		}
+		if err == nil {
+			if s.release(); b.Used().Memory != 0 {
+				t.Errorf("%s: %d bytes are not released", tt.name, b.Used().Memory)
+			}
+		}
+	}
+}
+
+// Each part of an attribute is charged, also if one record has many, until the value is open.
+func TestMemoryOfParts(t *testing.T) {
+	limits := budget.Examination()
+	limits.Memory = 1 << 20
+	b, cancel := budget.New(t.Context(), limits)
+	defer cancel()
+	v := &Volume{r: b.Reader(bytes.NewReader(nil)), clusterSize: 4096, recordSize: 64 << 10}
+	list := make([]byte, 32)
+	list[0], list[4], list[16] = typeData, 32, 7 // an entry that refers to the record itself
+	r := &record{number: 7, attributes: []attribute{{kind: typeList, value: list}}}
+	for range 20000 {
+		r.attributes = append(r.attributes, attribute{kind: typeData})
+	}
+	var limit *budget.Error
+	if _, err := v.openStream(r, typeData, ""); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") || b.Used().Memory != 0 {
+		t.Errorf("%v, %+v", err, b.Used())
+	}
+}
+
+// All that reading a volume charges is released, except the table of upper case letters and the runs of the
+// master file table and of open files.
+func TestMemoryIsReleased(t *testing.T) {
+	b := budgettest.New(t)
+	v, err := Open(b.Reader(bytes.NewReader(seed(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := b.Used().Memory
+	if want := int64(2<<16 + 24*cap(v.mft.runs)); held != want {
+		t.Errorf("%d bytes, want %d", held, want)
+	}
+	all := files(t, v)
+	for range 3 {
+		_, err1 := all.ReadDir("many")
+		_, err2 := all.Open("many")
+		_, err3 := v.Usage()
+		_, err4 := v.LogClosed()
+		if err := errors.Join(err1, err2, err3, err4); err != nil || b.Used().Memory != held {
+			t.Errorf("%d bytes, want %d, %v", b.Used().Memory, held, err)
+		}
+	}
+}
+
 // Sizes of a volume are refused if an offset within it exceeds maxBytes.
 func TestVolumesThatOverflow(t *testing.T) {
 	for _, sector := range []int64{256, 512, 4096} {
@@ -346,14 +444,14 @@ func FuzzRecord(f *testing.F) {
 	image := seed(f)
 	at := bytes.Index(image, []byte("FILE"))
 	f.Add(image[at : at+1024])
-	v, err := Open(budgettest.Reader(f, bytes.NewReader(image)))
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Fuzz(func(t *testing.T, attributes []byte) {
 		all, err := parseAttributes(attributes)
 		if err != nil {
 			return
+		}
+		v, err := Open(budgettest.Reader(t, bytes.NewReader(image))) // each case has its own budget
+		if err != nil {
+			t.Fatal(err)
 		}
 		r := &record{flags: recordInUse | recordFolder, attributes: all}
 		for _, a := range all {

@@ -91,6 +91,7 @@ func (n *node) List() ([]tree.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.release()
 	return t.listBlock(nil, entries, 0)
 }
 
@@ -103,6 +104,7 @@ func (n *node) Find(name string) (tree.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.release()
 	ref, err := t.findName(entries, utf16.Encode([]rune(name)))
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type index struct {
 }
 
 // openIndex returns a folder's tree and the entries of its root. The error is ErrNotFound if r is not
-// a folder.
+// a folder. The caller must release the tree.
 func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if !r.isFolder() {
 		return nil, nil, ErrNotFound
@@ -35,6 +35,7 @@ func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
+	defer root.release()
 	// 16 bytes of $INDEX_ROOT precede the index header. Offset 8 is the size of a block.
 	if len(root.resident) < 32 {
 		return nil, nil, fmt.Errorf("%w: the root of a folder has %d bytes", errCorrupt, len(root.resident))
@@ -47,12 +48,22 @@ func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if t.vcnUnit > t.blockSize {
 		t.vcnUnit = 512
 	}
+	entries, err := indexEntries(root.resident[16:])
+	if err != nil {
+		return nil, nil, err
+	}
 	t.blocks, err = v.openStream(r, typeIndexAlloc, "$I30")
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
-	entries, err := indexEntries(root.resident[16:])
-	return t, entries, err
+	return t, entries, nil
+}
+
+// release returns the memory of the folder's runs to the budget.
+func (t *index) release() {
+	if t.blocks != nil {
+		t.blocks.release()
+	}
 }
 
 // indexEntries returns the bytes of the entries after the index header that b begins with.
@@ -235,6 +246,7 @@ func (v *Volume) readUpCase() error {
 	if err != nil {
 		return err
 	}
+	defer s.release()
 	const size = 2 << 16
 	if s.size != size {
 		return fmt.Errorf("%w: %d bytes, not %d", errCorrupt, s.size, size)

@@ -56,7 +56,7 @@ type Volume struct {
 	mft         *stream       // data of the master file table
 	upcase      []uint16      // upper case of each UTF-16 unit
 	reads       int           // records and index blocks read in the current call, at most MaxReads
-	partBytes   int64         // bytes of records that are in memory for the parts of attributes
+	partBytes   int64         // bytes that are charged for the parts of attributes and their records
 }
 
 // Open opens the volume that begins at r's first byte. It reads the boot sector, the record of the
@@ -147,6 +147,7 @@ func (v *Volume) openMFT(lcn int64) error {
 	if _, listed := rec.findAttribute(typeList, ""); !listed {
 		return nil
 	}
+	defer v.mft.release()
 	v.mft, err = v.openStream(rec, typeData, "")
 	return err
 }
