@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // maxExtents limits the extents of one file.
@@ -26,12 +28,12 @@ func parseExtent(p []byte) extent {
 	}
 }
 
-// readExtents returns the extents of the file in order and caches them.
+// readExtents returns the extents of the file in order and caches them. Their memory is charged until the
+// examination ends.
 func (n *node) readExtents() ([]extent, error) {
 	if n.listed {
 		return n.list, nil
 	}
-	n.list = nil // a previous call may have failed after some extents
 	var err error
 	switch n.format {
 	case formatExtents:
@@ -41,7 +43,10 @@ func (n *node) readExtents() ([]extent, error) {
 	default:
 		err = fmt.Errorf("a data fork of format %d", n.format)
 	}
-	n.listed = err == nil
+	if n.listed = err == nil; !n.listed {
+		budget.ReleaseSlice(n.fs.r.Budget(), n.list)
+		n.list = nil
+	}
 	return n.list, err
 }
 
@@ -54,6 +59,11 @@ func (n *node) addExtents(p []byte, count int64) error {
 	if err := n.fs.r.Budget().Step(count >> 2); err != nil {
 		return err
 	}
+	list, err := budget.Grow(n.fs.r.Budget(), n.list, int(count))
+	if err != nil {
+		return err
+	}
+	n.list = list
 	for i := range int(count) {
 		e := parseExtent(p[16*i:])
 		// readRun searches the list, so it must be sorted.

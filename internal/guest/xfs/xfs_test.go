@@ -12,9 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
@@ -199,6 +201,38 @@ func TestExtentsThatOverflow(t *testing.T) {
 				t.Errorf("an extent from block %d of %d bytes on: %d bytes, %v", off, size, got, err)
 			}
 		}
+	}
+}
+
+// The extents of a file are charged; of a list that is refused nothing remains.
+func TestMemoryOfExtents(t *testing.T) {
+	const count = 1000
+	var fork []byte
+	for i := range uint64(count) {
+		fork = append(fork, packed(2*i, 1, 1)...)
+	}
+	read := func(b *budget.Budget, fork []byte) (*node, error) {
+		fsys := &FS{r: b.Reader(bytes.NewReader(make([]byte, 64<<10))), version: 4, blockSize: 512, blocks: 64, agBlocks: 64, agLog: 6}
+		n := &node{fs: fsys, mode: 0x81a4, format: formatExtents, size: 1 << 20, count: count, fork: fork}
+		_, err := n.ReadAt(make([]byte, 10), 0)
+		return n, err
+	}
+	b := budgettest.New(t)
+	if n, err := read(b, fork); err != nil || len(n.list) != count || b.Used().Memory != 32*count {
+		t.Errorf("%d extents, %+v, %v", len(n.list), b.Used(), err)
+	}
+	b = budgettest.New(t)
+	overlapping := slices.Concat(fork[:16*(count-1)], fork[:16])
+	if n, err := read(b, overlapping); err == nil || len(n.list) != 0 || b.Used().Memory != 0 {
+		t.Errorf("extents that overlap: %d, %+v, %v", len(n.list), b.Used(), err)
+	}
+	limits := budget.Examination()
+	limits.Memory = 32*count - 1
+	b, cancel := budget.New(t.Context(), limits)
+	defer cancel()
+	var limit *budget.Error
+	if _, err := read(b, fork); !errors.As(err, &limit) {
+		t.Errorf("more than the budget: %v", err)
 	}
 }
 
