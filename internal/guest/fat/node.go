@@ -1,6 +1,7 @@
 package fat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -151,16 +152,21 @@ func (n *node) readFolder() ([]byte, error) {
 
 // List implements tree.Node.
 func (n *node) List() ([]tree.Entry, error) {
-	var all []tree.Entry
+	all := tree.NewListing(n.fs.r.Budget())
+	defer all.Close()
+	var spent error
 	err := n.eachChild(func(e dirEntry) bool {
 		kind := tree.File
 		if e.attr&attrFolder != 0 {
 			kind = tree.Folder
 		}
-		all = append(all, tree.Entry{Name: e.name, Kind: kind})
-		return true
+		spent = all.Add(tree.Entry{Name: e.name, Kind: kind})
+		return spent == nil
 	})
-	return all, err
+	if err = cmp.Or(err, spent); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Find implements tree.Node. Names are compared without regard to case.

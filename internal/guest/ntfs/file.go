@@ -92,7 +92,12 @@ func (n *node) List() ([]tree.Entry, error) {
 		return nil, err
 	}
 	defer t.release()
-	return t.listBlock(nil, entries, 0)
+	all := tree.NewListing(n.v.r.Budget())
+	defer all.Close()
+	if err := t.listBlock(all, entries, 0); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Find returns the entry of a folder with the name, compared without regard to case; short names match,

@@ -194,39 +194,41 @@ func (t *index) seekName(entries []byte, name []uint16) (indexEntry, error) {
 	}
 }
 
-// listBlock appends the names of a block, and of the blocks below it, to all. It fails below maxDepth
+// listBlock adds the names of a block, and of the blocks below it, to all. It fails below maxDepth
 // levels, so that a loop ends.
-func (t *index) listBlock(all []tree.Entry, entries []byte, depth int) ([]tree.Entry, error) {
+func (t *index) listBlock(all *tree.Listing, entries []byte, depth int) error {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
+		return fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
 	}
 	for {
 		if err := t.v.step(2); err != nil {
-			return nil, err
+			return err
 		}
 		l, rest, err := parseIndexEntry(entries)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if l.child >= 0 {
 			below, err := t.readBlock(l.child)
 			if err == nil {
-				all, err = t.listBlock(all, below, depth+1)
+				err = t.listBlock(all, below, depth+1)
 			}
 			if err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if l.last {
-			return all, nil
+			return nil
 		}
 		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root contains an entry for itself
 			continue
 		}
-		if len(all) == maxNames {
-			return nil, fmt.Errorf("a folder of more than %d names", maxNames)
+		if all.Len() == maxNames {
+			return fmt.Errorf("a folder of more than %d names", maxNames)
 		}
-		all = append(all, l.treeEntry())
+		if err := all.Add(l.treeEntry()); err != nil {
+			return err
+		}
 	}
 }
 
