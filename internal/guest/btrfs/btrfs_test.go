@@ -192,6 +192,19 @@ func (d inlineFile) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// The chunks are charged as long as the file system is in use.
+func TestMemoryOfChunks(t *testing.T) {
+	b := budgettest.New(t)
+	fsys, err := Open(b.Reader(bytes.NewReader(image(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const chunkSize = 40
+	if got, want := b.Used().Memory, chunkSize*int64(cap(fsys.chunks))+fsys.nodeSize*int64(len(fsys.cached)); got != want {
+		t.Errorf("%d bytes are charged for %d chunks, want %d", got, len(fsys.chunks), want)
+	}
+}
+
 // The content in the extents of a file is charged like their list.
 func TestMemoryOfExtents(t *testing.T) {
 	for leaves, ok := range map[int]bool{10: true, 1900: false} {
