@@ -100,7 +100,12 @@ func (w *Writer) checkChains() error {
 
 // compareTables fails if a copy of the table differs from the first one.
 func (w *Writer) compareTables() error {
-	other := make([]byte, len(w.fs.table))
+	size := int64(len(w.fs.table))
+	if err := w.fs.r.Budget().Hold(size); err != nil {
+		return err
+	}
+	defer w.fs.r.Budget().Release(size)
+	other := make([]byte, size)
 	for _, t := range w.tables[1:] {
 		if _, err := w.staged.r.ReadAt(other, t.off); err != nil {
 			return err

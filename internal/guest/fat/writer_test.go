@@ -104,6 +104,15 @@ func TestAddEmptyFile(t *testing.T) {
 	}
 }
 
+// The copy of a table that is compared with the first one is charged meanwhile.
+func TestMemoryOfTables(t *testing.T) {
+	w, _ := openWriter(t, made(t, 20, nil, "-F", "16", "-s", "1"))
+	table := int64(len(w.fs.table))
+	if u := w.fs.r.Budget().Used(); u.Memory != table || u.Peak != 2*table {
+		t.Errorf("tables of %d bytes: %+v", table, u)
+	}
+}
+
 // Nothing is written before Flush, and nothing at all where there is no room or the tables differ.
 func TestAddRefuses(t *testing.T) {
 	img := made(t, 2, nil, "-F", "12")
