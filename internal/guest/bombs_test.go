@@ -89,17 +89,31 @@ func TestGuestNotExamined(t *testing.T) {
 
 func examineBomb(t *testing.T, name string) Report {
 	t.Helper()
+	r, err := Detect(t.Context(), bombDisk(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bombDisk returns the disk of a bomb.
+func bombDisk(t testing.TB, name string) *bombs.Image {
+	t.Helper()
 	for _, bomb := range bombs.All() {
 		if bomb.Name == name {
-			r, err := Detect(t.Context(), bomb.Disk())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
+			return bomb.Disk()
 		}
 	}
 	t.Fatalf("no bomb %q", name)
-	return Report{}
+	return nil
+}
+
+// The size of a hole in bytes exceeds 64 bits, and nothing of it is read.
+func TestNTFSHoleThatOverflows(t *testing.T) {
+	r := examineBomb(t, "NTFS: a hole of 2^63 bytes")
+	if len(r.Warnings) != 1 || r.Warnings[0].Code != "file-system" || !strings.Contains(r.Warnings[0].Text, "a run of 8796093022208 clusters") {
+		t.Errorf("%v", r.Warnings)
+	}
 }
 
 // stalled is a disk that does not answer from a byte on, until its reader gives up.

@@ -40,6 +40,11 @@ func FuzzDetect(f *testing.F) {
 	f.Add(mbr, []byte{}, 0)
 	f.Add(gpt, gpt[len(gpt)-512:], 1<<20)
 	f.Add(gpt[:512], []byte("LUKS\xba\xbe"), 2048*512)
+	hole := make([]byte, 2<<20)
+	if err := bombDisk(f, "NTFS: a hole of 2^63 bytes").ReadAt(f.Context(), hole, 0); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(hole[:512], hole[1<<20:][:44<<10], 1<<20)
 	f.Fuzz(func(t *testing.T, start, piece []byte, at int) {
 		const size = 2 << 20
 		m := &memory{data: make([]byte, size)}

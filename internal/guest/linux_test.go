@@ -121,7 +121,7 @@ func TestVerdicts(t *testing.T) {
 		"by name": {with(files(t, virtio...), "etc/network/interfaces", byName),
 			"will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append", []string{"nic-name"}},
 		"by driver": {with(files(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
-			"will boot with virtio-scsi as it is; etc/systemd/network/a.network must name its card otherwise than by driver vmxnet3, by linux-append", []string{"nic-hardware"}},
+			"will boot with virtio-scsi as it is; etc/systemd/network/a.network must select its card by another property than driver vmxnet3, by linux-append", []string{"nic-hardware"}},
 		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
 			"compat profile will boot: boot/initrd.img-6.1.0 is not supported", []string{"initramfs"}},
 		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),

@@ -176,5 +176,6 @@ func volumeBombs() []Bomb {
 		{"NTFS: a folder whose tree leads to itself", ntfsFolders, ""},
 		{"NTFS: 1,000 partitions with that", func() *Image { return gptImage(ntfsFolders(), 1000) }, "memory"},
 		{"NTFS: an attribute in 8,000 records of 1,800 runs", ntfsPieces, ""},
+		{"NTFS: a hole of 2^63 bytes", ntfsHole, ""},
 	}
 }

@@ -330,24 +330,15 @@ const (
 // An ntfsVolume is an NTFS under construction.
 type ntfsVolume struct {
 	*Image
+	mft  int64 // offset of the master file table
 	next int64 // first free cluster
 }
 
 // newNTFS returns a volume whose master file table has space for count records. It contains the
 // records that every reader requires.
 func newNTFS(count int) *ntfsVolume {
-	v := &ntfsVolume{newImage(1 << 30), 0}
-	boot := make([]byte, 512)
-	copy(boot[3:], "NTFS    ")
-	// Offsets: 0x0b bytes of a sector, 0x0d sectors of a cluster, 0x28 sectors, 0x30 cluster of the MFT, 0x40
-	// clusters of a record.
-	le16(boot, 0x0b, 512)
-	boot[0x0d] = ntfsCluster / 512
-	le64(boot, 0x28, uint64(v.size/512))
-	le64(boot, 0x30, 4)
-	boot[0x40] = 1
-	v.put(0, boot)
-	v.next = 4 + int64(count)
+	v := &ntfsVolume{Image: newImage(1 << 30), mft: 4 * ntfsCluster, next: 4 + int64(count)}
+	v.put(0, ntfsBoot(ntfsCluster/512, uint64(v.size/512), 4))
 	// Record 0 is the MFT itself.
 	v.putRecord(0, 0, clusterAttribute(0x80, "", int64(count)*ntfsRecord, encodeRun(int64(count), 4)))
 	upcase := make([]byte, 128<<10)
@@ -366,6 +357,21 @@ func newNTFS(count int) *ntfsVolume {
 	// A journal of 0xff bytes was never used.
 	v.putRecord(2, 0, residentAttribute(0x80, "", bytes.Repeat([]byte{0xff}, 512)))
 	return v
+}
+
+// ntfsBoot returns the boot sector of a volume of count sectors, with perCluster sectors in a cluster and
+// the master file table at cluster mft. Values of perCluster above 128 are negative powers of two.
+func ntfsBoot(perCluster byte, count, mft uint64) []byte {
+	boot := make([]byte, 512)
+	copy(boot[3:], "NTFS    ")
+	// Offsets: 0x0b bytes of a sector, 0x0d sectors of a cluster, 0x28 sectors, 0x30 cluster of the MFT, 0x40
+	// size of a record.
+	le16(boot, 0x0b, 512)
+	boot[0x0d] = perCluster
+	le64(boot, 0x28, count)
+	le64(boot, 0x30, mft)
+	boot[0x40] = 0xf4 // 2^12 bytes
+	return boot
 }
 
 // addData stores b in new clusters and returns the $DATA attribute for it.
@@ -397,7 +403,7 @@ func (v *ntfsVolume) putRecord(n int64, flags uint16, attributes ...[]byte) {
 		copy(b[0x30+2*i:0x32+2*i], b[512*i-2:512*i])
 		le16(b, 512*i-2, 0)
 	}
-	v.put((4+n)*ntfsCluster, b)
+	v.put(v.mft+n*ntfsRecord, b)
 }
 
 // utf16Bytes encodes s as little-endian UTF-16.
@@ -527,6 +533,16 @@ func ntfsFolders() *Image {
 	}
 	v.put(v.next*ntfsCluster, block)
 	v.putFolder(5, indexEntry("", 0, false, 0), clusterAttribute(0xa0, "$I30", 4096, encodeRun(1, v.next)))
+	return v.Image
+}
+
+// ntfsHole returns a volume with clusters of 1 MiB whose $UpCase is a hole of 2^43 clusters, so that the
+// size of the hole in bytes is 2^63.
+func ntfsHole() *Image {
+	v := &ntfsVolume{Image: newImage(2 << 20), mft: 1 << 20}
+	v.put(0, ntfsBoot(0xf5, uint64(v.size/512), 1)) // 2^11 sectors
+	v.putRecord(0, 0, clusterAttribute(0x80, "", 1<<20, encodeRun(1, 1)))
+	v.putRecord(10, 0, clusterAttribute(0x80, "", 128<<10, []byte{6, 0, 0, 0, 0, 0, 8}))
 	return v.Image
 }
 

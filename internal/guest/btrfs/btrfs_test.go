@@ -3,6 +3,7 @@ package btrfs
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
@@ -126,6 +128,108 @@ func TestOpenRefuses(t *testing.T) {
 		t.Error("100 bytes were opened")
 	}
 }
+
+// Numbers of an extent that exceed 2^60 are refused, so that their sums fit 64 bits.
+func TestExtentNumbersAreBounded(t *testing.T) {
+	const huge = 1<<60 + 1
+	valid := func() (key, []byte) {
+		data := make([]byte, 53)
+		data[20] = 1                                            // a regular extent
+		for i, v := range []uint64{1 << 20, 4096, 8192, 4096} { // address, size there, offset, size in the file
+			binary.LittleEndian.PutUint64(data[21+8*i:], v)
+		}
+		return key{kind: keyExtent}, data
+	}
+	if k, data := valid(); second(parseExtent(k, data)) != nil {
+		t.Error("a valid extent is refused")
+	}
+	for _, at := range []int{8, 21, 29, 37, 45} {
+		for _, v := range []uint64{huge, 1 << 63, 1<<64 - 4096} {
+			k, data := valid()
+			binary.LittleEndian.PutUint64(data[at:], v)
+			if e, err := parseExtent(k, data); err == nil {
+				t.Errorf("%d at byte %d: %+v", v, at, e)
+			}
+		}
+	}
+	k, data := valid()
+	if k.offset = huge; second(parseExtent(k, data)) == nil {
+		t.Error("an extent at byte 2^60+1 of a file")
+	}
+}
+
+// inlineFile is a device with a tree of one file: a root at address 0, and leaves with one extent of content.
+type inlineFile struct{ leaves int }
+
+const inlineSize = 60000 // bytes of content in a leaf
+
+func (d inlineFile) ReadAt(p []byte, off int64) (int, error) {
+	const node, inode = 64 << 10, 256
+	putKey := func(p []byte, file int64) {
+		binary.LittleEndian.PutUint64(p, inode)
+		p[8] = keyExtent
+		binary.LittleEndian.PutUint64(p[9:], uint64(file))
+	}
+	clear(p)
+	binary.LittleEndian.PutUint64(p[48:], uint64(off))
+	if off == 0 {
+		p[100] = 1
+		binary.LittleEndian.PutUint32(p[96:], uint32(d.leaves))
+		for i := range d.leaves {
+			link := p[headSize+i*linkSize:]
+			putKey(link, int64(i)*inlineSize)
+			binary.LittleEndian.PutUint64(link[keySize:], uint64(i+1)*node)
+		}
+		return len(p), nil
+	}
+	binary.LittleEndian.PutUint32(p[96:], 1)
+	item := p[headSize:]
+	putKey(item, (off/node-1)*inlineSize)
+	binary.LittleEndian.PutUint32(item[keySize:], itemSize)
+	binary.LittleEndian.PutUint32(item[keySize+4:], 21+inlineSize)
+	binary.LittleEndian.PutUint64(item[itemSize+8:], inlineSize)
+	item[itemSize+21] = 1
+	return len(p), nil
+}
+
+// The chunks are charged as long as the file system is in use.
+func TestMemoryOfChunks(t *testing.T) {
+	b := budgettest.New(t)
+	fsys, err := Open(b.Reader(bytes.NewReader(image(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const chunkSize = 40
+	if got, want := b.Used().Memory, chunkSize*int64(cap(fsys.chunks))+fsys.nodeSize*int64(len(fsys.cached)); got != want {
+		t.Errorf("%d bytes are charged for %d chunks, want %d", got, len(fsys.chunks), want)
+	}
+}
+
+// The content in the extents of a file is charged like their list.
+func TestMemoryOfExtents(t *testing.T) {
+	for leaves, ok := range map[int]bool{10: true, 1900: false} {
+		b := budgettest.New(t)
+		fsys := &FS{r: b.Reader(inlineFile{leaves}), nodeSize: 64 << 10, chunks: []chunk{{length: 1 << 40}}, cached: map[uint64][]byte{}}
+		n := &node{fs: fsys, volume: blockRef{level: 1}, number: 256, mode: 0x81a4, size: int64(leaves) * inlineSize}
+		var limit *budget.Error
+		for range 2 { // the second time from memory, or with an exhausted budget
+			p := make([]byte, inlineSize)
+			if _, err := n.ReadAt(p, inlineSize); (err == nil) != ok || !ok && !errors.As(err, &limit) || ok && p[0] != 1 {
+				t.Errorf("%d leaves: %v", leaves, err)
+			}
+		}
+		blocks := int64(len(fsys.cached)) * fsys.nodeSize
+		want := blocks + int64(leaves)*inlineSize + 80*int64(cap(n.list))
+		if !ok {
+			want = blocks
+		}
+		if got := b.Used().Memory; got != want {
+			t.Errorf("%d leaves: %d bytes are charged, want %d", leaves, got, want)
+		}
+	}
+}
+
+func second(_ extent, err error) error { return err }
 
 // FuzzReadFile patches a real file system and reads from it.
 func FuzzReadFile(f *testing.F) {

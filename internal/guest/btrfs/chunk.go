@@ -5,10 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // maxChunks limits the chunks; most have 1 GiB.
 const maxChunks = 1 << 16
+
+// Reasons why a chunk cannot be read. A disk has thousands of chunks, which share them.
+var (
+	errOtherDevice = errors.New("on another device")
+	errStriped     = errors.New("profiles that stripe are not supported")
+	errOutOfRange  = errors.New("its addresses exceed 2^60")
+)
 
 // A chunk maps a range of logical addresses to the device.
 type chunk struct {
@@ -34,21 +43,24 @@ func (fs *FS) readChunks(system []byte, root blockRef) error {
 	}
 	fs.sortChunks()
 	var all []chunk
+	var failed error
 	err := fs.walkTree(root, key{}, func(k key, data []byte) bool {
 		if k.kind == keyChunk && len(data) >= chunkHead+stripeSize {
 			c, _ := fs.parseChunk(k, data)
-			all = append(all, c)
+			if all, failed = budget.Grow(fs.r.Budget(), all, 1); failed == nil {
+				all = append(all, c)
+			}
 		}
-		return len(all) < maxChunks
+		return failed == nil && len(all) < maxChunks
 	})
-	if err != nil {
+	if err = cmp.Or(err, failed); err != nil {
 		return err
 	}
-	const chunkMemory = 64 // bytes, with room to grow
-	if err := fs.r.Budget().Hold(chunkMemory * int64(len(all))); err != nil {
+	// The chunks of the superblock come first, because they are valid if both differ.
+	if all, err = budget.Grow(fs.r.Budget(), all, len(fs.chunks)); err != nil {
 		return err
 	}
-	fs.chunks = append(fs.chunks, all...)
+	fs.chunks = slices.Insert(all, 0, fs.chunks...)
 	fs.sortChunks()
 	return nil
 }
@@ -69,7 +81,7 @@ const (
 // parseChunk parses a chunk item and returns its size. Of several copies it uses the one on this
 // device. If the chunk cannot be read, chunk.err is the reason.
 func (fs *FS) parseChunk(k key, data []byte) (_ chunk, size int) {
-	c := chunk{logical: k.offset, length: le64(data, 0), err: errors.New("on another device")}
+	c := chunk{logical: k.offset, length: le64(data, 0), err: errOtherDevice}
 	// Offsets in a chunk item: 0 length, 24 type, 44 number of stripes; a stripe has device and offset.
 	stripes := int(le16(data, 44))
 	size = chunkHead + stripes*stripeSize
@@ -85,11 +97,11 @@ func (fs *FS) parseChunk(k key, data []byte) (_ chunk, size int) {
 		}
 	}
 	if le64(data, 24)&typeStriped != 0 {
-		c.err = errors.New("profiles that stripe are not supported")
+		c.err = errStriped
 	}
 	const max = 1 << 60
 	if c.length > max || c.logical > max || c.at > max {
-		c.err = fmt.Errorf("%d bytes at %d", c.length, c.at)
+		c.err = errOutOfRange
 	}
 	return c, size
 }

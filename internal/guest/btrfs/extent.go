@@ -10,6 +10,8 @@ import (
 
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -40,11 +42,13 @@ type unpackedExtent struct {
 }
 
 // readExtents returns the extents of a file in order and caches them. It fails if they overlap or if
-// there are more than maxExtents.
+// there are more than maxExtents. Their memory is charged until the examination ends.
 func (n *node) readExtents() ([]extent, error) {
 	if n.listed {
 		return n.list, nil
 	}
+	var list []extent
+	inline := int64(0) // bytes of content in the extents
 	var failed error
 	err := n.fs.walkTree(n.volume, key{object: n.number, kind: keyExtent}, func(k key, data []byte) bool {
 		if k.object != n.number || k.kind != keyExtent {
@@ -52,19 +56,39 @@ func (n *node) readExtents() ([]extent, error) {
 		}
 		var e extent
 		if e, failed = parseExtent(k, data); failed == nil {
-			n.list = append(n.list, e)
+			list, failed = n.appendExtent(list, e)
 		}
-		if l := len(n.list); failed == nil && (l > maxExtents || l > 1 && e.off < n.list[l-2].off+n.list[l-2].size) {
-			failed = errors.New("extents that overlap, or too many")
+		if failed == nil {
+			inline += int64(len(e.inline))
 		}
 		return failed == nil
 	})
-	err = errors.Join(err, failed)
-	n.listed = err == nil
-	return n.list, err
+	if err = errors.Join(err, failed); err != nil {
+		budget.ReleaseSlice(n.fs.r.Budget(), list)
+		n.fs.r.Budget().Release(inline)
+		return nil, err
+	}
+	n.list, n.listed = list, true
+	return list, nil
 }
 
-// parseExtent parses an extent item. It fails if the extent is encrypted or its numbers are invalid.
+// appendExtent appends a copy of e to list. It charges the memory of list and of the content in e.
+func (n *node) appendExtent(list []extent, e extent) ([]extent, error) {
+	if l := len(list); l == maxExtents || l > 0 && e.off < list[l-1].off+list[l-1].size {
+		return list, errors.New("extents that overlap, or too many")
+	}
+	list, err := budget.Grow(n.fs.r.Budget(), list, 1)
+	if err != nil {
+		return list, err
+	}
+	if err := n.fs.r.Budget().Hold(int64(len(e.inline))); err != nil {
+		return list, err
+	}
+	e.inline = bytes.Clone(e.inline) // the tree block stays in memory only for a while
+	return append(list, e), nil
+}
+
+// parseExtent parses an extent item; data in the item is not copied. It fails if the extent is encrypted or its numbers are invalid.
 func parseExtent(k key, data []byte) (extent, error) {
 	if len(data) < 21 || data[20] != extentInline && len(data) < 53 {
 		return extent{}, fmt.Errorf("an extent of %d bytes", len(data))
@@ -76,7 +100,7 @@ func parseExtent(k key, data []byte) (extent, error) {
 	case data[17] != 0 || le16(data, 18) != 0:
 		return e, errors.New("the file is encrypted")
 	case data[20] == extentInline:
-		e.inline, e.size = bytes.Clone(data[21:]), e.whole
+		e.inline, e.size = data[21:], e.whole
 		return e, e.checkRange()
 	}
 	e.at, e.packed, e.skip, e.size = le64(data, 21), int64(le64(data, 29)), int64(le64(data, 37)), int64(le64(data, 45))
@@ -96,6 +120,8 @@ func (e extent) checkRange() error {
 		}
 	}
 	switch {
+	case e.at > max:
+		return fmt.Errorf("an extent at address %d", e.at)
 	case e.size == 0:
 		return errors.New("an extent of no bytes")
 	case e.compression != 0 && (e.whole > maxPacked || e.packed > maxPacked || e.skip+e.size > e.whole):

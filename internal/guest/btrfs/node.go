@@ -90,7 +90,8 @@ func (n *node) List() ([]tree.Entry, error) {
 		return nil, errors.New("no folder")
 	}
 	kinds := map[byte]tree.Kind{1: tree.File, 2: tree.Folder, 7: tree.Link}
-	var all []tree.Entry
+	all := tree.NewListing(n.fs.r.Budget())
+	defer all.Close()
 	var failed error
 	err := n.fs.walkTree(n.volume, key{object: n.number, kind: keyIndex}, func(k key, data []byte) bool {
 		if k.object != n.number || k.kind != keyIndex {
@@ -100,15 +101,18 @@ func (n *node) List() ([]tree.Entry, error) {
 		if spent := n.fs.r.Budget().Step(int64(len(found))); spent != nil {
 			err = spent
 		}
-		for _, e := range found {
-			all = append(all, tree.Entry{Name: e.name, Kind: kinds[e.ftype]})
+		for i := 0; i < len(found) && err == nil; i++ {
+			err = all.Add(tree.Entry{Name: found[i].name, Kind: kinds[found[i].ftype]})
 		}
-		if failed = err; err == nil && len(all) > maxEntries {
+		if failed = err; err == nil && all.Len() > maxEntries {
 			failed = fmt.Errorf("a folder of more than %d names", maxEntries)
 		}
 		return failed == nil
 	})
-	return all, errors.Join(err, failed)
+	if err = errors.Join(err, failed); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Target implements tree.Node.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 )
 
@@ -138,6 +139,28 @@ func (b *Budget) Hold(n int64) error {
 
 // Release returns n bytes that were charged by Hold.
 func (b *Budget) Release(n int64) { b.used.Memory -= n }
+
+// Grow returns s with room for n more elements. If it needs a new array, Grow charges that before it
+// allocates it, and releases the old one, which the caller must not use anymore. A new array has at least
+// twice the size of the old one. s must be nil or a result of Grow.
+func Grow[T any](b *Budget, s []T, n int) ([]T, error) {
+	if n <= cap(s)-len(s) {
+		return s, nil
+	}
+	most := max(len(s)+n, 2*cap(s))
+	if err := b.Hold(arraySize[T](most)); err != nil {
+		return s, err
+	}
+	grown := append(make([]T, 0, most), s...)
+	ReleaseSlice(b, s)
+	return grown, nil
+}
+
+// ReleaseSlice returns the memory of s, which must be nil or a result of Grow.
+func ReleaseSlice[T any](b *Budget, s []T) { b.Release(arraySize[T](cap(s))) }
+
+// arraySize returns the bytes of an array of n elements, without the memory that they refer to.
+func arraySize[T any](n int) int64 { return int64(n) * int64(reflect.TypeFor[T]().Size()) }
 
 // Unpack charges n decompressed bytes. Content that is not compressed can still be read after
 // this limit.

@@ -64,6 +64,38 @@ func TestReleaseMakesRoom(t *testing.T) {
 }
 
 // A small read counts as a sector, so that many of them are bounded.
+// A slice costs the bytes of its array, and for the time of a copy those of both arrays.
+func TestGrow(t *testing.T) {
+	b := charge(t, Limits{Steps: 1000, Memory: 8 * (64 + 32)})
+	var s []int64
+	for i := range int64(64) {
+		grown, err := Grow(b, s, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s = append(grown, i); cap(s) != cap(grown) || b.Used().Memory != 8*int64(cap(s)) {
+			t.Fatalf("%d elements in %d, charged: %+v", len(s), cap(s), b.Used())
+		}
+	}
+	for i, v := range s {
+		if int64(i) != v {
+			t.Fatalf("element %d is %d", i, v)
+		}
+	}
+	if u := b.Used(); u.Peak != 8*(64+32) || u.Total != 8*(1+2+4+8+16+32+64) {
+		t.Errorf("%+v", u)
+	}
+	ReleaseSlice(b, s)
+	exact, err := Grow(b, []int64(nil), 50)
+	if err != nil || cap(exact) != 50 || b.Used().Memory != 400 {
+		t.Errorf("room for %d, %+v, %v", cap(exact), b.Used(), err)
+	}
+	var e *Error
+	if same, err := Grow(b, exact, 51); !errors.As(err, &e) || cap(same) != 50 || b.Used().Memory != 400 {
+		t.Errorf("room for %d, %+v, %v", cap(same), b.Used(), err)
+	}
+}
+
 func TestReaderCharges(t *testing.T) {
 	b := charge(t, Examination())
 	r := b.Reader(bytes.NewReader(make([]byte, 4096)))

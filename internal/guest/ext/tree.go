@@ -172,44 +172,47 @@ func (n *node) Find(name string) (tree.Node, error) {
 // than maxEntries names.
 func (n *node) List() ([]tree.Entry, error) {
 	n.fs.reads = 0
-	var all []tree.Entry
+	all := tree.NewListing(n.fs.r.Budget())
+	defer all.Close()
 	for i := int64(0); i*n.fs.blockSize < min(n.inode.size, maxDir); i++ {
 		list, err := n.fs.fileBlock(n.inode, i)
 		if err != nil {
 			return nil, err
 		}
 		// Only new names are charged.
-		known := len(all)
-		if all, err = appendEntries(list, all); err != nil {
+		known := all.Len()
+		if err := addEntries(list, all); err != nil {
 			return nil, err
 		}
-		if err := n.fs.r.Budget().Step(int64(len(all) - known)); err != nil {
+		if err := n.fs.r.Budget().Step(int64(all.Len() - known)); err != nil {
 			return nil, err
 		}
-		if len(all) > maxEntries {
+		if all.Len() > maxEntries {
 			return nil, fmt.Errorf("a folder of more than %d names", maxEntries)
 		}
 	}
-	return all, nil
+	return all.Close(), nil
 }
 
-// appendEntries appends the names of one block of a folder to all, without "." and "..".
-func appendEntries(list []byte, all []tree.Entry) ([]tree.Entry, error) {
+// addEntries adds the names of one block of a folder to all, without "." and "..".
+func addEntries(list []byte, all *tree.Listing) error {
 	// Byte 7 is the file type if the file system has the feature filetype; other types are tree.Other.
 	kinds := [...]tree.Kind{1: tree.File, 2: tree.Folder, 7: tree.Link}
 	for len(list) >= 8 {
 		num, length, nameLen := le32(list, 0), int(le16(list, 4)), int(list[6])
 		if length < 8 || length > len(list) || 8+nameLen > length {
-			return nil, fmt.Errorf("a folder entry of %d bytes with a name of %d", length, nameLen)
+			return fmt.Errorf("a folder entry of %d bytes with a name of %d", length, nameLen)
 		}
 		if name := string(list[8 : 8+nameLen]); num != 0 && name != "." && name != ".." && name != "" {
 			e := tree.Entry{Name: name}
 			if kind := int(list[7]); kind < len(kinds) {
 				e.Kind = kinds[kind]
 			}
-			all = append(all, e)
+			if err := all.Add(e); err != nil {
+				return err
+			}
 		}
 		list = list[length:]
 	}
-	return all, nil
+	return nil
 }

@@ -115,14 +115,29 @@ func (fs *FS) AppendFile(path string, data []byte) error {
 			return err
 		}
 		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or unused blocks at the end are rare, so the file is rewritten
-			old, err := fs.maps.readContent(n)
-			if err != nil {
-				return err
-			}
-			return fs.replaceContent(n, append(old, data...))
+			return fs.rewriteWith(n, data)
 		}
 		return fs.appendTo(n, m, data)
 	})
+}
+
+// rewriteWith replaces the content of a file by that content and data. The memory is charged to the disk's
+// budget: a hole of any size takes no space on the disk.
+func (fs *FS) rewriteWith(n inode, data []byte) error {
+	if err := checkSize(n); err != nil {
+		return err
+	}
+	all := n.size() + int64(len(data))
+	b := fs.stage.disk.Budget()
+	if err := b.Hold(all); err != nil {
+		return err
+	}
+	defer b.Release(all)
+	old, err := fs.maps.readContent(n, len(data))
+	if err != nil {
+		return err
+	}
+	return fs.replaceContent(n, append(old, data...))
 }
 
 // endsAt reports whether the mapping ends with the block that holds the file's last byte, and that

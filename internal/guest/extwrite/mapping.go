@@ -157,19 +157,28 @@ func (ms *mappings) newTable(n inode, m *mapping) (at int64, b []byte, err error
 	return runs[0].disk, b, err
 }
 
-// readContent returns the content of a file of at most maxStaged bytes; holes are zeros.
-func (ms *mappings) readContent(n inode) ([]byte, error) {
+// checkSize fails if a file exceeds maxStaged bytes.
+func checkSize(n inode) error {
+	if n.size() > maxStaged {
+		return fault.New(fault.Unsupported, "it has %d bytes", n.size())
+	}
+	return nil
+}
+
+// readContent returns the content of a file of at most maxStaged bytes, with room for more bytes; holes are
+// zeros.
+func (ms *mappings) readContent(n inode, more int) ([]byte, error) {
 	m, err := ms.readMapping(n)
 	if err != nil {
 		return nil, err
 	}
-	if n.size() > maxStaged {
-		return nil, fault.New(fault.Unsupported, "it has %d bytes", n.size())
+	if err := checkSize(n); err != nil {
+		return nil, err
 	}
 	if err := ms.stage.disk.Budget().Step(n.size() >> 12); err != nil {
 		return nil, err
 	}
-	data := make([]byte, n.size())
+	data := make([]byte, n.size(), n.size()+int64(more))
 	for _, r := range m.runs {
 		for i := int64(0); i < r.n && !r.unwritten && (r.file+i)*ms.super.blockSize < n.size(); i++ {
 			b, err := ms.stage.readBlock(r.disk + i)

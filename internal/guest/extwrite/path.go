@@ -123,7 +123,7 @@ func (r *resolver) readTarget(n inode) (string, error) {
 	if n.size() < int64(len(n.blockArea())) {
 		return string(n.blockArea()[:n.size()]), nil
 	}
-	data, err := r.maps.readContent(n)
+	data, err := r.maps.readContent(n, 0)
 	return string(data), err
 }
 

@@ -20,7 +20,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 	if n.size() > limit {
 		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, n.size(), limit)
 	}
-	data, err := fs.maps.readContent(n)
+	data, err := fs.maps.readContent(n, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -1,12 +1,15 @@
 package extwrite
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
@@ -102,6 +105,23 @@ func TestDamageIsSeen(t *testing.T) {
 				t.Errorf("got %v, want that the %s is wrong", err, c.want)
 			}
 		})
+	}
+}
+
+// A hole takes no space on the disk. Appending to a file with one rewrites it, within the budget for memory.
+func TestAppendToAHoleIsBounded(t *testing.T) {
+	dir := seedTree(t)
+	hole := filepath.Join(dir, "etc/hole")
+	if err := errors.Join(os.WriteFile(hole, []byte("begin"), 0o600), os.Truncate(hole, 100<<20)); err != nil {
+		t.Fatal(err)
+	}
+	o := openImage(t, formNamed(t, "ext4").makeImage(t, dir))
+	var limit *budget.Error
+	if err := o.AppendFile("/etc/hole", []byte("end")); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") {
+		t.Errorf("%v", err)
+	}
+	if b := o.stage.disk.Budget(); b.Used().Memory != 0 {
+		t.Errorf("%+v", b.Used())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
@@ -141,6 +142,25 @@ func TestChainWithoutAnEnd(t *testing.T) {
 	e, err := fsys.ReadDir("EFI/BOOT")
 	if err != nil || len(e) == 0 || len(e) > maxFolder/32 {
 		t.Errorf("%d names, %v", len(e), err)
+	}
+}
+
+// The clusters of a file are charged, and allocated once.
+func TestMemoryOfChains(t *testing.T) {
+	const count = maxClusters
+	b := budgettest.New(t)
+	fsys := &FS{r: b.Reader(bytes.NewReader(nil)), bits: 32, clusterSize: 512, clusters: count, table: make([]byte, 4*(count+2))}
+	for c := range int64(count) {
+		fsys.setTableEntry(c+2, c+3)
+	}
+	fsys.setTableEntry(count+1, 0xfffffff)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	chain, err := (&node{fs: fsys, first: 2, size: 512 * count}).clusterChain(512 * count)
+	runtime.ReadMemStats(&after)
+	const want = 8 * count
+	if got := after.TotalAlloc - before.TotalAlloc; err != nil || len(chain) != count || got > want+64<<10 || b.Used().Memory != want {
+		t.Errorf("%d clusters in %d bytes, charged: %+v, %v", len(chain), got, b.Used(), err)
 	}
 }
 

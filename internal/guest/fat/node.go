@@ -1,12 +1,14 @@
 package fat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"strings"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
@@ -43,30 +45,51 @@ func (n *node) Size() int64 { return n.size }
 func (n *node) Target() (string, error) { return "", errors.New("no symbolic link") }
 
 // clusterChain returns the clusters of the first size bytes and caches them. It fails if there are
-// more than maxClusters, so that a loop ends.
+// more than maxClusters, so that a loop ends. Their memory is charged until the examination ends.
 func (n *node) clusterChain(size int64) ([]int64, error) {
 	if n.chained {
 		return n.clusters, nil
 	}
-	var all []int64
-	for c := n.first; c != 0 && int64(len(all))*n.fs.clusterSize < size; {
-		if len(all) == maxClusters {
-			return nil, fmt.Errorf("a file of more than %d clusters", maxClusters)
+	// The chain is followed twice, so that its memory is charged and allocated once.
+	count := 0
+	err := n.eachCluster(size, func(int64) { count++ })
+	if err != nil {
+		return nil, err
+	}
+	budget.ReleaseSlice(n.fs.r.Budget(), n.clusters) // of a folder that has grown
+	n.clusters = nil
+	all, err := budget.Grow(n.fs.r.Budget(), n.clusters, count)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.eachCluster(size, func(c int64) { all = append(all, c) }); err != nil {
+		return nil, err
+	}
+	n.clusters, n.chained = all, true
+	return all, nil
+}
+
+// eachCluster calls visit for each cluster of the first size bytes, in order. It fails after maxClusters
+// of them.
+func (n *node) eachCluster(size int64, visit func(c int64)) error {
+	count := int64(0)
+	for c := n.first; c != 0 && count*n.fs.clusterSize < size; count++ {
+		if count == maxClusters {
+			return fmt.Errorf("a file of more than %d clusters", maxClusters)
 		}
-		if len(all)%16 == 0 {
+		if count%16 == 0 {
 			if err := n.fs.r.Budget().Step(1); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		next, err := n.fs.nextCluster(c)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, c)
+		visit(c)
 		c = next
 	}
-	n.clusters, n.chained = all, true
-	return all, nil
+	return nil
 }
 
 // ReadAt implements io.ReaderAt. It reads contiguous clusters with one read.
@@ -129,16 +152,21 @@ func (n *node) readFolder() ([]byte, error) {
 
 // List implements tree.Node.
 func (n *node) List() ([]tree.Entry, error) {
-	var all []tree.Entry
+	all := tree.NewListing(n.fs.r.Budget())
+	defer all.Close()
+	var spent error
 	err := n.eachChild(func(e dirEntry) bool {
 		kind := tree.File
 		if e.attr&attrFolder != 0 {
 			kind = tree.Folder
 		}
-		all = append(all, tree.Entry{Name: e.name, Kind: kind})
-		return true
+		spent = all.Add(tree.Entry{Name: e.name, Kind: kind})
+		return spent == nil
 	})
-	return all, err
+	if err = cmp.Or(err, spent); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Find implements tree.Node. Names are compared without regard to case.

@@ -100,7 +100,12 @@ func (w *Writer) checkChains() error {
 
 // compareTables fails if a copy of the table differs from the first one.
 func (w *Writer) compareTables() error {
-	other := make([]byte, len(w.fs.table))
+	size := int64(len(w.fs.table))
+	if err := w.fs.r.Budget().Hold(size); err != nil {
+		return err
+	}
+	defer w.fs.r.Budget().Release(size)
+	other := make([]byte, size)
 	for _, t := range w.tables[1:] {
 		if _, err := w.staged.r.ReadAt(other, t.off); err != nil {
 			return err
@@ -276,13 +281,15 @@ func (w *Writer) clusterOff(cluster int64) int64 { return w.fs.dataOff + (cluste
 // Flush writes all additions: contents and folders in the order of the calls, then the tables and
 // the count of free clusters. If it fails, some of them may be written.
 func (w *Writer) Flush() error {
-	if w.allocated == 0 {
-		return nil
-	}
 	for _, each := range w.staged.writes {
 		if _, err := w.to.WriteAt(each.data, each.off); err != nil {
 			return err
 		}
+	}
+	w.staged.writes = nil
+	// An empty file in a folder with a free entry takes no cluster, so the tables are unchanged.
+	if w.allocated == 0 {
+		return nil
 	}
 	for _, t := range w.tables {
 		if _, err := w.to.WriteAt(w.fs.table, t.off); err != nil {
@@ -299,6 +306,6 @@ func (w *Writer) Flush() error {
 			return err
 		}
 	}
-	w.allocated, w.staged.writes = 0, nil
+	w.allocated = 0
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +76,40 @@ func TestAdd(t *testing.T) {
 				t.Errorf("a file that is there: %v", err)
 			}
 		})
+	}
+}
+
+// An empty file takes no cluster, but its entry is written.
+func TestAddEmptyFile(t *testing.T) {
+	img := made(t, 2, nil, "-F", "12")
+	w, _ := openWriter(t, img)
+	for range 2 { // the second time nothing is left to write
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Add("EFI/BOOT/EMPTY.TXT", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "/usr/sbin/fsck.fat", "-n", img)
+	again, _ := openWriter(t, img)
+	if got, err := again.Tree().ReadFile("EFI/BOOT/EMPTY.TXT", 10); err != nil || len(got) != 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if out, err := exec.Command("mdir", "-b", "-i", img, "::/EFI/BOOT").CombinedOutput(); err != nil || !strings.Contains(string(out), "EMPTY.TXT") {
+		t.Errorf("mtools sees %s, %v", out, err)
+	}
+}
+
+// The copy of a table that is compared with the first one is charged meanwhile.
+func TestMemoryOfTables(t *testing.T) {
+	w, _ := openWriter(t, made(t, 20, nil, "-F", "16", "-s", "1"))
+	table := int64(len(w.fs.table))
+	if u := w.fs.r.Budget().Used(); u.Memory != table || u.Peak != 2*table {
+		t.Errorf("tables of %d bytes: %+v", table, u)
 	}
 }
 

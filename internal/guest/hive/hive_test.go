@@ -104,6 +104,10 @@ func TestManyKeys(t *testing.T) {
 	if err != nil || len(all) != 1200 {
 		t.Fatalf("%d keys, %v", len(all), err)
 	}
+	pages := int64(len(h.pages.cached) * pageSize)
+	if got, want := h.budget.Used().Memory-pages, int64(1200*(keyMemory+len("driver-0000"))); got != want {
+		t.Errorf("%d bytes are charged for the keys, want %d", got, want)
+	}
 	for i, sub := range all {
 		if want := fmt.Sprintf("driver-%04d", i); sub.Name != want {
 			t.Errorf("key %d is %s", i, sub.Name)

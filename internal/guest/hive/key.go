@@ -42,11 +42,18 @@ func (h *Hive) Key(path string) (*Key, error) {
 	return k, nil
 }
 
-// Subkeys returns the direct subkeys of k in the order of the hive, which sorts them by name.
+// keyMemory is the charge for a key in memory without its name, in bytes.
+const keyMemory = 96
+
+// Subkeys returns the direct subkeys of k in the order of the hive, which sorts them by name. Their memory
+// is charged until the examination ends.
 func (k *Key) Subkeys() ([]*Key, error) {
 	var all []*Key
 	err := k.eachSubkey(func(at, _ uint32, _ bool) (bool, error) {
 		sub, err := k.h.readKey(at)
+		if err == nil {
+			err = k.h.budget.Hold(keyMemory + int64(len(sub.Name)))
+		}
 		all = append(all, sub)
 		return false, err
 	})

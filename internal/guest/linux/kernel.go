@@ -116,10 +116,10 @@ func kernelAt(t *files, image string) (Kernel, bool) {
 // inspectKernel sets the initramfs and the drivers of a kernel. It reads the initramfs only if
 // thorough is true.
 func (g *Guest) inspectKernel(t *files, k *Kernel, thorough bool) {
-	has := map[string]bool{}
+	has := newDriverSet()
 	// Built-in drivers are available at boot; those of modules.dep only if they are in the initramfs.
 	folder := "lib/modules/" + k.Version + "/"
-	addModules(has, readModuleList(t, folder+"modules.builtin"))
+	has.addList(readModuleList(t, folder+"modules.builtin"))
 	k.Initramfs = initramfsOf(t, k.Version)
 	switch {
 	case k.Initramfs != "" && thorough:
@@ -128,16 +128,36 @@ func (g *Guest) inspectKernel(t *files, k *Kernel, thorough bool) {
 		k.Unread = true
 	}
 	k.Drivers = presentDrivers(has)
-	addModules(has, readModuleList(t, folder+"modules.dep"))
+	has.addList(readModuleList(t, folder+"modules.dep"))
 	k.Installed = presentDrivers(has)
 }
 
-// addModules adds the modules of a list to has. A line of modules.builtin is a path; a line of
+// A driverSet contains the reported drivers and whether each is present. Other modules are not added,
+// because the lists of a guest may have any number of them.
+type driverSet map[string]bool
+
+// newDriverSet returns a set without present drivers.
+func newDriverSet() driverSet {
+	has := driverSet{}
+	for _, d := range reportedDrivers() {
+		has[d] = false
+	}
+	return has
+}
+
+// addModule marks a module as present if it is a reported driver.
+func (has driverSet) addModule(name string) {
+	if _, reported := has[name]; reported {
+		has[name] = true
+	}
+}
+
+// addList marks the modules of a list as present. A line of modules.builtin is a path; a line of
 // modules.dep is a path, a colon and dependencies.
-func addModules(has map[string]bool, list string) {
+func (has driverSet) addList(list string) {
 	for line := range strings.Lines(list) {
 		file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
-		has[initramfs.Module(file)] = true
+		has.addModule(initramfs.Module(file))
 	}
 }
 
@@ -149,7 +169,7 @@ func readModuleList(t *files, path string) string {
 }
 
 // presentDrivers returns the reported drivers that are in has.
-func presentDrivers(has map[string]bool) []string {
+func presentDrivers(has driverSet) []string {
 	return slices.DeleteFunc(reportedDrivers(), func(d string) bool { return !has[d] })
 }
 
@@ -172,7 +192,7 @@ func initramfsOf(t *files, version string) string {
 }
 
 // readInitramfs adds the modules in the initramfs of k to has. Errors are added to g.Problems.
-func (g *Guest) readInitramfs(t *files, k *Kernel, has map[string]bool) {
+func (g *Guest) readInitramfs(t *files, k *Kernel, has driverSet) {
 	node, err := t.Open(k.Initramfs)
 	if err == nil && (node.Kind() != tree.File || node.Size() > maxInitramfs) {
 		err = errors.New("no file of 256 MiB at most")
@@ -192,7 +212,7 @@ func (g *Guest) readInitramfs(t *files, k *Kernel, has map[string]bool) {
 	}
 	k.Maker, k.Compression = c.Maker, c.Last()
 	for m := range c.Modules {
-		has[m] = true
+		has.addModule(m)
 	}
 }
 

@@ -31,6 +31,20 @@ func archive(t testing.TB, names ...string) string {
 
 func module(name string) string { return "lib/modules/x/kernel/" + name + ".ko.xz" }
 
+// A list of any length adds nothing to the set but the reported drivers.
+func TestModuleListsAreBounded(t *testing.T) {
+	var list strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&list, "kernel/m%d.ko:\n", i)
+	}
+	list.WriteString("kernel/virtio-blk.ko.zst: kernel/m1.ko\n")
+	has := newDriverSet()
+	has.addList(list.String())
+	if len(has) != len(reportedDrivers()) || !reflect.DeepEqual(presentDrivers(has), []string{"virtio_blk"}) {
+		t.Errorf("%d names, %v", len(has), presentDrivers(has))
+	}
+}
+
 func TestKernels(t *testing.T) {
 	g := Read(budgettest.New(t), treetest.Memory(map[string]string{
 		"boot/vmlinuz":                              "-> vmlinuz-5.10.0-9-amd64",

@@ -156,11 +156,13 @@ func (t *text) toSegment(extent int64) (_ segment, ok bool) {
 		}
 		s.stripes = append(s.stripes, stripe{list[i], first * extent * sector})
 	}
-	s.kind, s.stripe = "striped", t.numberValue("stripe_size")*sector
 	if len(s.stripes) == 1 {
 		s.kind, s.stripe = "linear", s.size
+		return s, true
 	}
-	return s, len(s.stripes) > 0 && s.stripe > 0 && s.stripe <= s.size
+	stripe := t.numberValue("stripe_size")
+	s.kind, s.stripe = "striped", min(stripe, s.size/sector)*sector
+	return s, len(s.stripes) > 0 && stripe > 0 && stripe <= s.size/sector
 }
 
 // locateByte returns the physical volume and the offset of byte off of the volume, and the number of

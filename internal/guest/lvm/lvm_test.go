@@ -152,6 +152,8 @@ vg { id = "a-b" seqno = 7 extent_size = 8 status = ["READ", "WRITE"]
    segment1 { start_extent = 5 extent_count = 2 type = "striped" stripe_count = 1 stripes = ["pv0", 0] } }
   huge { id = "4" status = ["VISIBLE"]
    segment1 { start_extent = 0 extent_count = 99999999999 type = "striped" stripe_count = 1 stripes = ["pv0", 0] } }
+  wrapped { id = "5" status = ["VISIBLE"]
+   segment1 { start_extent = 0 extent_count = 4 type = "striped" stripe_count = 2 stripe_size = 36028797018963976 stripes = ["pv0", 0, "pv0", 2] } }
  }
 }`
 
@@ -161,7 +163,7 @@ func TestKindsThatAreNotUnderstood(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := all.sections["vg"].toGroup(nil)
-	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged"}
+	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged", "wrapped": "damaged"} // 2^64 bytes and 4096 are a stripe of the last one
 	if len(g.Volumes) != len(kinds) {
 		t.Fatalf("volumes %+v", g.Volumes)
 	}

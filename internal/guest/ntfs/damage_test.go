@@ -2,13 +2,16 @@ package ntfs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
@@ -249,6 +252,176 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
+// encode returns the mapping pair of a run in numbers of eight bytes; a hole has no position.
+func encode(count, lcn int64) []byte {
+	if lcn == hole {
+		return binary.LittleEndian.AppendUint64([]byte{0x08}, uint64(count))
+	}
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{0x88}, uint64(count)), uint64(lcn))
+}
+
+// No run reaches a byte beyond maxBytes, whatever the size of clusters: their products fit int64.
+func TestRunsThatOverflow(t *testing.T) {
+	for clusterSize := int64(512); clusterSize <= 2<<20; clusterSize *= 2 {
+		most := maxBytes / clusterSize
+		v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: clusterSize, clusters: most}
+		for _, tt := range []struct {
+			name  string
+			pairs []byte
+			ok    bool
+		}{
+			{"the largest hole", encode(most, hole), true},
+			{"a larger hole", encode(most+1, hole), false},
+			{"the largest number", encode(1<<63-1, hole), false},
+			{"a hole of 2^63 bytes", encode(1<<62/clusterSize*2, hole), false},
+			{"a hole after a hole", slices.Concat(encode(most, hole), encode(1, hole)), false},
+			{"the whole volume", encode(most, 0), true},
+			{"beyond the volume", encode(most, 1), false},
+			{"a position of 2^63-1", encode(1, 1<<63-1), false},
+			{"positions that add up to 2^63", slices.Concat(encode(1, most-1), encode(1, 1<<63-1)), false},
+		} {
+			header := append(make([]byte, 0x40), append(tt.pairs, 0)...)
+			header[0x20] = 0x40
+			binary.LittleEndian.PutUint64(header[0x30:], 1<<63-1)
+			binary.LittleEndian.PutUint64(header[0x38:], 1<<63-1)
+			s, err := v.newStream([]attribute{{header: header}})
+			if (err == nil) != tt.ok {
+				t.Errorf("%s of clusters of %d bytes: %v", tt.name, clusterSize, err)
+			}
+			if err != nil {
+				continue
+			}
+			for _, off := range []int64{0, 1, maxBytes - 100, maxBytes - 1, maxBytes, 1<<63 - 200} {
+				s.readAt(make([]byte, 100), off) // must not panic
+			}
+		}
+	}
+}
+
+// The runs of all parts are counted, charged and allocated once; too many are refused before that.
+func TestMemoryOfRuns(t *testing.T) {
+	const runSize, perPart = 24, 1024
+	parts := func(count int) []attribute {
+		all := make([]attribute, count)
+		for i := range all {
+			header := append(make([]byte, 0x40), append(bytes.Repeat([]byte{1, 1}, perPart), 0)...) // holes of one cluster
+			header[0x20] = 0x40
+			all[i] = attribute{header: header, firstVCN: int64(i) * perPart}
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name   string
+		parts  int
+		memory int64 // limit
+		ok     bool
+	}{
+		{"as many as are allowed", maxRuns / perPart, 8 << 20, true},
+		{"one part too many", maxRuns/perPart + 1, 8 << 20, false},
+		{"8,000 parts", 8000, 8 << 20, false},
+		{"more than the budget", maxRuns / perPart, runSize*maxRuns - 1, false},
+	} {
+		limits := budget.Examination()
+		limits.Memory = tt.memory
+		b, cancel := budget.New(t.Context(), limits)
+		defer cancel()
+		v := &Volume{r: b.Reader(bytes.NewReader(nil)), clusterSize: 4096, clusters: 100}
+		all := parts(tt.parts)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s, err := v.newStream(all)
+		runtime.ReadMemStats(&after)
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		want := int64(0)
+		if tt.ok {
+			want = runSize * int64(tt.parts) * perPart
+		}
+		const rest = 64 << 10 // the stream, the error, and the test itself
+		if got := int64(after.TotalAlloc - before.TotalAlloc); got > want+rest || b.Used().Memory != want {
+			t.Errorf("%s: %d bytes are allocated, %d expected, charged: %+v", tt.name, got, want, b.Used())
+		}
+		if err == nil {
+			if s.release(); b.Used().Memory != 0 {
+				t.Errorf("%s: %d bytes are not released", tt.name, b.Used().Memory)
+			}
+		}
+	}
+}
+
+// Each part of an attribute is charged, also if one record has many, until the value is open.
+func TestMemoryOfParts(t *testing.T) {
+	limits := budget.Examination()
+	limits.Memory = 1 << 20
+	b, cancel := budget.New(t.Context(), limits)
+	defer cancel()
+	v := &Volume{r: b.Reader(bytes.NewReader(nil)), clusterSize: 4096, recordSize: 64 << 10}
+	list := make([]byte, 32)
+	list[0], list[4], list[16] = typeData, 32, 7 // an entry that refers to the record itself
+	r := &record{number: 7, attributes: []attribute{{kind: typeList, value: list}}}
+	for range 20000 {
+		r.attributes = append(r.attributes, attribute{kind: typeData})
+	}
+	var limit *budget.Error
+	if _, err := v.openStream(r, typeData, ""); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") || b.Used().Memory != 0 {
+		t.Errorf("%v, %+v", err, b.Used())
+	}
+}
+
+// All that reading a volume charges is released, except the table of upper case letters and the runs of the
+// master file table and of open files.
+func TestMemoryIsReleased(t *testing.T) {
+	b := budgettest.New(t)
+	v, err := Open(b.Reader(bytes.NewReader(seed(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := b.Used().Memory
+	if want := int64(2<<16 + 24*cap(v.mft.runs)); held != want {
+		t.Errorf("%d bytes, want %d", held, want)
+	}
+	all := files(t, v)
+	for range 3 {
+		_, err1 := all.ReadDir("many")
+		_, err2 := all.Open("many")
+		_, err3 := v.Usage()
+		_, err4 := v.LogClosed()
+		if err := errors.Join(err1, err2, err3, err4); err != nil || b.Used().Memory != held {
+			t.Errorf("%d bytes, want %d, %v", b.Used().Memory, held, err)
+		}
+	}
+}
+
+// Sizes of a volume are refused if an offset within it exceeds maxBytes.
+func TestVolumesThatOverflow(t *testing.T) {
+	for _, sector := range []int64{256, 512, 4096} {
+		boot := make([]byte, 512)
+		copy(boot[3:], "NTFS    ")
+		binary.LittleEndian.PutUint16(boot[0x0b:], uint16(sector))
+		boot[0x0d], boot[0x40] = 8, 0xf6
+		boot[0x30] = 1
+		for sectors, ok := range map[int64]bool{maxBytes / sector: true, maxBytes/sector + 1: false, 1 << 52: sector == 256, 1 << 62: false, -1: false} {
+			binary.LittleEndian.PutUint64(boot[0x28:], uint64(sectors))
+			if _, err := new(Volume).parseGeometry(boot); (err == nil) != ok {
+				t.Errorf("%d sectors of %d bytes: %v", sectors, sector, err)
+			}
+		}
+	}
+}
+
+// A record number whose offset exceeds int64 is beyond the master file table.
+func TestRecordsThatOverflow(t *testing.T) {
+	v := &Volume{r: budgettest.Reader(t, bytes.NewReader(nil)), clusterSize: 4096, recordSize: 64 << 10, mft: &stream{size: 1 << 20}}
+	for _, num := range []int64{-1, 16, 1<<47 - 1, 1 << 47, 1<<48 - 1, 1<<63 - 1} {
+		v.reads = 0
+		if _, err := v.readRecord(num); !errors.Is(err, errCorrupt) {
+			t.Errorf("record %d: %v", num, err)
+		}
+	}
+}
+
 // FuzzVolume patches a real volume and reads all of it: no panic, and no more than the
 // promised bound.
 func FuzzVolume(f *testing.F) {
@@ -271,14 +444,14 @@ func FuzzRecord(f *testing.F) {
 	image := seed(f)
 	at := bytes.Index(image, []byte("FILE"))
 	f.Add(image[at : at+1024])
-	v, err := Open(budgettest.Reader(f, bytes.NewReader(image)))
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Fuzz(func(t *testing.T, attributes []byte) {
 		all, err := parseAttributes(attributes)
 		if err != nil {
 			return
+		}
+		v, err := Open(budgettest.Reader(t, bytes.NewReader(image))) // each case has its own budget
+		if err != nil {
+			t.Fatal(err)
 		}
 		r := &record{flags: recordInUse | recordFolder, attributes: all}
 		for _, a := range all {

@@ -91,7 +91,13 @@ func (n *node) List() ([]tree.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.listBlock(nil, entries, 0)
+	defer t.release()
+	all := tree.NewListing(n.v.r.Budget())
+	defer all.Close()
+	if err := t.listBlock(all, entries, 0); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Find returns the entry of a folder with the name, compared without regard to case; short names match,
@@ -103,6 +109,7 @@ func (n *node) Find(name string) (tree.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.release()
 	ref, err := t.findName(entries, utf16.Encode([]rune(name)))
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type index struct {
 }
 
 // openIndex returns a folder's tree and the entries of its root. The error is ErrNotFound if r is not
-// a folder.
+// a folder. The caller must release the tree.
 func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if !r.isFolder() {
 		return nil, nil, ErrNotFound
@@ -35,6 +35,7 @@ func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
+	defer root.release()
 	// 16 bytes of $INDEX_ROOT precede the index header. Offset 8 is the size of a block.
 	if len(root.resident) < 32 {
 		return nil, nil, fmt.Errorf("%w: the root of a folder has %d bytes", errCorrupt, len(root.resident))
@@ -47,12 +48,22 @@ func (v *Volume) openIndex(r *record) (*index, []byte, error) {
 	if t.vcnUnit > t.blockSize {
 		t.vcnUnit = 512
 	}
+	entries, err := indexEntries(root.resident[16:])
+	if err != nil {
+		return nil, nil, err
+	}
 	t.blocks, err = v.openStream(r, typeIndexAlloc, "$I30")
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
-	entries, err := indexEntries(root.resident[16:])
-	return t, entries, err
+	return t, entries, nil
+}
+
+// release returns the memory of the folder's runs to the budget.
+func (t *index) release() {
+	if t.blocks != nil {
+		t.blocks.release()
+	}
 }
 
 // indexEntries returns the bytes of the entries after the index header that b begins with.
@@ -183,39 +194,41 @@ func (t *index) seekName(entries []byte, name []uint16) (indexEntry, error) {
 	}
 }
 
-// listBlock appends the names of a block, and of the blocks below it, to all. It fails below maxDepth
+// listBlock adds the names of a block, and of the blocks below it, to all. It fails below maxDepth
 // levels, so that a loop ends.
-func (t *index) listBlock(all []tree.Entry, entries []byte, depth int) ([]tree.Entry, error) {
+func (t *index) listBlock(all *tree.Listing, entries []byte, depth int) error {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
+		return fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
 	}
 	for {
 		if err := t.v.step(2); err != nil {
-			return nil, err
+			return err
 		}
 		l, rest, err := parseIndexEntry(entries)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if l.child >= 0 {
 			below, err := t.readBlock(l.child)
 			if err == nil {
-				all, err = t.listBlock(all, below, depth+1)
+				err = t.listBlock(all, below, depth+1)
 			}
 			if err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if l.last {
-			return all, nil
+			return nil
 		}
 		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root contains an entry for itself
 			continue
 		}
-		if len(all) == maxNames {
-			return nil, fmt.Errorf("a folder of more than %d names", maxNames)
+		if all.Len() == maxNames {
+			return fmt.Errorf("a folder of more than %d names", maxNames)
 		}
-		all = append(all, l.treeEntry())
+		if err := all.Add(l.treeEntry()); err != nil {
+			return err
+		}
 	}
 }
 
@@ -235,6 +248,7 @@ func (v *Volume) readUpCase() error {
 	if err != nil {
 		return err
 	}
+	defer s.release()
 	const size = 2 << 16
 	if s.size != size {
 		return fmt.Errorf("%w: %d bytes, not %d", errCorrupt, s.size, size)

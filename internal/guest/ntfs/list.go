@@ -1,6 +1,7 @@
 package ntfs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -8,9 +9,13 @@ import (
 // maxList is the maximum size of an attribute list in Windows, in bytes.
 const maxList = 256 << 10
 
+// partMemory is the charge for one part of an attribute in bytes, with room to grow.
+const partMemory = 160
+
 // findParts returns the parts of one attribute in order; none if the file does not have it. An
 // attribute may be spread over several records, which the file's attribute list names. The records
 // remain in memory as long as the parts. v.partBytes counts their bytes; openStream releases them.
+// findParts fails at the record with which the parts exceed maxRuns runs.
 func (v *Volume) findParts(r *record, kind uint32, name string) ([]attribute, error) {
 	// Without an attribute list all attributes are in the base record.
 	list, ok := r.findAttribute(typeList, "")
@@ -26,6 +31,7 @@ func (v *Volume) findParts(r *record, kind uint32, name string) ([]attribute, er
 		return nil, fmt.Errorf("attribute list: %w", err)
 	}
 	var parts []attribute
+	runs := 0
 	for _, ref := range refs {
 		holder, err := v.readPartRecord(r, ref)
 		if err != nil {
@@ -40,13 +46,21 @@ func (v *Volume) findParts(r *record, kind uint32, name string) ([]attribute, er
 			return nil, err
 		}
 		for _, a := range holder.attributes {
-			if a.kind == kind && a.name == name {
-				parts = append(parts, a)
+			if a.kind != kind || a.name != name {
+				continue
 			}
+			if runs, err = v.countRuns(runs, a); err != nil {
+				return nil, err
+			}
+			if err := v.r.Budget().Hold(partMemory); err != nil {
+				return nil, err
+			}
+			v.partBytes += partMemory
+			parts = append(parts, a)
 		}
 	}
 	// The list may have the parts in any order; runs require the order of the value.
-	slices.SortStableFunc(parts, func(a, b attribute) int { return int(max(-1, min(1, a.firstVCN-b.firstVCN))) })
+	slices.SortStableFunc(parts, func(a, b attribute) int { return cmp.Compare(a.firstVCN, b.firstVCN) })
 	return parts, nil
 }
 
@@ -100,6 +114,7 @@ func (v *Volume) readList(list attribute) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer s.release()
 	if s.size > maxList {
 		return nil, fmt.Errorf("%w: %d bytes", errCorrupt, s.size)
 	}

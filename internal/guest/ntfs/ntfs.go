@@ -25,6 +25,11 @@ import (
 // MaxReads limits the records and index blocks that one call reads to find a file or list a folder.
 const MaxReads = 16384
 
+// maxBytes limits the size of a volume and the end of a run within its value, in bytes. The product of a
+// number of clusters and their size then fits int64, also with another offset added. Windows supports
+// 2^53 bytes.
+const maxBytes = 1 << 60
+
 // ErrNotFound means that the file does not exist. It is fs.ErrNotExist.
 var ErrNotFound = fs.ErrNotExist
 
@@ -51,7 +56,7 @@ type Volume struct {
 	mft         *stream       // data of the master file table
 	upcase      []uint16      // upper case of each UTF-16 unit
 	reads       int           // records and index blocks read in the current call, at most MaxReads
-	partBytes   int64         // bytes of records that are in memory for the parts of attributes
+	partBytes   int64         // bytes that are charged for the parts of attributes and their records
 }
 
 // Open opens the volume that begins at r's first byte. It reads the boot sector, the record of the
@@ -93,7 +98,7 @@ func (v *Volume) parseGeometry(boot []byte) (int64, error) {
 	}
 	sectors, lcn := int64(le64(boot, 0x28)), int64(le64(boot, 0x30))
 	v.clusters = sectors / (v.clusterSize / sector)
-	if sectors < 0 || sectors > 1<<52 || v.clusters == 0 || lcn <= 0 || lcn >= v.clusters {
+	if sectors < 0 || sectors > maxBytes/sector || v.clusters == 0 || lcn <= 0 || lcn >= v.clusters {
 		return 0, fmt.Errorf("%d sectors, and the master file table at cluster %d", sectors, lcn)
 	}
 	v.recordSize = v.parseSize(boot[0x40])
@@ -142,6 +147,7 @@ func (v *Volume) openMFT(lcn int64) error {
 	if _, listed := rec.findAttribute(typeList, ""); !listed {
 		return nil
 	}
+	defer v.mft.release()
 	v.mft, err = v.openStream(rec, typeData, "")
 	return err
 }
@@ -151,7 +157,7 @@ func (v *Volume) readRecord(num int64) (*record, error) {
 	if err := v.countRead(); err != nil {
 		return nil, err
 	}
-	if num < 0 || num > 1<<47 || (num+1)*v.recordSize > v.mft.size {
+	if num < 0 || num >= v.mft.size/v.recordSize {
 		return nil, fmt.Errorf("%w: record %d of %d", errCorrupt, num, v.mft.size/v.recordSize)
 	}
 	// v.mft.readAt reads only clusters of the MFT, so no recursion occurs here.

@@ -47,6 +47,19 @@ type attribute struct {
 	firstVCN int64  // first cluster that the header's run list describes, counted within the value
 }
 
+// mappingPairs returns the run list of an attribute in clusters; it is empty for a resident attribute.
+func (a attribute) mappingPairs() ([]byte, error) {
+	if a.header == nil {
+		return nil, nil
+	}
+	// Offset 0x20 is the position of the run list in the attribute.
+	at := int(le16(a.header, 0x20))
+	if at > len(a.header) {
+		return nil, fmt.Errorf("%w: runs at %d of %d bytes", errCorrupt, at, len(a.header))
+	}
+	return a.header[at:], nil
+}
+
 // parseRecord parses a record. It applies the fixups to raw and keeps references to it. It fails if
 // the record is not in use.
 func parseRecord(raw []byte) (*record, error) {

@@ -18,46 +18,75 @@ type run struct {
 // end returns the first cluster of the value after the run.
 func (r run) end() int64 { return r.vcn + r.count }
 
-// parseRuns appends the runs of one part of a value to runs. pairs are the mapping pairs of the part,
-// which begins at cluster vcn of the value. Positions are relative to the run before.
+// splitPair splits the first of the mapping pairs into the numbers of its length and its position, and
+// returns the other pairs. The position of a hole is empty. All results are empty at the end of the pairs.
+func splitPair(pairs []byte) (length, place, rest []byte, err error) {
+	if len(pairs) == 0 || pairs[0] == 0 {
+		return nil, nil, nil, nil
+	}
+	// The low half of the first byte is the size of the length, the high half that of the position.
+	lengthBytes, placeBytes := int(pairs[0]&15), int(pairs[0]>>4)
+	if lengthBytes == 0 || lengthBytes > 8 || placeBytes > 8 || 1+lengthBytes+placeBytes > len(pairs) {
+		return nil, nil, nil, fmt.Errorf("%w: a run of %d and %d bytes", errCorrupt, lengthBytes, placeBytes)
+	}
+	length, rest = pairs[1:1+lengthBytes], pairs[1+lengthBytes:]
+	return length, rest[:placeBytes], rest[placeBytes:], nil
+}
+
+// countRuns returns total plus the number of runs of one part. It fails if the result exceeds maxRuns, so
+// that the memory of all runs can be charged and allocated once.
+func (v *Volume) countRuns(total int, part attribute) (int, error) {
+	pairs, err := part.mappingPairs()
+	for err == nil {
+		var length []byte
+		if length, _, pairs, err = splitPair(pairs); len(length) == 0 || err != nil {
+			break
+		}
+		if total++; total > maxRuns {
+			return total, fmt.Errorf("a value of more than %d runs", maxRuns)
+		}
+		// One step of the budget corresponds to eight runs.
+		if total%8 == 7 {
+			err = v.step(1)
+		}
+	}
+	return total, err
+}
+
+// parseRuns appends the runs of one part of a value to runs, which must have room for them. pairs are the
+// mapping pairs of the part, which begins at cluster vcn of the value. Positions are relative to the run
+// before.
 func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 	// The first position is relative to cluster 0.
 	lcn := int64(0)
-	for len(pairs) > 0 && pairs[0] != 0 {
-		// The low half of the first byte is the size of the length, the high half that of the position.
-		// A run without a position is a hole.
-		lengthBytes, placeBytes := int(pairs[0]&15), int(pairs[0]>>4)
-		if lengthBytes == 0 || lengthBytes > 8 || placeBytes > 8 || 1+lengthBytes+placeBytes > len(pairs) {
-			return nil, fmt.Errorf("%w: a run of %d and %d bytes", errCorrupt, lengthBytes, placeBytes)
+	for {
+		length, place, rest, err := splitPair(pairs)
+		if len(length) == 0 || err != nil {
+			return runs, err
 		}
-		r := run{vcn: vcn, lcn: hole, count: signedNumber(pairs[1 : 1+lengthBytes])}
-		if placeBytes > 0 {
-			lcn += signedNumber(pairs[1+lengthBytes : 1+lengthBytes+placeBytes])
+		r := run{vcn: vcn, lcn: hole, count: signedNumber(length)}
+		if len(place) > 0 {
+			lcn += signedNumber(place)
 			r.lcn = lcn
 		}
-		if err := v.checkRun(r, placeBytes > 0); err != nil {
+		if err := v.checkRun(r, len(place) > 0); err != nil {
 			return nil, err
 		}
-		if len(runs) == maxRuns {
-			return nil, fmt.Errorf("a value of more than %d runs", maxRuns)
-		}
-		// One step of the budget corresponds to eight runs.
 		if len(runs)%8 == 7 {
 			if err := v.step(1); err != nil {
 				return nil, err
 			}
 		}
-		runs, vcn, pairs = append(runs, r), r.end(), pairs[1+lengthBytes+placeBytes:]
+		runs, vcn, pairs = append(runs, r), r.end(), rest
 	}
-	return runs, nil
 }
 
-// checkRun fails if the run is empty, outside the volume, or so long that byte offsets would overflow.
-// placed is false for holes.
+// checkRun fails if the run is empty, outside the volume, or reaches beyond maxBytes of the value. placed
+// is false for holes.
 func (v *Volume) checkRun(r run, placed bool) error {
-	const most = 1 << 43 // clusters: 2^59 bytes in clusters of 64 KiB
+	most := maxBytes / v.clusterSize
 	switch {
-	case r.count <= 0 || r.count > most || r.vcn > most:
+	case r.count <= 0 || r.vcn > most || r.count > most-r.vcn:
 		return fmt.Errorf("%w: a run of %d clusters from %d on", errCorrupt, r.count, r.vcn)
 	case placed && (r.lcn < 0 || r.lcn > v.clusters || r.count > v.clusters-r.lcn):
 		return fmt.Errorf("%w: a run of %d clusters at %d of %d", errCorrupt, r.count, r.lcn, v.clusters)

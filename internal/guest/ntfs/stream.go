@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"sort"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 const (
@@ -66,27 +68,53 @@ func (v *Volume) newStream(parts []attribute) (*stream, error) {
 	return s, s.joinRuns(parts)
 }
 
-// joinRuns sets the runs from the run lists of all parts. It fails if the parts have gaps.
-func (s *stream) joinRuns(parts []attribute) error {
+// joinRuns sets the runs from the run lists of all parts, and charges their memory to the budget until
+// release. It fails if the parts have gaps or more than maxRuns runs.
+func (s *stream) joinRuns(parts []attribute) (err error) {
+	total := 0
+	for _, part := range parts {
+		if total, err = s.v.countRuns(total, part); err != nil {
+			return err
+		}
+	}
+	// A list that grows would leave several times its size to the garbage collector.
+	runs, err := budget.Grow(s.v.r.Budget(), s.runs, total)
+	if err != nil {
+		return err
+	}
+	if s.runs, err = s.v.parseParts(runs, parts); err != nil {
+		budget.ReleaseSlice(s.v.r.Budget(), runs)
+	}
+	return err
+}
+
+// parseParts appends the runs of all parts to runs, which must have room for them. It fails if the parts
+// have gaps.
+func (v *Volume) parseParts(runs []run, parts []attribute) ([]run, error) {
 	next := int64(0)
 	for _, part := range parts {
 		if part.header == nil || part.firstVCN != next {
-			return fmt.Errorf("%w: a piece from cluster %d on, where %d is next", errCorrupt, part.firstVCN, next)
+			return nil, fmt.Errorf("%w: a piece from cluster %d on, where %d is next", errCorrupt, part.firstVCN, next)
 		}
-		// Offset 0x20 is the position of the run list in the attribute.
-		at := int(le16(part.header, 0x20))
-		if at > len(part.header) {
-			return fmt.Errorf("%w: runs at %d of %d bytes", errCorrupt, at, len(part.header))
+		pairs, err := part.mappingPairs()
+		if err != nil {
+			return nil, err
 		}
-		var err error
-		if s.runs, err = s.v.parseRuns(s.runs, part.header[at:], next); err != nil {
-			return err
+		if runs, err = v.parseRuns(runs, pairs, next); err != nil {
+			return nil, err
 		}
-		if len(s.runs) > 0 {
-			next = s.runs[len(s.runs)-1].end()
+		if len(runs) > 0 {
+			next = runs[len(runs)-1].end()
 		}
 	}
-	return nil
+	return runs, nil
+}
+
+// release returns the memory of the runs to the budget. The stream must not be used afterwards. Streams of
+// files are in use until the examination ends.
+func (s *stream) release() {
+	budget.ReleaseSlice(s.v.r.Budget(), s.runs)
+	s.runs = nil
 }
 
 // readAt fills p from offset off. The range must be within the value.

@@ -66,6 +66,7 @@ func (v *Volume) countUsed() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	defer s.release()
 	if s.size < (v.clusters+7)/8 {
 		return 0, fmt.Errorf("%w: %d bytes for %d clusters", errCorrupt, s.size, v.clusters)
 	}
@@ -106,6 +107,7 @@ func (v *Volume) LogClosed() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("$LogFile: %w", err)
 	}
+	defer s.release()
 	page := make([]byte, min(4096, s.size))
 	if err := s.readAt(page, 0); err != nil {
 		return false, fmt.Errorf("$LogFile: %w", err)

@@ -1,6 +1,7 @@
 package xfs
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,12 +24,17 @@ type dirEntry struct {
 
 // List implements tree.Node.
 func (n *node) List() ([]tree.Entry, error) {
-	var all []tree.Entry
+	all := tree.NewListing(n.fs.r.Budget())
+	defer all.Close()
+	var spent error
 	err := n.eachEntry(func(e dirEntry) bool {
-		all = append(all, e.Entry)
-		return true
+		spent = all.Add(e.Entry)
+		return spent == nil
 	})
-	return all, err
+	if err = cmp.Or(err, spent); err != nil {
+		return nil, err
+	}
+	return all.Close(), nil
 }
 
 // Find implements tree.Node; names are compared with case. It searches linearly.

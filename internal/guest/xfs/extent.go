@@ -3,6 +3,9 @@ package xfs
 import (
 	"errors"
 	"fmt"
+	"math"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // maxExtents limits the extents of one file.
@@ -25,12 +28,12 @@ func parseExtent(p []byte) extent {
 	}
 }
 
-// readExtents returns the extents of the file in order and caches them.
+// readExtents returns the extents of the file in order and caches them. Their memory is charged until the
+// examination ends.
 func (n *node) readExtents() ([]extent, error) {
 	if n.listed {
 		return n.list, nil
 	}
-	n.list = nil // a previous call may have failed after some extents
 	var err error
 	switch n.format {
 	case formatExtents:
@@ -40,12 +43,15 @@ func (n *node) readExtents() ([]extent, error) {
 	default:
 		err = fmt.Errorf("a data fork of format %d", n.format)
 	}
-	n.listed = err == nil
+	if n.listed = err == nil; !n.listed {
+		budget.ReleaseSlice(n.fs.r.Budget(), n.list)
+		n.list = nil
+	}
 	return n.list, err
 }
 
-// addExtents appends count packed extents to n.list. It fails if they overlap, or if there are more
-// than maxExtents.
+// addExtents appends count packed extents to n.list. It fails if they overlap, if one ends beyond the
+// largest offset of a file, or if there are more than maxExtents.
 func (n *node) addExtents(p []byte, count int64) error {
 	if count < 0 || count > int64(len(p)/16) || int64(len(n.list))+count > maxExtents {
 		return fmt.Errorf("%d extents in %d bytes", count, len(p))
@@ -53,11 +59,20 @@ func (n *node) addExtents(p []byte, count int64) error {
 	if err := n.fs.r.Budget().Step(count >> 2); err != nil {
 		return err
 	}
+	list, err := budget.Grow(n.fs.r.Budget(), n.list, int(count))
+	if err != nil {
+		return err
+	}
+	n.list = list
 	for i := range int(count) {
 		e := parseExtent(p[16*i:])
 		// readRun searches the list, so it must be sorted.
 		if l := len(n.list); e.count == 0 || l > 0 && e.off < n.list[l-1].off+n.list[l-1].count {
 			return errors.New("extents that are empty or overlap")
+		}
+		// Linux limits files to 2^63-1 bytes, so the offset of each extent in bytes fits int64.
+		if e.off+e.count > math.MaxInt64/n.fs.blockSize {
+			return fmt.Errorf("an extent of %d blocks from block %d on", e.count, e.off)
 		}
 		n.list = append(n.list, e)
 	}

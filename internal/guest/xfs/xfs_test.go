@@ -3,16 +3,20 @@ package xfs
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
@@ -173,6 +177,65 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// packed returns an extent of count blocks in the form of the disk.
+func packed(off, at, count uint64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, off<<9|at>>43), at<<21|count)
+}
+
+// An extent whose offset in bytes exceeds 64 bits is refused, for all sizes of blocks; before that limit the
+// hole up to the extent is read.
+func TestExtentsThatOverflow(t *testing.T) {
+	for size := int64(512); size <= 64<<10; size *= 2 {
+		const count = 8
+		most := uint64(math.MaxInt64 / size)
+		for _, off := range []uint64{1 << 30, most - count, most - count + 1, most, most + 1, 1 << 51, 1 << 52, 1<<54 - count} {
+			if off >= 1<<54 { // it has 54 bits on the disk
+				continue
+			}
+			ok := off+count <= most
+			fsys := &FS{r: budgettest.Reader(t, bytes.NewReader(nil)), version: 4, blockSize: size, blocks: 64, agBlocks: 64, agLog: 6}
+			n := &node{fs: fsys, mode: 0x81a4, format: formatExtents, size: math.MaxInt64, count: 1, fork: packed(off, 1, count)}
+			p := bytes.Repeat([]byte{1}, 100)
+			got, err := n.ReadAt(p, 0)
+			if (err == nil) != ok || ok && (got != len(p) || !bytes.Equal(p, make([]byte, len(p)))) {
+				t.Errorf("an extent from block %d of %d bytes on: %d bytes, %v", off, size, got, err)
+			}
+		}
+	}
+}
+
+// The extents of a file are charged; of a list that is refused nothing remains.
+func TestMemoryOfExtents(t *testing.T) {
+	const count = 1000
+	var fork []byte
+	for i := range uint64(count) {
+		fork = append(fork, packed(2*i, 1, 1)...)
+	}
+	read := func(b *budget.Budget, fork []byte) (*node, error) {
+		fsys := &FS{r: b.Reader(bytes.NewReader(make([]byte, 64<<10))), version: 4, blockSize: 512, blocks: 64, agBlocks: 64, agLog: 6}
+		n := &node{fs: fsys, mode: 0x81a4, format: formatExtents, size: 1 << 20, count: count, fork: fork}
+		_, err := n.ReadAt(make([]byte, 10), 0)
+		return n, err
+	}
+	b := budgettest.New(t)
+	if n, err := read(b, fork); err != nil || len(n.list) != count || b.Used().Memory != 32*count {
+		t.Errorf("%d extents, %+v, %v", len(n.list), b.Used(), err)
+	}
+	b = budgettest.New(t)
+	overlapping := slices.Concat(fork[:16*(count-1)], fork[:16])
+	if n, err := read(b, overlapping); err == nil || len(n.list) != 0 || b.Used().Memory != 0 {
+		t.Errorf("extents that overlap: %d, %+v, %v", len(n.list), b.Used(), err)
+	}
+	limits := budget.Examination()
+	limits.Memory = 32*count - 1
+	b, cancel := budget.New(t.Context(), limits)
+	defer cancel()
+	var limit *budget.Error
+	if _, err := read(b, fork); !errors.As(err, &limit) {
+		t.Errorf("more than the budget: %v", err)
+	}
+}
+
 // counter counts what is read.
 type counter struct {
 	r     io.ReaderAt
@@ -191,6 +254,9 @@ func FuzzReadFile(f *testing.F) {
 	f.Add(0, []byte{}, "etc/os-release")
 	f.Add(216, []byte{1, 0}, "many/another-name-399")
 	f.Add(64<<10, bytes.Repeat([]byte{0xff}, 64), "etc/long")
+	if n, err := open(f, bytes.NewReader(img)).Open("holes"); err == nil { // its extent, at 2^63 bytes
+		f.Add(bytes.Index(img, n.(*node).fork[:16]), packed(1<<51, 1, 1), "holes")
+	}
 	f.Fuzz(func(t *testing.T, at int, patch []byte, path string) {
 		if at < 0 || at >= len(img) || len(path) > 100 {
 			return
