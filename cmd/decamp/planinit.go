@@ -75,28 +75,6 @@ func newPlanInit(p *program) *cobra.Command {
 	return cmd
 }
 
-// selectionHelp returns the text of the help topic about selections, with all fields.
-func selectionHelp() string {
-	t := newTable()
-	t.rows = nil
-	for _, f := range selector.Fields() {
-		t.addRow("  "+f.Name, f.Means)
-	}
-	var b strings.Builder
-	t.writeTo(&b)
-	return trimHelp(selectionOperators) + "\n\n" + strings.TrimRight(b.String(), "\n")
-}
-
-const selectionOperators = `
-An expression of --select and of the key select in plan files compares fields of a VM:
-
-    folder=prod && !poweredOn
-    (os~windows* || firmware=efi) && size<500GiB
-
-= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
-sizes. && and || join terms, ! negates, and parentheses group. The fields are:
-`
-
 // checkFlags parses the flags before the source is contacted.
 func (pi *planInitCommand) checkFlags(cmd *cobra.Command) (chosen selector.Expr, err error) {
 	if pi.name != "" && !planfile.IsName(pi.name) {

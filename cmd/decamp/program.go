@@ -84,9 +84,6 @@ func (p *program) withLog(run func(cmd *cobra.Command, args []string) error) fun
 	}
 }
 
-// version is set by the build (-ldflags "-X main.version=…"). vm.json contains it.
-var version = "unknown"
-
 // promptTerminal opens the terminal for prompts. It returns a nil interface on errors.
 func (p *program) promptTerminal() (assemble.Terminal, error) {
 	t, err := p.terminal()

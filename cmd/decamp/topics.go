@@ -3,15 +3,11 @@ package main
 import (
 	"embed"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/suggest"
+	"github.com/decamp/decamp/internal/selector"
 )
 
 // topicFiles has a text for each help topic. Its first line is the title.
@@ -39,71 +35,10 @@ func helpTopics() []topic {
 			panic(err) // the file is part of the binary
 		}
 		title, body, _ := strings.Cut(string(text), "\n")
-		topics = append(topics, topic{strings.TrimSuffix(e.Name(), ".txt"), title, trimHelp(body)})
+		topics = append(topics, topic{strings.TrimSuffix(e.Name(), ".txt"), title, strings.Trim(body, "\n")})
 	}
 	slices.SortFunc(topics, func(a, b topic) int { return strings.Compare(a.name, b.name) })
 	return topics
-}
-
-const helpHelp = `
-Print the help of a command or of a topic. decamp COMMAND --help prints the same text.
-`
-
-// newHelp returns the command decamp help.
-func newHelp() *cobra.Command {
-	return &cobra.Command{
-		Use:         "help [COMMAND | TOPIC]",
-		Short:       "Print the help of a command or a topic",
-		Long:        trimHelp(helpHelp) + "\n\nTopics:\n\n" + topicList(),
-		Example:     "decamp help migrate\ndecamp help warm",
-		Annotations: exitCodes(),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return helpNames(cmd.Root()), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Root().Help()
-			}
-			return printHelp(cmd.OutOrStdout(), cmd.Root(), args)
-		},
-	}
-}
-
-// printHelp prints the help of the command with these words, or of the topic.
-func printHelp(w io.Writer, root *cobra.Command, words []string) error {
-	if found, rest, err := root.Find(words); err == nil && len(rest) == 0 && found != root {
-		return found.Help()
-	}
-	if len(words) == 1 {
-		for _, t := range helpTopics() {
-			if t.name == words[0] {
-				_, err := fmt.Fprintf(w, "%s\n\n%s\n", t.title, t.body)
-				return err
-			}
-		}
-	}
-	name := strings.Join(words, " ")
-	err := fault.New(fault.Invalid, "%q is not a command or a help topic", name)
-	if near, ok := suggest.Word(name, helpNames(root)); ok {
-		return err.WithHint("did you mean: decamp help %s", near)
-	}
-	return err.WithHint("list them: decamp help")
-}
-
-// helpNames returns the names that decamp help accepts in one word.
-func helpNames(root *cobra.Command) (names []string) {
-	for _, c := range root.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	for _, t := range helpTopics() {
-		names = append(names, t.name)
-	}
-	return names
 }
 
 // topicList returns the topics with their titles, one per line.
@@ -114,3 +49,25 @@ func topicList() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// selectionHelp returns the text of the help topic about selections, with all fields.
+func selectionHelp() string {
+	t := newTable()
+	t.rows = nil
+	for _, f := range selector.Fields() {
+		t.addRow("  "+f.Name, f.Means)
+	}
+	var b strings.Builder
+	t.writeTo(&b)
+	return strings.Trim(selectionOperators, "\n") + "\n\n" + strings.TrimRight(b.String(), "\n")
+}
+
+const selectionOperators = `
+An expression of --select and of the key select in plan files compares fields of a VM:
+
+    folder=prod && !poweredOn
+    (os~windows* || firmware=efi) && size<500GiB
+
+= and != compare text. ~ compares text with a pattern of * and ?. < <= > >= compare numbers and
+sizes. && and || join terms, ! negates, and parentheses group. The fields are:
+`

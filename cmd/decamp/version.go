@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"runtime"
 
@@ -32,11 +31,3 @@ func showVersion(out *output) error {
 	_, err := io.WriteString(out, versionLine())
 	return err
 }
-
-// versionLine returns the line that decamp version and decamp --version print.
-func versionLine() string {
-	return fmt.Sprintf("decamp %s (%s, %s)\n", version, runtime.Version(), platform())
-}
-
-// platform returns the operating system and the architecture of the binary.
-func platform() string { return runtime.GOOS + "/" + runtime.GOARCH }
