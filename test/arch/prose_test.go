@@ -20,18 +20,18 @@ var habits = []struct {
 	phrase *regexp.Regexp
 	limit  float64
 }{
-	{"somebody, nobody, whoever", regexp.MustCompile(`\b(somebody|nobody|anybody|everybody|whoever|whosoever)\b`), 21.5},
-	{"what is, what was, what has", regexp.MustCompile(`\bwhat (is|was|are|were|has|had|have|it|they|lacks|comes|came|becomes|became|stands|lies|of|did|does|cannot|can|may|must|will|would)\b`), 43.5},
-	{"says, tells, is told, asks", regexp.MustCompile(`\b(says|said|tells|told|asks)\b`), 55},
-	{"there is none, of its own, of theirs", regexp.MustCompile(`\b(is none|are none|of its own|of their own|of theirs|of ours|of yours|of whom|of which)\b`), 12.2},
-	{"where for if or when", regexp.MustCompile(`(?m)(^|[.;:,] )[Ww]here (it|there|that|they|nothing|none|no|a|an|the|one)\b`), 6},
-	{"anew, thrice, amid, hence, thereof", regexp.MustCompile(`\b(anew|thrice|amid|amidst|hence|thereof|whereof|wherever|therein|beneath)\b`), 4},
-	{"is to be, are to be", regexp.MustCompile(`\b(is|are|was|were) to be\b`), 3.1},
+	{"somebody, nobody, whoever", regexp.MustCompile(`\b(somebody|nobody|anybody|everybody|whoever|whosoever)\b`), 0.5},
+	{"what is, what was, what has", regexp.MustCompile(`\bwhat (is|was|are|were|has|had|have|it|they|lacks|comes|came|becomes|became|stands|lies|of|did|does|cannot|can|may|must|will|would)\b`), 2},
+	{"says, tells, is told, asks", regexp.MustCompile(`\b(says|said|tells|told|asks)\b`), 1},
+	{"there is none, of its own, of theirs", regexp.MustCompile(`\b(is none|are none|of its own|of their own|of theirs|of ours|of yours|of whom|of which)\b`), 1},
+	{"where for if or when", regexp.MustCompile(`(?m)(^|[.;:,] )[Ww]here (it|there|that|they|nothing|none|no|a|an|the|one)\b`), 1},
+	{"anew, thrice, amid, hence, thereof", regexp.MustCompile(`\b(anew|thrice|amid|amidst|hence|thereof|whereof|wherever|therein|beneath)\b`), 0.5},
+	{"is to be, are to be", regexp.MustCompile(`\b(is|are|was|were) to be\b`), 0.5},
 }
 
 const (
-	maxFragments = 29.5 // percent of trailing comments that cannot be read alone
-	maxOneWord   = 61.5 // percent of unexported functions that are named by one lower-case word
+	maxFragments = 2.0  // percent of trailing comments that cannot be read alone
+	maxOneWord   = 20.0 // percent of unexported functions that are named by one lower-case word
 )
 
 var (
@@ -179,25 +179,48 @@ func readFile() string { return "where it is, somebody asks" } // the content of
 	}
 }
 
-// minComments is the lowest accepted share of lines of internal/ that are comments, in percent. It may only rise.
-const minComments = 10.0
+// minComments is the lowest accepted share of lines of internal/ that have a comment, in percent. It may only rise.
+const minComments = 18
+
+// commentedLines returns the numbers of lines and of lines with a comment.
+func commentedLines(file, text string) (lines, commented int) {
+	files := token.NewFileSet()
+	f := files.AddFile(file, -1, len(text))
+	var s scanner.Scanner
+	s.Init(f, []byte(text), nil, scanner.ScanComments)
+	last := 0 // last line that is counted
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			return strings.Count(text, "\n"), commented
+		}
+		if tok == token.COMMENT {
+			first := max(f.Line(pos), last+1)
+			last = f.Line(pos) + strings.Count(lit, "\n")
+			commented += last - first + 1
+		}
+	}
+}
 
 func TestCodeIsCommented(t *testing.T) {
-	lines, comments := 0, 0
+	lines, commented := 0, 0
 	for _, file := range tracked(t, "internal/*.go") {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		for line := range strings.Lines(read(t, file)) {
-			lines++
-			if strings.HasPrefix(strings.TrimSpace(line), "//") {
-				comments++
-			}
-		}
+		n, c := commentedLines(file, read(t, file))
+		lines, commented = lines+n, commented+c
 	}
-	share := percent(comments, lines)
-	t.Logf("%.1f %% of %d lines are comments", share, lines)
+	share := percent(commented, lines)
+	t.Logf("%.1f %% of %d lines have a comment", share, lines)
 	if share < minComments {
-		t.Errorf("%.1f %% of the lines of internal/ are comments, the lowest accepted share is %.1f", share, minComments)
+		t.Errorf("%.1f %% of the lines of internal/ have a comment, the lowest accepted share is %d", share, minComments)
+	}
+}
+
+func TestLinesWithCommentsAreCounted(t *testing.T) {
+	lines, commented := commentedLines("file.go", "// one\npackage p // two\n\n/* three\nfour */ var s = \"// text\" // still four\nvar t = `\n// text\n`\n")
+	if lines != 8 || commented != 4 {
+		t.Errorf("%d lines, %d with a comment; want 8 and 4", lines, commented)
 	}
 }
