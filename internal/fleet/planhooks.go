@@ -36,15 +36,8 @@ type hookRun struct {
 func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
 // preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
-// begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
+// begins until an operator resumes the plan.
 func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
-	if row.Order.Undoes() {
-		r.callOwner(ctx, func() {
-			p.ready, p.failed = true, false
-			r.submitPlan(p)
-		})
-		return nil
-	}
 	failure, err := r.admitPlan(ctx, row)
 	if failure == nil && err == nil {
 		failure, err = r.runHook(ctx, row, preHook)

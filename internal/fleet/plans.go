@@ -101,13 +101,14 @@ func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 	return nil
 }
 
-// submitPlan passes a plan to the admission of VMs.
+// submitPlan passes a plan to the admission of VMs. A plan that is canceled or rolled back needs no
+// preparation.
 func (r *planRunner) submitPlan(p *activePlan) {
-	failure := ""
-	if p.failed && p.Failure != nil {
+	undoes, failure := p.Order.Undoes(), ""
+	if p.failed && p.Failure != nil && !undoes {
 		failure = p.Failure.Text
 	}
-	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
+	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready || undoes, Failure: failure, Capacities: p.capacities})
 }
 
 // sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is not a
@@ -132,7 +133,7 @@ func (r *planRunner) advanceAll(ctx context.Context) {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
 		case row.State == fleetdb.PlanListing && row.Order.Undoes():
 			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
-		case !p.ready:
+		case !p.ready && !row.Order.Undoes():
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)

@@ -1,0 +1,91 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/fleetdb"
+)
+
+// A stepper is a scheduler that the test advances. No worker executes the VMs.
+type stepper struct {
+	*rig
+	s *scheduler
+}
+
+func newStepper(r *rig, m Mover) *stepper {
+	r.Helper()
+	g := &errgroup.Group{}
+	s := newScheduler(r.config(m, "w1").withDefaults(), fleetdb.Lease{}, 0, g)
+	s.admission.Start()
+	r.Cleanup(func() {
+		if err := g.Wait(); err != nil {
+			r.Error(err)
+		}
+	})
+	return &stepper{r, s}
+}
+
+// read applies what changed in the database.
+func (st *stepper) read() {
+	st.Helper()
+	if err := st.s.readChanges(st.Context()); err != nil {
+		st.Fatal(err)
+	}
+}
+
+// advance starts the next phase of each plan, and returns when the phases have ended.
+func (st *stepper) advance() {
+	st.s.plans.advanceAll(st.Context())
+	busy := func(p *activePlan) bool { return p.busy }
+	for slices.ContainsFunc(slices.Collect(maps.Values(st.s.plans.plans)), busy) {
+		next(st, st.s.calls)()
+	}
+}
+
+// advanceUntil reads and advances until the plan is as wanted in the database, and does not read that.
+func (st *stepper) advanceUntil(what, plan string, is func(fleetdb.Plan) bool) {
+	st.Helper()
+	for range 10 { // no plan has more phases
+		st.read()
+		if st.advance(); is(st.plan(plan)) {
+			return
+		}
+	}
+	st.Fatalf("plan %s is never %s: %+v", plan, what, st.plan(plan))
+}
+
+func isOver(p fleetdb.Plan) bool    { return p.State.Over() }
+func isRunning(p fleetdb.Plan) bool { return p.State == fleetdb.PlanRunning }
+
+// A plan whose hook before the first VM failed is canceled, and is retried before the scheduler reads that it
+// ended. The hook runs again before VMs begin.
+func TestHookRunsAgainAfterAQuickRetry(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(2, 1)...)
+	fails := true
+	m.hook = func(context.Context, fleetdb.Plan, string) error {
+		if fails {
+			return errPlain
+		}
+		return nil
+	}
+	st := newStepper(r, m)
+	r.submit("wave")
+	st.advanceUntil("failed", "wave", func(p fleetdb.Plan) bool { return p.Failure != nil })
+	r.order("wave", fleetdb.Cancel)
+	st.advanceUntil("over", "wave", isOver)
+	fails = false
+	r.order("wave", fleetdb.Retry)
+	st.advanceUntil("running", "wave", isRunning)
+	if want := []string{preHook, preHook}; !slices.Equal(m.hooks, want) {
+		t.Errorf("hooks %v, want %v", m.hooks, want)
+	}
+	if n := r.plan("wave").Counts[fleetdb.Queued]; n != 2 {
+		t.Errorf("%d VMs are queued, want 2", n)
+	}
+}
