@@ -73,7 +73,8 @@ func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.
 }
 
 // endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not
-// run if the hook before the first VM did not succeed.
+// run if the hook before the first VM did not succeed. A plan that an operator retries meanwhile does
+// not end.
 func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	first, began, err := r.readHook(ctx, hookID(row, preHook))
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanEnded, failure)
+	return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure)
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began

@@ -89,3 +89,28 @@ func TestHookRunsAgainAfterAQuickRetry(t *testing.T) {
 		t.Errorf("%d VMs are queued, want 2", n)
 	}
 }
+
+// An operator retries a VM while the hook after the last VM runs. The plan does not end before that VM has.
+func TestPlanWithARetriedVMDoesNotEnd(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(1, 1)...)
+	m.hook = func(_ context.Context, _ fleetdb.Plan, when string) error {
+		if when == postHook {
+			r.order("wave/vm-1", fleetdb.Retry)
+		}
+		return nil
+	}
+	st := newStepper(r, m)
+	r.submit("wave")
+	st.advanceUntil("running", "wave", isRunning)
+	r.order("wave/vm-1", fleetdb.Cancel)
+	st.advanceUntil("queued", "wave", func(p fleetdb.Plan) bool { return len(m.hooks) == 2 })
+	if p := r.plan("wave"); p.State != fleetdb.PlanRunning || p.Counts[fleetdb.Queued] != 1 {
+		t.Errorf("the plan is %s with VMs %v, want running and a queued VM", p.State, p.Counts)
+	}
+	r.order("wave/vm-1", fleetdb.Cancel)
+	st.advanceUntil("over", "wave", isOver)
+	if want := []string{preHook, postHook}; !slices.Equal(m.hooks, want) {
+		t.Errorf("hooks %v, want %v", m.hooks, want)
+	}
+}

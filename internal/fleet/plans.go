@@ -132,7 +132,7 @@ func (r *planRunner) advanceAll(ctx context.Context) {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
 		case row.State == fleetdb.PlanListing && row.Order.Undoes():
-			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
+			r.startTask(ctx, p, func() error { return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanRunning, unlistedFailure(row)) })
 		case !p.ready && !row.Order.Undoes():
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
