@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
@@ -112,5 +113,100 @@ func TestPlanWithARetriedVMDoesNotEnd(t *testing.T) {
 	st.advanceUntil("over", "wave", isOver)
 	if want := []string{preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
+	}
+}
+
+// An operator retries a canceled plan while the scheduler ends it. The plan continues.
+func TestPlanThatIsRetriedDoesNotEnd(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t)
+	away := true
+	m.list = func(_ context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
+		if away {
+			return errAway
+		}
+		return found(vmsOn(2, 1))
+	}
+	st := newStepper(r, m)
+	r.submit("wave")
+	st.advanceUntil("failed", "wave", func(p fleetdb.Plan) bool { return p.Failure != nil })
+	r.order("wave", fleetdb.Cancel)
+	st.advanceUntil("running", "wave", isRunning)
+	st.read()
+	away = false
+	r.order("wave", fleetdb.Retry)
+	st.advance() // by the rows before the retry
+	if p := r.plan("wave"); p.State != fleetdb.PlanListing || p.Failure != nil {
+		t.Errorf("the plan is %s with %+v, want listing", p.State, p.Failure)
+	}
+	st.advanceUntil("running", "wave", isRunning)
+	if n := r.plan("wave").Counts[fleetdb.Queued]; n != 2 {
+		t.Errorf("%d VMs are queued, want 2", n)
+	}
+}
+
+// A plan is canceled before its VMs were found, and a retry is refused while its first VM is undone. The plan
+// keeps its failure, and the next retry lists the VMs again.
+func TestRefusedRetryLeavesThePlanUnlisted(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t)
+	vms := vmsOn(2, 1)
+	m.list = func(ctx context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
+		if err := found(vms[:1]); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	held, letGo := m.hold()
+	undoing, undone := make(chan struct{}, 10), make(chan struct{})
+	m.undo = func(context.Context, fleetdb.VM) error {
+		undoing <- struct{}{}
+		<-undone
+		return nil
+	}
+	r.submit("wave")
+	r.start(r.config(m, "w1"))
+	next(t, held)
+	r.order("wave", fleetdb.Cancel)
+	next(t, undoing)
+	r.wait("the end of the listing", func() bool { return isRunning(r.plan("wave")) })
+	if err := r.ctl.OrderPlan(t.Context(), "wave", fleetdb.Retry); !fault.Is(err, fault.Conflict) {
+		t.Errorf("retried while a VM is undone: %v, want a conflict", err)
+	}
+	close(undone)
+	if p := r.waitEnded("wave"); p.State != fleetdb.PlanFailed || !p.Listed.IsZero() {
+		t.Errorf("ended as %s, listed %v; want failed and not listed", p.State, p.Listed)
+	}
+	m.list, m.vms = nil, vms
+	close(letGo)
+	r.order("wave", fleetdb.Retry)
+	r.waitFor("wave", fleetdb.Done, 2)
+}
+
+// The VMs of a plan could not be listed, and an operator resumes or retries it while a VM that was found runs.
+// The VMs are listed again.
+func TestResumeListsTheVMsAgain(t *testing.T) {
+	for _, o := range []fleetdb.Order{fleetdb.GoOn, fleetdb.Retry} {
+		t.Run(o.Word(), func(t *testing.T) {
+			r := newRig(t, newClock())
+			m := newMover(t)
+			vms, found := vmsOn(2, 1), 1
+			m.list = func(_ context.Context, _ fleetdb.Plan, add func([]fleetdb.VM) error) error {
+				if err := add(vms[:found]); err != nil || found == len(vms) {
+					return err
+				}
+				return errBroken
+			}
+			st := newStepper(r, m)
+			r.submit("wave")
+			st.advanceUntil("running", "wave", isRunning)
+			found = len(vms)
+			r.order("wave", o)
+			st.advanceUntil("listed", "wave", func(p fleetdb.Plan) bool { return !p.Listed.IsZero() })
+			if n := r.plan("wave").Counts[fleetdb.Queued]; n != len(vms) {
+				t.Errorf("%d VMs are queued, want %d", n, len(vms))
+			}
+		})
 	}
 }
