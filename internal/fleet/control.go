@@ -59,11 +59,7 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order)
 	if p.State.Over() || p.Order.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
 		return false, nil
 	}
-	state := p.State
-	if p.Listed.IsZero() {
-		state = fleetdb.PlanListing
-	}
-	return true, c.Roster.Plans.SetState(ctx, plan, state, nil)
+	return true, c.Roster.Plans.SetState(ctx, plan, stateWithoutFailure(p), nil)
 }
 
 // forgetHooks removes the records of hooks that failed or were interrupted, so that they run again.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
@@ -209,4 +210,46 @@ func TestResumeListsTheVMsAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A refused login is shown in place of the failed listing of a plan, until an operator resumes another plan of
+// the source. The VMs are listed again then.
+func TestPlanIsListedAgainAfterARefusedLogin(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(1, 1)...)
+	broken := true
+	m.list = func(_ context.Context, _ fleetdb.Plan, found func([]fleetdb.VM) error) error {
+		err := found(m.vms)
+		if broken {
+			return errBroken
+		}
+		return err
+	}
+	st := newStepper(r, m)
+	r.submit("wave")
+	st.advanceUntil("running", "wave", isRunning)
+	st.read()
+	if err := tryLogin(t.Context(), login.NewLimiter(r.db, "vc1:443", ""), func() error { return errDenied }); !login.IsRefusal(err) {
+		t.Fatal(err)
+	}
+	readRefusals := func() {
+		t.Helper()
+		if err := st.s.readRefusals(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		st.read()
+	}
+	readRefusals()
+	if f := r.plan("wave").Failure; f == nil || f.Kind != fault.Denied.String() {
+		t.Fatalf("the plan shows %+v, want the refused login", f)
+	}
+	if err := login.Forgive(t.Context(), r.db, "vc1:443"); err != nil {
+		t.Fatal(err)
+	}
+	readRefusals()
+	if p := r.plan("wave"); p.State != fleetdb.PlanListing || p.Failure != nil {
+		t.Errorf("the plan is %s with %+v, want listing", p.State, p.Failure)
+	}
+	broken = false
+	st.advanceUntil("listed", "wave", func(p fleetdb.Plan) bool { return !p.Listed.IsZero() })
 }

@@ -157,6 +157,15 @@ func unlistedFailure(p fleetdb.Plan) *fleetdb.Failure {
 		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
 }
 
+// stateWithoutFailure returns the state of an active plan after its failure is removed: a plan whose
+// list of VMs is incomplete lists them again.
+func stateWithoutFailure(p fleetdb.Plan) fleetdb.PlanState {
+	if p.Listed.IsZero() {
+		return fleetdb.PlanListing
+	}
+	return p.State
+}
+
 // mayList reports whether the VMs of a plan may be listed now.
 func (r *planRunner) mayList(p *activePlan) bool {
 	_, refused := r.admission.Refusal(p.source)
@@ -231,7 +240,11 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 		if p.busy || f == nil && !shown || f != nil && p.Failure != nil && *f == *p.Failure {
 			continue
 		}
-		if err := r.Roster.Plans.SetState(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+		state := p.State
+		if f == nil {
+			state = stateWithoutFailure(p.Plan)
+		}
+		if err := r.Roster.Plans.SetState(ctx, name, state, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		p.Failure = f
