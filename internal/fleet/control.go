@@ -56,10 +56,10 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order)
 	if err := c.forgetHooks(ctx, p); err != nil {
 		return false, err
 	}
-	if p.State.Over() { // the order to retry it takes the failure away
+	if p.State.Over() || p.Order.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
 		return false, nil
 	}
-	return true, c.Roster.Plans.SetState(ctx, plan, p.State, nil)
+	return true, c.Roster.Plans.SetState(ctx, plan, stateWithoutFailure(p), nil)
 }
 
 // forgetHooks removes the records of hooks that failed or were interrupted, so that they run again.

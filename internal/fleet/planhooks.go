@@ -36,15 +36,8 @@ type hookRun struct {
 func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
 // preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
-// begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
+// begins until an operator resumes the plan.
 func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
-	if row.Order.Undoes() {
-		r.callOwner(ctx, func() {
-			p.ready, p.failed = true, false
-			r.submitPlan(p)
-		})
-		return nil
-	}
 	failure, err := r.admitPlan(ctx, row)
 	if failure == nil && err == nil {
 		failure, err = r.runHook(ctx, row, preHook)
@@ -80,7 +73,8 @@ func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.
 }
 
 // endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not
-// run if the hook before the first VM did not succeed.
+// run if the hook before the first VM did not succeed. A plan that an operator retries meanwhile does
+// not end.
 func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	first, began, err := r.readHook(ctx, hookID(row, preHook))
 	if err != nil {
@@ -95,7 +89,7 @@ func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanEnded, failure)
+	return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure)
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began

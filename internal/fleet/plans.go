@@ -101,13 +101,14 @@ func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 	return nil
 }
 
-// submitPlan passes a plan to the admission of VMs.
+// submitPlan passes a plan to the admission of VMs. A plan that is canceled or rolled back needs no
+// preparation.
 func (r *planRunner) submitPlan(p *activePlan) {
-	failure := ""
-	if p.failed && p.Failure != nil {
+	undoes, failure := p.Order.Undoes(), ""
+	if p.failed && p.Failure != nil && !undoes {
 		failure = p.Failure.Text
 	}
-	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
+	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready || undoes, Failure: failure, Capacities: p.capacities})
 }
 
 // sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is not a
@@ -131,8 +132,8 @@ func (r *planRunner) advanceAll(ctx context.Context) {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
 		case row.State == fleetdb.PlanListing && row.Order.Undoes():
-			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
-		case !p.ready:
+			r.startTask(ctx, p, func() error { return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanRunning, unlistedFailure(row)) })
+		case !p.ready && !row.Order.Undoes():
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)
@@ -154,6 +155,15 @@ func unlistedFailure(p fleetdb.Plan) *fleetdb.Failure {
 	}
 	return failureOf(fault.New(fault.Canceled, "the plan was canceled before all its VMs were found").
 		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
+}
+
+// stateWithoutFailure returns the state of an active plan after its failure is removed: a plan whose
+// list of VMs is incomplete lists them again.
+func stateWithoutFailure(p fleetdb.Plan) fleetdb.PlanState {
+	if p.Listed.IsZero() {
+		return fleetdb.PlanListing
+	}
+	return p.State
 }
 
 // mayList reports whether the VMs of a plan may be listed now.
@@ -230,7 +240,11 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 		if p.busy || f == nil && !shown || f != nil && p.Failure != nil && *f == *p.Failure {
 			continue
 		}
-		if err := r.Roster.Plans.SetState(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+		state := p.State
+		if f == nil {
+			state = stateWithoutFailure(p.Plan)
+		}
+		if err := r.Roster.Plans.SetState(ctx, name, state, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		p.Failure = f

@@ -27,6 +27,14 @@ type Feed struct {
 // pageSize is the default of Feed.page.
 const pageSize = 2000
 
+// Newest returns the newest revision. Changes since then returns what changed after this call.
+func (s *Feed) Newest(ctx context.Context) (rev int64, err error) {
+	err = s.db.readTx(ctx, "read the newest revision", func(ctx context.Context, t *sql.Tx) error {
+		return t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev)
+	})
+	return rev, err
+}
+
 // Changes returns the changes since a revision; since 0 returns everything. A caller that repeats the
 // call until Rev stays the same has all changes.
 func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {

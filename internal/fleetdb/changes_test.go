@@ -45,6 +45,9 @@ func TestAFollowerHasWhatTheTablesHave(t *testing.T) {
 					t.Fatalf("%s: %s is %s at %d, not %s at %d", what, v.Key, got.State, got.Rev, v.State, v.Rev)
 				}
 			}
+			if rev := ok(r.Feed.Newest(ctx))(t); rev != since {
+				t.Fatalf("%s: the newest revision is %d, and a follower is at %d", what, rev, since)
+			}
 			if len(all) != len(vms) {
 				t.Fatalf("%s: a follower has %d VMs of %d", what, len(vms), len(all))
 			}

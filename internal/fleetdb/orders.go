@@ -128,8 +128,8 @@ func (x *tx) reopenIfQueued(p Plan, vm string) error {
 	return x.reopenPlan(p)
 }
 
-// reopenPlan continues a plan that has ended: it lists VMs again if its list is incomplete, else it
-// runs.
+// reopenPlan continues a plan that has ended or was canceled: it lists VMs again if its list is
+// incomplete, else it runs.
 func (x *tx) reopenPlan(p Plan) error {
 	state := PlanRunning
 	if p.Listed.IsZero() {
@@ -234,7 +234,7 @@ func (x *tx) retryPlan(p Plan) error {
 			return err
 		}
 	}
-	if p.State.Over() {
+	if p.State.Over() || p.Order.Undoes() {
 		return x.reopenPlan(p)
 	}
 	return nil

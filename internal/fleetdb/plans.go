@@ -216,17 +216,48 @@ func (s *Plans) SetState(ctx context.Context, name string, state PlanState, fail
 		if err != nil {
 			return err
 		}
-		listed, ended := toMicros(p.Listed), int64(0)
-		if listed == 0 && failure == nil && state != PlanListing {
-			listed = x.now
+		return x.setPlanState(p, state, failure)
+	})
+}
+
+// Advance is SetState for a caller that decided by p, a row that it read before. It changes nothing if
+// the row has changed since, or if the plan would end while a VM has not: the caller must read the
+// changes and decide again.
+func (s *Plans) Advance(ctx context.Context, p Plan, state PlanState, failure *Failure) error {
+	return s.db.write(ctx, "update plan "+p.Name, 1, func(x *tx) error {
+		now, err := x.requirePlan(p.Name)
+		if err != nil {
+			return err
+		}
+		if now.Rev != p.Rev {
+			return errSame
 		}
 		if state.Over() {
-			state, ended = PlanEnded, x.now
+			var active int
+			err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state NOT IN ('done', 'failed', 'canceled')`, []any{p.Name}, &active)
+			if err != nil {
+				return err
+			}
+			if active > 0 {
+				return errSame
+			}
 		}
-		_, err = x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
-			state, toJSON(failure), listed, ended, x.rev, name)
-		return err
+		return x.setPlanState(now, state, failure)
 	})
+}
+
+// setPlanState implements Plans.SetState. p is the current row of the plan.
+func (x *tx) setPlanState(p Plan, state PlanState, failure *Failure) error {
+	listed, ended := toMicros(p.Listed), int64(0)
+	if listed == 0 && failure == nil && state != PlanListing {
+		listed = x.now
+	}
+	if state.Over() {
+		state, ended = PlanEnded, x.now
+	}
+	_, err := x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
+		state, toJSON(failure), listed, ended, x.rev, p.Name)
+	return err
 }
 
 // Drop removes a plan that has ended, with its VMs and their records. An active plan is fault.Conflict.

@@ -255,3 +255,26 @@ func TestRecordsAndLimitsAreKept(t *testing.T) {
 		}
 	})
 }
+
+// A plan whose row changed, or that has a VM that has not ended, does not advance.
+func TestAdvanceDecidesByTheCurrentRow(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx, f := t.Context(), newFleet(t, p.open(), 1)
+		state := func(want PlanState) Plan {
+			t.Helper()
+			p := ok(f.Plans.Get(ctx, "p"))(t)
+			if p.State != want {
+				t.Errorf("the plan is %s, want %s", p.State, want)
+			}
+			return p
+		}
+		old := state(PlanListing)
+		must(t, f.Plans.Order(ctx, "p", Pause))
+		must(t, f.Plans.Advance(ctx, old, PlanRunning, nil)) // paused since
+		must(t, f.Plans.Advance(ctx, state(PlanListing), PlanRunning, nil))
+		must(t, f.Plans.Advance(ctx, state(PlanRunning), PlanEnded, nil)) // its VM is queued
+		must(t, f.VMs.Order(ctx, key(1), Cancel))
+		must(t, f.Plans.Advance(ctx, state(PlanRunning), PlanEnded, nil))
+		state(PlanEnded)
+	})
+}

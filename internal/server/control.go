@@ -212,7 +212,7 @@ const gatherTime = 100 * time.Millisecond
 // Follow implements Control. Changes in quick succession are passed on together.
 func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	if since < 0 {
-		head, err := newestRevision(ctx, l.Roster.Feed)
+		head, err := l.Roster.Feed.Newest(ctx)
 		if err != nil {
 			return err
 		}
@@ -234,16 +234,5 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Change
 		if err := l.Roster.Feed.Await(ctx, since); err != nil {
 			return err
 		}
-	}
-}
-
-// newestRevision returns the newest revision of the database. It reads all changes, page by page.
-func newestRevision(ctx context.Context, feed *fleetdb.Feed) (rev int64, err error) {
-	for {
-		changes, err := feed.Changes(ctx, rev)
-		if err != nil || changes.Rev <= rev {
-			return rev, err
-		}
-		rev = changes.Rev
 	}
 }

@@ -113,7 +113,7 @@ func (h *hub) lastSent(ctx context.Context) (int64, error) {
 	if rev >= 0 {
 		return rev, nil
 	}
-	rev, err := newestRevision(ctx, h.feed)
+	rev, err := h.feed.Newest(ctx)
 	if err == nil {
 		h.mu.Lock()
 		h.rev, h.from = rev, rev

@@ -134,3 +134,61 @@ func TestStreamHasNoDeadlineBetweenEvents(t *testing.T) {
 		}
 	})
 }
+
+// The stream of a user ends with the first comment after the removal of the token: of the token itself, and of
+// the session of a browser that began with it. The stream of another user continues.
+func TestStreamEndsWithItsToken(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		session bool   // the user has a session, and does not send the token
+		removed string // token that is removed; the user's is "ours"
+	}{
+		{"token", false, "ours"},
+		{"session", true, "ours"},
+		{"token of another", false, "theirs"},
+		{"session of another", true, "theirs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				tokens := NewTokens(dir)
+				secret := add(t, tokens, "ours", View, 0)
+				add(t, tokens, "theirs", View, 0)
+				auth := &authenticator{tokens, newSessions(true), newThrottle(time.Now)}
+				token, _ := tokens.Check(secret)
+				cookie, err := auth.sessions.newCookie(token)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn := sendTo(t, func(s *streamClient) {
+					s.api.auth, s.api.hub, s.l = auth, &hub{}, &listener{}
+					if c.session {
+						s.r.AddCookie(cookie)
+					} else {
+						s.r.Header.Set("Authorization", "Bearer "+secret)
+					}
+					s.sendLoop()
+				})
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now().Add(-keepAliveTime) // the first comment has arrived
+				comment := make([]byte, len(":\n\n"))
+				if _, err := io.ReadFull(resp.Body, comment); err != nil || string(comment) != ":\n\n" {
+					t.Fatalf("read %q, %v", comment, err)
+				}
+				if err := tokens.Remove(c.removed); err != nil {
+					t.Fatal(err)
+				}
+				n, err := io.ReadFull(resp.Body, comment)
+				if ended := n == 0 && err == io.EOF; ended != (c.removed == "ours") {
+					t.Errorf("read %q, %v after the removal", comment[:n], err)
+				}
+				if took := time.Since(began); took != 2*keepAliveTime {
+					t.Errorf("this took %v from the begin of the stream, want %v", took, 2*keepAliveTime)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/sqlitedb"
+)
+
+// A client that follows from now on reads no older rows. The VM in the database is not readable.
+func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "fleet.db")
+	r, err := fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, err = r.Plans.Add(ctx, fleetdb.Plan{Name: "p"})
+	err = errors.Join(err, r.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}}}), spoilVMs(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Feed.Changes(ctx, 0); err == nil {
+		t.Fatal("the VM is readable")
+	}
+	enough := errors.New("enough")
+	done := make(chan error, 1)
+	go func() {
+		done <- server.Local{Roster: r}.Follow(ctx, -1, func(c fleetdb.Changes) error {
+			if len(c.Limits) != 1 || len(c.Plans)+len(c.VMs) > 0 {
+				t.Errorf("changes %+v, want one limit", c)
+			}
+			return enough
+		})
+	}()
+	for units := int64(1); ; units++ { // the first ones may be older than the call
+		select {
+		case err := <-done:
+			if !errors.Is(err, enough) {
+				t.Errorf("Follow: %v", err)
+			}
+			return
+		default:
+		}
+		if err := r.Limits.Set(ctx, "host:esx1/vms", units); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// spoilVMs makes the VMs of a database unreadable, without a revision.
+func spoilVMs(path string) error {
+	f, err := sqlitedb.At(path)
+	if err != nil {
+		return err
+	}
+	db, err := f.Open(sqlitedb.Options{Conns: 1})
+	if err != nil {
+		return err
+	}
+	_, err = db.Exec(`UPDATE vms SET storage = '{'`)
+	return errors.Join(err, db.Close())
+}
