@@ -412,3 +412,37 @@ func TestChunksOfTheImageInMemory(t *testing.T) {
 		t.Errorf("%d buffers can be used again, want 2", len(p.idle))
 	}
 }
+
+// Unchanged bytes around a rotten chunk come from the right disk on both sides of its edge; a source that
+// cannot be read there is an error.
+func TestPatchReadsPastARottenChunk(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		h := newHistory(3, patchSize, 1<<30) // nothing changed
+		img := newMemImage(patchSize)
+		log, _ := newLog(t, patchSize)
+		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		for _, off := range []int64{5<<20 + 512<<10, 6<<20 + 512<<10} { // one grain in the middle of each
+			h.new.bytes[off] ^= 1
+			h.changed.Set(disk.Range{Off: off, Len: PatchGrain})
+		}
+		img.now[5<<20+9] ^= 1
+		src, bad := disk.Source(h.new), errors.New("bad sector")
+		if broken {
+			src = faulty{Source: h.new, at: 6<<20 - 1, err: bad} // read only because the chunk rotted
+		}
+		res, err := Patch(t.Context(), src, img, img, h.changed, Options{Manifest: log, Window: 4 << 20, Readers: 1})
+		if broken {
+			if !errors.Is(err, bad) || log.Has(5) {
+				t.Errorf("%v, the rotten chunk is listed: %v", err, log.Has(5))
+			}
+			continue
+		}
+		if err != nil || res.Rotten != 1 {
+			t.Fatalf("%d rotten, %v", res.Rotten, err)
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+	}
+}
