@@ -183,6 +183,79 @@ func TestLongRunsAreReadAgain(t *testing.T) {
 	}
 }
 
+// Adjacent runs of one append that are longer than a record together are several records.
+func TestAdjacentLongRunsAreReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, Info{Size: (maxHashes + 20) * ChunkSize})
+	mustAppend(t, l, testRun(0, 10), testRun(10, maxHashes))
+	mustClose(t, l)
+	l = mustOpen(t, path)
+	got, ok, err := l.Hash(maxHashes + 9)
+	if l.Missing() != 10 || l.Dropped() != 0 || got != testHash(maxHashes+9) || !ok || err != nil {
+		t.Errorf("%d missing, %d bytes dropped; the last hash is %v, %v, %v", l.Missing(), l.Dropped(), got, ok, err)
+	}
+}
+
+// DropAll removes chunks anywhere with one write, neighbours with one record, and keeps all others. A
+// chunk outside the disk refuses all of it.
+func TestDropAllRemovesEachChunk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(20))
+	mustAppend(t, l, Run{Zeros: 20})
+	steps, before := 0, l.end.off
+	l.step = func(name string) error { steps++; return nil }
+	for _, outside := range [][]int64{{3, 20}, {-1, 3}} {
+		if err := l.DropAll(outside); !fault.Is(err, fault.Internal) {
+			t.Errorf("drop %v: %v", outside, err)
+		}
+	}
+	if err := l.DropAll(nil); err != nil || steps > 0 || l.Missing() > 0 {
+		t.Errorf("nothing to drop: %v, %d steps, %d missing", err, steps, l.Missing())
+	}
+	if err := l.DropAll([]int64{0, 1, 2, 5, 7, 8, 19}); err != nil {
+		t.Fatal(err)
+	}
+	if records := (l.end.off - before) / (recordHead + sumLen); steps != 2 || records != 4 {
+		t.Errorf("%d steps and %d records, want one write and one sync of four", steps, records)
+	}
+	want := []int64{3, 4, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
+	for range 2 {
+		if got := held(l); !slices.Equal(got, want) {
+			t.Errorf("holds %v, want %v", got, want)
+		}
+		mustClose(t, l)
+		l = mustOpen(t, path)
+	}
+}
+
+// If an append fails and what it wrote cannot be cut off, the next one cuts it off first.
+func TestAppendAfterOneThatCouldNotBeUndone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	l := mustCreate(t, path, testInfo(10))
+	mustAppend(t, l, testRun(0, 2))
+	if _, err := l.f.WriteAt(make([]byte, 500), l.end.off); err != nil {
+		t.Fatal(err)
+	}
+	f := l.f
+	readOnly, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.f = readOnly
+	if err := l.Append(t.Context(), []Run{testRun(2, 1)}); err == nil || l.Has(2) {
+		t.Errorf("written to a file that is open for reading: %v", err)
+	}
+	l.f = f
+	mustClose(t, readOnly)
+	mustAppend(t, l, testRun(3, 1))
+	mustAppend(t, l, testRun(4, 1))
+	mustClose(t, l)
+	l = mustOpen(t, path)
+	if got := held(l); !slices.Equal(got, []int64{0, 1, 3, 4}) || l.Dropped() != 0 {
+		t.Errorf("holds %v, %d bytes dropped", got, l.Dropped())
+	}
+}
+
 // RootWith is the root of the manifest that has other hashes for some chunks, wherever they are.
 func TestRootWithOtherHashes(t *testing.T) {
 	const chunks = 2*4096 + 5
