@@ -350,7 +350,7 @@ func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
 		step time.Duration // time that passes with every MiB
 		want int
 	}{
-		{"by bytes", Options{CheckpointBytes: 8 << 20, CheckpointEvery: time.Hour}, 0, 8},
+		{"by bytes", Options{CheckpointBytes: 4 << 20, CheckpointEvery: time.Hour}, 0, 16},
 		// The description of the disk is a step of the clock as well: at 16, 32, 48, 64 s, and at the end.
 		{"by time", Options{CheckpointBytes: 1 << 40, CheckpointEvery: 16 * time.Second}, time.Second, 5},
 	} {
