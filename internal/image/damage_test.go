@@ -360,7 +360,7 @@ func TestViewSavesEachGrainOnce(t *testing.T) {
 	content := bytes.Repeat([]byte{7}, size)
 	base := &readRanges{fixture: fixture{Null: disk.NewNull(size), content: content}}
 	var lost []error
-	const limit = 64<<10 + 2<<20 + 64<<10 + 512
+	const limit = 64<<10 + 2<<20 + 64<<10 + 512 + 64<<10
 	v, err := NewView(base, t.TempDir(), limit, func(err error) { lost = append(lost, err) })
 	if err != nil {
 		t.Fatal(err)
@@ -375,6 +375,7 @@ func TestViewSavesEachGrainOnce(t *testing.T) {
 		{disk.Range{Off: 1<<20 + 512, Len: 2<<20 + 64<<10}, []disk.Range{{Off: 1 << 20, Len: 1 << 20}, {Off: 2 << 20, Len: 1 << 20}, {Off: 3<<20 + 64<<10, Len: 64 << 10}}},
 		{disk.Range{Off: 5 << 20, Len: 1 << 20}, []disk.Range{{Off: 5 << 20, Len: 512}}},
 		{disk.Range{Off: 6 << 20, Len: 1 << 20}, nil},
+		{disk.Range{Off: 128 << 10, Len: 64 << 10}, []disk.Range{{Off: 128 << 10, Len: 64 << 10}}},
 	} {
 		if err := to.WriteAt(t.Context(), make([]byte, step.write.Len), step.write.Off); err != nil {
 			t.Fatal(err)
@@ -390,7 +391,7 @@ func TestViewSavesEachGrainOnce(t *testing.T) {
 	if err := v.ReadAt(t.Context(), p, 0); err != nil || !bytes.Equal(p, content) {
 		t.Errorf("the view differs: %v", err)
 	}
-	want := []disk.Range{{Len: 1 << 20}, {Off: 3<<20 + 128<<10, Len: 2<<20 - 128<<10}}
+	want := []disk.Range{{Len: 128 << 10}, {Off: 192 << 10, Len: 1<<20 - 192<<10}, {Off: 3<<20 + 128<<10, Len: 2<<20 - 128<<10}}
 	if got := base.take(); !slices.Equal(got, want) {
 		t.Errorf("the image is read in %v, want %v", got, want)
 	}
@@ -414,7 +415,7 @@ func TestViewSavesEachGrainOnce(t *testing.T) {
 // A View that was closed without being lost reads nothing more, and reports nothing.
 func TestClosedViewIsNotLost(t *testing.T) {
 	base := &readRanges{fixture: fixture{Null: disk.NewNull(1 << 20), content: make([]byte, 1<<20)}}
-	v, err := NewView(base, t.TempDir(), 0, func(err error) { t.Error(err) })
+	v, err := NewView(base, t.TempDir(), 1<<20, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
