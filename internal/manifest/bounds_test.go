@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -312,5 +313,41 @@ func TestErrorOfBadChunks(t *testing.T) {
 	}
 	if n := (Report{Bytes: 100, Zero: 30, Proven: 20}).Read(); n != 50 {
 		t.Errorf("%d bytes were read, want 50", n)
+	}
+}
+
+// A header with an impossible length is damage, not a reason to read elsewhere.
+func TestHeaderLengths(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	mustClose(t, mustCreate(t, path, testInfo(3)))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint32{0, 3, sumLen, fixedHead, fixedHead + sumLen - 1, uint32(len(b)) - 1, uint32(len(b)) + 1, maxHead + 1, 1<<32 - 1} {
+		le.PutUint32(b[12:], n)
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path); !fault.Is(err, fault.Corrupt) || fault.HintOf(err) == "" {
+			t.Errorf("length %d: %v", n, err)
+		}
+	}
+}
+
+// A disk that ends with a segment is sealed with all its chunks, and no hash follows the last one.
+func TestDiskThatEndsWithASegment(t *testing.T) {
+	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: segmentChunks * ChunkSize})
+	mustAppend(t, l, testRun(0, 1), Run{First: 1, Zeros: segmentChunks - 1})
+	mustSeal(t, l)
+	hashes, page := mustLoad(t, l.path).Hashes(), make([]Hash, segmentChunks-1)
+	if err := hashes.Next(page); err != nil || page[0] != testHash(0) || page[1] != ZeroHash(ChunkSize) {
+		t.Errorf("hashes %v and %v, %v", page[0], page[1], err)
+	}
+	if err := hashes.Next(page[:2]); err != io.ErrUnexpectedEOF {
+		t.Errorf("two hashes where one is left: %v", err)
+	}
+	if err := hashes.Next(page[:1]); err != nil {
+		t.Errorf("the last hash: %v", err)
 	}
 }
