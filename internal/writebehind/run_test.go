@@ -430,3 +430,72 @@ func TestTruncateToItsLimits(t *testing.T) {
 	defer r.checkpoints.unlockSyncing()
 	r.must(r.Truncate(t.Context(), size)) // it need not wait for a checkpoint
 }
+
+// The pieces of a chunk are written from where they are if they lie in one block as on the disk, also
+// in the middle of a block; otherwise they are gathered.
+func TestPiecesThatLieTogether(t *testing.T) {
+	memory := make([]byte, blockLen)
+	block1, block2 := &block{memory: memory}, &block{memory: make([]byte, blockLen)}
+	at := func(b *block, start int64) *Buffer { return &Buffer{block: b, start: start, memory: b.memory[start:]} }
+	p := func(from *Buffer, off, at, n int64) piece {
+		return piece{Range: disk.Range{Off: off, Len: n}, from: from, at: at}
+	}
+	const off = 5 * chunkLen
+	for name, c := range map[string]struct {
+		writing pieces
+		start   int64 // in block1; -1 if they are gathered
+	}{
+		"none":              {nil, -1},
+		"one":               {pieces{p(at(block1, 0), off, 0, 300)}, 0},
+		"one in the middle": {pieces{p(at(block1, 4096), off, 0, 300)}, 4096},
+		"end of a buffer":   {pieces{p(at(block1, 4096), off, 512, 300)}, 4608},
+		"two":               {pieces{p(at(block1, 4096), off, 0, 100), p(at(block1, 4096), off+100, 100, 200)}, 4096},
+		"two buffers":       {pieces{p(at(block1, 4096), off, 4096-100, 100), p(at(block1, 8192), off+100, 0, 200)}, 8192 - 100},
+		"in another order":  {pieces{p(at(block1, 4096), off, 200, 100), p(at(block1, 4096), off+100, 0, 200)}, -1},
+		"with a gap":        {pieces{p(at(block1, 4096), off, 0, 100), p(at(block1, 4096), off+101, 101, 199)}, -1},
+		"too short":         {pieces{p(at(block1, 4096), off, 0, 299)}, -1},
+		"in two blocks":     {pieces{p(at(block1, 4096), off, 0, 100), p(at(block2, 4096), off+100, 100, 200)}, -1},
+		"zeros first":       {pieces{p(nil, off, 0, 100), p(at(block1, 4096), off+100, 100, 200)}, -1},
+		"zeros last":        {pieces{p(at(block1, 4096), off, 0, 100), p(nil, off+100, 0, 200)}, -1},
+	} {
+		got := (&chunk{writing: c.writing}).whole(300)
+		if (got == nil) != (c.start < 0) || got != nil && (len(got) != 300 || &got[0] != &memory[c.start]) {
+			t.Errorf("%s: %d bytes, want those from %d", name, len(got), c.start)
+		}
+	}
+}
+
+// A disk that is complete when it is resumed is finished without a write, also if its last chunk is short.
+func TestResumedDiskThatIsComplete(t *testing.T) {
+	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512} {
+		img := newImage(t, size)
+		log, path := newLog(t, size)
+		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
+		first.mustWrite(fill(int(size), 7), 0)
+		first.must(errors.Join(first.Finish(t.Context()), first.Close()))
+		r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: size})
+		r.must(r.Finish(t.Context()))
+		if s := r.Stats(); s.Runs != 0 || s.Checkpoints != 0 {
+			t.Errorf("%d bytes: %+v", size, s)
+		}
+		r.wantImage(fill(int(size), 7))
+	}
+}
+
+// Without a log a disk is finished all the same, zeros and all.
+func TestFinishWithoutALog(t *testing.T) {
+	const size = 3*chunkLen + 100
+	img := newImage(t, size)
+	img.dirty()
+	pool := NewPool(MinBudget)
+	f, err := New(img, nil, pool, Options{Fresh: true, Source: img, CheckpointEvery: never})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{File: f, t: t, img: img, pool: pool}
+	r.mustWrite(fill(chunkLen, 1), chunkLen)
+	r.must(errors.Join(r.Finish(t.Context()), r.Close()))
+	want := make([]byte, size)
+	copy(want[chunkLen:], fill(chunkLen, 1))
+	wantBytes(t, "image", img.now, want, 0)
+}
