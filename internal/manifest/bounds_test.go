@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -349,5 +350,24 @@ func TestDiskThatEndsWithASegment(t *testing.T) {
 	}
 	if err := hashes.Next(page[:1]); err != nil {
 		t.Errorf("the last hash: %v", err)
+	}
+}
+
+// Hashes in JSON are read as they were written; text of another length, or that is not hex, is refused.
+func TestHashesInJSON(t *testing.T) {
+	text, err := json.Marshal(Bad{Disk: "2001", Off: 1 << 20, Len: 512, Want: testHash(1), Got: testHash(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Bad
+	if err := json.Unmarshal(text, &b); err != nil || b.Want != testHash(1) || b.Got != testHash(2) || b.Chunk() != 1 {
+		t.Errorf("%s is read as %v, %v", text, b, err)
+	}
+	good := testHash(1).String()
+	for _, bad := range []string{"", good[:62], good + "00", "g" + good[1:]} {
+		h := testHash(3)
+		if err := h.UnmarshalText([]byte(bad)); !fault.Is(err, fault.Invalid) || h != testHash(3) {
+			t.Errorf("%q: %v", bad, err)
+		}
 	}
 }

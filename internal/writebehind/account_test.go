@@ -210,3 +210,38 @@ func TestWindowsAreShared(t *testing.T) {
 		t.Errorf("it has %d windows after it gave its own back", b.windows)
 	}
 }
+
+// No two small buffers share memory, however many of them a block has.
+func TestSmallBuffersDoNotOverlap(t *testing.T) {
+	p := NewPool(MinBudget)
+	seen := map[*byte]bool{}
+	for n := range 3 * blockLen / minSlot {
+		b := mustGet(t, p, 100)
+		if first := &b.Bytes()[0]; seen[first] {
+			t.Fatalf("buffer %d has the memory of another one", n)
+		} else {
+			seen[first] = true
+		}
+	}
+}
+
+// A slot that is free again in a block with a home is for that home, while there are other blocks.
+func TestFreedSlotStaysWithItsHome(t *testing.T) {
+	p := NewPool(MinBudget)
+	var all []*Buffer
+	for off := int64(0); off < blockLen; off += 64 << 10 {
+		b, err := p.GetAt(t.Context(), 64<<10, Place{Disk: 7, Off: off})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	home := all[0].block
+	all[3].Release()
+	if b := mustGet(t, p, 64<<10); b.block == home {
+		t.Error("a buffer without a place has it")
+	}
+	if b, err := p.GetAt(t.Context(), 64<<10, Place{Disk: 7, Off: 3 * 64 << 10}); err != nil || b.block != home || b.slot != 3 {
+		t.Errorf("the buffer of that place does not have it: %v", err)
+	}
+}

@@ -499,3 +499,89 @@ func TestFinishWithoutALog(t *testing.T) {
 	copy(want[chunkLen:], fill(chunkLen, 1))
 	wantBytes(t, "image", img.now, want, 0)
 }
+
+// An error of the target while Finish zeroes what was never written is the error of Finish, and sticks.
+func TestFinishThatCannotZero(t *testing.T) {
+	for _, op := range []string{"zero", "sync"} {
+		r := newRig(t, 2*chunkLen, Options{})
+		r.img.before = func(did string, _ disk.Range) error {
+			if did == op {
+				return errBroken
+			}
+			return nil
+		}
+		if err := r.Finish(t.Context()); !errors.Is(err, errBroken) || !errors.Is(r.Err(), errBroken) || !errors.Is(r.Finish(t.Context()), errBroken) {
+			t.Errorf("%s: %v, then %v", op, err, r.Err())
+		}
+	}
+}
+
+// Finish that is canceled while it zeroes can be called again.
+func TestFinishThatIsCanceled(t *testing.T) {
+	r := newRig(t, 2*chunkLen, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	r.img.before = func(string, disk.Range) error { cancel(); return nil }
+	if err := r.Finish(ctx); !errors.Is(err, context.Canceled) || r.Err() != nil {
+		t.Errorf("%v, then %v", err, r.Err())
+	}
+	r.must(r.Finish(t.Context()))
+	r.wantImage(make([]byte, 2*chunkLen))
+}
+
+// fullLog is a log that cannot be written.
+type fullLog struct{ *manifest.Log }
+
+func (fullLog) Append(context.Context, []manifest.Run) error { return errBroken }
+
+// If the manifest cannot be written, Finish fails with its error.
+func TestFinishWhoseLogFails(t *testing.T) {
+	for _, data := range []bool{false, true} {
+		log, _ := newLog(t, 2*chunkLen)
+		img, pool := newImage(t, 2*chunkLen), NewPool(MinBudget)
+		f, err := New(img, fullLog{log}, pool, Options{Fresh: true, Source: img, CheckpointEvery: never})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{File: f, t: t, img: img, pool: pool}
+		if data {
+			r.mustWrite(fill(chunkLen, 1), 0)
+		}
+		if err := r.Finish(t.Context()); !errors.Is(err, errBroken) || !errors.Is(r.Err(), errBroken) {
+			t.Errorf("with data %v: %v, then %v", data, err, r.Err())
+		}
+		r.must(r.Close())
+	}
+}
+
+// Close reports that written data could not be made durable, unless the caller knows the error already.
+func TestCloseThatCannotSync(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		img := newImage(t, 2*chunkLen)
+		log, _ := newLog(t, 2*chunkLen)
+		pool := NewPool(MinBudget)
+		f, err := New(img, log, pool, Options{Fresh: true, Source: img, CheckpointEvery: never})
+		if err != nil {
+			t.Fatal(err)
+		}
+		img.before = func(op string, _ disk.Range) error {
+			if op == "sync" {
+				return errBroken
+			}
+			return nil
+		}
+		r := &rig{File: f, t: t, img: img, log: log, pool: pool}
+		r.mustWrite(fill(chunkLen, 1), 0)
+		waitFor(t, f, func() bool { return r.writers.busy == 0 && r.table.ripe.first == nil })
+		if known {
+			if err := f.Commit(t.Context()); !errors.Is(err, errBroken) {
+				t.Errorf("commit: %v", err)
+			}
+		}
+		if err := f.Close(); errors.Is(err, errBroken) == known {
+			t.Errorf("close, with the error known %v: %v", known, err)
+		}
+		if log.Missing() != 2 {
+			t.Error("the manifest lists what was not synced")
+		}
+	}
+}
