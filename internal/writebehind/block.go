@@ -166,7 +166,7 @@ func (b *block) free() int {
 			return i*64 + bits.TrailingZeros64(^word)
 		}
 	}
-	panic("behind: a full block is listed as one with room")
+	panic("writebehind: a full block is listed as one with room")
 }
 
 func (b *block) isLent(slot int) bool { return b.used[slot/64]>>(slot%64)&1 != 0 }

@@ -25,7 +25,7 @@ func (b *Buffer) Release() {
 	case n == 0:
 		b.pool.put(b)
 	case n < 0:
-		panic("behind: a buffer was released twice")
+		panic("writebehind: a buffer was released twice")
 	}
 }
 
