@@ -26,7 +26,7 @@ func TestIdleChunksBecomeRipe(t *testing.T) {
 	for _, step := range []struct {
 		put  int64 // -1: nothing
 		want []int64
-	}{{200, nil}, /* both were written since the beginning */ {chunkLen + 200, []int64{0}}, {-1, []int64{0, 1}}, {3 * chunkLen, []int64{0, 1}}, {-1, []int64{0, 1, 3}}} {
+	}{{200, nil} /* both were written since the beginning */, {chunkLen + 200, []int64{0}}, {-1, []int64{0, 1}}, {3 * chunkLen, []int64{0, 1}}, {-1, []int64{0, 1, 3}}} {
 		if step.put >= 0 {
 			put(step.put)
 		}
