@@ -102,7 +102,7 @@ FUZZTIME ?= 30s
 fuzz: ## fuzz every parser for FUZZTIME (30s) each
 	@scripts/fuzz.sh $(FUZZTIME)
 
-# make mutate PKG=blockcopy, or PKG=server:auth.go,role.go; without PKG all packages of scripts/mutate.sh.
+# make mutate PKG=blockcopy, or PKG=server:authenticate.go,role.go; without PKG all packages of scripts/mutate.sh.
 .PHONY: mutate
 mutate: ## change one operator at a time and report the changes that no test detects
 	@scripts/mutate.sh $(PKG)

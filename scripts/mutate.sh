@@ -5,7 +5,8 @@
 #   scripts/mutate.sh [PACKAGE[:[FILE,...][:SKIP]]]...   (below internal/; default: the list)
 #
 # SKIP is a regular expression of tests that are left out: those that take long and test other
-# files. The report of each package is build/mutate/PACKAGE.txt. SHORT=1 leaves out all tests
+# files. The script fails before it starts if a package or a file does not exist, or if a name in
+# SKIP matches no test. The report of each package is build/mutate/PACKAGE.txt. SHORT=1 leaves out all tests
 # that take long; WORKERS=N runs N mutants at the same time (default: one for each processor).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,16 +15,39 @@ packages="
 blockcopy
 manifest
 image
-behind
-server:authenticate.go,role.go,audit.go,throttle.go,token.go,session.go
+writebehind
+server:authenticate.go,authorize.go,role.go,audited.go,trail.go,throttle.go,token.go,session.go
 esx:certificate.go,soapclient.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
 targets/kubevirt:deliver.go:HostileInventory
 targets/libvirt:place.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory
 targets/openstack:deliver.go:Boot|HostileInventory
 targets/proxmox:delivery.go,importdelivery.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
-migrate:refuse.go,commit.go,rollback.go"
+migrate:obstacles.go,commit.go,rollback.go
+migrate/warm:orders.go,outlook.go"
+
+# die prints an error and ends the script.
+die() {
+	echo "scripts/mutate.sh: $*" >&2
+	exit 2
+}
+
+# check_entry ends the script if PACKAGE[:[FILE,...][:SKIP]] names something that does not exist.
+check_entry() {
+	local package files skipped name
+	IFS=: read -r package files skipped <<<"$1"
+	[ -d "internal/$package" ] || die "$1: there is no folder internal/$package"
+	for name in ${files//,/ }; do
+		[ -f "internal/$package/$name" ] || die "$1: there is no file internal/$package/$name"
+	done
+	for name in ${skipped//|/ }; do
+		grep -qE "^func (Test|Fuzz)\w*$name" "internal/$package"/*_test.go || die "$1: no test of internal/$package has a name with $name"
+	done
+}
 
 [ $# -gt 0 ] || set -- $packages
+for each in "$@"; do
+	check_entry "$each"
+done
 mkdir -p build/mutate
 export CGO_ENABLED=0
 go build -trimpath -o build/mutate/mutate ./test/mutate

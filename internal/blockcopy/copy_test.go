@@ -1,10 +1,14 @@
 package blockcopy
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -346,8 +350,9 @@ func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
 		step time.Duration // time that passes with every MiB
 		want int
 	}{
-		{"by bytes", Options{CheckpointBytes: 8 << 20, CheckpointEvery: time.Hour}, 0, 8},
-		{"by time", Options{CheckpointBytes: 1 << 40, CheckpointEvery: 16 * time.Second}, time.Second, 4},
+		{"by bytes", Options{CheckpointBytes: 4 << 20, CheckpointEvery: time.Hour}, 0, 16},
+		// The description of the disk is a step of the clock as well: at 16, 32, 48, 64 s, and at the end.
+		{"by time", Options{CheckpointBytes: 1 << 40, CheckpointEvery: 16 * time.Second}, time.Second, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log, _ := newLog(t, src.Size())
@@ -357,8 +362,8 @@ func TestCheckpointsComeByBytesAndByTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.Checkpoints < c.want-1 || res.Checkpoints > c.want+1 {
-				t.Errorf("%d checkpoints, want about %d", res.Checkpoints, c.want)
+			if res.Checkpoints != c.want {
+				t.Errorf("%d checkpoints, want %d", res.Checkpoints, c.want)
 			}
 		})
 	}
@@ -398,5 +403,193 @@ func TestSkippedBytesAreReported(t *testing.T) {
 	}
 	if res.Skipped != size || last.Skipped != size || last.Done != 0 {
 		t.Errorf("skipped %d of %d bytes; the last report: %+v", res.Skipped, size, last)
+	}
+}
+
+// described is a disk of zeros with data in some ranges. It records the requests for its extents and
+// the streams that are opened.
+type described struct {
+	disk.Null
+	data []disk.Range
+
+	mu      sync.Mutex
+	asked   []disk.Range
+	streams []disk.Range
+	open    int // streams that are not closed
+	short   int64
+}
+
+func (d *described) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, r)
+	return disk.Describe(r, d.data), nil
+}
+
+func (d *described) ReadAt(_ context.Context, p []byte, off int64) error {
+	for i := range p {
+		p[i] = byte((off+int64(i))>>16) | 1
+	}
+	return nil
+}
+
+// streaming is a described disk that is read by streams only.
+type streaming struct{ *described }
+
+func (s streaming) Hints() disk.Hints { return disk.Hints{Stream: s.stream} }
+
+func (s streaming) ReadAt(context.Context, []byte, int64) error {
+	return errors.New("read without a stream")
+}
+
+func (s streaming) stream(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams = append(s.streams, r)
+	s.open++
+	return &body{s.described, r}, nil
+}
+
+// body is the stream of a range. It ends short bytes before its end.
+type body struct {
+	d    *described
+	left disk.Range
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), b.left.Len-b.d.short)
+	if n <= 0 {
+		return 0, io.EOF
+	}
+	err := b.d.ReadAt(context.Background(), p[:n], b.left.Off)
+	b.left = disk.Range{Off: b.left.Off + n, Len: b.left.Len - n}
+	return int(n), err
+}
+
+func (b *body) Close() error {
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	b.d.open--
+	return nil
+}
+
+// zeroed records the ranges that are zeroed and written.
+type zeroed struct {
+	disk.Null
+	mu             sync.Mutex
+	zeros, written []disk.Range
+}
+
+func (z *zeroed) Zero(_ context.Context, r disk.Range) error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.zeros = append(z.zeros, r)
+	return nil
+}
+
+func (z *zeroed) WriteAt(_ context.Context, p []byte, off int64) error {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.written = append(z.written, disk.Range{Off: off, Len: int64(len(p))})
+	return nil
+}
+
+func sortRanges(list []disk.Range) []disk.Range {
+	slices.SortFunc(list, func(a, b disk.Range) int { return cmp.Compare(a.Off, b.Off) })
+	return list
+}
+
+// A source is asked for the extents of at most 4 GiB at once, and not more often than that requires.
+func TestExtentsAreRequestedInLargeParts(t *testing.T) {
+	src := &described{Null: disk.NewNull(9<<30 + 512)}
+	res, err := Copy(t.Context(), src, disk.NewNull(src.Size()), Options{})
+	if err != nil || res.Done != src.Size() {
+		t.Fatalf("%+v, %v", res.Progress, err)
+	}
+	want := []disk.Range{{Off: 0, Len: 4 << 30}, {Off: 4 << 30, Len: 4 << 30}, {Off: 8 << 30, Len: 1<<30 + 512}}
+	if !slices.Equal(src.asked, want) {
+		t.Errorf("asked for %v, want %v", src.asked, want)
+	}
+}
+
+// A hole is zeroed in one piece however many spans it covers, up to the chunk with the next data; the
+// part of a chunk around its data is zeroed with it.
+func TestHolesAreZeroedInOnePiece(t *testing.T) {
+	src := &described{Null: disk.NewNull(32 << 20), data: []disk.Range{{Off: 10<<20 + 64<<10, Len: 64 << 10}}}
+	dst := &zeroed{Null: src.Null}
+	if _, err := Copy(t.Context(), src, dst, Options{Span: 4 << 20, Readers: 1}); err != nil {
+		t.Fatal(err)
+	}
+	zeros := []disk.Range{{Off: 0, Len: 10 << 20}, {Off: 10 << 20, Len: 64 << 10}, {Off: 10<<20 + 128<<10, Len: 1<<20 - 128<<10}, {Off: 11 << 20, Len: 21 << 20}}
+	if got := sortRanges(dst.zeros); !slices.Equal(got, zeros) || !slices.Equal(dst.written, src.data) {
+		t.Errorf("zeroed %v, want %v; wrote %v", got, zeros, dst.written)
+	}
+}
+
+// A source with streams is read by one stream for each run of data in a span, and by nothing else. The
+// last spans, one for each reader and those after them, are a quarter as long.
+func TestStreamsCoverSpans(t *testing.T) {
+	src := streaming{&described{Null: disk.NewNull(16 << 20), data: []disk.Range{{Len: 9 << 20}, {Off: 9<<20 + 128<<10, Len: 7<<20 - 128<<10}}}}
+	img := newMemImage(16 << 20)
+	if _, err := Copy(t.Context(), src, img, Options{Readers: 2, Span: 4 << 20, Window: 2 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	want := []disk.Range{{Len: 4 << 20}, {Off: 4 << 20, Len: 4 << 20}, {Off: 8 << 20, Len: 1 << 20}, {Off: 9<<20 + 128<<10, Len: 1<<20 - 128<<10}}
+	for off := int64(10 << 20); off < 16<<20; off += 1 << 20 {
+		want = append(want, disk.Range{Off: off, Len: 1 << 20})
+	}
+	if got := sortRanges(src.streams); !slices.Equal(got, want) || src.open != 0 {
+		t.Errorf("streams %v, want %v; %d are open", got, want, src.open)
+	}
+	all := make([]byte, 16<<20)
+	if err := src.described.ReadAt(t.Context(), all, 0); err != nil {
+		t.Fatal(err)
+	}
+	clear(all[9<<20 : 9<<20+128<<10])
+	if !bytes.Equal(img.now, all) {
+		t.Error("the image differs from the disk")
+	}
+}
+
+// A stream that ends before its range fails the copy and is closed: no zeros take the place of data.
+func TestStreamThatEndsEarly(t *testing.T) {
+	src := streaming{&described{Null: disk.NewNull(4 << 20), data: []disk.Range{{Len: 4 << 20}}, short: 1}}
+	_, err := Copy(t.Context(), src, newMemImage(4<<20), Options{Readers: 1})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || src.open != 0 {
+		t.Errorf("%v, %d streams are open", err, src.open)
+	}
+}
+
+// The buffers of a copy are (Readers + Writers) windows, and not more than the disk has.
+func TestBuffersAreLimited(t *testing.T) {
+	for _, c := range []struct {
+		size int64
+		want int
+	}{{0, 1}, {512, 1}, {2 << 20, 1}, {2<<20 + 512, 2}, {10 << 20, 5}, {1 << 30, 5}} {
+		o := Options{Readers: 3, Writers: 2, Window: 2 << 20}
+		got := newCopy(disk.NewPattern(c.size), disk.NewNull(c.size), o)
+		if n := cap(got.windows.idle); n != c.want || got.Window > 2<<20 {
+			t.Errorf("%d bytes: %d windows of %d, want %d", c.size, n, got.Window, c.want)
+		}
+	}
+}
+
+// The sum of two attempts counts each byte once, as done or as skipped.
+func TestThenAddsAttempts(t *testing.T) {
+	src := disk.NewPattern(8 << 20)
+	log, _ := newLog(t, src.Size())
+	broken := errors.New("bad sector")
+	o := Options{Manifest: log, Window: 1 << 20, Span: 1 << 20, Readers: 1, Writers: 1}
+	first, err := Copy(t.Context(), faulty{Source: src, at: 5 << 20, err: broken}, disk.NewNull(src.Size()), o)
+	if !errors.Is(err, broken) || first.Done == 0 {
+		t.Fatalf("%+v, %v", first.Progress, err)
+	}
+	second, err := Copy(t.Context(), src, disk.NewNull(src.Size()), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := first.Then(second)
+	if sum.Done != src.Size() || sum.Skipped != 0 || sum.Written != src.Size() || sum.Checkpoints != first.Checkpoints+second.Checkpoints {
+		t.Errorf("%+v and %+v add up to %+v", first.Progress, second.Progress, sum)
 	}
 }

@@ -326,3 +326,123 @@ func TestPatchDoesNotProveWhatRotted(t *testing.T) {
 	expect(t, img, log, h.new)
 	proves(t, log, h.new)
 }
+
+// Patch of a disk that did not change still completes the copy of an earlier attempt.
+func TestPatchWithoutChangesCompletesACopy(t *testing.T) {
+	h := newHistory(5, patchSize, 1<<30) // nothing changed
+	img := newMemImage(patchSize)
+	log, _ := newLog(t, patchSize)
+	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.DropAll([]int64{2, 3, 12}); err != nil {
+		t.Fatal(err)
+	}
+	clear(img.now[2<<20 : 4<<20])
+	if _, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, img, log, h.new)
+	proves(t, log, h.new)
+}
+
+// Of a chunk that changed in part, also of a short last one, the image is read once, and the source
+// only where it changed. Neighbouring grains are written at once.
+func TestPatchReadsAChunkOfTheImageOnce(t *testing.T) {
+	const size = 3<<20 + 300<<10 + 512
+	h := newHistory(9, size, 1<<30)
+	img := newMemImage(size)
+	log, _ := newLog(t, size)
+	if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	changed := []disk.Range{
+		{Off: 64 << 10, Len: 64 << 10}, {Off: 5 * 64 << 10, Len: 3 * 64 << 10}, {Off: 15 * 64 << 10, Len: 64 << 10},
+		{Off: 2 << 20, Len: 1 << 20},
+		{Off: 3<<20 + 128<<10, Len: 64 << 10},
+	}
+	grains := int64(0)
+	for _, r := range changed {
+		h.changed.Set(r)
+		grains += r.Len
+		for off := r.Off; off < r.End(); off++ {
+			h.new.bytes[off] = byte(off) | 1
+		}
+	}
+	ops := map[string]int{}
+	img.fail = func(op string, _ int) error { ops[op]++; return nil }
+	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
+	if err != nil || res.Rotten != 0 || res.Read != grains || res.Written != grains {
+		t.Errorf("%+v, %v; want %d bytes", res, err, grains)
+	}
+	if ops["read"] != 2 || ops["write"] != 5 {
+		t.Errorf("%d reads and %d writes of the image, want one read for each of two chunks and one write for each of five ranges", ops["read"], ops["write"])
+	}
+	expect(t, img, log, h.new)
+	proves(t, log, h.new)
+}
+
+// The image's chunks in memory are limited, and those that are written are given up: these and no
+// others, which other readers still need.
+func TestChunksOfTheImageInMemory(t *testing.T) {
+	const size = (maxImageChunks + 8) << 20
+	img := &checkedImage{Target: disk.NewNull(size), source: disk.NewPattern(size)}
+	p := &patch{Source: disk.NewPattern(size), image: img, changed: bitmap.New(size, PatchGrain), imageChunks: map[int64][]byte{}}
+	for c := range int64(maxImageChunks + 8) {
+		if b, err := p.imageChunk(t.Context(), c); err != nil || len(b) != manifest.ChunkSize {
+			t.Fatalf("chunk %d: %d bytes, %v", c, len(b), err)
+		}
+		if n := min(int(c)+1, maxImageChunks); len(p.imageChunks) != n {
+			t.Fatalf("%d chunks in memory after %d, want %d", len(p.imageChunks), c+1, n)
+		}
+	}
+	p.imageChunks = map[int64][]byte{}
+	for c := range int64(5) {
+		if _, err := p.imageChunk(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.releaseChunks(disk.Range{Off: 1 << 20, Len: 2 << 20})
+	for c := range int64(5) {
+		if kept := p.imageChunks[c] != nil; kept != (c != 1 && c != 2) {
+			t.Errorf("chunk %d is in memory: %v", c, kept)
+		}
+	}
+	if len(p.idle) != 2 {
+		t.Errorf("%d buffers can be used again, want 2", len(p.idle))
+	}
+}
+
+// Unchanged bytes around a rotten chunk come from the right disk on both sides of its edge; a source that
+// cannot be read there is an error.
+func TestPatchReadsPastARottenChunk(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		h := newHistory(3, patchSize, 1<<30) // nothing changed
+		img := newMemImage(patchSize)
+		log, _ := newLog(t, patchSize)
+		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		for _, off := range []int64{5<<20 + 512<<10, 6<<20 + 512<<10} { // one grain in the middle of each
+			h.new.bytes[off] ^= 1
+			h.changed.Set(disk.Range{Off: off, Len: PatchGrain})
+		}
+		img.now[5<<20+9] ^= 1
+		src, bad := disk.Source(h.new), errors.New("bad sector")
+		if broken {
+			src = faulty{Source: h.new, at: 6<<20 - 1, err: bad} // read only because the chunk rotted
+		}
+		res, err := Patch(t.Context(), src, img, img, h.changed, Options{Manifest: log, Window: 4 << 20, Readers: 1})
+		if broken {
+			if !errors.Is(err, bad) || log.Has(5) {
+				t.Errorf("%v, the rotten chunk is listed: %v", err, log.Has(5))
+			}
+			continue
+		}
+		if err != nil || res.Rotten != 1 {
+			t.Fatalf("%d rotten, %v", res.Rotten, err)
+		}
+		expect(t, img, log, h.new)
+		proves(t, log, h.new)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -182,7 +183,7 @@ func TestReceiveRefusesPartsOutOfOrder(t *testing.T) {
 			return disk.Range{Off: off, Len: 1 << 20}, nil
 		}
 		_, err := Receive(t.Context(), feed, disk.NewNull(feed.Size()), Options{Window: 1 << 20})
-		if err == nil || feed.out.Load() != 0 {
+		if !fault.Is(err, fault.Internal) || feed.out.Load() != 0 {
 			t.Fatalf("%v: error %v, %d parts out", wrong, err, feed.out.Load())
 		}
 	}
@@ -191,5 +192,64 @@ func TestReceiveRefusesPartsOutOfOrder(t *testing.T) {
 func TestReceiveRefusesDifferentSizes(t *testing.T) {
 	if _, err := Receive(t.Context(), &passing{Source: disk.NewPattern(1024)}, disk.NewNull(512), Options{}); err == nil {
 		t.Fatal("no error")
+	}
+}
+
+// Parts whose chunks are all listed are not filled; a part that lacks one chunk is. The same holds for
+// chunks of zeros, which have no part.
+func TestReceiveSkipsWhatIsListed(t *testing.T) {
+	src := disk.NewPattern(8 << 20)
+	for window, filled := range map[int64]int64{1 << 20: 4, 2 << 20: 3} {
+		img := newMemImage(src.Size())
+		log, _ := newLog(t, src.Size())
+		if _, err := Copy(t.Context(), src, img, Options{Manifest: log}); err != nil {
+			t.Fatal(err)
+		}
+		if err := log.DropAll([]int64{3, 4, 6, 7}); err != nil {
+			t.Fatal(err)
+		}
+		clear(img.now[3<<20 : 5<<20])
+		clear(img.now[6<<20:])
+		feed := &passing{Source: src}
+		res, err := Receive(t.Context(), feed, img, Options{Manifest: log, Window: window})
+		if err != nil || feed.filled.Load() != filled || res.Done != filled*window || res.Skipped != src.Size()-res.Done {
+			t.Errorf("%d bytes at once: %d parts filled, want %d; %+v, %v", window, feed.filled.Load(), filled, res.Progress, err)
+		}
+		expect(t, img, log, src)
+	}
+	zeros := disk.NewSparsePattern(8<<20, 0, 1)
+	log, _ := newLog(t, zeros.Size())
+	if err := log.Append(t.Context(), []manifest.Run{{First: 2, Zeros: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	dst := &zeroed{Null: disk.NewNull(zeros.Size())}
+	if _, err := Receive(t.Context(), &passing{Source: zeros}, dst, Options{Manifest: log}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []disk.Range{{Len: 2 << 20}, {Off: 5 << 20, Len: 3 << 20}}; !slices.Equal(sortRanges(dst.zeros), want) {
+		t.Errorf("zeroed %v, want %v", dst.zeros, want)
+	}
+}
+
+// The user sees the error that ended the copy, not that the others were canceled because of it.
+func TestErrorOfAFeedAndOfItsStages(t *testing.T) {
+	full, cut := errors.New("no space"), errors.New("the line went dead")
+	for _, c := range []struct {
+		err, fed error
+		want     string
+	}{
+		{nil, nil, ""},
+		{nil, cut, cut.Error()},
+		{full, nil, full.Error()},
+		{full, context.Canceled, full.Error()},
+		{full, cut, cut.Error() + "\n" + full.Error()},
+	} {
+		got := ""
+		if err := feedError(c.err, c.fed); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%v and %v: %q, want %q", c.err, c.fed, got, c.want)
+		}
 	}
 }

@@ -119,7 +119,7 @@ func TestNothingIsReplacedUnasked(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Publish(); !fault.Is(err, fault.Conflict) {
+	if err := d.Publish(); !fault.Is(err, fault.Conflict) || err.Error() != "publish image: "+path+" already exists" {
 		t.Fatalf("publishing over another file: %v", err)
 	}
 	if text, err := os.ReadFile(path); string(text) != "mine" {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -381,7 +382,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := New(newImage(t, 2<<20), r.log, r.pool, Options{}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a manifest of another size: %v", err)
 	}
-	if _, err := New(r.img, r.log, r.pool, Options{Fresh: true}); !fault.Is(err, fault.Conflict) {
+	if _, err := New(r.img, r.log, r.pool, Options{Fresh: true}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "lists 1 chunks") {
 		t.Errorf("a fresh target with a manifest that lists chunks: %v", err)
 	}
 }
