@@ -5,13 +5,13 @@ import "testing"
 // joined returns a pool with two accounts.
 func joined() (p *Pool, a, b *account) {
 	p = NewPool(MinBudget)
-	return p, p.join(func() {}), p.join(func() {})
+	return p, p.openAccount(func() {}), p.openAccount(func() {})
 }
 
 // queued puts a buffer into the queue of an account, which has used up its share.
 func queued(t *testing.T, p *Pool, a *account) *ticket {
 	t.Helper()
-	a.held = p.free
+	a.lentBytes = p.free
 	ticket, ok := p.admitOrQueue(a, mustGet(t, p, 64<<10))
 	if ticket == nil || ok {
 		t.Fatal("an account without a share is admitted")
@@ -24,7 +24,7 @@ func answered(t *ticket) bool { return len(t.ready) > 0 }
 // A file that is closed leaves the others in the pool.
 func TestPartLeavesTheOthers(t *testing.T) {
 	p, a, b := joined()
-	p.part(a)
+	p.closeAccount(a)
 	if len(p.accounts) != 1 || p.accounts[0] != b {
 		t.Errorf("%d accounts are left", len(p.accounts))
 	}
@@ -36,19 +36,19 @@ func TestShutRefusesTheWaitersOfOneFile(t *testing.T) {
 	memory := []*ticket{queued(t, p, a), queued(t, p, b)}
 	var windows []*ticket
 	for _, of := range []*account{a, b} {
-		w := p.ticket()
+		w := p.idleTicket()
 		w.account = of
-		p.wide.join(w)
+		p.wide.push(w)
 		windows = append(windows, w)
 	}
-	p.shut(a)
+	p.shutAccount(a)
 	if !answered(memory[0]) || !answered(windows[0]) || memory[0].ok || windows[0].window != nil {
 		t.Error("a waiter of the file still waits, or was admitted")
 	}
 	if answered(memory[1]) || answered(windows[1]) {
 		t.Error("a waiter of another file was sent away")
 	}
-	if ok, err := p.admit(t.Context(), a, mustGet(t, p, 64<<10)); ok || err != nil {
+	if ok, err := p.admitBuffer(t.Context(), a, mustGet(t, p, 64<<10)); ok || err != nil {
 		t.Errorf("admitted after that: %v, %v", ok, err)
 	}
 	if p.tryAdmit(a, mustGet(t, p, 64<<10)) {
@@ -63,18 +63,18 @@ func TestShutRefusesTheWaitersOfOneFile(t *testing.T) {
 func TestTryAdmitDoesNotOvertake(t *testing.T) {
 	p, a, _ := joined()
 	waiter := queued(t, p, a)
-	a.held = 0
+	a.lentBytes = 0
 	if p.tryAdmit(a, mustGet(t, p, 64<<10)) {
 		t.Error("it came before one that waits")
 	}
 	p.mu.Lock()
 	p.admitWaiting()
 	p.mu.Unlock()
-	if !answered(waiter) || !waiter.ok || a.held != 64<<10 {
-		t.Errorf("the waiter is not admitted: %d bytes held", a.held)
+	if !answered(waiter) || !waiter.ok || a.lentBytes != 64<<10 {
+		t.Errorf("the waiter is not admitted: %d bytes held", a.lentBytes)
 	}
-	if !p.tryAdmit(a, mustGet(t, p, 64<<10)) || a.held != 128<<10 {
-		t.Errorf("not admitted with no write before it: %d bytes held", a.held)
+	if !p.tryAdmit(a, mustGet(t, p, 64<<10)) || a.lentBytes != 128<<10 {
+		t.Errorf("not admitted with no write before it: %d bytes held", a.lentBytes)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestShareOfAFile(t *testing.T) {
 		{0, p.floor - 100, 101, false},
 	} {
 		p.free = c.free
-		if got := p.fits(&account{held: c.held}, c.n); got != c.want {
+		if got := p.fitsShare(&account{lentBytes: c.held}, c.n); got != c.want {
 			t.Errorf("%d more with %d held and %d free: %v", c.n, c.held, c.free, got)
 		}
 	}
@@ -104,13 +104,13 @@ func TestShareOfAFile(t *testing.T) {
 // other file.
 func TestAdmissionIsInOrder(t *testing.T) {
 	p, a, b := joined()
-	p.join(func() {}) // has no waiters
-	a.held, b.held = p.free, p.free
+	p.openAccount(func() {}) // has no waiters
+	a.lentBytes, b.lentBytes = p.free, p.free
 	large, _ := p.admitOrQueue(a, mustGet(t, p, MaxBuffer))
 	small, _ := p.admitOrQueue(a, mustGet(t, p, 4096))
 	other, _ := p.admitOrQueue(b, mustGet(t, p, 4096))
 	room := max(p.free, p.floor)
-	a.held, b.held = room-8192, room-8192
+	a.lentBytes, b.lentBytes = room-8192, room-8192
 	p.mu.Lock()
 	p.admitWaiting()
 	p.mu.Unlock()
@@ -118,8 +118,8 @@ func TestAdmissionIsInOrder(t *testing.T) {
 		t.Errorf("admitted: large %v, small %v, other %v", answered(large), answered(small), answered(other))
 	}
 	p.admitAll(a)
-	if !answered(large) || !answered(small) || !large.ok || !small.ok || a.held != room-8192+MaxBuffer+4096 {
-		t.Errorf("admitted: large %v, small %v; %d bytes held", answered(large), answered(small), a.held)
+	if !answered(large) || !answered(small) || !large.ok || !small.ok || a.lentBytes != room-8192+MaxBuffer+4096 {
+		t.Errorf("admitted: large %v, small %v; %d bytes held", answered(large), answered(small), a.lentBytes)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestGrainsOutsideAPieceStay(t *testing.T) {
 		for _, r := range c.pieces {
 			touched.add(piece{Range: disk.Range{Off: within.Off + r.Off, Len: r.Len}})
 		}
-		keep(actions, within, touched, c.all)
+		leaveUntouched(actions, within, touched, c.all)
 		var got []int
 		for g, a := range actions {
 			if a == write {
@@ -100,7 +100,7 @@ func TestRunIsWrittenInFewCalls(t *testing.T) {
 	c := newRecorder(t, size)
 	r := &run{Range: disk.Range{Off: chunkLen, Len: size - chunkLen}, memory: make([]byte, size-chunkLen)}
 	r.actions = slices.Concat(slices.Repeat([]action{write}, 3), []action{zero}, slices.Repeat([]action{leave}, 12), []action{zero, write})
-	if err := c.image(t).apply(r); err != nil {
+	if err := c.image(t).applyActions(r); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"write 1024+196608", "zero 1216+65536", "zero 2048+65536", "write 2112+100"}
@@ -117,8 +117,8 @@ func TestChunksThatChangeAreDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{}
-	for n, w := range []written{
-		{safe: true}, {safe: true}, {safe: true, same: true}, {}, {safe: true}, {safe: true, same: true}, {}, {safe: true}, {safe: true}, {safe: true},
+	for n, w := range []chunkResult{
+		{wasListed: true}, {wasListed: true}, {wasListed: true, unchanged: true}, {}, {wasListed: true}, {wasListed: true, unchanged: true}, {}, {wasListed: true}, {wasListed: true}, {wasListed: true},
 	} {
 		r.chunks, r.written = append(r.chunks, &chunk{number: int64(n) + 5}), append(r.written, w)
 	}
@@ -139,11 +139,11 @@ func TestUnchangedIsWhatTheLogHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := c.image(t)
-	if !m.lists(1, h) || m.lists(1, manifest.Hash{}) || m.lists(2, manifest.Hash{}) {
+	if !m.logHasHash(1, h) || m.logHasHash(1, manifest.Hash{}) || m.logHasHash(2, manifest.Hash{}) {
 		t.Error("want chunk 1 with its hash, and nothing else")
 	}
 	c.hashErr = errors.New("medium error")
-	if m.lists(1, h) || m.lists(1, manifest.Hash{}) {
+	if m.logHasHash(1, h) || m.logHasHash(1, manifest.Hash{}) {
 		t.Error("a chunk is unchanged whose hash cannot be read")
 	}
 }
@@ -191,14 +191,14 @@ func TestUnlistDropsWhatIsListed(t *testing.T) {
 	c := newRecorder(t, 8*chunkLen)
 	m := c.image(t)
 	at := func(first, n int64) disk.Range { return disk.Range{Off: first * chunkLen, Len: n * chunkLen} }
-	if err := errors.Join(m.unlist(at(0, 8)), c.Log.Append(t.Context(), []manifest.Run{{First: 3, Zeros: 2}}),
-		m.unlist(at(0, 3)), m.unlist(at(5, 3)), m.unlist(at(4, 0)), m.unlist(at(4, 4)), m.unlist(at(4, 4))); err != nil {
+	if err := errors.Join(m.unlistChunks(at(0, 8)), c.Log.Append(t.Context(), []manifest.Run{{First: 3, Zeros: 2}}),
+		m.unlistChunks(at(0, 3)), m.unlistChunks(at(5, 3)), m.unlistChunks(at(4, 0)), m.unlistChunks(at(4, 4)), m.unlistChunks(at(4, 4))); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"drop 4+4"}; !slices.Equal(c.calls, want) || !c.Has(3) || c.Has(4) {
 		t.Errorf("%q, want %q", c.calls, want)
 	}
-	if err := (&image{target: c}).unlist(at(0, 8)); err != nil {
+	if err := (&image{target: c}).unlistChunks(at(0, 8)); err != nil {
 		t.Errorf("without a log: %v", err)
 	}
 }
@@ -231,45 +231,45 @@ func TestZerosAreListedInBatches(t *testing.T) {
 func TestHashesOfWrittenChunks(t *testing.T) {
 	h := func(n int64) manifest.Hash { return manifest.Hash{byte(n)} }
 	p := newPendingHashes()
-	if p.begin() || p.lists(1) {
+	if p.beginListing() || p.isBeingListed(1) {
 		t.Error("there is nothing to list")
 	}
 	for _, n := range []int64{9, 1, 2, 3, 7, 8, 12, 13} {
-		p.hold(n, h(n))
+		p.add(n, h(n))
 	}
-	p.forget(2)
-	p.cut(12)
+	p.remove(2)
+	p.removeFrom(12)
 	p.dirty = true
-	if !p.begin() || p.dirty {
+	if !p.beginListing() || p.dirty {
 		t.Error("a checkpoint is not begun, or is due again")
 	}
-	p.hold(3, h(30)) // written again during the sync: forgotten before
-	p.forget(8)
-	if p.lists(7) {
+	p.add(3, h(30)) // written again during the sync: forgotten before
+	p.remove(8)
+	if p.isBeingListed(7) {
 		t.Error("listed before the target is synced")
 	}
 	want := []manifest.Run{{First: 1, Hashes: []manifest.Hash{h(1)}}, {First: 3, Hashes: []manifest.Hash{h(3)}}, {First: 7, Hashes: []manifest.Hash{h(7)}}, {First: 9, Hashes: []manifest.Hash{h(9)}}}
-	if got := p.append(); fmt.Sprint(got) != fmt.Sprint(want) || !p.lists(7) || p.lists(8) || p.lists(12) {
+	if got := p.runsToList(); fmt.Sprint(got) != fmt.Sprint(want) || !p.isBeingListed(7) || p.isBeingListed(8) || p.isBeingListed(12) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	p.end()
-	if p.lists(7) {
+	p.endListing()
+	if p.isBeingListed(7) {
 		t.Error("still being listed")
 	}
 	p.dirty = true
-	p.begin()
-	p.hold(4, h(4))
-	if got := p.append(); len(got) != 1 || got[0].First != 3 || got[0].Hashes[0] != h(30) {
+	p.beginListing()
+	p.add(4, h(4))
+	if got := p.runsToList(); len(got) != 1 || got[0].First != 3 || got[0].Hashes[0] != h(30) {
 		t.Errorf("the next checkpoint lists %v, want chunk 3", got)
 	}
-	p.end()
+	p.endListing()
 	for n := range int64(maxPending - 1) {
-		p.hold(n, h(n))
+		p.add(n, h(n))
 	}
-	if p.full() {
+	if p.isFull() {
 		t.Error("it is full before it has as many chunks as it may")
 	}
-	if p.hold(maxPending-1, h(0)); !p.full() {
+	if p.add(maxPending-1, h(0)); !p.isFull() {
 		t.Error("it is not full")
 	}
 }
@@ -279,12 +279,12 @@ func TestNeighbouringHashesAreOneRun(t *testing.T) {
 	p := newPendingHashes()
 	for n := range int64(10) {
 		if n != 4 {
-			p.hold(n, manifest.Hash{byte(n)})
+			p.add(n, manifest.Hash{byte(n)})
 		}
 	}
 	p.dirty = true
-	p.begin()
-	got := p.append()
+	p.beginListing()
+	got := p.runsToList()
 	if len(got) != 2 || got[0].First != 0 || got[0].Count() != 4 || got[1].First != 5 || got[1].Count() != 5 || got[1].Hashes[4] != (manifest.Hash{9}) {
 		t.Errorf("runs %v", got)
 	}
@@ -300,19 +300,19 @@ func TestRipeChunks(t *testing.T) {
 		{chunk{covered: 99}, false},
 		{chunk{covered: 100}, true},
 		{chunk{urgent: true}, true},
-		{chunk{held: make(pieces, maxPieces-1)}, false},
-		{chunk{held: make(pieces, maxPieces)}, true},
+		{chunk{unwritten: make(pieces, maxPieces-1)}, false},
+		{chunk{unwritten: make(pieces, maxPieces)}, true},
 	} {
-		if got := c.chunk.ripe(100); got != c.want {
-			t.Errorf("%d bytes in %d pieces: ripe %v", c.chunk.covered, len(c.chunk.held), got)
+		if got := c.chunk.isRipe(100); got != c.want {
+			t.Errorf("%d bytes in %d pieces: ripe %v", c.chunk.covered, len(c.chunk.unwritten), got)
 		}
 	}
-	for _, c := range []chunk{{busy: true}, {pins: 1}, {held: make(pieces, 1)}} {
-		if c.idle() {
+	for _, c := range []chunk{{busy: true}, {pins: 1}, {unwritten: make(pieces, 1)}} {
+		if c.isUnused() {
 			t.Errorf("%+v is forgotten", c)
 		}
 	}
-	if c := (chunk{}); !c.idle() {
+	if c := (chunk{}); !c.isUnused() {
 		t.Error("an unused chunk is kept")
 	}
 }
@@ -363,11 +363,11 @@ func TestGapsBetweenPieces(t *testing.T) {
 			ps.add(piece{Range: p})
 		}
 		var got []disk.Range
-		if err := ps.gaps(r, func(g disk.Range) error { got = append(got, g); return nil }); err != nil || !slices.Equal(got, c.want) {
+		if err := ps.eachGap(r, func(g disk.Range) error { got = append(got, g); return nil }); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("pieces %v: gaps %v, want %v", c.pieces, got, c.want)
 		}
 		if len(c.want) > 0 {
-			if err := ps.gaps(r, func(disk.Range) error { return errBroken }); !errors.Is(err, errBroken) {
+			if err := ps.eachGap(r, func(disk.Range) error { return errBroken }); !errors.Is(err, errBroken) {
 				t.Errorf("pieces %v: %v", c.pieces, err)
 			}
 		}
@@ -458,7 +458,7 @@ func TestPiecesThatLieTogether(t *testing.T) {
 		"zeros first":       {pieces{p(nil, off, 0, 100), p(at(block1, 4096), off+100, 100, 200)}, -1},
 		"zeros last":        {pieces{p(at(block1, 4096), off, 0, 100), p(nil, off+100, 0, 200)}, -1},
 	} {
-		got := (&chunk{writing: c.writing}).whole(300)
+		got := (&chunk{writing: c.writing}).contiguousBytes(300)
 		if (got == nil) != (c.start < 0) || got != nil && (len(got) != 300 || &got[0] != &memory[c.start]) {
 			t.Errorf("%s: %d bytes, want those from %d", name, len(got), c.start)
 		}

@@ -18,7 +18,7 @@ func (t *chunkTable) ripeNow() (numbers []int64) {
 // The timer writes chunks to which nothing was added since it rang before, and no others.
 func TestIdleChunksBecomeRipe(t *testing.T) {
 	r := newRig(t, 4*chunkLen, Options{})
-	put := func(off int64) { r.put(mustGet(t, r.pool, 100), disk.Range{Off: off, Len: 100}) }
+	put := func(off int64) { r.addToChunks(mustGet(t, r.pool, 100), disk.Range{Off: off, Len: 100}) }
 	r.mu.Lock() // no writer begins
 	defer r.mu.Unlock()
 	put(0)
@@ -44,8 +44,8 @@ func TestViewPinsWhatItReads(t *testing.T) {
 	r.must(r.Commit(t.Context()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.put(mustGet(t, r.pool, 1000), disk.Range{Off: 100, Len: 1000})
-	r.put(mustGet(t, r.pool, 1000), disk.Range{Off: 2*chunkLen + 100, Len: 1000})
+	r.addToChunks(mustGet(t, r.pool, 1000), disk.Range{Off: 100, Len: 1000})
+	r.addToChunks(mustGet(t, r.pool, 1000), disk.Range{Off: 2*chunkLen + 100, Len: 1000})
 	for _, c := range []struct {
 		r    disk.Range
 		pins []int64
@@ -57,7 +57,7 @@ func TestViewPinsWhatItReads(t *testing.T) {
 		{disk.Range{Off: 2 * chunkLen, Len: 2 * chunkLen}, nil},
 		{disk.Range{Off: 0, Len: 4 * chunkLen}, []int64{0, 1}},
 	} {
-		v := r.table.view(c.r)
+		v := r.table.takeView(c.r)
 		var pins []int64
 		for _, p := range v {
 			if p.pinned != nil {
@@ -67,7 +67,7 @@ func TestViewPinsWhatItReads(t *testing.T) {
 		if !slices.Equal(pins, c.pins) || int64(v.len()) != c.r.Len {
 			t.Errorf("view of %v: %d bytes, chunks %v are pinned, want %v", c.r, v.len(), pins, c.pins)
 		}
-		r.table.unpin(v)
+		r.table.releaseView(v)
 		for _, c := range r.table.chunks {
 			if c.pins != 0 {
 				t.Errorf("chunk %d is still pinned", c.number)
@@ -81,7 +81,7 @@ func TestReadersWaitForWantedChunks(t *testing.T) {
 	r := newRig(t, 4*chunkLen+512, Options{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.table.at(2)
+	c := r.table.getOrCreate(2)
 	c.wanted = true
 	for _, of := range []struct {
 		r    disk.Range
@@ -99,7 +99,7 @@ func TestReadersWaitForWantedChunks(t *testing.T) {
 		}
 	}
 	c.wanted = false
-	r.table.settle(c)
+	r.table.requeue(c)
 }
 
 // Commit waits for the data that is in memory when it begins, and each Commit for its own.
@@ -120,7 +120,7 @@ func TestBarriersCountTheirBatches(t *testing.T) {
 		t.Error("a barrier without data is not open")
 	}
 	put := func(chunk int64) {
-		r.put(mustGet(t, r.pool, 100), disk.Range{Off: chunk * chunkLen, Len: 100})
+		r.addToChunks(mustGet(t, r.pool, 100), disk.Range{Off: chunk * chunkLen, Len: 100})
 	}
 	put(0)
 	first := tab.urgeAll()
@@ -130,16 +130,16 @@ func TestBarriersCountTheirBatches(t *testing.T) {
 	if tab.batches != 3 || !slices.Equal(tab.ripeNow(), []int64{0, 1}) {
 		t.Errorf("%d batches, chunks %v are ripe", tab.batches, tab.ripeNow())
 	}
-	tab.ended(tab.chunks[1].began)
+	tab.endBatch(tab.chunks[1].began)
 	if closed(first) || closed(second) {
 		t.Error("a barrier is open while the first chunk is in memory")
 	}
-	tab.ended(tab.chunks[2].began)
+	tab.endBatch(tab.chunks[2].began)
 	if closed(first) || closed(second) {
 		t.Error("a later chunk counts")
 	}
-	tab.lift(first)
-	tab.ended(tab.chunks[0].began)
+	tab.removeBarrier(first)
+	tab.endBatch(tab.chunks[0].began)
 	if closed(first) || !closed(second) || len(tab.barriers) != 0 {
 		t.Errorf("the second barrier is not open; %d barriers are left", len(tab.barriers))
 	}
