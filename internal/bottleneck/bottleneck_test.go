@@ -11,7 +11,7 @@ func TestLimitSaysWhatComesNext(t *testing.T) {
 		"bottleneck: source (98 % busy); next: target, at 2.4 times the rate":    {Source: 0.98, Target: 0.4, Processor: 0.1},
 		"bottleneck: target (100 % busy); next: source, at 3.3 times the rate":   {Source: 0.3, Target: 1},
 		"bottleneck: budget (90 % busy); next: processor, at 1.8 times the rate": {Budget: 0.9, Source: 0.1, Processor: 0.5},
-		"bottleneck: source (100 % busy)":                     {Source: 1, Target: 0.001},
+		"bottleneck: source (100 % busy)":                                        {Source: 1, Target: 0.001},
 	} {
 		if got := b.Limit().String(); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
