@@ -75,7 +75,7 @@ func TestPlanOfRunningVMs(t *testing.T) {
 	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("2 VMs with 2 disks")
 	path = r.write("plan.yaml", strings.Replace(made.stdout, "  transport: nfc", "  transport: https", 1))
-	r.run("plan", "check", path).ends(7).says("warm-https!: db01: it runs, and https cannot read it", "set transport: nfc")
+	r.run("plan", "check", path).ends(7).says("warm-https!: db01: https cannot read this running VM", "set transport: nfc")
 }
 
 // Everything that is wrong is told, in the order of the file, and the exit code says that it
