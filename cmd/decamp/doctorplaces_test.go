@@ -84,8 +84,8 @@ func proxmoxNode(t *testing.T, config pve.Config) (s *pve.Server, to string) {
 func TestDoctorOfProxmox(t *testing.T) {
 	r := newRig(t)
 	s, to := proxmoxNode(t, pve.Config{})
-	wants(t, r.told(to), "ok target-login: node pve1: it is online", "ok target-features: Proxmox VE 8.4", "ok target-storage: disks: storage local-lvm is of type lvmthin",
-		"ok target-storage: uploads: storage local ", "ok target-network: a bridge", "ok target-privilege: all privileges", "ok target-clock: from the local clock")
+	wants(t, r.told(to), "ok target-login: node pve1: online", "ok target-features: Proxmox VE 8.4", "ok target-storage: disks: storage local-lvm is of type lvmthin",
+		"ok target-storage: uploads: storage local ", "ok target-network: the bridge exists", "ok target-privilege: all privileges", "ok target-clock: from the local clock")
 
 	names := writeFile(t, "map.yaml", "networks: {prod: vmbr9, 'dv-*': 'br-*'}\nstorages: {ssd1: nvme, ssd2: local}\n")
 	wants(t, r.told(to, "--map", names), "failure target-network: network prod: node pve1 has no bridge vmbr9",
@@ -95,7 +95,7 @@ func TestDoctorOfProxmox(t *testing.T) {
 	wrong, _, _ = strings.Cut(wrong, "&was=")
 	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure target-login: token")
 	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure target-login: has another fingerprint")
-	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; there are: pve1", "ok target-login: it answers")
+	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; there are: pve1", "ok target-login: the API is reachable")
 	s.Close()
 	wants(t, r.told(to), "failure target-login: systemctl status pveproxy")
 }
@@ -120,7 +120,7 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	t.Cleanup(c.Close)
 	file := string(c.CloudsYAML(writeFile(t, "ca.pem", string(c.CA()))))
 	reach(c, file)
-	wants(t, r.told("openstack:lab?network=lan"), "ok target-login: Keystone answers", "ok target-storage: quota of volumes", "ok target-network: there is a network", "ok target-privilege: may do more than read")
+	wants(t, r.told("openstack:lab?network=lan"), "ok target-login: Keystone accepts the credentials", "ok target-storage: quota of volumes", "ok target-network: the network exists", "ok target-privilege: a role with more than read access")
 	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure target-network: there is no network moon",
 		"failure target-storage: there is no volume type gold", "failure target-features: there is no flavor huge", "failure target-features: there is no availability zone mars")
 	reach(c, strings.ReplaceAll(file, openstack.Password, "wrong"))
@@ -147,7 +147,7 @@ func TestDoctorOfKubeVirt(t *testing.T) {
 		return cluster, "kubevirt:" + t.TempDir() + "?namespace=vms&storageClass=fast&kubeconfig=" + writeFile(t, "kubeconfig", string(cluster.Kubeconfig()))
 	}
 	cluster, to := at(kube.Config{Classes: []string{"fast"}})
-	wants(t, r.told(to), "ok target-login: accepts the credentials", "ok target-features: CDI", "ok target-storage: storage class fast", "ok target-storage: upload proxy: it answers", "ok target-privilege: may create")
+	wants(t, r.told(to), "ok target-login: accepts the credentials", "ok target-features: CDI", "ok target-storage: storage class fast", "ok target-storage: upload proxy: reachable", "ok target-privilege: has the privileges to create and remove VMs")
 	wrong := writeFile(t, "wrong", string(cluster.KubeconfigWith("other")))
 	before, _, _ := strings.Cut(to, "&kubeconfig=")
 	wants(t, r.told(before+"&kubeconfig="+wrong), "failure target-login: ")
