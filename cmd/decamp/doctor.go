@@ -28,7 +28,7 @@ Nothing is changed. Probes that write remove what they wrote. --short omits slow
 those that write; migrate and plan check run the short form.
 
 Findings are sorted by severity. A failure will fail. A warning works until something else
-happens. An advice works, and could be faster or safer. Unknown could not be checked. Passed
+happens. A recommendation makes it faster or safer. Unknown could not be checked. Passed
 checks are printed with --verbose, and always with --json. Checks that depend on a failed one
 are left out. docs/doctor.md explains each code.
 `
@@ -172,7 +172,7 @@ func countFindings(found []doctor.Finding) string {
 	var parts []string
 	for _, s := range []doctor.Status{doctor.Failure, doctor.Warning, doctor.Advice} {
 		switch {
-		case n[s] == 1 || s == doctor.Advice && n[s] > 0: // advice has no plural
+		case n[s] == 1:
 			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
 		case n[s] > 0:
 			parts = append(parts, fmt.Sprintf("%d %ss", n[s], s))

@@ -61,15 +61,15 @@ func small(name string) lab.VM {
 
 func TestDoctorText(t *testing.T) {
 	found := []doctor.Finding{
-		{Code: "nfs-sync", Status: doctor.Failure, On: "/srv/vm", Seen: "exported sync", Want: "async", Remedy: "# write it anew:\nexportfs -ra"},
-		{Code: "vm-tpm", Status: doctor.Warning, On: "VM a", Seen: "it has a TPM", Want: "none", Remedy: "have the key"},
-		{Code: "vm-tpm", Status: doctor.Warning, On: "VM b\x1b[2J", Seen: "it has a TPM", Want: "none", Remedy: "have the key"},
+		{Code: "nfs-sync", Status: doctor.Failure, On: "/srv/vm", Seen: "exported sync", Want: "async", Remedy: "# reload the exports:\nexportfs -ra"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM a", Seen: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM b\x1b[2J", Seen: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
 		{Code: "host-power", Status: doctor.Advice, On: "host e", Seen: "Balanced", Want: "High", Remedy: "esxcli x"},
 		{Code: "host-clock", Status: doctor.Unknown, Seen: "busy\nvery", Remedy: "try again"},
-		{Code: "host-ssh", On: "host e", Seen: "it is on"},
+		{Code: "host-ssh", On: "host e", Seen: "SSH is on"},
 	}
 	for range 5 {
-		found = append(found, doctor.Finding{Code: "vm-name", Status: doctor.OK, On: "VM", Seen: "nothing of the kind"})
+		found = append(found, doctor.Finding{Code: "vm-name", Status: doctor.OK, On: "VM", Seen: "no problems"})
 	}
 	var out bytes.Buffer
 	writeFindings(&out, found, doctor.OK)
@@ -77,7 +77,7 @@ func TestDoctorText(t *testing.T) {
 	golden(t, "testdata/doctor.txt", out.String())
 	out.Reset()
 	writeFindings(&out, found, doctor.Warning)
-	if strings.Contains(out.String(), "advice") || strings.Contains(out.String(), "host-ssh") || !strings.HasPrefix(out.String(), "failure: nfs-sync: /srv/vm: exported sync\n") {
+	if strings.Contains(out.String(), "recommendation") || strings.Contains(out.String(), "host-ssh") || !strings.HasPrefix(out.String(), "failure: nfs-sync: /srv/vm: exported sync\n") {
 		t.Errorf("warnings and worse:\n%s", &out)
 	}
 }
@@ -102,8 +102,8 @@ func TestDoctorTellsTheWorstFirstAndOfTheVMsThatAreNamed(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, c.stderr())
 	}
 	said := c.out.String()
-	mustContain(t, said, "failure: vm-state: VM bad: ", "or add --power-off", "warning: vm-tpm: VM bad: ", "advice: host-power")
-	if !strings.HasPrefix(said, "failure: host-privilege: Datastore.FileManagement: root lacks it on datastore datastore1\n") {
+	mustContain(t, said, "failure: vm-state: VM bad: ", "  Remedy: shut the VM down, or add --power-off or --warm (in a plan: powerOff: guest or mode: warm)\n", "warning: vm-tpm: VM bad: ", "recommendation: host-power")
+	if !strings.HasPrefix(said, "failure: host-privilege: datastore datastore1: user root has no privilege Datastore.FileManagement\n") {
 		t.Errorf("begins with:\n%s", said)
 	}
 	mustContain(t, c.stderr(), "2 checks failed", "run the command again")
@@ -182,7 +182,7 @@ func TestDoctorIsLetInByNobody(t *testing.T) {
 func TestDoctorKnocksWhereNFCIs(t *testing.T) {
 	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01")}, NFC: lab.NFC{Network: "127.0.0.7"}})
 	_ = c.do("doctor", c.url(), "--transport", "nfc", "--short", "--verbose") // this machine may be bad
-	mustContain(t, c.out.String(), "ok: path-ports: "+c.lab.NFCAddr("")+": it answers")
+	mustContain(t, c.out.String(), "ok: path-ports: "+c.lab.NFCAddr("")+": the port is open")
 	if strings.Contains(c.out.String(), ":902") {
 		t.Errorf("it knocks at 902, too:\n%s", c.out)
 	}
@@ -204,7 +204,7 @@ func TestMigrateTellsBeforehand(t *testing.T) {
 	said := c.stderr()
 	mustContain(t, said, "warning: host-clock: host ", "warning: vm-tpm: VM web01: ")
 	if strings.Contains(said, "host-power") {
-		t.Errorf("an advice is no warning:\n%s", said)
+		t.Errorf("a recommendation is no warning:\n%s", said)
 	}
 	vm.PoweredOn = true
 	c = newClinic(t, lab.Config{VMs: []lab.VM{vm}})
@@ -228,8 +228,8 @@ func TestPlansTellBeforehand(t *testing.T) {
 	if code := c.do("plan", "check", plan); code != 0 {
 		t.Fatalf("plan check: exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	mustContain(t, c.out.String(), "vm-tpm: web01: it has a virtual TPM", "host-clock: host localhost.localdomain: its clock is 1h0m0s behind ours",
-		"Remedy: here: date -u; timedatectl; on the host: esxcli system time get; esxcli", "No blocking findings")
+	mustContain(t, c.out.String(), "vm-tpm: web01: the VM has a virtual TPM", "host-clock: host localhost.localdomain: the clock is 1h0m0s behind this machine's",
+		"Remedy: on this machine: date -u; timedatectl; on the host: esxcli system time get; esxcli", "No blocking findings")
 	if code := c.run(t.Context(), []string{"plan", "run", plan, "--state", c.assembler.State}); code != 0 {
 		t.Fatalf("plan run: exit code %d: %s", code, c.stderr())
 	}
@@ -297,7 +297,7 @@ func TestAddressOfOneMovedEarlier(t *testing.T) {
 	if code := c.do("doctor", c.url(), "--to", "dir:"+c.to, "--short"); code != 0 {
 		t.Errorf("exit code %d: %s", code, c.out)
 	}
-	mustContain(t, c.out.String(), "warning: vm-place: VM web01: it stands in "+filepath.Join(c.to, "web01")+" already", "decamp verify ")
+	mustContain(t, c.out.String(), "warning: vm-target: VM web01: already migrated to "+filepath.Join(c.to, "web01"), "decamp verify ")
 	if strings.Contains(c.out.String(), "vm-mac") {
 		t.Errorf("a VM is no double of itself:\n%s", c.out)
 	}

@@ -45,7 +45,7 @@ func (a *Assembler) WarnBeforeVM(ctx context.Context, w *Parts, m Move, vm *inve
 }
 
 // refusedCodes are codes of findings that a migration reports itself as an error.
-var refusedCodes = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
+var refusedCodes = []string{"host-connected", "host-ssh", "local-folder", "local-space", "path-route", "path-ports", "path-landing"}
 
 // severeFindings returns the warnings and failures of found without the codes in others, which are
 // reported elsewhere. It changes found.

@@ -41,7 +41,7 @@ const (
 )
 
 // statusNames contains the names by Status.
-var statusNames = [...]string{"ok", "unknown", "advice", "warning", "failure"}
+var statusNames = [...]string{"ok", "unknown", "recommendation", "warning", "failure"}
 
 // String returns the fixed name, as used in --json output.
 func (s Status) String() string { return statusNames[s] }

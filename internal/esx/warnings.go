@@ -54,26 +54,26 @@ func (m *machine) stateWarnings() []inventory.Warning {
 		}
 	}
 	add(m.unreadable != "", blockingWarning("inaccessible", "the VM's configuration cannot be read: "+m.unreadable,
-		"bring its datastore or host back, give the user the privilege to see it, or register the VM again"))
+		"make its datastore and host accessible, give the user the privilege to read it, or register the VM again"))
 	if len(m.invalid) > 0 {
 		w = append(w, invalidWarning(m.Name, m.invalid))
 	}
-	add(m.agent, blockingWarning("system-vm", "vSphere runs this VM for itself (vCLS)", "leave it where it is; vCenter makes and removes it"))
-	add(m.Template, warningOnly("template", "it is a template", "nothing: it arrives as a powered-off VM"))
-	add(m.Power == inventory.PoweredOn, blockingWarning("running", "the VM is powered on", "shut it down first: its disks are locked and changing"))
-	add(m.Power == inventory.Suspended, blockingWarning("suspended", "the VM is suspended: part of its state is in memory, not on its disks",
-		"resume it and shut the guest down"))
-	add(m.Snapshots > 0, blockingWarning("snapshots", fmt.Sprintf("it has %d snapshots", m.Snapshots),
-		"delete all snapshots (Snapshots > Delete All) when they are no longer needed"))
-	add(m.ConsolidationNeeded, blockingWarning("consolidation", "disks are left over from a deleted snapshot", "consolidate the disks (Snapshots > Consolidate)"))
-	add(m.Encrypted, blockingWarning("encrypted", "the VM or a disk of it is encrypted: its files are ciphertext",
-		"decrypt it (VM Policies > Edit VM Storage Policies), or wait for a transport that reads through the host"))
-	add(len(m.Disks) == 0 && m.unreadable == "", blockingWarning("no-disks", "it has no disks, so there is nothing to copy", "create a new VM at the target"))
-	add(m.VTPM, warningOnly("vtpm", "it has a virtual TPM, whose contents cannot be taken along",
-		"have the BitLocker recovery key or a LUKS passphrase at hand, or suspend BitLocker before the move"))
-	add(m.SecureBoot, warningOnly("secure-boot", "secure boot is on; its keys (NVRAM) stay behind",
-		"check that the target firmware has the keys the guest's boot loader was signed with"))
-	add(m.sameName > 0, warningOnly("duplicate-name", fmt.Sprintf("%d more VMs have this name", m.sameName), "name it by its reference: "+string(m.Ref)))
+	add(m.agent, blockingWarning("system-vm", "the VM is a service of vSphere (vCLS)", "do not migrate it; vCenter creates and removes it"))
+	add(m.Template, warningOnly("template", "the VM is a template", "no action is necessary: it is migrated as a powered-off VM"))
+	add(m.Power == inventory.PoweredOn, blockingWarning("running", "the VM is powered on", "shut the VM down: its disks are locked and change"))
+	add(m.Power == inventory.Suspended, blockingWarning("suspended", "the VM is suspended: part of its state is not on its disks",
+		"resume the VM and shut it down"))
+	add(m.Snapshots > 0, blockingWarning("snapshots", fmt.Sprintf("the VM has snapshots (%d)", m.Snapshots),
+		"delete all snapshots (Snapshots > Delete All)"))
+	add(m.ConsolidationNeeded, blockingWarning("consolidation", "the VM has disks of a deleted snapshot", "consolidate the disks (Snapshots > Consolidate)"))
+	add(m.Encrypted, blockingWarning("encrypted", "the VM or a disk is encrypted: its files contain ciphertext",
+		"decrypt the VM (VM Policies > Edit VM Storage Policies)"))
+	add(len(m.Disks) == 0 && m.unreadable == "", blockingWarning("no-disks", "the VM has no disks", "create a new VM at the target"))
+	add(m.VTPM, warningOnly("vtpm", "the VM has a virtual TPM, whose content cannot be migrated",
+		"get the BitLocker recovery key or a LUKS passphrase, or suspend BitLocker before the migration"))
+	add(m.SecureBoot, warningOnly("secure-boot", "secure boot is on; its keys (NVRAM) are not migrated",
+		"check that the firmware of the target has the keys that signed the guest's boot loader"))
+	add(m.sameName > 0, warningOnly("duplicate-name", fmt.Sprintf("other VMs have the same name (%d)", m.sameName), "select the VM by its reference: "+string(m.Ref)))
 	return w
 }
 
@@ -85,24 +85,24 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 	case inventory.RDM:
 		w = append(w, m.rdmWarning(d, name))
 	case inventory.VSAN:
-		w = append(w, blockingWarning("vsan", name+" is on vSAN: an object without a data file", "let the host copy it (--transport landing), or move it to a VMFS or NFS datastore with Storage vMotion"))
+		w = append(w, blockingWarning("vsan", name+" is on vSAN: an object without a data file", "add --transport landing, with which the host copies it, or relocate it to a VMFS or NFS datastore with Storage vMotion"))
 	case inventory.VVol:
-		w = append(w, blockingWarning("vvol", name+" is a vVol: an object without a data file", "move it to a VMFS or NFS datastore with Storage vMotion"))
+		w = append(w, blockingWarning("vvol", name+" is a vVol: an object without a data file", "relocate it to a VMFS or NFS datastore with Storage vMotion"))
 	case inventory.UnknownBacking:
-		w = append(w, blockingWarning("unknown-backing", name+" is kept in a way decamp does not know", "clone it to a VMFS or NFS datastore as an ordinary disk"))
+		w = append(w, blockingWarning("unknown-backing", name+" has an unknown type of storage", "clone it to a VMFS or NFS datastore as a flat disk"))
 	case inventory.Delta, inventory.SESparse:
 		if m.Snapshots == 0 && !m.ConsolidationNeeded {
-			w = append(w, blockingWarning("linked-clone", name+" is a layer on a disk that belongs to another VM", "clone the VM in full and move the clone"))
+			w = append(w, blockingWarning("linked-clone", name+" is a linked clone of another VM's disk", "create a full clone of the VM and migrate the clone"))
 		}
 	}
 	if strings.HasPrefix(d.Mode, "independent") {
-		w = append(w, warningOnly("independent", name+" is independent: snapshots leave it out", "nothing while the VM is powered off"))
+		w = append(w, warningOnly("independent", name+" is independent: snapshots do not include it", "no action is necessary for a VM that is powered off"))
 	}
 	if strings.HasSuffix(d.Mode, "nonpersistent") {
-		w = append(w, warningOnly("nonpersistent", name+" forgets its changes at power-off", "nothing: the copy has the contents that the next power-on would see"))
+		w = append(w, warningOnly("nonpersistent", name+" is nonpersistent: it loses its changes at power-off", "no action is necessary: the copy has the content of the next power-on"))
 	}
 	if d.Shared {
-		w = append(w, blockingWarning("shared-disk", name+" is shared with other VMs (multi-writer)", "power off all that use it, and set its sharing to none"))
+		w = append(w, blockingWarning("shared-disk", name+" is shared with other VMs (multi-writer)", "power off all VMs that use it, and set its sharing to none"))
 	}
 	return w
 }
@@ -112,11 +112,11 @@ func (m *machine) diskWarnings(d *inventory.Disk) []inventory.Warning {
 func (m *machine) rdmWarning(d *inventory.Disk, name string) inventory.Warning {
 	for _, key := range m.physicalRDM {
 		if key == d.Key {
-			return blockingWarning("rdm-physical", name+" is a raw device in physical mode", "let the host copy it (--transport landing), or give the LUN to the target host")
+			return blockingWarning("rdm-physical", name+" is a raw device in physical mode", "add --transport landing, with which the host copies it, or connect the LUN to the target's host")
 		}
 	}
 	return blockingWarning("rdm", name+" is a raw device mapping: its data is on a LUN",
-		"let the host copy it (--transport landing), or give the LUN to the target host")
+		"add --transport landing, with which the host copies it, or connect the LUN to the target's host")
 }
 
 // controllerWarnings returns the warnings about controllers that targets lack or that
@@ -127,12 +127,12 @@ func (m *machine) controllerWarnings() []inventory.Warning {
 		name := fmt.Sprintf("controller %d (%s%d)", c.Key, c.Bus, c.Number)
 		switch {
 		case c.Bus == "" && m.hasDiskOn(c.Key):
-			w = append(w, blockingWarning("unknown-controller", fmt.Sprintf("controller %d is a %s, and disks hang on it", c.Key, c.Unexpected),
+			w = append(w, blockingWarning("unknown-controller", fmt.Sprintf("controller %d is a %s, and disks use it", c.Key, c.Unexpected),
 				"move the disks to a SCSI, NVMe or SATA controller"))
 		case c.Bus == "":
-			w = append(w, warningOnly("unknown-controller", fmt.Sprintf("controller %d is a %s", c.Key, c.Unexpected), "nothing: no disk uses it"))
+			w = append(w, warningOnly("unknown-controller", fmt.Sprintf("controller %d is a %s", c.Key, c.Unexpected), "no action is necessary: no disk uses it"))
 		case c.Bus == inventory.BusLogic:
-			w = append(w, warningOnly("buslogic", name+" is one that KVM does not emulate", "expect the disks on another controller; the guest needs its driver"))
+			w = append(w, warningOnly("buslogic", name+" is of a type that KVM does not emulate", "check that the guest has a driver for the controller that replaces it"))
 		}
 		if c.SharedBus {
 			w = append(w, blockingWarning("shared-bus", name+" shares its bus with other VMs (a cluster)", "power off the cluster's nodes and set bus sharing to none"))
@@ -156,13 +156,13 @@ func (m *machine) hasDiskOn(controller int32) bool {
 func (m *machine) deviceWarnings() []inventory.Warning {
 	var w []inventory.Warning
 	for _, label := range m.media {
-		w = append(w, warningOnly("cdrom", label+" is connected", "nothing: the drive arrives empty"))
+		w = append(w, warningOnly("cdrom", label+" is connected", "no action is necessary: the drive is migrated without a medium"))
 	}
 	for _, label := range m.ports {
-		w = append(w, warningOnly("port", label+" is connected, and stays behind", "see what the guest uses it for; give the VM a like device on the target, or do without"))
+		w = append(w, warningOnly("port", label+" is connected, and is not migrated", "check whether the guest uses it; if so, add an equivalent device at the target"))
 	}
 	for _, label := range m.passthrough {
-		w = append(w, warningOnly("passthrough", label+" is a device of the host", "give the VM a like device on the target, or do without"))
+		w = append(w, warningOnly("passthrough", label+" is a device of the host, and is not migrated", "check whether the guest uses it; if so, add an equivalent device at the target"))
 	}
 	return w
 }

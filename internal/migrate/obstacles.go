@@ -43,7 +43,7 @@ func listBlockers(vm *inventory.VM) []inventory.Warning {
 			all = append(all, w)
 		}
 	}
-	const runningRemedy = "shut it down, or let decamp do it: --power-off, in a plan powerOff: guest"
+	const runningRemedy = "shut the VM down, or add --power-off or --warm (in a plan: powerOff: guest or mode: warm)"
 	for _, w := range vm.Warnings {
 		if w.Code == "running" { // its own remedy does not name what decamp does
 			w.Remedy = runningRemedy
@@ -52,9 +52,9 @@ func listBlockers(vm *inventory.VM) []inventory.Warning {
 			all = append(all, w)
 		}
 	}
-	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "it is powered on", Remedy: runningRemedy})
-	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "it is suspended", Remedy: "resume it and shut the guest down"})
-	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("it has %d snapshots", vm.Snapshots), Remedy: "delete all its snapshots"})
+	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: runningRemedy})
+	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "the VM is suspended", Remedy: "resume the VM and shut it down"})
+	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("the VM has snapshots (%d)", vm.Snapshots), Remedy: "delete all snapshots"})
 	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks need consolidation", Remedy: "consolidate its disks"})
 	add(vm.Encrypted, inventory.Warning{Code: "encrypted", Text: "it is encrypted", Remedy: "decrypt it"})
 	for _, c := range vm.Controllers {

@@ -32,10 +32,10 @@ func (c *check) checkHosts(ctx context.Context) {
 		})
 	}
 	hosts, of := c.hostsOf(c.needsSSH)
-	remedy := "set source: {ssh: {enable: true}}, and decamp starts SSH and stops it at the end; or start the service TSM-SSH manually"
+	remedy := "set source: {ssh: {enable: true}}, with which decamp starts and stops SSH, or start the service TSM-SSH"
 	switch {
 	case c.freeLicence: // the free licence starts nothing by its API
-		remedy = "start the service TSM-SSH manually: on the host's console (F2, Troubleshooting Options), or in the host client"
+		remedy = "start the service TSM-SSH on the host's console (F2, Troubleshooting Options) or in the host client"
 	case c.file.Source.SSH.Enable:
 		return
 	}
@@ -44,7 +44,7 @@ func (c *check) checkHosts(ctx context.Context) {
 		if runs || err != nil { // a host that does not say may have it on
 			return nil
 		}
-		return fault.New(fault.Denied, "the plan requires SSH on host %s, and it is off", h.Name).WithHint("%s", remedy)
+		return fault.New(fault.Denied, "SSH is off on host %s, and the plan requires it", h.Name).WithHint("%s", remedy)
 	})
 }
 
@@ -149,7 +149,7 @@ func probeDisk(ctx context.Context, t transport.Transport, vm *inventory.VM) err
 		return fmt.Errorf("open disk %d over %s: %w", d.Key, t.Name(), err)
 	case !offer.Usable:
 		return fault.New(fault.Unsupported, "%s cannot transfer disk %d: %s", t.Name(), d.Key, offer.Reason).
-			WithHint("select another transport, or change the disk as described")
+			WithHint("select another transport, or change the disk")
 	}
 	return nil
 }

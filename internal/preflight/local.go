@@ -28,8 +28,8 @@ func PasswordFile(c planfile.Credentials, folder string, env func(string) string
 	}
 	dir := env(credentialsEnv)
 	if dir == "" {
-		return "", fault.New(fault.Invalid, "credential %s is a systemd credential, and $%s is not set", c.Name, credentialsEnv).
-			WithHint("run decamp in a unit with LoadCredential=%s:FILE, or name a file: credentials: {file: FILE}", c.Name)
+		return "", fault.New(fault.Invalid, "the systemd credential %s is not available: $%s is not set", c.Name, credentialsEnv).
+			WithHint("run decamp in a unit with LoadCredential=%s:FILE, or set a file: credentials: {file: FILE}", c.Name)
 	}
 	return filepath.Join(dir, string(c.Name)), nil
 }
@@ -81,7 +81,7 @@ func openable(name string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		kind = fault.NotFound
 	}
-	return fault.New(kind, "%w", err).WithHint("write the secret to that file, which only you may read, or name another file")
+	return fault.New(kind, "%w", err).WithHint("write the secret to that file with mode 0600, or set another file")
 }
 
 // checkHooks checks that the programs of hooks exist, each program once.

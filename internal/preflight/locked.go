@@ -22,15 +22,15 @@ func (c *check) checkWarmHTTPS(i int) {
 	if m.Options.Transport != "https" || m.VM.Power != inventory.PoweredOn {
 		return
 	}
-	remedy := "set transport: nfc, which reads every running VM"
+	remedy := "set transport: nfc, which can read running VMs"
 	h := c.hosts[m.VM.Host]
 	if majorVersion(h.Version) >= firstLockingRelease && c.onVMFS(m.VM) {
 		c.addFinding(i, planfile.Found("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
-			"it runs, and https cannot read it: host %s (ESXi %s) locks the disks of a running VM, also below a snapshot", h.Name, h.Version).
-			WithHint("%s; or set mode: cold", remedy)))
+			"https cannot read this running VM: host %s (ESXi %s) locks the disks of running VMs, also with a snapshot", h.Name, h.Version).
+			WithHint("%s, or set mode: cold", remedy)))
 		return
 	}
-	c.addFinding(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts refuse reads of a running VM's disks over https"))
+	c.addFinding(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts refuse to read the disks of a running VM over https"))
 }
 
 // majorVersion returns the first number of a version; otherwise 0.

@@ -53,7 +53,7 @@ func (c *check) noteUnmapped() {
 				continue
 			}
 			told[n.Network] = true
-			c.found = append(c.found, planfile.Noted("map", c.file.At("maps.networks"), m.VM.Name, "add it to maps: {networks: …}", "its network %s is not in the map", n.Network))
+			c.found = append(c.found, planfile.Noted("map", c.file.At("maps.networks"), m.VM.Name, "add the network to maps: {networks: …}", "the map has no network %s", n.Network))
 		}
 	}
 }

@@ -54,13 +54,13 @@ func (s *targetCheck) checkTarget(ctx context.Context, i int, to planfile.Destin
 	}
 	folder := p.Folder(m.VM)
 	if first := s.vmByFolder[folder]; first != nil {
-		s.addFinding(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "it and %s (%s) of this plan both get the folder %s", first.Name, first.Ref, folder).
-			WithHint("set another destination for one of them, or rename it")))
+		s.addFinding(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "%s (%s) of this plan has the same folder %s", first.Name, first.Ref, folder).
+			WithHint("set another destination for one of the VMs, or rename it")))
 		return
 	}
 	s.vmByFolder[folder] = m.VM
 	if p.Holds(m.VM) {
-		s.addFinding(i, planfile.Noted("already", m.Pos, m.VM.Name, "remove it from the plan, or move that folder away to migrate it again", "it is already published in %s", folder))
+		s.addFinding(i, planfile.Noted("already", m.Pos, m.VM.Name, "remove the VM from the plan, or rename the folder to migrate the VM again", "already migrated to %s", folder))
 		s.blocked[i] = true // there is nothing to probe for it
 		return
 	}
@@ -103,13 +103,13 @@ func (s *targetCheck) checkSpace(device uint64) {
 	if len(space.Folders) > 1 {
 		where += fmt.Sprintf(" (%d folders on one file system)", len(space.Folders))
 	}
-	const text = "%d VMs of the plan need %s %d MiB in %s, and %d MiB are free"
+	const text = "%d VMs of the plan require %s %d MiB in %s, and %d MiB are free"
 	switch {
 	case space.Least > space.Free:
 		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, text, space.VMs, "at least", space.Least>>20, where, space.Free>>20).
-			WithHint("free %d MiB, or set another destination for some of them", (space.Least-space.Free)>>20+1)))
+			WithHint("free %d MiB, or set another destination for some VMs", (space.Least-space.Free)>>20+1)))
 	case space.Most > space.Free:
-		s.found = append(s.found, planfile.Noted("space", at, "", "monitor the free space: images contain only data that is not zero, and its size is unknown before the disks are read", text, space.VMs, "up to", space.Most>>20, where, space.Free>>20))
+		s.found = append(s.found, planfile.Noted("space", at, "", "monitor the free space: images contain only data that is not zero, and the amount is unknown before the disks are read", text, space.VMs, "up to", space.Most>>20, where, space.Free>>20))
 	}
 }
 

@@ -28,8 +28,8 @@ func (c *check) checkVM(ctx context.Context, i int) error {
 		c.addFinding(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
 	}
 	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
-		c.addFinding(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "its host %s is not connected to the vCenter", h.Name).
-			WithHint("reconnect the host, or move the VM to another host")))
+		c.addFinding(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "host %s is not connected to the vCenter", h.Name).
+			WithHint("reconnect the host, or relocate the VM to another host")))
 	}
 	if m.Options.Mode == planfile.Warmly {
 		c.checkWarm(i)
@@ -75,9 +75,9 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inve
 	for i := range obstacles {
 		switch w := &obstacles[i]; w.Code {
 		case "running":
-			w.Remedy = "shut it down, or set powerOff: guest or mode: warm in the plan"
+			w.Remedy = "shut the VM down, or set powerOff: guest or mode: warm in the plan"
 		case "suspended":
-			w.Remedy += "; or set powerOff: force in the plan"
+			w.Remedy += ", or set powerOff: force in the plan"
 		}
 	}
 	return obstacles
@@ -93,16 +93,16 @@ func (c *check) checkWarm(i int) {
 		frozen("%s", why)
 	}
 	if v := m.VM.HardwareVersion; v > 0 && v < warm.OldestTracked {
-		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
-			"hardware version %d has no change tracking: each round reads and compares the whole VM", v))
+		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade the VM's virtual hardware, or set mode: cold; otherwise each round takes as long as the first",
+			"hardware version %d has no change tracking: each round reads and compares all disks", v))
 	}
 	if c.freeLicence && !m.VM.ChangeTracking {
-		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "install an evaluation or paid licence on the host during the migration, or expect each round, also the one in the outage, to take as long as the first",
-			"a host with the free licence tracks no changes: each round reads and compares the whole VM, %s", warm.FullPass(m.VM)))
+		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "assign an evaluation or paid licence to the host during the migration; otherwise each round, also the cutover, takes as long as the first",
+			"the free licence of the host has no change tracking: each round reads and compares all disks, %s", warm.FullPass(m.VM)))
 	}
 	c.checkWarmHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
-		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "set a time in the future, or window, or manual",
-			"its cutover time %s is in the past: it would be cut over as soon as it is copied", at.Format("2006-01-02T15:04Z07:00")))
+		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "set the cutover to a time in the future, a window or manual",
+			"the cutover time %s is in the past: the cutover starts as soon as the VM is copied", at.Format("2006-01-02T15:04Z07:00")))
 	}
 }

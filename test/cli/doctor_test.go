@@ -18,11 +18,11 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	}}}
 	r := newRig(t, cfg).trusting()
 	said := r.source("doctor", r.url(), "db01", "--to", "dir:"+r.vms(), "--warm").ends(6)
-	if first := "failure: host-privilege: " + privilege + ": root lacks it on VM db01\n"; !strings.HasPrefix(said.stdout, first) {
+	if first := "failure: host-privilege: VM db01: user root has no privilege " + privilege + "\n"; !strings.HasPrefix(said.stdout, first) {
 		t.Errorf("the first line is not %q:\n%s", first, said.stdout)
 	}
 	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply the remedy of each")
-	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: "+privilege, "NoPermission")
+	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: VM db01: user root has no privilege "+privilege, "NoPermission")
 
 	cfg.Lacks = nil
 	cured := newRig(t, cfg).trusting()

@@ -18,7 +18,7 @@ func TestLs(t *testing.T) {
 		{Name: "Büro 100% + 50/50", Firmware: "efi", PoweredOn: true, Disks: []lab.Disk{{Capacity: 64 << 20}}},
 	}}).trusting()
 	r.source("ls", r.url()).ends(0).says("VMware ESXi 8.0.3", "web01", "Büro 100% + 50/50", "running!", "64 MiB")
-	r.source("ls", r.url(), "-v").ends(0).says("Remedy: shut it down first")
+	r.source("ls", r.url(), "-v").ends(0).says("Remedy: shut the VM down: its disks")
 	r.source("ls", r.url(), "Büro 100% + 50/50").ends(0).says("efi", "Hard disk 1", "[datastore1]")
 
 	var all struct {

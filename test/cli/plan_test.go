@@ -75,7 +75,7 @@ func TestPlanOfRunningVMs(t *testing.T) {
 	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("2 VMs with 2 disks")
 	path = r.write("plan.yaml", strings.Replace(made.stdout, "  transport: nfc", "  transport: https", 1))
-	r.run("plan", "check", path).ends(7).says("warm-https!: db01: it runs, and https cannot read it", "set transport: nfc")
+	r.run("plan", "check", path).ends(7).says("warm-https!: db01: https cannot read this running VM", "set transport: nfc")
 }
 
 // Everything that is wrong is told, in the order of the file, and the exit code says that it
@@ -172,9 +172,9 @@ func TestPlanForAFreeLicence(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	made := r.source("plan", "init", r.url(), "--warm", "--to", "dir:"+r.vms(), "--select", "name=db01").ends(0)
 	path := r.write("plan.yaml", made.stdout)
-	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "the free licence tracks no changes", " MiB/s", "paid licence")
+	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "the free licence of the host has no change tracking", " MiB/s", "paid licence")
 	must(t, r.lab.SetSSH(false))
-	r.run("plan", "check", path).ends(denied).says("ssh-off!", "manually")
+	r.run("plan", "check", path).ends(denied).says("ssh-off!", "start the service TSM-SSH on the host's console")
 }
 
 // Direct plans reach each host.

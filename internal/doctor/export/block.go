@@ -84,13 +84,13 @@ func (p *blockParser) nextToken() (string, Place) {
 func (p *blockParser) includeFiles(name string, l *lexer) {
 	at, arg := l.at, unquote(l.nextToken())
 	if len(p.files) >= maxDepth {
-		p.addProblem(at, "%s %s: files take in each other", name, arg)
+		p.addProblem(at, "%s %s: files include each other", name, arg)
 		return
 	}
 	// The last pushed file is read first.
 	for _, f := range slices.Backward(p.include(name, arg)) {
 		if p.read++; p.read > maxFiles {
-			p.addProblem(at, "more than %d files", maxFiles)
+			p.addProblem(at, "more than %d included files", maxFiles)
 			return
 		}
 		p.pushFile(f.text, f.name)
@@ -99,7 +99,7 @@ func (p *blockParser) includeFiles(name string, l *lexer) {
 
 // addProblem records an invalid part of the configuration.
 func (p *blockParser) addProblem(at Place, format string, args ...any) {
-	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "see man 8 ganesha-config"})
+	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "man 8 ganesha-config"})
 }
 
 // parseBody parses the contents of b up to its closing brace. The contents of the file
@@ -110,17 +110,17 @@ func (p *blockParser) parseBody(b *block, depth int) {
 		switch name {
 		case "":
 			if depth > 0 {
-				p.addProblem(b.at, "the block %s is not closed", b.name)
+				p.addProblem(b.at, "the block %s has no closing }", b.name)
 			}
 			return
 		case "}":
 			if depth > 0 {
 				return
 			}
-			p.addProblem(at, "a } closes nothing")
+			p.addProblem(at, "} without a block")
 		case ";", ",", "=", "{":
 			// A stray one, which nfs-ganesha refuses with more words than we have.
-			p.addProblem(at, "%s stands where a name should", name)
+			p.addProblem(at, "%s instead of a name", name)
 		default:
 			p.parseItem(b, name, at, depth)
 		}
@@ -138,7 +138,7 @@ func (p *blockParser) parseItem(b *block, name string, at Place, depth int) {
 	case sign == "=":
 		b.values[name] = append(b.values[name], p.parseValues()...)
 	default:
-		p.addProblem(at, "after %s there is %q, and no = or {", name, sign)
+		p.addProblem(at, "%q after %s instead of = or {", sign, name)
 	}
 }
 
@@ -151,7 +151,7 @@ func (p *blockParser) parseValues() (values []string) {
 			return values
 		case ",":
 		case "", "}", "{", "=":
-			p.addProblem(at, "a value does not end in ;")
+			p.addProblem(at, "a value without ; at its end")
 			// The brace belongs to the enclosing block, so it is read again.
 			if f := len(p.files) - 1; t == "}" && f >= 0 {
 				p.files[f].rest = "}" + p.files[f].rest

@@ -63,7 +63,7 @@ func dialRPC(ctx context.Context, at string, from netip.Addr, program, vers uint
 		c, err = d.DialContext(ctx, "tcp", at)
 	}
 	if err != nil {
-		return nil, fault.New(fault.Unreachable, "%w", err).WithHint("see who listens: ss -ltnp")
+		return nil, fault.New(fault.Unreachable, "%w", err).WithHint("list the listening processes: ss -ltnp")
 	}
 	return &caller{conn: c, program: program, vers: vers, patience: callPatience}, nil
 }
@@ -136,7 +136,7 @@ func (c *caller) readRecord() ([]byte, error) {
 		n := int(v &^ lastFragment)
 		// The server determines n, so it is checked before memory is allocated.
 		if len(reply)+n > maxReply {
-			return nil, fault.New(fault.Corrupt, "an answer of %d bytes, at most %d are expected", len(reply)+n, maxReply)
+			return nil, fault.New(fault.Corrupt, "an answer of %d bytes; the limit is %d", len(reply)+n, maxReply)
 		}
 		at := len(reply)
 		reply = append(reply, make([]byte, n)...)
@@ -155,10 +155,10 @@ func decodeReply(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	d := xdr.NewDecoder(bytes.NewReader(reply))
 	got, kind, denied := d.Uint32(), d.Uint32(), d.Uint32()
 	if d.Err() == nil && (got != xid || kind != 1) {
-		return nil, fault.New(fault.Corrupt, "an answer to another call")
+		return nil, fault.New(fault.Corrupt, "the answer is for another call")
 	}
 	if d.Err() == nil && denied != 0 {
-		return nil, fault.New(fault.Denied, "the server refuses the calls")
+		return nil, fault.New(fault.Denied, "the server rejects the call")
 	}
 	const maxVerifier = 400
 	_, _ = d.Uint32(), d.Opaque(maxVerifier)

@@ -131,20 +131,20 @@ func Checks(o Options) []doctor.Check {
 		}}
 	}
 	const running, reloaded, mapped, admitted = "nfs-server", "nfs-reload", "nfs-portmap", "nfs-client"
-	write := check("nfs-write", "stable writes are not much slower than others", e.checkRate, running, mapped, "nfs-root", "nfs-access")
+	write := check("nfs-write", "stable writes are as fast as unstable writes", e.checkRate, running, mapped, "nfs-root", "nfs-access")
 	// The probe writes for several seconds.
 	write.Slow = true
 	return []doctor.Check{
-		check(reloaded, "the server exports what the files say", e.checkReloaded, running),
-		check("nfs-sync", "exports are async, so that ESXi does not wait for the medium at each write", e.checkSync),
-		check("nfs-syntax", "the files have no misleading lines", e.checkSyntax),
+		check(reloaded, "the running NFS server has the exports of the files", e.checkReloaded, running),
+		check("nfs-sync", "exports are async", e.checkSync),
+		check("nfs-syntax", "the files of exports have no misleading or invalid lines", e.checkSyntax),
 		check(running, "the NFS server runs", e.checkRunning),
-		check(mapped, "the port mapper has the ports of NFS and MOUNT", e.checkPortmap, running),
-		check("nfs-version", "NFS version 3 is offered", e.checkVersion, running),
-		check(admitted, "the hosts may mount", e.checkAdmitted),
-		check("nfs-root", "root of a host is root here", e.checkRoot),
-		check("nfs-access", "the hosts may write", e.checkAccess),
-		check("nfs-subtree", "no subtree checks", e.checkSubtree),
+		check(mapped, "NFS and MOUNT are registered at the port mapper", e.checkPortmap, running),
+		check("nfs-version", "NFS version 3 is enabled", e.checkVersion, running),
+		check(admitted, "the hosts may mount the exports", e.checkAdmitted),
+		check("nfs-root", "exports have no_root_squash", e.checkRoot),
+		check("nfs-access", "exports are writable", e.checkAccess),
+		check("nfs-subtree", "exports have no_subtree_check", e.checkSubtree),
 		check("nfs-mount", "the hosts have mounted the exports of this machine", e.checkMounts, admitted),
 		write,
 	}

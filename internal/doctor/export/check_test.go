@@ -77,10 +77,10 @@ func told(found []doctor.Finding) string {
 	var b strings.Builder
 	for _, f := range found {
 		if f.Status == doctor.OK {
-			fmt.Fprintf(&b, "ok       %s: %s: %s\n", f.Code, f.On, f.Seen)
+			fmt.Fprintf(&b, "ok             %s: %s: %s\n", f.Code, f.On, f.Seen)
 			continue
 		}
-		fmt.Fprintf(&b, "%-8s %s: %s: %s\n    want: %s\n    %s\n", f.Status, f.Code, f.On, f.Seen, f.Want, strings.ReplaceAll(f.Remedy, "\n", "\n    "))
+		fmt.Fprintf(&b, "%-14s %s: %s: %s\n    want: %s\n    %s\n", f.Status, f.Code, f.On, f.Seen, f.Want, strings.ReplaceAll(f.Remedy, "\n", "\n    "))
 	}
 	return b.String()
 }
@@ -94,15 +94,15 @@ func TestFixtures(t *testing.T) {
 		first string
 		set   func(*Options)
 	}{
-		"debian": {"failure  nfs-reload: export 192.168.10.0/24:/srv/vm: /etc/exports:7 has async, the server still has sync: edited and not reloaded", func(o *Options) {
+		"debian": {"failure        nfs-reload: export 192.168.10.0/24:/srv/vm: /etc/exports:7 has async, but the running server has sync: the server was not reloaded", func(o *Options) {
 			o.Hosts = []Host{esx2}
 			o.Mounts = []Mount{{"esx2", "nas", "10.0.0.5", "/volume1"}, {"esx2", "old", "192.168.10.9", "/srv/vms"}}
 		}},
-		"rhel":    {"failure  nfs-root: export esx*.lab.example:/data/esx import: /etc/exports.d/esx.exports:1: root_squash", func(o *Options) { o.Folder, o.Hosts = "/data/esx import/vm", []Host{esx1} }},
-		"suse":    {"failure  nfs-client: host esx1, /srv/nfs/esx: it comes from 10.0.0.21, and /srv/nfs/esx is exported to 192.168.1.0/24: wrong subnet", func(o *Options) { o.Folder, o.Hosts = "/srv/nfs", []Host{esx1} }},
-		"ubuntu":  {"failure  nfs-server: the kernel's NFS server: folders are exported in /etc/exports, and no server runs", nil},
-		"proxmox": {"failure  nfs-version: the kernel's NFS server: the kernel's server has version 3 turned off", nil},
-		"ganesha": {"warning  nfs-version: nfs-ganesha: Protocols leave it out for /srv/iso", func(o *Options) {
+		"rhel":    {"failure        nfs-root: export esx*.lab.example:/data/esx import: /etc/exports.d/esx.exports:1 has root_squash: ESXi can mount the datastore, but cannot write", func(o *Options) { o.Folder, o.Hosts = "/data/esx import/vm", []Host{esx1} }},
+		"suse":    {"failure        nfs-client: host esx1, /srv/nfs/esx: no access from 10.0.0.21: /srv/nfs/esx is exported only to 192.168.1.0/24", func(o *Options) { o.Folder, o.Hosts = "/srv/nfs", []Host{esx1} }},
+		"ubuntu":  {"failure        nfs-server: the kernel's NFS server: the server does not run, and folders are exported in /etc/exports", nil},
+		"proxmox": {"failure        nfs-version: the kernel's NFS server: NFS version 3 is disabled", nil},
+		"ganesha": {"warning        nfs-version: nfs-ganesha: Protocols excludes NFS version 3 for /srv/iso", func(o *Options) {
 			o.Hosts = []Host{esx1}
 			o.Mounts = []Mount{{"esx1", "landing", "10.0.0.9", "/srv/vm"}}
 		}},

@@ -104,14 +104,14 @@ func (p *parser) addProblem(at Place, remedy, format string, args ...any) {
 func (p *parser) parseLine(l line) {
 	words, whole := l.splitWords()
 	if !whole {
-		p.addProblem(l.at, "close the quotes of the path", "a quote is not closed")
+		p.addProblem(l.at, "close the quotes of the path", "a quotation mark is not closed")
 	}
 	if len(words) == 0 {
 		return
 	}
 	folder := words[0]
 	if !strings.HasPrefix(folder, "/") {
-		p.addProblem(l.at, "begin the line with the folder, from / on", "%q is not a folder's whole path: the line exports nothing", folder)
+		p.addProblem(l.at, "begin the line with the absolute path of the folder", "%q is not an absolute path: the line exports nothing", folder)
 		return
 	}
 	// Options after a dash change the defaults of the line.
@@ -122,8 +122,8 @@ func (p *parser) parseLine(l line) {
 			continue
 		}
 		if strings.HasPrefix(w, "(") && i > 0 && !strings.ContainsAny(words[i], "(") {
-			p.addProblem(l.at, fmt.Sprintf("take out the space: %s%s", words[i], w),
-				"a space before %s: it opens %s to every host, and %s gets the defaults, read-only and sync", w, folder, words[i])
+			p.addProblem(l.at, fmt.Sprintf("remove the space: %s%s", words[i], w),
+				"a space before %s exports %s to all hosts with these options, and to %s with the defaults, read-only and sync", w, folder, words[i])
 		}
 		p.parseClient(d, w)
 	}
@@ -139,7 +139,7 @@ func (p *parser) parseClient(e Export, word string) {
 	name, options, has := strings.Cut(word, "(")
 	options, closed := strings.CutSuffix(options, ")")
 	if has && !closed {
-		p.addProblem(e.At, "write the options without spaces between: (rw,async,no_root_squash)", "%q has no closing parenthesis", word)
+		p.addProblem(e.At, "write the options without spaces: (rw,async,no_root_squash)", "%q has no closing parenthesis", word)
 	}
 	if has {
 		e = p.parseOptions(e, options)
@@ -160,7 +160,7 @@ func (p *parser) parseOptions(e Export, text string) Export {
 			continue
 		}
 		if !isOther(o) {
-			p.addProblem(e.At, "see man 5 exports for how it is spelt", "exports(5) has no option %q: exportfs refuses it", o)
+			p.addProblem(e.At, "correct the option; for a list: man 5 exports", "unknown option %q: exportfs rejects it", o)
 			continue
 		}
 		e.Others = strings.TrimPrefix(e.Others+","+o, ",")

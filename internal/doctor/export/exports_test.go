@@ -48,9 +48,9 @@ func TestProblemsOfExports(t *testing.T) {
 	for text, want := range map[string]string{
 		"/a esx1 (rw)":   "a space before (rw)",
 		"/a esx1(rw, x)": "no closing parenthesis",
-		"a *(rw)":        "not a folder's whole path",
-		`"/a *(rw)`:      "a quote is not closed",
-		"/a *(asynch)":   `no option "asynch"`,
+		"a *(rw)":        "is not an absolute path",
+		`"/a *(rw)`:      "a quotation mark is not closed",
+		"/a *(asynch)":   `unknown option "asynch"`,
 	} {
 		_, problems := ParseExports(text, "/etc/exports")
 		if len(problems) == 0 || !strings.Contains(problems[0].Seen, want) || problems[0].At.String() != "/etc/exports:1" || problems[0].Remedy == "" {

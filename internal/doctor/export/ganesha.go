@@ -100,7 +100,7 @@ func (g *Ganesha) addBlock(b block, general permissions, pseudo, hard bool) {
 		path = b.firstValue("pseudo")
 	}
 	if path == "" {
-		g.Problems = append(g.Problems, Problem{b.at, "an EXPORT without a Path exports nothing", "add Path = /folder;"})
+		g.Problems = append(g.Problems, Problem{b.at, "EXPORT without Path exports nothing", "add Path = /folder;"})
 		return
 	}
 	own := general.withBlock(b)

@@ -132,7 +132,7 @@ func TestRealGanesha(t *testing.T) {
 	}
 	edited := ganeshaConf(folder, fmt.Sprintf("EXPORT { Export_Id = 2; Path = %s; Pseudo = /y; Access_Type = RW; Protocols = 3; FSAL { Name = VFS; } }", added))
 	got := told(look(edited))
-	if want := fmt.Sprintf("failure  nfs-reload: export *:%s: /etc/ganesha/ganesha.conf:3 exports it and the server does not: edited and not reloaded", added); !strings.HasPrefix(got, want) {
+	if want := fmt.Sprintf("failure        nfs-reload: export *:%s: /etc/ganesha/ganesha.conf:3 exports it, but the running server does not: the server was not reloaded", added); !strings.HasPrefix(got, want) {
 		t.Errorf("edited:\n%s\nwant first %s", got, want)
 	}
 }

@@ -46,24 +46,24 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		// this machine.
 		switch {
 		case !e.isHere(ctx, m.Server):
-			elsewhere = append(elsewhere, fmt.Sprintf("%s is %s", m.Datastore, at))
+			elsewhere = append(elsewhere, fmt.Sprintf("%s mounts %s", m.Datastore, at))
 		case exported(m.Path):
-			return []doctor.Finding{{On: "host " + h.Name, Seen: fmt.Sprintf("%s is %s", m.Datastore, at)}}
+			return []doctor.Finding{{On: "host " + h.Name, Seen: fmt.Sprintf("the datastore %s mounts %s", m.Datastore, at)}}
 		default:
 			found = append(found, doctor.Finding{
-				On: "host " + h.Name, Status: doctor.Failure, Seen: fmt.Sprintf("its datastore %s is %s, which is not exported", m.Datastore, at),
-				Want: "a mount of " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("esxcli storage nfs remove -v %s && %s", fault.Quote(m.Datastore), add(m.Datastore)),
+				On: "host " + h.Name, Status: doctor.Failure, Seen: fmt.Sprintf("the datastore %s mounts %s, which is not exported", m.Datastore, at),
+				Want: "a datastore that mounts " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("# on the host:\nesxcli storage nfs remove -v %s && %s", fault.Quote(m.Datastore), add(m.Datastore)),
 			})
 		}
 	}
 	if len(found) > 0 {
 		return found
 	}
-	seen := "it has no NFS datastore of this machine"
+	seen := "no NFS datastore of this machine"
 	if len(elsewhere) > 0 {
 		seen += ": " + strings.Join(elsewhere, ", ")
 	}
-	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a mount of " + strings.Join(folders, " or "), Remedy: add("decamp")}}
+	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a datastore that mounts " + strings.Join(folders, " or "), Remedy: "# on the host:\n" + add("decamp")}}
 }
 
 // addressFacing returns the address of this machine that has most leading bits in

@@ -36,13 +36,13 @@ func (e *examiner) admitsHost(ctx context.Context, s *Server, folder string, h H
 	f := doctor.Finding{On: fmt.Sprintf("host %s, %s", h.Name, folder), Want: "an export to " + h.Addr.String()}
 	switch addr := Client(h.Addr.String()); may {
 	case Yes:
-		f.Seen = fmt.Sprintf("%s is one of %s", addr, x.Client)
+		f.Seen = fmt.Sprintf("%s matches %s", addr, x.Client)
 	case No:
 		f.Status, f.Remedy = doctor.Failure, s.remedyFor(s.firstExport(folder), addr)
-		f.Seen = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clientsOf(folder))
+		f.Seen = fmt.Sprintf("no access from %s: %s is exported only to %s", addr, folder, s.clientsOf(folder))
 	default:
 		f.Status, f.Remedy = doctor.Unknown, s.remedyFor(x, addr)
-		f.Seen = fmt.Sprintf("it is unknown here whether %s is one of %s", addr, x.Client)
+		f.Seen = fmt.Sprintf("cannot determine whether %s matches %s", addr, x.Client)
 	}
 	return f
 }
@@ -92,14 +92,14 @@ func (e *examiner) checkSync(_ context.Context, s *Server) []doctor.Finding {
 			return doctor.Finding{Seen: "async"}
 		case s.Name == ganeshaName:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: "nfs-ganesha flushes the medium at each write of ESXi's, and has no async",
-				Want:   "writes that are acknowledged from memory",
-				Remedy: "decamp migrate --transport landing   # decamp's own NFS server, which flushes once in the end",
+				Status: doctor.Advice, Seen: "nfs-ganesha flushes each write of ESXi to the disk, and has no option async",
+				Want:   "an NFS server that acknowledges writes before a flush",
+				Remedy: "# use decamp's own NFS server, which flushes once at the end:\ndecamp migrate --transport landing",
 			}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Want: "async: a copy that a power cut spoils is made again",
-			Seen: fmt.Sprintf("%s: sync: ESXi waits for the medium at each 64 KiB, which was 13 to 24 times slower where it was measured", x.At),
+			Status: doctor.Warning, Want: "async; a power failure loses only a copy, which can be repeated",
+			Seen: fmt.Sprintf("%s has sync: ESXi waits for the disk after each 64 KiB, which was 13 to 24 times slower in published measurements", x.At),
 		}
 	})
 }
@@ -112,8 +112,8 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 			return doctor.Finding{Seen: "no_root_squash"}
 		case x.Rules.Anon != "":
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s: root of a host is user %s here", x.At, x.Rules.Anon),
-				Want: "a folder that this user owns", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
+				Status: doctor.Advice, Seen: fmt.Sprintf("%s maps root of the hosts to user %s", x.At, x.Rules.Anon),
+				Want: "a folder that belongs to this user", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
 			}
 		}
 		status := doctor.Failure
@@ -121,8 +121,8 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 			status = doctor.Warning
 		}
 		return doctor.Finding{
-			Status: status, Want: "no_root_squash: ESXi writes as root",
-			Seen: fmt.Sprintf("%s: root_squash: the datastore mounts, and whatever ESXi writes is refused", x.At),
+			Status: status, Want: "no_root_squash, because ESXi writes as root",
+			Seen: fmt.Sprintf("%s has root_squash: ESXi can mount the datastore, but cannot write", x.At),
 		}
 	})
 }
@@ -134,9 +134,9 @@ func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
 		case ReadWrite:
 			return doctor.Finding{Seen: "rw"}
 		case NoAccess:
-			return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s: no access", x.At), Want: "rw"}
+			return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s permits no access", x.At), Want: "rw"}
 		}
-		return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s: read-only", x.At), Want: "rw"}
+		return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s is read-only", x.At), Want: "rw"}
 	})
 }
 
@@ -148,7 +148,7 @@ func (e *examiner) checkSubtree(_ context.Context, s *Server) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Want: "no_subtree_check",
-			Seen: fmt.Sprintf("%s: subtree_check: a file that is open and renamed becomes stale, as ESXi does at the end of a copy", x.At),
+			Seen: fmt.Sprintf("%s has subtree_check: files that are renamed while open become stale, and ESXi renames files at the end of a copy", x.At),
 		}
 	})
 }

@@ -104,7 +104,7 @@ func (p *prober) createFile(ctx context.Context, folder string) error {
 		return fmt.Errorf("create a file in %s: %w", folder, err)
 	}
 	if !d.Bool() {
-		return fault.New(fault.Unsupported, "the server returns no handle of a new file")
+		return fault.New(fault.Unsupported, "the server returned no handle of the new file")
 	}
 	p.file = d.Opaque(maxHandle)
 	return d.Err()

@@ -26,8 +26,8 @@ func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 		return []doctor.Finding{e.judgeRates(s, folder, r, err)}
 	}
 	return []doctor.Finding{{
-		On: s.Name, Status: doctor.Unknown, Seen: "no folder is exported to this machine itself, so that its writes could be timed",
-		Remedy: "dd if=/dev/zero of=/vmfs/volumes/DATASTORE/probe bs=64k count=4096 && rm /vmfs/volumes/DATASTORE/probe   # on the host",
+		On: s.Name, Status: doctor.Unknown, Seen: "no folder is exported to this machine, which the test requires",
+		Remedy: "# on the host, to measure the write rate:\ndd if=/dev/zero of=/vmfs/volumes/DATASTORE/probe bs=64k count=4096 && rm /vmfs/volumes/DATASTORE/probe",
 	}}
 }
 
@@ -44,22 +44,22 @@ func (e *examiner) addressWithAccess(ctx context.Context, s *Server, folder stri
 
 // judgeRates converts the result of a measurement to a finding. An error is Unknown.
 func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doctor.Finding {
-	f := doctor.Finding{On: folder, Want: "stable writes as fast as others"}
+	f := doctor.Finding{On: folder, Want: "stable writes as fast as unstable writes"}
 	const mb = 1e6
 	switch {
 	case err != nil && errors.Is(err, context.Canceled):
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, "stopped", "run it again"
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, "canceled", "run the command again"
 	case err != nil:
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
 			f.Remedy = s.remedyFor(s.firstExport(folder))
 		}
 	default:
-		f.Seen = fmt.Sprintf("%.0f MB/s where each 64 KiB is stable, as ESXi writes, and %.0f MB/s without: a factor of %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
+		f.Seen = fmt.Sprintf("%.0f MB/s with stable writes of 64 KiB, as ESXi writes, and %.0f MB/s with unstable writes: factor %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
 		if r.Penalty() >= slow {
 			f.Status, f.Remedy = doctor.Warning, s.remedyFor(s.firstExport(folder))
 			if s.Name == ganeshaName {
-				f.Remedy = "decamp migrate --transport landing   # decamp's own NFS server, which flushes once in the end"
+				f.Remedy = "# use decamp's own NFS server, which flushes once at the end:\ndecamp migrate --transport landing"
 			}
 		}
 	}

@@ -20,8 +20,8 @@ func TestPenaltyIsJudged(t *testing.T) {
 		seen   string
 		remedy string
 	}{
-		{Rates{Stable: 12.3e6, Unstable: 295e6}, nil, doctor.Warning, "12 MB/s where each 64 KiB is stable, as ESXi writes, and 295 MB/s without: a factor of 24.0", "(rw,async,"},
-		{Rates{Stable: 250e6, Unstable: 295e6}, nil, doctor.OK, "a factor of 1.2", ""},
+		{Rates{Stable: 12.3e6, Unstable: 295e6}, nil, doctor.Warning, "12 MB/s with stable writes of 64 KiB, as ESXi writes, and 295 MB/s with unstable writes: factor 24.0", "(rw,async,"},
+		{Rates{Stable: 250e6, Unstable: 295e6}, nil, doctor.OK, "factor 1.2", ""},
 		{Rates{}, fault.New(fault.Denied, "access denied"), doctor.Unknown, "access denied", "sed -i '1c"},
 		{Rates{}, fault.New(fault.Unreachable, "x").WithHint("rpcinfo -p"), doctor.Unknown, "x", "rpcinfo -p"},
 	} {

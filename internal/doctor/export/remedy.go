@@ -44,7 +44,7 @@ func (s *Server) editBlock(e Export, more []Client) string {
 	if add == "" {
 		add = " Access_Type = RW; Squash = No_Root_Squash; Protocols = 3;"
 	}
-	return fmt.Sprintf("at %s, for %s, say:%s\n%s", e.At, e.Path, add, s.reload)
+	return fmt.Sprintf("# at %s, for %s, add:%s\n%s", e.At, e.Path, add, s.reload)
 }
 
 // exportfsCommand returns the commands for an export that is in no file. They are lost
@@ -86,7 +86,7 @@ func (s *Server) editLine(e Export, more []Client) string {
 	}
 	// The line would need quoting for both the shell and sed.
 	if strings.ContainsAny(line, `'\`) {
-		return fmt.Sprintf("write in place of line %s of %s: %s\n%s", lines, e.At.File, line, s.reload)
+		return fmt.Sprintf("# replace line %s of %s by: %s\n%s", lines, e.At.File, line, s.reload)
 	}
 	return fmt.Sprintf("sed -i '%sc\\%s' %s && %s", lines, line, e.At.File, s.reload)
 }

@@ -13,14 +13,14 @@ import (
 // checkRunning reports a failure if the server does not run, or if the NFS port is
 // closed.
 func (e *examiner) checkRunning(ctx context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "it runs"}
+	f := doctor.Finding{On: s.Name, Seen: "the server runs"}
 	switch {
 	case s.Running != Yes:
-		f.Status, f.Seen = doctor.Failure, "folders are exported in "+strings.Join(filesOf(s), ", ")+", and no server runs"
-		f.Want, f.Remedy = "the server runs", s.start
+		f.Status, f.Seen = doctor.Failure, "the server does not run, and folders are exported in "+strings.Join(filesOf(s), ", ")
+		f.Want, f.Remedy = "a running NFS server", s.start
 	case !e.isListening(ctx, nfsPort):
-		f.Status, f.Seen = doctor.Failure, fmt.Sprintf("it runs, and TCP port %d is closed", nfsPort)
-		f.Want, f.Remedy = "NFS over TCP at port 2049", "ss -ltnp | grep 2049   # who has it\n"+strings.Replace(s.start, "enable --now", "restart", 1)
+		f.Status, f.Seen = doctor.Failure, fmt.Sprintf("the server runs, but TCP port %d is closed", nfsPort)
+		f.Want, f.Remedy = "NFS over TCP on port 2049", "# find the process that uses the port:\nss -ltnp | grep 2049\n"+strings.Replace(s.start, "enable --now", "restart", 1)
 	}
 	return []doctor.Finding{f}
 }
@@ -38,7 +38,7 @@ func filesOf(s *Server) (names []string) {
 // checkSyntax reports the problems of the configuration files as warnings.
 func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Finding) {
 	for _, p := range s.Problems {
-		found = append(found, doctor.Finding{On: p.At.String(), Status: doctor.Warning, Seen: p.Seen, Want: "a line that is read as it looks", Remedy: p.Remedy})
+		found = append(found, doctor.Finding{On: p.At.String(), Status: doctor.Warning, Seen: p.Seen, Want: "valid lines without ambiguity", Remedy: p.Remedy})
 	}
 	return found
 }
@@ -47,44 +47,44 @@ func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Fin
 // export that is only in one of them was edited without a reload.
 func (e *examiner) checkReloaded(_ context.Context, s *Server) (found []doctor.Finding) {
 	if s.LiveFrom == "" {
-		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "its exports cannot be read here", Want: "the exports of the files", Remedy: s.reload}}
+		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "cannot read the exports of the running server", Want: "a server with the exports of the files", Remedy: s.reload}}
 	}
 	add := func(on Export, st doctor.Status, format string, args ...any) {
 		found = append(found, doctor.Finding{
 			On: "export " + on.String(), Status: st, Seen: fmt.Sprintf(format, args...),
-			Want: "the same in the files and in the server", Remedy: s.reload,
+			Want: "equal exports in the files and in the running server", Remedy: s.reload,
 		})
 	}
 	for _, w := range s.Written {
 		i := slices.IndexFunc(s.Live, func(l Export) bool { return l.isFor(w) || s.Paths && l.Path == w.Path })
 		switch {
 		case i < 0:
-			add(w, doctor.Failure, "%s exports it and the server does not: edited and not reloaded", w.At)
+			add(w, doctor.Failure, "%s exports it, but the running server does not: the server was not reloaded", w.At)
 		case !s.Paths && s.Live[i].Rules != w.Rules:
 			here, there := w.Rules.diffOptions(s.Live[i].Rules)
-			add(w, doctor.Failure, "%s has %s, the server still has %s: edited and not reloaded", w.At, here, there)
+			add(w, doctor.Failure, "%s has %s, but the running server has %s: the server was not reloaded", w.At, here, there)
 		}
 	}
 	for _, l := range s.Live {
 		if w := slices.IndexFunc(s.Written, func(w Export) bool { return l.isFor(w) || s.Paths && l.Path == w.Path }); w < 0 {
-			add(l, doctor.Warning, "it is exported and in no file: taken out and not reloaded, or exported by hand until the next reload")
+			add(l, doctor.Warning, "the running server exports it, but no file does: the export ends at the next reload")
 		}
 	}
 	// A list without rules cannot show that rules were edited.
 	if len(found) == 0 && s.Paths && !s.started.IsZero() && s.edited.After(s.started) {
 		return []doctor.Finding{s.maybeEdited()}
 	}
-	return orOK(found, s.Name, "the exports are those of the files")
+	return orOK(found, s.Name, "the running server has the exports of the files")
 }
 
-// maybeEdited returns the advice for a server that lists folders without rules, and
+// maybeEdited returns the recommendation for a server that lists folders without rules, and
 // whose files were edited after it started. A change of the rules only cannot be
 // detected.
 func (s *Server) maybeEdited() doctor.Finding {
 	const clock = time.DateTime
 	return doctor.Finding{
-		On: s.Name, Status: doctor.Advice, Want: "a reload after each edit", Remedy: s.reload,
-		Seen: fmt.Sprintf("edited %s, after the server was started %s: the server lists its folders without their rules, so a reload cannot be detected",
+		On: s.Name, Status: doctor.Advice, Want: "a reload after each change", Remedy: s.reload,
+		Seen: fmt.Sprintf("the files changed at %s, after the server's start at %s; decamp cannot detect whether the server was reloaded",
 			s.edited.Format(clock), s.started.Format(clock)),
 	}
 }
@@ -100,10 +100,10 @@ func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 // checkPortmap queries the port mapper for NFS and MOUNT. ESXi finds both programs only
 // through it.
 func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "both are registered", Want: "programs 100003 and 100005, version 3, at the port mapper: ESXi knows no other way"}
+	f := doctor.Finding{On: s.Name, Seen: "NFS and MOUNT are registered", Want: "programs 100003 and 100005, version 3, at the port mapper, where ESXi looks them up"}
 	start := "systemctl enable --now rpcbind && " + strings.Replace(s.start, "enable --now", "restart", 1)
 	if !e.isListening(ctx, portmapPort) {
-		f.Status, f.Seen, f.Remedy = doctor.Failure, fmt.Sprintf("port %d is closed: no port mapper runs", portmapPort), start
+		f.Status, f.Seen, f.Remedy = doctor.Failure, fmt.Sprintf("the port mapper does not run: port %d is closed", portmapPort), start
 		return []doctor.Finding{f}
 	}
 	var missing []string
@@ -118,7 +118,7 @@ func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding
 		}
 	}
 	if slices.Sort(missing); len(missing) > 0 {
-		f.Status, f.Seen, f.Remedy = doctor.Failure, strings.Join(missing, " and ")+" version 3: not registered", start
+		f.Status, f.Seen, f.Remedy = doctor.Failure, strings.Join(missing, " and ")+" version 3 not registered at the port mapper", start
 	}
 	return []doctor.Finding{f}
 }
@@ -126,7 +126,7 @@ func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding
 // checkVersion reports exports without NFS version 3. It returns nothing if the version
 // is unknown.
 func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "version 3 is offered", Want: "version 3: vmkfstools and decamp mount nothing else"}
+	f := doctor.Finding{On: s.Name, Seen: "NFS version 3 is enabled", Want: "NFS version 3, which vmkfstools and decamp require"}
 	switch {
 	case s.V3 == Unknown:
 		return nil
@@ -137,11 +137,11 @@ func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
 		if e.Folder == "" && len(s.Written) > 0 { // this may be intended
 			f.Status = doctor.Warning
 		}
-		f.Seen = "Protocols leave it out for " + strings.Join(pathsOf(s.NoV3), ", ")
-		f.Remedy = fmt.Sprintf("at %s, and in NFS_CORE_PARAM, say Protocols = 3,4;\n%s", s.NoV3[0].At, s.reload)
+		f.Seen = "Protocols excludes NFS version 3 for " + strings.Join(pathsOf(s.NoV3), ", ")
+		f.Remedy = fmt.Sprintf("# at %s, and in NFS_CORE_PARAM, set Protocols = 3,4;\n%s", s.NoV3[0].At, s.reload)
 	default:
-		f.Status, f.Seen = doctor.Failure, "the kernel's server has version 3 turned off"
-		f.Remedy = "in the section [nfsd] of /etc/nfs.conf say vers3=y\nsystemctl restart nfs-server"
+		f.Status, f.Seen = doctor.Failure, "NFS version 3 is disabled"
+		f.Remedy = "# in the section [nfsd] of /etc/nfs.conf, set vers3=y\nsystemctl restart nfs-server"
 	}
 	return []doctor.Finding{f}
 }

@@ -29,11 +29,11 @@ func (g *group) forEachStore(look func(inventory.Datastore) doctor.Finding) (fou
 // checkReached reports datastores that no host can access.
 func (g *group) checkReached(context.Context) (found []doctor.Finding) {
 	for _, d := range g.Datastores {
-		f := okFinding("it is reached")
+		f := okFinding("accessible")
 		if d.Inaccessible {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "no host reaches it: nothing on it can be read", Want: "it is reached",
-				Remedy: "# on a host that should have it:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
+				Status: doctor.Failure, Seen: "no host can access it", Want: "a datastore that at least one host can access",
+				Remedy: "# on a host with a path to the datastore:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
 			}
 		}
 		f.On = onStore(d)
@@ -46,11 +46,11 @@ func (g *group) checkReached(context.Context) (found []doctor.Finding) {
 func (g *group) checkStoreMaintenance(context.Context) []doctor.Finding {
 	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
 		if !d.Maintenance {
-			return okFinding("it is not in maintenance mode")
+			return okFinding("not in maintenance mode")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "it is in maintenance mode: vSphere moves its VMs away, and switches none on", Want: "it is at work until its VMs are moved",
-			Remedy: fmt.Sprintf("vSphere Client > datastore %s > Maintenance Mode > Exit Maintenance Mode", d.Name),
+			Status: doctor.Warning, Seen: "maintenance mode is on: vSphere relocates its VMs and powers none on", Want: "maintenance mode off during the migration",
+			Remedy: fmt.Sprintf("end maintenance mode in the vSphere Client: datastore %s > Maintenance Mode > Exit Maintenance Mode", d.Name),
 		}
 	})
 }
@@ -64,8 +64,8 @@ func (g *group) checkAllocationMap(context.Context) []doctor.Finding {
 			return okFinding(d.Type)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
-			Remedy: "add --transport landing: the host reads its disks, and sends only data that is not zero",
+			Status: doctor.Advice, Seen: d.Type + " does not report allocated areas; decamp reads and transfers complete disks", Want: "VMFS, or --transport landing, with which the host omits zeros",
+			Remedy: "add --transport landing",
 		}
 	})
 }
@@ -85,13 +85,13 @@ func (g *group) checkSpace(context.Context) []doctor.Finding {
 	return g.forEachStore(func(d inventory.Datastore) doctor.Finding {
 		// Delta disks grow with the writes during a round.
 		want := max(leastRoom, g.provisionedOn(d)/100*deltaShare)
-		seen := fmt.Sprintf("%d GiB are free", d.Free>>30)
+		seen := fmt.Sprintf("%d GiB free", d.Free>>30)
 		if d.Free >= want {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: seen + ": when it is full, every VM that grows there stands still", Want: fmt.Sprintf("%d GiB for the snapshots of rounds", want>>30),
-			Remedy: "make room there, or move its VMs one at a time with short rounds: --interval 5m; or powered off, which writes nothing",
+			Status: doctor.Warning, Seen: seen + "; a full datastore stops all VMs that write to snapshots or thin disks", Want: fmt.Sprintf("%d GiB free for the snapshots of precopy rounds", want>>30),
+			Remedy: "free space on the datastore, shorten the rounds with --interval 5m, or migrate its VMs powered off",
 		}
 	})
 }

@@ -83,22 +83,22 @@ func Checks(o Options) []doctor.Check {
 	}
 	g := &group{Options: o}
 	return []doctor.Check{
-		{Code: "host-connected", Title: "hosts are connected", Run: g.checkConnected},
-		{Code: "host-maintenance", Title: "hosts are at work", Run: g.checkMaintenance},
-		{Code: "host-version", Title: "the version is supported, and moves from it are known to be right", Run: g.checkVersion},
+		{Code: "host-connected", Title: "vCenter is connected to the hosts", Run: g.checkConnected},
+		{Code: "host-maintenance", Title: "hosts are not in maintenance mode", Run: g.checkMaintenance},
+		{Code: "host-version", Title: "the ESXi version is supported", Run: g.checkVersion},
 		{Code: "host-licence", Title: "the licence permits the required API calls", Run: g.checkLicence},
-		{Code: "host-privilege", Title: "the account has the required privileges", Run: g.checkPrivileges},
-		{Code: "host-lockdown", Title: "logins at the host are let in", Run: g.checkLockdown},
-		{Code: "host-lockout", Title: "the account does not lock early", Run: g.checkLockout},
-		{Code: "host-sessions", Title: "there is room for more sessions", Run: g.checkSessions},
-		{Code: "host-nfc-memory", Title: "the NFC memory holds all of a VM's disks at once", Run: g.checkNFCMemory},
-		{Code: "host-power", Title: "the processor runs at its speed", Run: g.checkPower},
-		{Code: "host-ssh", Title: "SSH is on where it is needed", Run: g.checkSSH},
-		{Code: "host-clock", Title: "clocks agree", Run: g.checkClock},
-		{Code: "datastore-reached", Title: "datastores are reached", Run: g.checkReached},
-		{Code: "datastore-maintenance", Title: "datastores are at work", Run: g.checkStoreMaintenance},
-		{Code: "datastore-map", Title: "areas that hold nothing need not be read", Run: g.checkAllocationMap},
-		{Code: "datastore-space", Title: "there is room for snapshots to grow", Run: g.checkSpace},
+		{Code: "host-privilege", Title: "the user has the required privileges", Run: g.checkPrivileges},
+		{Code: "host-lockdown", Title: "lockdown mode permits the required logins", Run: g.checkLockdown},
+		{Code: "host-lockout", Title: "wrong passwords do not lock the account early", Run: g.checkLockout},
+		{Code: "host-sessions", Title: "free sessions on the host", Run: g.checkSessions},
+		{Code: "host-nfc-memory", Title: "enough NFC memory for all disks of a VM", Run: g.checkNFCMemory},
+		{Code: "host-power", Title: "power policy High Performance", Run: g.checkPower},
+		{Code: "host-ssh", Title: "SSH runs if the migration requires it", Run: g.checkSSH},
+		{Code: "host-clock", Title: "the clocks of the host and this machine agree", Run: g.checkClock},
+		{Code: "datastore-access", Title: "hosts can access the datastores", Run: g.checkReached},
+		{Code: "datastore-maintenance", Title: "datastores are not in maintenance mode", Run: g.checkStoreMaintenance},
+		{Code: "datastore-allocation", Title: "the allocated areas of thin disks are known", Run: g.checkAllocationMap},
+		{Code: "datastore-space", Title: "enough free space for snapshots", Run: g.checkSpace},
 	}
 }
 
@@ -157,8 +157,8 @@ func (g *group) firstConnected() (inventory.Host, bool) {
 // unknownFinding returns the finding for an object that could not be examined.
 func unknownFinding(err error) doctor.Finding {
 	return doctor.Finding{
-		Status: doctor.Unknown, Seen: err.Error(), Want: "an answer",
-		Remedy: cmp.Or(fault.HintOf(err), "try again; if it stays, look into the host's log: tail -n 50 /var/log/hostd.log"),
+		Status: doctor.Unknown, Seen: err.Error(), Want: "a successful query of the host",
+		Remedy: cmp.Or(fault.HintOf(err), "# on the host, if the error persists:\ntail -n 50 /var/log/hostd.log"),
 	}
 }
 

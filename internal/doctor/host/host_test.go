@@ -102,28 +102,28 @@ func TestChecks(t *testing.T) {
 		seen   string
 		remedy string
 	}{
-		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), https, doctor.Warning, "cannot be switched on", "maintenanceMode set"},
-		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC reads no disk", "maintenanceMode set"},
-		{"host-version", lab.Config{}, lab.Config{Version: "6.7.0"}, https, doctor.Advice, "ended on 2022-10-15", "move its VMs"},
-		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "move its VMs"},
-		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "no migrations from such an old version", "upgrade"},
-		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "by SSH", "vim-cmd hostsvc/start_ssh"},
-		{"host-licence", lab.Config{EvaluationEnds: now.AddDate(0, 0, 15)}, lab.Config{EvaluationEnds: now.AddDate(0, 0, 13)}, https, doctor.Warning, "ends on 2026-01-15", "license --set"},
-		{"host-licence", lab.Config{ReadOnlyLicence: true, EvaluationEnds: now}, lab.Config{EvaluationEnds: now.AddDate(0, 0, -1)}, https, doctor.Warning, "ends on 2026-01-01", "license --set"},
-		{"host-ssh", lab.Config{SSH: lab.SSH{Enabled: true}}, lab.Config{}, host.Use{Transport: "https", SSH: true}, doctor.Failure, "it is off", "--enable-ssh"},
-		{"host-ssh", lab.Config{ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true}}, lab.Config{ReadOnlyLicence: true}, host.Use{Transport: "nfc", Warm: true, StartSSH: true}, doctor.Failure, "it is off", "console"},
+		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), https, doctor.Warning, "VMs cannot be powered on", "maintenanceMode set"},
+		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC cannot read disks", "maintenanceMode set"},
+		{"host-version", lab.Config{}, lab.Config{Version: "6.7.0"}, https, doctor.Advice, "ended on 2022-10-15", "migrate the VMs"},
+		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "migrate the VMs"},
+		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "no reports about migrations from this version", "upgrade"},
+		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "requires SSH", "vim-cmd hostsvc/start_ssh"},
+		{"host-licence", lab.Config{EvaluationEnds: now.AddDate(0, 0, 15)}, lab.Config{EvaluationEnds: now.AddDate(0, 0, 13)}, https, doctor.Warning, "expires on 2026-01-15", "license --set"},
+		{"host-licence", lab.Config{ReadOnlyLicence: true, EvaluationEnds: now}, lab.Config{EvaluationEnds: now.AddDate(0, 0, -1)}, https, doctor.Warning, "expires on 2026-01-01", "license --set"},
+		{"host-ssh", lab.Config{SSH: lab.SSH{Enabled: true}}, lab.Config{}, host.Use{Transport: "https", SSH: true}, doctor.Failure, "SSH is off", "--enable-ssh"},
+		{"host-ssh", lab.Config{ReadOnlyLicence: true, SSH: lab.SSH{Enabled: true}}, lab.Config{ReadOnlyLicence: true}, host.Use{Transport: "nfc", Warm: true, StartSSH: true}, doctor.Failure, "SSH is off", "console"},
 		{"host-lockdown", lab.Config{}, kept(lab.HostState{Lockdown: "lockdownNormal"}), host.Use{Transport: "https", SSH: true}, doctor.Warning, "exception users", "Exception Users"},
-		{"host-lockout", lab.Config{}, kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 3}}), https, doctor.Warning, "after 3 wrong passwords", "AccountLockFailures -i 5"},
-		{"host-lockout", kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 0}}), lab.Config{Sessions: lab.Sessions{LockAfter: 2}}, https, doctor.Warning, "after 2 wrong", "--password-file"},
-		{"host-sessions", lab.Config{Version: "6.7.0", Sessions: lab.Sessions{Max: 5}}, lab.Config{Sessions: lab.Sessions{Max: 5}}, https, doctor.Warning, "of 5 sessions are taken", "govc session.rm"},
-		{"host-nfc-memory", lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, lab.Config{Version: "7.0.3", VMs: []lab.VM{onDisk("a", 1<<20)}}, host.Use{Transport: "nfc", NFCMemory: 32 << 20}, doctor.Advice, "2 disks at once want 64 MiB, the host has 48", "--nfc-handles 2"},
+		{"host-lockout", lab.Config{}, kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 3}}), https, doctor.Warning, "after 3 attempts", "AccountLockFailures -i 5"},
+		{"host-lockout", kept(lab.HostState{Settings: map[string]int64{"Security.AccountLockFailures": 0}}), lab.Config{Sessions: lab.Sessions{LockAfter: 2}}, https, doctor.Warning, "after 2 attempts", "--password-file"},
+		{"host-sessions", lab.Config{Version: "6.7.0", Sessions: lab.Sessions{Max: 5}}, lab.Config{Sessions: lab.Sessions{Max: 5}}, https, doctor.Warning, "of 5 sessions are in use", "govc session.rm"},
+		{"host-nfc-memory", lab.Config{VMs: []lab.VM{onDisk("a", 1<<20)}}, lab.Config{Version: "7.0.3", VMs: []lab.VM{onDisk("a", 1<<20)}}, host.Use{Transport: "nfc", NFCMemory: 32 << 20}, doctor.Advice, "48 MiB available, 64 MiB required for all disks of one VM (2)", "--nfc-handles 2"},
 		{"host-power", kept(lab.HostState{Power: "static"}), lab.Config{}, https, doctor.Advice, "Balanced", `/Power/CpuPolicy -s "High Performance"`},
-		{"host-clock", kept(lab.HostState{Skew: lab.Duration(50 * time.Second)}), kept(lab.HostState{Skew: lab.Duration(-70 * time.Second)}), https, doctor.Warning, "1m10s behind ours", "esxcli system ntp"},
-		{"host-clock", lab.Config{}, kept(lab.HostState{Skew: lab.Duration(time.Hour)}), https, doctor.Warning, "1h0m0s ahead of ours", "timedatectl"},
-		{"datastore-reached", lab.Config{}, stored(lab.Datastore{Lost: true}), https, doctor.Failure, "no host reaches it", "rescan"},
+		{"host-clock", kept(lab.HostState{Skew: lab.Duration(50 * time.Second)}), kept(lab.HostState{Skew: lab.Duration(-70 * time.Second)}), https, doctor.Warning, "1m10s behind this machine's", "esxcli system ntp"},
+		{"host-clock", lab.Config{}, kept(lab.HostState{Skew: lab.Duration(time.Hour)}), https, doctor.Warning, "1h0m0s ahead of this machine's", "timedatectl"},
+		{"datastore-access", lab.Config{}, stored(lab.Datastore{Lost: true}), https, doctor.Failure, "no host can access it", "rescan"},
 		{"datastore-maintenance", lab.Config{}, stored(lab.Datastore{Maintenance: true}), https, doctor.Warning, "maintenance mode", "Exit Maintenance Mode"},
-		{"datastore-map", lab.Config{}, stored(lab.Datastore{Type: "NFS"}), https, doctor.Advice, "NFS: ", "--transport landing"},
-		{"datastore-space", stored(lab.Datastore{Full: 1 << 40}), stored(lab.Datastore{Full: 2<<40 - 50<<30}), warm, doctor.Warning, "50 GiB are free", "--interval"},
+		{"datastore-allocation", lab.Config{}, stored(lab.Datastore{Type: "NFS"}), https, doctor.Advice, "NFS does not report allocated areas", "--transport landing"},
+		{"datastore-space", stored(lab.Datastore{Full: 1 << 40}), stored(lab.Datastore{Full: 2<<40 - 50<<30}), warm, doctor.Warning, "50 GiB free", "--interval"},
 	} {
 		t.Run(c.code+" "+c.seen, func(t *testing.T) {
 			for _, f := range of(examine(t, c.right, c.use), c.code) {
@@ -162,14 +162,14 @@ func TestPrivilegesOneByOne(t *testing.T) {
 	const snapshot, storage = "VirtualMachine.State.CreateSnapshot", "Host.Config.Storage"
 	cfg := lab.Config{VCenter: true, Lacks: []string{snapshot, storage}, VMs: []lab.VM{onDisk("a", 1<<20), onDisk("b", 1<<20)}}
 	found := of(examine(t, cfg, host.Use{Transport: "landing", Warm: true, StartSSH: true}), "host-privilege")
-	want := map[string]string{snapshot: "administrator@vsphere.local lacks it on VM a and 1 more of 2", storage: "lacks it on host esx1.lab and 1 more of 2"}
+	want := map[string]string{"VM a and 1 more of 2": snapshot, "host esx1.lab and 1 more of 2": storage}
 	for _, f := range found {
-		seen, lacks := want[f.On]
+		privilege, lacks := want[f.On]
 		delete(want, f.On)
 		switch {
-		case !lacks && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "it is held: ")):
+		case !lacks && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "privilege to ")):
 			t.Errorf("held: %+v", f)
-		case lacks && (f.Status != doctor.Failure || !strings.Contains(f.Seen, seen) || !strings.Contains(f.Remedy, "role.update -a decamp "+f.On) ||
+		case lacks && (f.Status != doctor.Failure || f.Seen != "user administrator@vsphere.local has no privilege "+privilege || !strings.Contains(f.Remedy, "role.update -a decamp "+privilege) ||
 			!strings.Contains(f.Remedy, "-principal administrator@vsphere.local")):
 			t.Errorf("lacking: %+v", f)
 		}

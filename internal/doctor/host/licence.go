@@ -31,18 +31,18 @@ func (g *group) licenceOf(ctx context.Context) doctor.Finding {
 	switch {
 	case g.isFree(ctx) && g.Use.needsChanges():
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "a free licence: its API changes nothing, so that decamp has to ask by SSH", Want: "an evaluation or paid licence, or SSH",
-			Remedy: "# start SSH, at the host's console:\nvim-cmd hostsvc/start_ssh",
+			Status: doctor.Warning, Seen: "the free licence has a read-only API; decamp requires SSH for changes", Want: "an evaluation or paid licence, or SSH",
+			Remedy: "# on the host's console, to start SSH:\nvim-cmd hostsvc/start_ssh",
 		}
 	case g.isFree(ctx):
-		return okFinding("a free licence: its API only reads, and no more is needed")
+		return okFinding("free licence; the migration requires only read access")
 	case ends.IsZero():
-		return okFinding("the API may change things, or it is not known that it may not")
+		return okFinding("no known limit of the licence")
 	case ends.Sub(g.Now()) < soon:
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "the evaluation licence ends on " + day + ": then a VM that is off stays off", Want: "a licence that outlasts the move",
-			Remedy: "# give the host another:\nvim-cmd vimsvc/license --set XXXXX-XXXXX-XXXXX-XXXXX-XXXXX",
+			Status: doctor.Warning, Seen: "the evaluation licence expires on " + day + "; VMs cannot be powered on after that", Want: "a licence that is valid until the migration ends",
+			Remedy: "# on the host, to assign another licence:\nvim-cmd vimsvc/license --set XXXXX-XXXXX-XXXXX-XXXXX-XXXXX",
 		}
 	}
-	return okFinding("an evaluation licence until " + day)
+	return okFinding("evaluation licence until " + day)
 }

@@ -30,16 +30,16 @@ func (g *group) checkLockout(ctx context.Context) []doctor.Finding {
 		failures, known := have[lockFailures]
 		switch {
 		case !known:
-			return okFinding("the host has no such setting")
+			return okFinding("the host does not have this setting")
 		case failures == 0:
-			return okFinding("accounts never lock")
+			return okFinding("wrong passwords do not lock accounts")
 		case failures >= fewFailures:
-			return okFinding(fmt.Sprintf("accounts lock for %d s after %d wrong passwords; decamp stops after 2", have[unlockTime], failures))
+			return okFinding(fmt.Sprintf("wrong passwords lock an account for %d s after %d attempts; decamp tries at most 2", have[unlockTime], failures))
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("an account locks for %d s after %d wrong passwords, and decamp may send 2", have[unlockTime], failures),
-			Want:   "5, as hosts are installed",
-			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\n# or have no password mistyped: add --password-file FILE",
+			Status: doctor.Warning, Seen: fmt.Sprintf("wrong passwords lock an account for %d s after %d attempts; decamp tries up to 2", have[unlockTime], failures),
+			Want:   "a limit of 5 attempts, the default of ESXi",
+			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\n# or avoid mistyped passwords: add --password-file FILE",
 		}
 	})
 }
@@ -69,19 +69,19 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	// 0 means that the host has no such setting, or no limit.
 	most := have[maxSessions]
 	if most == 0 {
-		return okFinding("the host has no limit")
+		return okFinding("no limit of sessions")
 	}
 	n, err := g.Source.Sessions(ctx)
 	if err != nil {
 		return unknownFinding(err)
 	}
-	seen := fmt.Sprintf("%d of %d sessions are taken", n, most)
+	seen := fmt.Sprintf("%d of %d sessions are in use", n, most)
 	if most-int64(n) >= fewSessions {
 		return okFinding(seen)
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
-		Remedy: "# list them, and end unused ones:\ngovc session.ls\ngovc session.rm KEY",
+		Status: doctor.Warning, Seen: seen + "; at the limit the host refuses logins", Want: fmt.Sprintf("at least %d free sessions", fewSessions),
+		Remedy: "# list the sessions, and end unused ones:\ngovc session.ls\ngovc session.rm KEY",
 	}
 }
 
@@ -98,13 +98,13 @@ func (g *group) checkNFCMemory(ctx context.Context) []doctor.Finding {
 	}
 	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		have, want := nfc.MemoryOf(h.Version), disks[h.Ref]*g.Use.NFCMemory
-		seen := fmt.Sprintf("%d disks at once want %d MiB, the host has %d MiB for all", disks[h.Ref], want>>20, have>>20)
+		seen := fmt.Sprintf("NFC memory: %d MiB available, %d MiB required for all disks of one VM (%d)", have>>20, want>>20, disks[h.Ref])
 		if want <= have {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: seen + ": some wait, or are read with small buffers", Want: "less for each disk",
-			Remedy: "add --nfc-handles 2 --nfc-buffer 512K, and move VMs with many disks when no backup runs",
+			Status: doctor.Advice, Seen: seen + "; some disks wait or use small buffers", Want: "smaller NFC buffers",
+			Remedy: "add --nfc-handles 2 --nfc-buffer 512K, and do not migrate VMs with many disks during a backup",
 		}
 	})
 }

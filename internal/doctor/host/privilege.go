@@ -13,7 +13,7 @@ import (
 type need struct {
 	privilege string         // name in vSphere
 	on        inventory.Kind // kind of the objects
-	why       string         // purpose, for messages
+	why       string         // what the privilege permits and what requires it, for messages
 	when      func(Use) bool // reports whether a migration needs it
 }
 
@@ -30,17 +30,17 @@ func isLanding(u Use) bool { return u.Transport == "landing" }
 // API reference; those of /folder and NFC are from the manuals of virt-v2v and of
 // VMware's disk library.
 var needs = []need{
-	{"Datastore.Browse", inventory.OnDatastore, "disks are looked for over /folder", func(u Use) bool { return u.Transport == "https" }},
-	{"Datastore.FileManagement", inventory.OnDatastore, "disks are read over /folder, or copied by the host", func(u Use) bool { return u.Transport != "nfc" }},
-	{"VirtualMachine.Provisioning.GetVmFiles", inventory.OnVM, "NFC gives tickets for disks", Use.usesNFC},
-	{"VirtualMachine.Provisioning.DiskRandomRead", inventory.OnVM, "decamp queries the allocated and changed areas of disks", func(u Use) bool { return u.Warm || u.Transport != "landing" }},
-	{"VirtualMachine.State.CreateSnapshot", inventory.OnVM, "a round freezes the VM's disks", isWarm},
-	{"VirtualMachine.State.RemoveSnapshot", inventory.OnVM, "a round's snapshot is removed", isWarm},
-	{"VirtualMachine.Config.ChangeTracking", inventory.OnVM, "change tracking is turned on, and off again", isWarm},
-	{"VirtualMachine.Interact.PowerOff", inventory.OnVM, "VMs that run are shut down", needsPower},
-	{"VirtualMachine.Interact.PowerOn", inventory.OnVM, "a VM is powered on again if its last round fails, or if its run is rolled back", needsPower},
-	{"Host.Config.Storage", inventory.OnHost, "our datastore is mounted on hosts", isLanding},
-	{"Host.Config.NetService", inventory.OnHost, "SSH is started", func(u Use) bool { return u.StartSSH }},
+	{"Datastore.Browse", inventory.OnDatastore, "privilege to list files of datastores, which --transport https requires", func(u Use) bool { return u.Transport == "https" }},
+	{"Datastore.FileManagement", inventory.OnDatastore, "privilege to read files of datastores, which --transport https and copies by the host require", func(u Use) bool { return u.Transport != "nfc" }},
+	{"VirtualMachine.Provisioning.GetVmFiles", inventory.OnVM, "privilege to request NFC tickets, which reading disks over NFC requires", Use.usesNFC},
+	{"VirtualMachine.Provisioning.DiskRandomRead", inventory.OnVM, "privilege to query allocated and changed areas of disks", func(u Use) bool { return u.Warm || u.Transport != "landing" }},
+	{"VirtualMachine.State.CreateSnapshot", inventory.OnVM, "privilege to create snapshots, which precopy rounds require", isWarm},
+	{"VirtualMachine.State.RemoveSnapshot", inventory.OnVM, "privilege to remove snapshots, which precopy rounds require", isWarm},
+	{"VirtualMachine.Config.ChangeTracking", inventory.OnVM, "privilege to configure change tracking, which precopy rounds require", isWarm},
+	{"VirtualMachine.Interact.PowerOff", inventory.OnVM, "privilege to shut down running VMs", needsPower},
+	{"VirtualMachine.Interact.PowerOn", inventory.OnVM, "privilege to power on VMs, which a failed cutover and decamp rollback require", needsPower},
+	{"Host.Config.Storage", inventory.OnHost, "privilege to mount datastores, which --transport landing requires", isLanding},
+	{"Host.Config.NetService", inventory.OnHost, "privilege to start services, which --enable-ssh requires", func(u Use) bool { return u.StartSSH }},
 }
 
 // checkPrivileges reports each missing privilege.
@@ -76,16 +76,16 @@ func (g *group) checkPrivilegesOn(ctx context.Context, kind inventory.Kind) (fou
 }
 
 // toFinding returns the finding for one privilege. lacking contains the objects without
-// it.
+// it; the finding names the first one and the number of the others.
 func (g *group) toFinding(n need, lacking, of []inventory.MoRef, names map[inventory.MoRef]string) doctor.Finding {
-	f := doctor.Finding{On: n.privilege, Seen: fmt.Sprintf("%s has it", g.User), Want: "it is held: " + n.why}
+	f := doctor.Finding{On: n.privilege, Seen: fmt.Sprintf("user %s has the privilege", g.User), Want: n.why}
 	if len(lacking) == 0 {
 		return f
 	}
 	f.Status, f.Remedy = doctor.Failure, g.grantCommand(n.privilege)
-	f.Seen = fmt.Sprintf("%s lacks it on %s", g.User, names[lacking[0]])
+	f.On, f.Seen = names[lacking[0]], fmt.Sprintf("user %s has no privilege %s", g.User, n.privilege)
 	if more := len(lacking) - 1; more > 0 {
-		f.Seen += fmt.Sprintf(" and %d more of %d", more, len(of))
+		f.On += fmt.Sprintf(" and %d more of %d", more, len(of))
 	}
 	return f
 }
@@ -95,7 +95,7 @@ func (g *group) grantCommand(privilege string) string {
 	const role = "govc role.create decamp 2>/dev/null; govc role.update -a decamp "
 	set := "govc permissions.set -principal " + fault.Quote(g.User) + " -role decamp -propagate=true /"
 	if !g.VCenter {
-		set += "\n# or make it an administrator, on the host:\nesxcli system permission set --id " + fault.Quote(g.User) + " --role Admin"
+		set += "\n# or assign the role Admin, on the host:\nesxcli system permission set --id " + fault.Quote(g.User) + " --role Admin"
 	}
 	return role + privilege + "\n" + set
 }

@@ -48,21 +48,21 @@ func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 		r, known := releaseOf(h.Version)
 		switch {
 		case h.Version == "":
-			return doctor.Finding{Status: doctor.Unknown, Seen: "the host does not tell its version", Want: "an answer", Remedy: "give the account the role Read-only on the host"}
+			return doctor.Finding{Status: doctor.Unknown, Seen: "the host does not report its version", Want: "the ESXi version", Remedy: "assign the role Read-only on the host to the user"}
 		case g.Use.Warm && r.version == "6.0" && err == nil && build < trackingFixed:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ", which loses changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
-				Remedy: "add --paranoid, which compares everything in the end; or patch the host first",
+				Status: doctor.Warning, Seen: seen + " loses tracked changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
+				Remedy: "add --paranoid, which compares all data at the cutover, or patch the host",
 			}
 		case known && isBefore(r.version, oldestReported):
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestReported + " or later",
-				Remedy: "move one small VM first, and look at it; or upgrade the host",
+				Status: doctor.Warning, Seen: seen + "; decamp has no reports about migrations from this version", Want: "ESXi " + oldestReported + " or later",
+				Remedy: "migrate a small VM first and check it, or upgrade the host",
 			}
 		case known && g.Now().UTC().Format(time.DateOnly) > r.ends:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a version that is still mended",
-				Remedy: "move its VMs before it fails: what breaks now stays broken; nothing has to be upgraded for that",
+				Status: doctor.Advice, Seen: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a supported version",
+				Remedy: "migrate the VMs; the host requires no upgrade before that",
 			}
 		}
 		return okFinding(seen)

@@ -13,11 +13,11 @@ import (
 // checkConnected reports disconnected hosts. The other checks skip them.
 func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 	for _, h := range g.Hosts {
-		f := okFinding("it is connected")
+		f := okFinding("connected")
 		if !h.Connected {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "the vCenter has lost it", Want: "it is connected",
-				Remedy: fmt.Sprintf("govc host.reconnect -host %s\n# or log in to the host itself:\ndecamp doctor esxi://root@HOST", fault.Quote(h.Name)),
+				Status: doctor.Failure, Seen: "not connected to the vCenter", Want: "a connected host",
+				Remedy: fmt.Sprintf("govc host.reconnect -host %s\n# or log in to the host directly:\ndecamp doctor esxi://root@HOST", fault.Quote(h.Name)),
 			}
 		}
 		f.On = onHost(h)
@@ -31,14 +31,14 @@ func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 func (g *group) checkMaintenance(ctx context.Context) []doctor.Finding {
 	return g.forEachHost(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		if !h.MaintenanceMode {
-			return okFinding("it is not in maintenance mode")
+			return okFinding("not in maintenance mode")
 		}
 		f := doctor.Finding{
-			Status: doctor.Warning, Seen: "it is in maintenance mode: its VMs cannot be switched on again", Want: "it is at work",
+			Status: doctor.Warning, Seen: "maintenance mode is on: VMs cannot be powered on", Want: "maintenance mode off",
 			Remedy: "esxcli system maintenanceMode set --enable false",
 		}
 		if g.Use.usesNFC() {
-			f.Status, f.Seen = doctor.Failure, "it is in maintenance mode, in which NFC reads no disk"
+			f.Status, f.Seen = doctor.Failure, "maintenance mode is on: NFC cannot read disks"
 		}
 		return f
 	})
@@ -57,20 +57,20 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 		runs, err := g.Source.SSHRuns(ctx, h.Ref)
 		switch {
 		case !needed && err != nil:
-			return okFinding("it is not needed")
+			return okFinding("SSH is not required")
 		case err != nil:
 			return unknownFinding(err)
 		case runs:
-			return okFinding("it is on")
+			return okFinding("SSH is on")
 		case !needed:
-			return okFinding("it is off, and not needed")
+			return okFinding("SSH is off, and not required")
 		case g.Use.StartSSH && !free:
-			return okFinding("it is off; decamp starts it, and stops it in the end")
+			return okFinding("SSH is off; decamp starts it for the migration")
 		}
-		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
+		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is off, and the migration requires it", Want: "a running service TSM-SSH"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
-			f.Remedy = "# at the host's console (F2, Troubleshooting Options), or in its shell:\nvim-cmd hostsvc/start_ssh"
+			f.Remedy = "# on the host's console (or F2, Troubleshooting Options):\nvim-cmd hostsvc/start_ssh"
 		}
 		return f
 	})
@@ -91,11 +91,11 @@ func (g *group) checkLockdown(ctx context.Context) []doctor.Finding {
 		case c.Lockdown == "" || c.Lockdown == unlocked:
 			return okFinding("lockdown mode is off")
 		case !needed:
-			return okFinding(c.Lockdown + ", and no login at the host is needed")
+			return okFinding(c.Lockdown + "; the migration requires no login to the host")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: c.Lockdown + ": SSH lets in exception users only", Want: "the account of SSH is one of them",
-			Remedy: "vSphere Client > host > Configure > Security Profile > Lockdown Mode > Edit > Exception Users: add it, with an administrator's role",
+			Status: doctor.Warning, Seen: c.Lockdown + ": only exception users can log in by SSH", Want: "the SSH user in the list of exception users",
+			Remedy: "add the SSH user in the vSphere Client: host > Configure > Security Profile > Lockdown Mode > Edit > Exception Users; the user requires the role Administrator",
 		}
 	})
 }
@@ -115,16 +115,16 @@ func (g *group) checkPower(ctx context.Context) []doctor.Finding {
 		case err != nil:
 			return unknownFinding(err)
 		case c.Power == "":
-			return okFinding("the host does not tell its policy: the firmware decides")
+			return okFinding("the firmware controls the power policy")
 		case c.Power == highPerformance:
-			return okFinding("High Performance")
+			return okFinding("power policy High Performance")
 		}
 		name := policyNames[c.Power]
 		if name == "" {
 			name = c.Power
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "the power policy is " + name, Want: "High Performance, for as long as VMs are moved",
+			Status: doctor.Advice, Seen: "power policy " + name, Want: "power policy High Performance during the migration",
 			Remedy: `esxcli system settings advanced set -o /Power/CpuPolicy -s "High Performance"`,
 		}
 	})
@@ -147,15 +147,15 @@ func (g *group) checkClock(ctx context.Context) []doctor.Finding {
 		took := g.Now().Sub(asked)
 		ahead := shown.Sub(asked.Add(took / 2)).Round(time.Second)
 		if ahead.Abs() <= mostSkew {
-			return okFinding("its clock is right within a minute")
+			return okFinding("the clock agrees with this machine's within a minute")
 		}
 		word := "ahead of"
 		if ahead < 0 {
 			word = "behind"
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("its clock is %v %s ours: one of them is wrong", ahead.Abs(), word), Want: "clocks within a minute",
-			Remedy: "# here:\ndate -u; timedatectl\n# on the host:\nesxcli system time get\nesxcli system ntp set --enabled=true --server=pool.ntp.org",
+			Status: doctor.Warning, Seen: fmt.Sprintf("the clock is %v %s this machine's", ahead.Abs(), word), Want: "a difference of at most one minute",
+			Remedy: "# on this machine:\ndate -u; timedatectl\n# on the host:\nesxcli system time get\nesxcli system ntp set --enabled=true --server=pool.ntp.org",
 		}
 	})
 }

@@ -18,9 +18,9 @@ import (
 // checkFolder creates a file in the folder.
 func (e *examiner) checkFolder(context.Context) []doctor.Finding {
 	at := e.nearestFolder()
-	f := doctor.Finding{On: e.Folder, Seen: "it is there, and takes files"}
+	f := doctor.Finding{On: e.Folder, Seen: "the folder is writable"}
 	if at != e.Folder {
-		f.Seen = fmt.Sprintf("it can be made in %s", at)
+		f.Seen = fmt.Sprintf("the folder can be created in %s", at)
 	}
 	err := e.withTempFile(func(*os.File) error { return nil })
 	if err == nil {
@@ -29,13 +29,13 @@ func (e *examiner) checkFolder(context.Context) []doctor.Finding {
 	f.Status, f.Seen, f.Want = doctor.Failure, err.Error(), "a folder that this user may write to"
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
-		f.Remedy = "name a folder; this is a file: ls -ld " + fault.Quote(at)
+		f.Remedy = "select a folder with --to; this is a file: ls -ld " + fault.Quote(at)
 	case errors.Is(err, unix.EROFS):
 		f.Remedy = fmt.Sprintf("mount -o remount,rw \"$(findmnt -no TARGET -T %s)\"", fault.Quote(at))
 	case errors.Is(err, fs.ErrPermission):
 		f.Remedy = fmt.Sprintf("sudo install -d -o \"$(id -un)\" %s", fault.Quote(e.Folder))
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		f.Remedy = "make room: df -h " + fault.Quote(at)
+		f.Remedy = "free space: df -h " + fault.Quote(at)
 	default:
 		f.Remedy = "ls -ld " + fault.Quote(at)
 	}
@@ -63,7 +63,7 @@ func (e *examiner) toFinding(err error, ok, no doctor.Finding) []doctor.Finding 
 const mib = 1 << 20
 
 // errTakesRoom is the error for a hole that has allocated blocks.
-var errTakesRoom = errors.New("it takes room")
+var errTakesRoom = errors.New("holes occupy space")
 
 // checkHoles creates a hole by extending a file, and one by punching, and reads the
 // allocated blocks.
@@ -89,9 +89,9 @@ func (e *examiner) checkHoles(context.Context) []doctor.Finding {
 		}
 		return nil
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "holes take no room, and can be punched"}, doctor.Finding{
-		Status: doctor.Warning, Seen: "no holes", Want: "a file system with holes, as ext4, XFS, Btrfs and ZFS are: here, images take their whole size",
-		Remedy: "name another folder with --to, or let qcow2 leave them out: --format qcow2",
+	return e.toFinding(err, doctor.Finding{Seen: "sparse files and hole punching work"}, doctor.Finding{
+		Status: doctor.Warning, Seen: "no sparse files; images occupy their full size", Want: "a file system with sparse files, such as ext4, XFS, Btrfs or ZFS",
+		Remedy: "select another folder with --to, or add --format qcow2",
 	})
 }
 
@@ -102,9 +102,9 @@ func (e *examiner) checkSize(context.Context) []doctor.Finding {
 	}
 	largest := slices.MaxFunc(e.Disks, func(a, b Disk) int { return int((a.Size - b.Size) >> 9) })
 	err := e.withTempFile(func(file *os.File) error { return unix.Ftruncate(int(file.Fd()), largest.Size) })
-	return e.toFinding(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be made", float64(largest.Size)/gib)}, doctor.Finding{
-		Status: doctor.Failure, Seen: fmt.Sprintf("a file of %.1f GiB, for %s, cannot be made", float64(largest.Size)/gib, largest.Name),
-		Want: "files of any size: ext4 ends at 16 TiB, FAT at 4 GiB", Remedy: "mkfs.xfs a volume for it and name its folder with --to, or free this user of limits: ulimit -f unlimited",
+	return e.toFinding(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be created", float64(largest.Size)/gib)}, doctor.Finding{
+		Status: doctor.Failure, Seen: fmt.Sprintf("cannot create a file of %.1f GiB for %s", float64(largest.Size)/gib, largest.Name),
+		Want: "a file system without a limit below the size of the disk (ext4: 16 TiB, FAT: 4 GiB)", Remedy: "select a folder on XFS with --to, or remove the limit of this user: ulimit -f unlimited",
 	})
 }
 
@@ -121,8 +121,8 @@ func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 		return err
 	})
 	return e.toFinding(err, doctor.Finding{Seen: "O_DIRECT works"}, doctor.Finding{
-		Status: doctor.Advice, Seen: "no O_DIRECT", Want: "O_DIRECT: without it, writes go by the page cache, slower and at the cost of others",
-		Remedy: "name a folder of ext4 or XFS with --to; on ZFS: zfs set direct=standard DATASET   # from OpenZFS 2.3 on",
+		Status: doctor.Advice, Seen: "no O_DIRECT; writes use the page cache, which is slower", Want: "a file system with O_DIRECT",
+		Remedy: "# select a folder on ext4 or XFS with --to; or on ZFS, OpenZFS 2.3 or later:\nzfs set direct=standard DATASET",
 	})
 }
 
@@ -135,5 +135,5 @@ func (e *examiner) checkReflink(context.Context) []doctor.Finding {
 		}
 		return e.withTempFile(func(to *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) })
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "cp --reflink clones images at once"}, doctor.Finding{Seen: "no reflinks: a clone of an image is a copy"})
+	return e.toFinding(err, doctor.Finding{Seen: "cp --reflink clones images without a copy"}, doctor.Finding{Seen: "no reflinks; clones of images are copies"})
 }

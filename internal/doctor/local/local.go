@@ -74,10 +74,10 @@ func qemuVersionOutput(ctx context.Context) (string, error) {
 	return string(out), err
 }
 
-// Checks returns the checks of this machine. Their codes begin with here-.
+// Checks returns the checks of this machine. Their codes begin with local-.
 func Checks(o Options) []doctor.Check {
 	e := &examiner{o.withDefaults()}
-	const folder = "here-folder"
+	const folder = "local-folder"
 	of := func(code, title string, run func(context.Context) []doctor.Finding) doctor.Check {
 		return doctor.Check{Code: code, Title: title, Needs: []string{folder}, Run: func(ctx context.Context) []doctor.Finding {
 			if e.Folder == "" {
@@ -86,22 +86,22 @@ func Checks(o Options) []doctor.Check {
 			return run(ctx)
 		}}
 	}
-	first := of(folder, "images can be written to the target's folder", e.checkFolder)
+	first := of(folder, "the target folder is writable", e.checkFolder)
 	first.Needs = nil
-	speed := of("here-speed", "the folder is written to as fast as disks come", e.checkSpeed)
+	speed := of("local-speed", "the write rate of the folder reaches 1 GbE", e.checkSpeed)
 	speed.Slow = true
 	return []doctor.Check{
 		first,
-		of("here-space", "there is space for the disks, also at their full size", e.checkSpace),
-		of("here-holes", "holes of a file take no room", e.checkHoles),
-		of("here-size", "files may be as large as the disks", e.checkSize),
-		of("here-direct", "files are written past the page cache", e.checkDirect),
-		of("here-reflink", "files can be cloned without being copied", e.checkReflink),
+		of("local-space", "enough free space for the full size of the disks", e.checkSpace),
+		of("local-sparse", "the file system supports sparse files", e.checkHoles),
+		of("local-size", "the file system supports files of the disks' size", e.checkSize),
+		of("local-direct", "the file system supports O_DIRECT", e.checkDirect),
+		of("local-reflink", "the file system supports reflinks", e.checkReflink),
 		speed,
-		{Code: "here-memory", Title: "there is memory for a landing in tmpfs", Run: e.checkMemory},
-		{Code: "here-kvm", Title: "KVM starts a virtual CPU", Slow: true, Run: e.checkKVM}, // seconds where it does not
-		{Code: "here-qemu", Title: "QEMU is installed", Run: e.checkQEMU},
-		{Code: "here-virt-v2v", Title: "virt-v2v is installed", Run: e.v2v},
+		{Code: "local-memory", Title: "enough memory for a landing in tmpfs", Run: e.checkMemory},
+		{Code: "local-kvm", Title: "KVM runs a virtual CPU", Slow: true, Run: e.checkKVM}, // takes seconds if it fails
+		{Code: "local-qemu", Title: "QEMU is installed", Run: e.checkQEMU},
+		{Code: "local-virt-v2v", Title: "virt-v2v is installed", Run: e.v2v},
 	}
 }
 

@@ -68,12 +68,12 @@ func TestRoom(t *testing.T) {
 		want   string
 	}{
 		200 * gib: {doctor.OK, ""},
-		100 * gib: {doctor.Warning, "50.0 GiB more, for what guests will write"},
-		25 * gib:  {doctor.Failure, "5.0 GiB more"},
+		100 * gib: {doctor.Warning, "50.0 GiB more free space, for later writes"},
+		25 * gib:  {doctor.Failure, "5.0 GiB more free space"},
 	} {
 		o := Options{Folder: t.TempDir(), Disks: disks, Speed: time.Millisecond, Room: func(string) (diskspace.Space, error) { return diskspace.Space{Available: free}, nil }}
-		f := look(t, o)["here-space"]
-		expect(t, f, want.status, fmt.Sprintf("%d.0 GiB are free, and the disks have 30.0 GiB allocated of 150.0 GiB", free/gib))
+		f := look(t, o)["local-space"]
+		expect(t, f, want.status, fmt.Sprintf("%d.0 GiB free; the disks have 30.0 of 150.0 GiB allocated", free/gib))
 		if !strings.HasPrefix(f.Want, want.want) {
 			t.Errorf("wants %q, not %q", f.Want, want.want)
 		}
@@ -84,9 +84,9 @@ func TestRoom(t *testing.T) {
 func TestFolderThatIsToBe(t *testing.T) {
 	dir := t.TempDir()
 	found := look(t, Options{Folder: filepath.Join(dir, "a/b"), Speed: 10 * time.Millisecond})
-	expect(t, found["here-folder"], doctor.OK, "it can be made in "+dir)
-	expect(t, found["here-holes"], doctor.OK, "holes take no room")
-	if s := found["here-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Seen, " MB/s, 4 writes of 2 MiB at a time (") {
+	expect(t, found["local-folder"], doctor.OK, "the folder can be created in "+dir)
+	expect(t, found["local-sparse"], doctor.OK, "sparse files and hole punching work")
+	if s := found["local-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Seen, " MB/s with 4 concurrent writes of 2 MiB (") {
 		t.Errorf("speed: %+v", s)
 	}
 	empty(t, dir)
@@ -98,7 +98,7 @@ func TestFolderThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := look(t, Options{Folder: file})
-	expect(t, found["here-folder"], doctor.Failure, "not a directory")
+	expect(t, found["local-folder"], doctor.Failure, "not a directory")
 	if len(found) != 4 { // what does not depend on it: KVM, QEMU and virt-v2v
 		t.Errorf("children are not silent: %v", found)
 	}
@@ -110,8 +110,8 @@ func TestFileSystemsThatLackSomething(t *testing.T) {
 		options string
 		want    map[string]doctor.Status
 	}{
-		"ramfs": {"", map[string]doctor.Status{"here-folder": doctor.OK, "here-holes": doctor.Warning, "here-direct": doctor.Advice, "here-reflink": doctor.OK}},
-		"tmpfs": {"size=16m", map[string]doctor.Status{"here-folder": doctor.OK, "here-holes": doctor.OK, "here-space": doctor.Failure}},
+		"ramfs": {"", map[string]doctor.Status{"local-folder": doctor.OK, "local-sparse": doctor.Warning, "local-direct": doctor.Advice, "local-reflink": doctor.OK}},
+		"tmpfs": {"size=16m", map[string]doctor.Status{"local-folder": doctor.OK, "local-sparse": doctor.OK, "local-space": doctor.Failure}},
 	} {
 		t.Run(fstype, func(t *testing.T) {
 			dir := t.TempDir()
@@ -155,11 +155,11 @@ func TestSmallFilesAndReadOnly(t *testing.T) {
 		}
 	})
 	o := Options{Folder: filepath.Join(dir, "vm"), Speed: 10 * time.Millisecond, Disks: []Disk{{"small", gib, 0}, {"large", 100 << 40, 0}}}
-	expect(t, look(t, o)["here-size"], doctor.Failure, "a file of 102400.0 GiB, for large, cannot be made: file too large")
+	expect(t, look(t, o)["local-size"], doctor.Failure, "cannot create a file of 102400.0 GiB for large: file too large")
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	f := look(t, o)["here-folder"]
+	f := look(t, o)["local-folder"]
 	if expect(t, f, doctor.Failure, "read-only file system"); !strings.HasPrefix(f.Remedy, "mount -o remount,rw") {
 		t.Errorf("remedy %q", f.Remedy)
 	}
@@ -193,21 +193,21 @@ func TestMemory(t *testing.T) {
 		status       doctor.Status
 		seen, remedy string
 	}{
-		{machine(nil), 16 * gib, doctor.OK, "32.0 GiB of memory can be had (of the machine)", ""},
+		{machine(nil), 16 * gib, doctor.OK, "32.0 GiB of memory are available (limit of the machine)", ""},
 		{machine(nil), 32 * gib, doctor.Warning, "32.0 GiB", "--landing tmpfs:31G"},
 		{machine(nil), 40 * gib, doctor.Failure, "32.0 GiB", "--landing tmpfs:31G"},
-		{machine(group), 16 * gib, doctor.Failure, "8.0 GiB of memory can be had (of the control group /system.slice)", "--landing tmpfs:7G"},
-		{machine(old), 8 * gib, doctor.Failure, "3.0 GiB of memory can be had (of the control group /box)", "--landing tmpfs:2G"},
+		{machine(group), 16 * gib, doctor.Failure, "8.0 GiB of memory are available (limit of the control group /system.slice)", "--landing tmpfs:7G"},
+		{machine(old), 8 * gib, doctor.Failure, "3.0 GiB of memory are available (limit of the control group /box)", "--landing tmpfs:2G"},
 		{fstest.MapFS{}, gib, doctor.Unknown, "meminfo", "free -g"},
-		{fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 1000 kB\n")}}, gib, doctor.Failure, "0.0 GiB", "leave --landing tmpfs out"},
+		{fstest.MapFS{"proc/meminfo": {Data: []byte("MemAvailable: 1000 kB\n")}}, gib, doctor.Failure, "0.0 GiB", "omit --landing tmpfs"},
 	} {
-		f := look(t, Options{Root: v.root, Tmpfs: v.tmpfs})["here-memory"]
+		f := look(t, Options{Root: v.root, Tmpfs: v.tmpfs})["local-memory"]
 		expect(t, f, v.status, v.seen)
 		if !strings.Contains(f.Remedy, v.remedy) {
 			t.Errorf("remedy %q, want %q", f.Remedy, v.remedy)
 		}
 	}
-	if f, told := look(t, Options{})["here-memory"]; told {
+	if f, told := look(t, Options{})["local-memory"]; told {
 		t.Errorf("told of a landing that nobody asked for: %+v", f)
 	}
 }
@@ -222,14 +222,14 @@ func TestKVMIsJudged(t *testing.T) {
 		status doctor.Status
 		seen   string
 	}{
-		{nil, nil, doctor.OK, "a virtual CPU was started"},
-		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.ENOENT}, cpu("vmx"), doctor.Warning, "/dev/kvm is not there; the CPU has virtualization"},
-		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.ENOENT}, cpu("vmx_no"), doctor.Warning, "is not there; the CPU shows no virtualization"},
+		{nil, nil, doctor.OK, "a virtual CPU ran its code"},
+		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.ENOENT}, cpu("vmx"), doctor.Warning, "/dev/kvm does not exist; the CPU supports virtualization"},
+		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.ENOENT}, cpu("vmx_no"), doctor.Warning, "does not exist; the CPU reports no virtualization"},
 		{&fs.PathError{Op: "open", Path: "/dev/kvm", Err: unix.EACCES}, nil, doctor.Warning, "permission denied"},
-		{fmt.Errorf("KVM_RUN: %w", unix.EIO), nil, doctor.Warning, "/dev/kvm is there, and runs no guest: KVM_RUN: input/output error"},
+		{fmt.Errorf("KVM_RUN: %w", unix.EIO), nil, doctor.Warning, "/dev/kvm exists, but cannot run a guest: KVM_RUN: input/output error"},
 		{fmt.Errorf("a guest for arm64: %w", errors.ErrUnsupported), nil, doctor.Unknown, "arm64"},
 	} {
-		expect(t, look(t, Options{Root: v.root, Start: func(context.Context, string) error { return v.err }})["here-kvm"], v.status, v.seen)
+		expect(t, look(t, Options{Root: v.root, Start: func(context.Context, string) error { return v.err }})["local-kvm"], v.status, v.seen)
 	}
 }
 
@@ -240,12 +240,12 @@ func TestVirtV2VIsJudged(t *testing.T) {
 		status doctor.Status
 		seen   string
 	}{
-		{err: fault.New(fault.NotFound, "it is not installed here"), status: doctor.Advice, seen: "keep the hardware"},
+		{err: fault.New(fault.NotFound, "it is not installed here"), status: doctor.Advice, seen: "such guests keep their hardware"},
 		{err: errors.New("exit status 1"), status: doctor.Unknown, seen: "exit status 1"},
 		{tool: virtv2v.Tool{Path: "/usr/bin/virt-v2v-in-place", Version: "2.2.0"}, status: doctor.Advice, seen: "2.2.0 (/usr/bin/virt-v2v-in-place) has no --block-driver"},
 	} {
 		look := look(t, Options{V2V: func(context.Context) (virtv2v.Tool, error) { return v.tool, v.err }})
-		expect(t, look["here-virt-v2v"], v.status, v.seen)
+		expect(t, look["local-virt-v2v"], v.status, v.seen)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestQEMUIsJudged(t *testing.T) {
 		{"", &exec.Error{Name: "qemu-system-x86_64", Err: exec.ErrNotFound}, doctor.Advice, "not installed"},
 		{"", errors.New("exit status 1"), doctor.Unknown, "exit status 1"},
 	} {
-		expect(t, look(t, Options{QEMU: func(context.Context) (string, error) { return v.text, v.err }})["here-qemu"], v.status, v.seen)
+		expect(t, look(t, Options{QEMU: func(context.Context) (string, error) { return v.text, v.err }})["local-qemu"], v.status, v.seen)
 	}
 }
 

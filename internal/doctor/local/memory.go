@@ -22,13 +22,13 @@ func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	if e.Tmpfs == 0 {
 		return nil
 	}
-	f := doctor.Finding{Want: fmt.Sprintf("%.1f GiB, and %d GiB for all else", float64(e.Tmpfs)/gib, int64(spare)/gib)}
+	f := doctor.Finding{Want: fmt.Sprintf("%.1f GiB for the landing and %d GiB for other processes", float64(e.Tmpfs)/gib, int64(spare)/gib)}
 	available, bound, err := e.availableMemory()
 	if err != nil {
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "free -g"
 		return []doctor.Finding{f}
 	}
-	f.Seen = fmt.Sprintf("%.1f GiB of memory can be had (%s)", float64(available)/gib, bound)
+	f.Seen = fmt.Sprintf("%.1f GiB of memory are available (limit %s)", float64(available)/gib, bound)
 	switch {
 	case available < e.Tmpfs:
 		f.Status = doctor.Failure
@@ -37,9 +37,9 @@ func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	}
 	// A smaller landing may fit.
 	if fits := max(0, available-spare) / gib; f.Status != doctor.OK && fits > 0 {
-		f.Remedy = fmt.Sprintf("--landing tmpfs:%dG", fits)
+		f.Remedy = fmt.Sprintf("use --landing tmpfs:%dG", fits)
 	} else if f.Status != doctor.OK {
-		f.Remedy = "leave --landing tmpfs out: disks land in the target's folder then"
+		f.Remedy = "omit --landing tmpfs; disks are then written to the target folder"
 	}
 	return []doctor.Finding{f}
 }

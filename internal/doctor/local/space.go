@@ -29,20 +29,20 @@ func (e *examiner) checkSpace(context.Context) []doctor.Finding {
 		return []doctor.Finding{f}
 	}
 	allocated, provisioned := e.totalSizes()
-	f.Seen = fmt.Sprintf("%.1f GiB are free", float64(s.Available)/gib)
+	f.Seen = fmt.Sprintf("%.1f GiB free", float64(s.Available)/gib)
 	if len(e.Disks) == 0 {
 		return []doctor.Finding{f}
 	}
-	f.Seen += fmt.Sprintf(", and the disks have %.1f GiB allocated of %.1f GiB", float64(allocated)/gib, float64(provisioned)/gib)
+	f.Seen += fmt.Sprintf("; the disks have %.1f of %.1f GiB allocated", float64(allocated)/gib, float64(provisioned)/gib)
 	// Data must fit; the provisioned size is only needed when guests write more.
 	switch {
 	case s.Available < allocated:
-		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more", float64(allocated-s.Available)/gib)
+		f.Status, f.Want = doctor.Failure, fmt.Sprintf("%.1f GiB more free space", float64(allocated-s.Available)/gib)
 	case s.Available < provisioned:
-		f.Status, f.Want = doctor.Warning, fmt.Sprintf("%.1f GiB more, for what guests will write in time", float64(provisioned-s.Available)/gib)
+		f.Status, f.Want = doctor.Warning, fmt.Sprintf("%.1f GiB more free space, for later writes of the guests", float64(provisioned-s.Available)/gib)
 	}
 	if f.Status != doctor.OK {
-		f.Remedy = fmt.Sprintf("make room, or name another place with --to: df -h %s", fault.Quote(e.nearestFolder()))
+		f.Remedy = fmt.Sprintf("select another folder with --to, or free space: df -h %s", fault.Quote(e.nearestFolder()))
 	}
 	return []doctor.Finding{f}
 }

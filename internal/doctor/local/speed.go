@@ -37,10 +37,10 @@ func (e *examiner) checkSpeed(ctx context.Context) []doctor.Finding {
 		}
 		return []doctor.Finding{f}
 	}
-	f.Seen = fmt.Sprintf("%.0f MB/s, %d writes of %d MiB at a time (%s), synced", rate/1e6, depth, writeSize/mib, mode)
+	f.Seen = fmt.Sprintf("%.0f MB/s with %d concurrent writes of %d MiB (%s) and a sync", rate/1e6, depth, writeSize/mib, mode)
 	if rate < gigabit {
-		f.Status, f.Want = doctor.Advice, fmt.Sprintf("%.0f MB/s, which one link of 1 GbE brings: this folder limits, whatever the network", gigabit/1e6)
-		f.Remedy = "name a faster place with --to; see what else writes there: iostat -x 1"
+		f.Status, f.Want = doctor.Advice, fmt.Sprintf("at least %.0f MB/s, the rate of 1 GbE", gigabit/1e6)
+		f.Remedy = "select a faster folder with --to, or find other writers: iostat -x 1"
 	}
 	return []doctor.Finding{f}
 }
@@ -55,7 +55,7 @@ func (e *examiner) measureRate(ctx context.Context) (rate float64, mode string, 
 	// The probe must not fill the file system.
 	size := min(speedBytes, s.Available/4) / writeSize * writeSize
 	if size < writeSize {
-		return 0, "", fault.New(fault.Full, "no room to try it").WithHint("make room: df -h %s", fault.Quote(e.nearestFolder()))
+		return 0, "", fault.New(fault.Full, "not enough free space for the write test").WithHint("free space: df -h %s", fault.Quote(e.nearestFolder()))
 	}
 	name := filepath.Join(e.nearestFolder(), fmt.Sprintf(".decamp-doctor-speed-%d", os.Getpid()))
 	file, err := rawfile.Create(name, size, rawfile.Options{})

@@ -22,7 +22,7 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	f := doctor.Finding{Seen: "a virtual CPU was started, and executed its code", Want: "hardware virtualization: emulated, VMs are 10 to 100 times slower"}
+	f := doctor.Finding{Seen: "a virtual CPU ran its code", Want: "hardware virtualization; emulated VMs are 10 to 100 times slower"}
 	err := e.Start(ctx, e.KVM)
 	if err == nil {
 		return []doctor.Finding{f}
@@ -31,15 +31,15 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	switch {
 	// The module is not loaded, or the processor has no virtualization.
 	case errors.Is(err, fs.ErrNotExist):
-		f.Seen = e.KVM + " is not there" + e.describeVirtualization()
-		f.Remedy = "modprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd   # and turn on VT-x or AMD-V in the firmware, or nested virtualization in the host of this VM"
+		f.Seen = e.KVM + " does not exist" + e.describeVirtualization()
+		f.Remedy = "# enable VT-x or AMD-V in the firmware, or nested virtualization on the host of this VM, then:\nmodprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd"
 	case errors.Is(err, fs.ErrPermission):
-		f.Seen, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # and log in again`
+		f.Seen, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # then log in again`
 	case errors.Is(err, errors.ErrUnsupported):
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-$(uname -m) -accel kvm -M none -display none -S"
 	default:
-		f.Seen = fmt.Sprintf("%s is there, and runs no guest: %v", e.KVM, err)
-		f.Remedy = "run the VMs elsewhere, or emulated: <domain type='qemu'>; is this a VM itself? systemd-detect-virt"
+		f.Seen = fmt.Sprintf("%s exists, but cannot run a guest: %v", e.KVM, err)
+		f.Remedy = "# run the VMs on another machine, or with emulation (<domain type='qemu'>). To find whether this machine is a VM:\nsystemd-detect-virt"
 	}
 	return []doctor.Finding{f}
 }
@@ -52,9 +52,9 @@ func (e *examiner) describeVirtualization() string {
 	case err != nil:
 		return ""
 	case regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`).Match(text):
-		return "; the CPU has virtualization"
+		return "; the CPU supports virtualization"
 	}
-	return "; the CPU shows no virtualization: it is turned off in the firmware, or this is a VM"
+	return "; the CPU reports no virtualization: it is disabled in the firmware, or this machine is a VM"
 }
 
 // oldest is the QEMU version of the oldest distribution with long-term support, Debian
@@ -69,12 +69,12 @@ func (e *examiner) checkQEMU(ctx context.Context) []doctor.Finding {
 	const limit = 10 * time.Second // time to load a hundred libraries, perhaps from a cold disk
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	f := doctor.Finding{Want: fmt.Sprintf("QEMU %d.%d or newer, to try VMs out here", oldest[0], oldest[1])}
+	f := doctor.Finding{Want: fmt.Sprintf("QEMU %d.%d or later, to run VMs on this machine", oldest[0], oldest[1])}
 	const install = "apt install qemu-system-x86   # dnf install qemu-kvm; zypper install qemu-x86"
 	text, err := e.QEMU(ctx)
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		f.Status, f.Seen, f.Remedy = doctor.Advice, "qemu-system-x86_64 is not installed: VMs can be moved here, and not run", install
+		f.Status, f.Seen, f.Remedy = doctor.Advice, "qemu-system-x86_64 is not installed; VMs can be migrated, but not run on this machine", install
 		return []doctor.Finding{f}
 	case err != nil:
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-x86_64 --version"
@@ -101,16 +101,16 @@ func isOlder(major, minor string) bool {
 
 // v2v reports a missing or old virt-v2v. Only the conversion of some guests needs it.
 func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
-	f := doctor.Finding{Want: "virt-v2v-in-place, to convert Windows, and Linux that linux-append does not take, for virtio"}
+	f := doctor.Finding{Want: "virt-v2v-in-place, to convert Windows, and Linux that linux-append does not support, for virtio"}
 	tool, err := e.V2V(ctx)
 	switch lacks := tool.Lacks(); {
 	case fault.Is(err, fault.NotFound):
-		f.Status, f.Seen, f.Remedy = doctor.Advice, err.Error()+": such guests keep the hardware they had", virtv2v.InstallHint
+		f.Status, f.Seen, f.Remedy = doctor.Advice, err.Error()+"; such guests keep their hardware", virtv2v.InstallHint
 	case err != nil:
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "virt-v2v-in-place --version"
 	case len(lacks) > 0:
 		f.Status, f.Seen = doctor.Advice, tool.String()+" has "+strings.Join(lacks, "; ")
-		f.Remedy = "use virt-v2v 2.12 or newer to convert Windows, or guests with much free space; otherwise this release suffices"
+		f.Remedy = "install virt-v2v 2.12 or later to convert Windows, or guests with much free space"
 	default:
 		f.Seen = tool.String()
 	}

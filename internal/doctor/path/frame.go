@@ -178,7 +178,7 @@ func (p *pinger) applyRefusal(f *frameResults, tried []int) {
 // each of two rounds.
 func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration) (frameResults, error) {
 	if !to.Is4() {
-		return frameResults{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)
+		return frameResults{}, fmt.Errorf("%s: this test supports only IPv4", to)
 	}
 	// The sizes include the IP header.
 	const most = 65535 // maximum bytes of an IP packet; loopback's MTU is larger

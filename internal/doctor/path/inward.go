@@ -20,7 +20,7 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 	}
 	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
 	if err != nil {
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "the rules for incoming packets", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
+		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "readable firewall rules", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
 	}
 	for _, port := range []uint16{portmapPort, nfsPort} {
 		p := firewall.Packet{From: w.to, To: w.from, Port: port, Interface: w.iface.Name}
@@ -32,16 +32,16 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 // judgeInward returns the finding for one port, with the remedies of all rules that
 // stop the packet.
 func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
-	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "rules that let the host in"}
+	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "firewall rules that accept the host"}
 	if len(stops) == 0 {
-		f.Seen = "it is let in, as " + strings.Join(tools, " and ") + " have it"
+		f.Seen = "accepted by the rules of " + strings.Join(tools, " and ")
 		return f
 	}
 	// The stops are sorted: certain results come first.
 	worst := stops[0]
-	f.Status, f.Seen = doctor.Failure, "it is dropped or rejected here, by "+worst.By
+	f.Status, f.Seen = doctor.Failure, "dropped or rejected by "+worst.By
 	if worst.Verdict == firewall.Unsure {
-		f.Status, f.Seen = doctor.Unknown, "not all rules are understood: it may be stopped by "+worst.By
+		f.Status, f.Seen = doctor.Unknown, "unsupported rules: may be dropped by "+worst.By
 	}
 	var remedies []string
 	for _, s := range stops {
@@ -51,7 +51,7 @@ func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) docto
 	}
 	f.Remedy = strings.Join(remedies, "\n")
 	if worst.Verdict == firewall.Unsure {
-		f.Remedy = fmt.Sprintf("# test it on the host, while decamp land runs here: nc -z %s %d; if it is stopped:\n%s", p.To, p.Port, f.Remedy)
+		f.Remedy = fmt.Sprintf("# test it on the host, while decamp land runs on this machine: nc -z %s %d. If it fails:\n%s", p.To, p.Port, f.Remedy)
 	}
 	return f
 }

@@ -20,7 +20,7 @@ var walls = []struct {
 	status            doctor.Status // of port 2049
 	seen              string
 }{
-	{"no rules", "nft", "", doctor.OK, "it is let in"},
+	{"no rules", "nft", "", doctor.OK, "accepted by the rules of "},
 	{"a policy of nft", "nft", `table inet filter {
 		chain input { type filter hook input priority 0; policy drop; ct state established,related accept; iif lo accept; tcp dport { 22, 443 } accept; }
 	}`, doctor.Failure, "the policy of chain input of nft's table inet filter"},
@@ -33,7 +33,7 @@ var walls = []struct {
 			reject with icmpx type admin-prohibited
 		}
 		chain open { ip protocol tcp log accept; }
-	}`, doctor.OK, "it is let in"},
+	}`, doctor.OK, "accepted by the rules of "},
 	{"another's network", "nft", `table ip filter {
 		chain input { type filter hook input priority 0; ip saddr != 10.2.0.0/16 tcp dport { 111, 2049 } jump deny; }
 		chain deny { udp dport 1-65535 return; tcp flags & (fin|syn|rst|ack) == syn reject with tcp reset; }
@@ -42,7 +42,7 @@ var walls = []struct {
 	table inet b { chain input { type filter hook input priority 10; meta nfproto ipv4 tcp dport 2049 drop; }; }`, doctor.Failure, "table inet b"},
 	{"dropped before it is routed", "nft", `table inet raw { chain pre { type filter hook prerouting priority -300; iifname "way0" ip daddr 10.1.0.1 tcp dport >= 2049 drop; }; }`,
 		doctor.Failure, "chain pre of nft's table inet raw"},
-	{"nothing is sure of marks", "nft", `table inet filter { chain input { type filter hook input priority 0; policy drop; meta mark 0 accept; }; }`, doctor.Unknown, "not all rules are understood"},
+	{"nothing is sure of marks", "nft", `table inet filter { chain input { type filter hook input priority 0; policy drop; meta mark 0 accept; }; }`, doctor.Unknown, "unsupported rules: may be dropped by "},
 	{"a policy of iptables", "iptables-nft", `-P INPUT DROP
 		-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 		-A INPUT -p tcp -m tcp --dport 22 -m comment --comment "for -j ACCEPT" -j ACCEPT`, doctor.Failure, "the policy of chain INPUT of iptables-nft's table filter"},
@@ -55,7 +55,7 @@ var walls = []struct {
 		-A tcp ! -d 10.3.0.1/32 -m state --state NEW -j hosts
 		-A tcp -j DROP
 		-A hosts -p udp -j DROP
-		-A hosts -i way+ -s 10.1.0.2/32 -p tcp --syn --dport 2000:2049 -j ACCEPT`, doctor.OK, "it is let in"},
+		-A hosts -i way+ -s 10.1.0.2/32 -p tcp --syn --dport 2000:2049 -j ACCEPT`, doctor.OK, "accepted by the rules of "},
 	{"iptables of old", "iptables-legacy", `-A INPUT -p tcp -m tcp --dport 2049 -m addrtype --dst-type LOCAL -j DROP`, doctor.Failure, "iptables-legacy"},
 	{"a rate of iptables", "iptables-legacy", `-A INPUT -p tcp -m limit --limit 1000/sec --limit-burst 1000 -j ACCEPT
 		-A INPUT -j DROP`, doctor.Unknown, "the rule -A INPUT -j DROP"},

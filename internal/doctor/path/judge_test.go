@@ -40,9 +40,9 @@ func TestWindowIsJudged(t *testing.T) {
 		status doctor.Status
 		seen   string
 	}{
-		{200 * time.Microsecond, 25000, doctor.OK, "200µs there and back"},
-		{10 * time.Millisecond, 10000, doctor.Advice, "buffers of 6144 KiB allow 315 MB/s a connection"},
-		{10 * time.Millisecond, 0, doctor.OK, "enough for the link"}, // taken for 1 GbE
+		{200 * time.Microsecond, 25000, doctor.OK, "round-trip time 200µs"},
+		{10 * time.Millisecond, 10000, doctor.Advice, "buffers of 6144 KiB limit a connection to 315 MB/s"},
+		{10 * time.Millisecond, 0, doctor.OK, "suffice for the link"}, // taken for 1 GbE
 		{0, 1000, doctor.OK, "too short"},
 	} {
 		f := judgeWindow(traffic{rtt: v.rtt}, buffer, v.mbits)

@@ -69,17 +69,17 @@ func (e *examiner) checkLink(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{On: w.iface.Name, Seen: fmt.Sprintf("%s: %d Mbit/s, MTU %d", l.name, l.mbits, w.iface.MTU)}
 	switch {
 	case l.mbits == 0:
-		f.Seen = fmt.Sprintf("it has no speed, as virtual interfaces; MTU %d", w.iface.MTU)
+		f.Seen = fmt.Sprintf("virtual interface without a speed; MTU %d", w.iface.MTU)
 	case l.half:
 		f.Status, f.Seen, f.Want = doctor.Warning, f.Seen+", half duplex", "full duplex"
-		f.Remedy = "ethtool -s " + l.name + " autoneg on   # and the same at the switch"
+		f.Remedy = "ethtool -s " + l.name + " autoneg on   # also at the switch"
 	case l.mbits < gigabit:
-		f.Status, f.Want = doctor.Warning, "1000 Mbit/s at least: a cable or a port is bad"
-		f.Remedy = "ethtool " + l.name + "   # what both ends offer"
+		f.Status, f.Want = doctor.Warning, "at least 1000 Mbit/s; check the cable and the port"
+		f.Remedy = "ethtool " + l.name + "   # modes of both ends"
 	case l.mbits == gigabit:
 		slow, fast := nicEffect()
 		f.Status = doctor.Advice
-		f.Want = fmt.Sprintf("10 Gbit/s or more where disks are flash: 1 GbE carries 118 MB/s. In published measurements 25 GbE took a copy from %.0f to %.0f MiB/s", slow, fast)
+		f.Want = fmt.Sprintf("10 Gbit/s or more for flash disks; 1 GbE carries 118 MB/s. In published measurements a copy reached %.0f MiB/s with 1 GbE and %.0f MiB/s with 25 GbE", slow, fast)
 		f.Remedy = "decamp advise --what-if nic=25g"
 	}
 	return []doctor.Finding{f}

@@ -27,9 +27,9 @@ func (e *examiner) checkFrames(ctx context.Context) []doctor.Finding {
 	if err != nil {
 		remedy := pingRemedy(w)
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			remedy = "sudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"   # or run doctor as root, or try it by hand:\n" + remedy
+			remedy = "# permit echo requests, or run decamp doctor as root:\nsudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"\n# or test it manually:\n" + remedy
 		}
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "an echo to the host", Remedy: remedy}}
+		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "a successful echo request to the host", Remedy: remedy}}
 	}
 	return []doctor.Finding{judgeFrames(w, f)}
 }
@@ -43,9 +43,9 @@ func pingRemedy(w route) string {
 // judgeFrames returns the finding for frames that this machine sent.
 func judgeFrames(w route, f frameResults) doctor.Finding {
 	most := w.iface.MTU
-	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, as %s has them", most, w.iface.Name)}
+	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, the MTU of %s", most, w.iface.Name)}
 	if len(f.answered) == 0 {
-		found.Status, found.Seen = doctor.Unknown, fmt.Sprintf("%s answers no echo", w.to)
+		found.Status, found.Seen = doctor.Unknown, fmt.Sprintf("%s does not answer echo requests", w.to)
 		found.Remedy = pingRemedy(w)
 		return found
 	}
@@ -55,14 +55,14 @@ func judgeFrames(w route, f frameResults) doctor.Finding {
 	switch {
 	case len(lost) > 0:
 		found.Status = doctor.Failure
-		found.Seen = fmt.Sprintf("packets up to %d bytes get through, and of %s bytes none does, without a word: a black hole, where connections stand still", largest, joinSizes(lost))
-		found.Remedy = fmt.Sprintf("set the MTU of the switches in between, and of the host's vmknic and vSwitch, to %d; or here to what gets through:\n%s", most, adapt)
+		found.Seen = fmt.Sprintf("packets of up to %d bytes arrive; packets of %s bytes are lost without an error, so connections stall (MTU black hole)", largest, joinSizes(lost))
+		found.Remedy = fmt.Sprintf("# set the MTU of the switches, and of the host's vmknic and vSwitch, to %d; or lower the MTU of this machine:\n%s", most, adapt)
 	case f.refusal.mtu > 0:
 		found.Status = doctor.Advice
-		found.Seen = fmt.Sprintf("%s reports a limit of %d bytes: TCP adapts, and the advantage of %d is lost", f.refusal.by, f.refusal.mtu, most)
-		found.Remedy = fmt.Sprintf("raise the MTU of that router's next link, or here:\nip link set dev %s mtu %d", w.iface.Name, f.refusal.mtu)
+		found.Seen = fmt.Sprintf("%s limits packets to %d bytes; TCP adapts, without the advantage of %d bytes", f.refusal.by, f.refusal.mtu, most)
+		found.Remedy = fmt.Sprintf("# raise the MTU of that router's next link, or set the MTU of this machine to the limit:\nip link set dev %s mtu %d", w.iface.Name, f.refusal.mtu)
 	default:
-		found.Seen = fmt.Sprintf("%d bytes get there and back", largest)
+		found.Seen = fmt.Sprintf("packets of %d bytes reach the host", largest)
 	}
 	return found
 }
@@ -83,28 +83,28 @@ func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
 	if !out {
 		return nil
 	}
-	theirs, by := e.HostMTU, "its vmknic"
+	theirs, by := e.HostMTU, "vmknic"
 	if theirs == 0 {
-		theirs, by = e.shakeHands(ctx, w), "its handshake"
+		theirs, by = e.shakeHands(ctx, w), "TCP handshake"
 	}
 	if theirs == 0 {
 		return nil // no port of it answers, which another check reports
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
+	f := doctor.Finding{Seen: fmt.Sprintf("MTU %d on this machine (%s), %d on the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
 	// The handshake never shows more than the local MTU permits, so a larger value is
 	// no contradiction.
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {
 		return []doctor.Finding{f}
 	}
-	f.Status, f.Want = doctor.Warning, "the same at both ends, and at all between"
+	f.Status, f.Want = doctor.Warning, "the same MTU on the host, this machine and all switches in between"
 	f.Remedy = fmt.Sprintf("ip link set dev %s mtu %d", w.iface.Name, theirs)
 	if theirs < w.iface.MTU && e.Transport != HTTPS {
-		f.Remedy += fmt.Sprintf("\nesxcli network ip interface set -i vmk0 -m %d   # or on the host, with the vmknic that carries the data, after its vSwitch", w.iface.MTU)
+		f.Remedy += fmt.Sprintf("\n# or on the host, for the vmknic of the data, after its vSwitch:\nesxcli network ip interface set -i vmk0 -m %d", w.iface.MTU)
 	}
 	return []doctor.Finding{f}
 }
 
-// checkJumbo gives the advice about jumbo frames, which depends on the transport.
+// checkJumbo returns the recommendation about jumbo frames, which depends on the transport.
 func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
 	w, out := e.remoteRoute(ctx)
 	if !out || e.Transport == "" {
@@ -114,18 +114,18 @@ func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
 	if e.HostMTU > 0 {
 		mtu = min(mtu, e.HostMTU)
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes, with --transport %s", mtu, e.Transport)}
+	f := doctor.Finding{Seen: fmt.Sprintf("MTU %d with --transport %s", mtu, e.Transport)}
 	switch {
 	case e.Transport == Landing && mtu < jumboMTU:
 		least, most := nfsGain()
 		f.Status = doctor.Advice
-		f.Want = fmt.Sprintf("%d bytes on all of the way: NFS gained %.1f to %.1f %% from it where it was measured. Last of all that can be gained", jumboMTU, least, most)
-		f.Remedy = fmt.Sprintf("ip link set dev %s mtu %d   # after the switches; and on the host: esxcli network ip interface set -i vmk0 -m %d", w.iface.Name, jumboMTU, jumboMTU)
+		f.Want = fmt.Sprintf("MTU %d on the complete path; in published measurements it made NFS %.1f to %.1f %% faster", jumboMTU, least, most)
+		f.Remedy = fmt.Sprintf("# after the switches, on this machine:\nip link set dev %s mtu %d\n# on the host:\nesxcli network ip interface set -i vmk0 -m %d", w.iface.Name, jumboMTU, jumboMTU)
 	case e.Transport == HTTPS && mtu >= jumboMTU:
 		jumbo, usual := httpsLoss()
 		f.Status = doctor.Advice
-		f.Want = fmt.Sprintf("1500 bytes: over HTTPS %.0f Mbit/s were measured with %d, %.0f with 1500, on one network. Measure it on yours", jumbo, jumboMTU, usual)
-		f.Remedy = fmt.Sprintf("ip route replace %s $(ip -o route get %s | grep -oE '(via [^ ]+ )?dev [^ ]+') advmss 1460   # 1500 for this host alone", w.to, w.to)
+		f.Want = fmt.Sprintf("MTU 1500; in a published measurement HTTPS reached %.0f Mbit/s with MTU %d, and %.0f with 1500", jumbo, jumboMTU, usual)
+		f.Remedy = fmt.Sprintf("# to use 1500 for this host only:\nip route replace %s $(ip -o route get %s | grep -oE '(via [^ ]+ )?dev [^ ]+') advmss 1460", w.to, w.to)
 	}
 	return []doctor.Finding{f}
 }

@@ -98,15 +98,15 @@ func Checks(o Options) []doctor.Check {
 		}}
 	}
 	return []doctor.Check{
-		of(route, "there is a way to the host", e.checkRoute),
-		of(ports, "the host's ports answer", e.checkPorts, route),
-		of(frames, "frames as large as ours get to the host and back", e.checkFrames, route),
-		of("path-ends", "both ends have the same MTU", e.checkEnds, route),
-		of("path-jumbo", "the MTU is that which the transport gains from", e.checkJumbo, route, frames),
-		of("path-link", "the link is no narrower than disks are fast", e.checkLink, route),
-		of("path-tcp", "connections to the host lose nothing, and are not held back by their window", e.checkTCP, route, ports),
+		of(route, "a route to the host exists", e.checkRoute),
+		of(ports, "the required ports of the host are open", e.checkPorts, route),
+		of(frames, "packets of the interface's MTU reach the host", e.checkFrames, route),
+		of("path-ends", "the host and this machine have the same MTU", e.checkEnds, route),
+		of("path-jumbo", "the MTU suits the transport", e.checkJumbo, route, frames),
+		of("path-link", "the network link is as fast as disks", e.checkLink, route),
+		of("path-tcp", "TCP connections to the host have no loss and sufficient buffers", e.checkTCP, route, ports),
 		of("path-landing", "the ports of the landing are free", e.checkLanding),
-		of("path-inward", "the firewall here lets the host in to the landing", e.checkInward, route),
+		of("path-firewall", "the firewall of this machine accepts connections of the host to the landing", e.checkInward, route),
 	}
 }
 
@@ -165,7 +165,7 @@ func lookUpRoute(ctx context.Context, host string) (w route, err error) {
 			}
 		}
 	}
-	return route{}, fmt.Errorf("no interface has our address %s", w.from)
+	return route{}, fmt.Errorf("no interface has the local address %s", w.from)
 }
 
 // addrOf returns the address of a UDP socket without zone, unmapped.
@@ -181,9 +181,9 @@ func (e *examiner) checkRoute(ctx context.Context) []doctor.Finding {
 	w, err := e.findRoute(ctx)
 	if err != nil {
 		return []doctor.Finding{{
-			Status: doctor.Failure, Seen: err.Error(), Want: "a name that is known, and a route to its address",
+			Status: doctor.Failure, Seen: err.Error(), Want: "a host name that resolves, and a route to its address",
 			Remedy: "getent hosts " + e.Host + "; ip route get \"$(getent ahostsv4 " + e.Host + " | awk '{print $1; exit}')\"",
 		}}
 	}
-	return []doctor.Finding{{Seen: fmt.Sprintf("%s by %s, from %s", w.to, w.iface.Name, w.from)}}
+	return []doctor.Finding{{Seen: fmt.Sprintf("%s through %s, from %s", w.to, w.iface.Name, w.from)}}
 }

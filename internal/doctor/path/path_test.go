@@ -205,24 +205,24 @@ func TestWayThatIsWell(t *testing.T) {
 	_, err = c.Read(make([]byte, 1))
 	must(t, err)
 	found := look(t, Options{Host: "10.1.0.2", Transport: Landing, Root: nic("25000")})
-	expect(t, found["path-route"], doctor.OK, "10.1.0.2 by way0, from 10.1.0.1")
-	expect(t, found["path-ports"], doctor.OK, "it answers")
-	expect(t, found["path-mtu"], doctor.OK, "9000 bytes get there and back")
-	expect(t, found["path-ends"], doctor.OK, "9000 bytes here (way0), 9000 at the host (its handshake)")
+	expect(t, found["path-route"], doctor.OK, "10.1.0.2 through way0, from 10.1.0.1")
+	expect(t, found["path-ports"], doctor.OK, "the port is open")
+	expect(t, found["path-mtu"], doctor.OK, "packets of 9000 bytes reach the host")
+	expect(t, found["path-ends"], doctor.OK, "MTU 9000 on this machine (way0), 9000 on the host (TCP handshake)")
 	expect(t, found["path-jumbo"], doctor.OK, "")
 	expect(t, found["path-link"], doctor.OK, "eth0: 25000 Mbit/s, MTU 9000")
-	expect(t, found["path-landing"], doctor.OK, "it is free")
+	expect(t, found["path-landing"], doctor.OK, "the port is free")
 	slow := look(t, Options{Host: "10.1.0.2", Transport: HTTPS, Root: nic("1000")})
-	expect(t, slow["path-jumbo"], doctor.Advice, "9000 bytes, with --transport https")
+	expect(t, slow["path-jumbo"], doctor.Advice, "MTU 9000 with --transport https")
 
 	// The kernel decides how many segments it sends again and how long a round trip takes, also on this link.
 	// TestLossIsJudged tests what is reported of the former. The round trip may take 25 ms at 1 Gbit/s.
 	tcp := slices.Clone(slow["path-tcp"])
-	slices.SortFunc(tcp, func(a, b doctor.Finding) int { return strings.Compare(a.Seen, b.Seen) }) // a number of milliseconds comes first
-	if len(tcp) != 2 || !strings.HasPrefix(tcp[1].Seen, "connections that carried data: 1, 4 MB: ") {
+	slices.SortFunc(tcp, func(a, b doctor.Finding) int { return strings.Compare(a.Seen, b.Seen) }) // connections precede the round-trip time
+	if len(tcp) != 2 || !strings.HasPrefix(tcp[0].Seen, "connections with data: 1 (4 MB); ") {
 		t.Fatalf("no word of what was carried: %+v", tcp)
 	}
-	expect(t, tcp, doctor.OK, "packets of 9000 bytes; buffers of 6144 KiB are enough for the link")
+	expect(t, tcp[1:], doctor.OK, "packets of 9000 bytes; buffers of 6144 KiB suffice for the link")
 }
 
 // A switch between two ends that mean different sizes drops what is too large, without a word.
@@ -233,10 +233,10 @@ func TestBlackHole(t *testing.T) {
 	straight(t, 9000, 1500)
 	listen(t, 443)
 	found := look(t, Options{Host: "10.1.0.2", Root: nic("1000")})
-	expect(t, found["path-mtu"], doctor.Failure, "packets up to 1500 bytes get through, and of 1600, 2000, 4000, 4074, 8000, 8900, 8950, 8996, 9000 bytes none does, without a word: a black hole")
-	expect(t, found["path-ends"], doctor.Warning, "9000 bytes here (way0), 1500 at the host (its handshake)")
+	expect(t, found["path-mtu"], doctor.Failure, "packets of up to 1500 bytes arrive; packets of 1600, 2000, 4000, 4074, 8000, 8900, 8950, 8996, 9000 bytes are lost without an error, so connections stall (MTU black hole)")
+	expect(t, found["path-ends"], doctor.Warning, "MTU 9000 on this machine (way0), 1500 on the host (TCP handshake)")
 	expect(t, found["path-link"], doctor.Advice, "1000 Mbit/s")
-	expect(t, found["path-ports"], doctor.Advice, "it is closed")
+	expect(t, found["path-ports"], doctor.Advice, "the port is closed")
 	if len(found["path-jumbo"]) > 0 {
 		t.Errorf("advice about jumbo frames over a black hole: %+v", found["path-jumbo"])
 	}
@@ -248,10 +248,10 @@ func TestRouterSaysWhatItTakes(t *testing.T) {
 	}
 	routed(t, 9000, 1400)
 	found := look(t, Options{Host: "10.2.0.2", HostMTU: 1400, Transport: NFC, Root: nic("100")})
-	expect(t, found["path-mtu"], doctor.Advice, "10.1.0.2 reports a limit of 1400 bytes")
-	expect(t, found["path-ends"], doctor.Warning, "9000 bytes here (way0), 1400 at the host (its vmknic)")
+	expect(t, found["path-mtu"], doctor.Advice, "10.1.0.2 limits packets to 1400 bytes")
+	expect(t, found["path-ends"], doctor.Warning, "MTU 9000 on this machine (way0), 1400 on the host (vmknic)")
 	expect(t, found["path-link"], doctor.Warning, "100 Mbit/s")
-	expect(t, found["path-ports"], doctor.Failure, "it is closed")
+	expect(t, found["path-ports"], doctor.Failure, "the port is closed")
 }
 
 // A host whose answers are dropped, ports that somebody has.
@@ -266,9 +266,9 @@ func TestSilenceAndTakenPorts(t *testing.T) {
 	defer l.Close()
 	found := look(t, Options{Host: "10.1.0.2", Transport: Landing, Root: nic("10000")})
 	expect(t, found["path-ports"], doctor.Failure, "no answer: a firewall")
-	expect(t, found["path-mtu"], doctor.Unknown, "10.1.0.2 answers no echo")
+	expect(t, found["path-mtu"], doctor.Unknown, "10.1.0.2 does not answer echo requests")
 	if len(found["path-tcp"]) > 0 {
 		t.Errorf("a host that does not answer has connections: %+v", found["path-tcp"])
 	}
-	expect(t, found["path-landing"], doctor.Failure, "path.test (process ")
+	expect(t, found["path-landing"], doctor.Failure, "the port is in use by path.test (process ")
 }

@@ -16,12 +16,12 @@ import (
 
 // checkPorts connects to the ports of the host that the transport needs.
 func (e *examiner) checkPorts(ctx context.Context) []doctor.Finding {
-	found := []doctor.Finding{e.checkPort(ctx, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), "the API and HTTPS", "vSphereClient", doctor.Failure)}
+	found := []doctor.Finding{e.checkPort(ctx, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), "for the API and HTTPS", "vSphereClient", doctor.Failure)}
 	switch e.Transport {
 	case NFC:
-		found = append(found, e.checkNFC(ctx, "--transport nfc", doctor.Failure))
+		found = append(found, e.checkNFC(ctx, "for --transport nfc", doctor.Failure))
 	case "":
-		found = append(found, e.checkNFC(ctx, "--transport nfc, and for nothing else", doctor.Advice))
+		found = append(found, e.checkNFC(ctx, "only for --transport nfc", doctor.Advice))
 	}
 	return found
 }
@@ -50,19 +50,19 @@ func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status)
 // bad is the status if the port does not answer.
 func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
 	_, port, _ := net.SplitHostPort(at) // the dialer reports an invalid address
-	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %s, for %s", port, what)}
+	f := doctor.Finding{On: at, Want: fmt.Sprintf("open TCP port %s, %s", port, what)}
 	d := net.Dialer{Timeout: dialWait}
 	c, err := d.DialContext(ctx, "tcp", at)
 	switch {
 	case err == nil:
 		_ = c.Close() // no data was sent
-		f.Seen = "it answers"
+		f.Seen = "the port is open"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Status, f.Seen = bad, "it is closed: no service listens there, or it is not an ESXi host"
-		f.Remedy = "/etc/init.d/hostd status && /etc/init.d/rhttpproxy status   # on the host"
+		f.Status, f.Seen = bad, "the port is closed: the service does not run, or the address is not an ESXi host"
+		f.Remedy = "# on the host:\n/etc/init.d/hostd status && /etc/init.d/rhttpproxy status"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		f.Status, f.Seen = bad, "no answer: a firewall on the path or on the host drops the packets"
-		f.Remedy = fmt.Sprintf("esxcli network firewall ruleset set --ruleset-id=%s --enabled=true   # on the host", rules)
+		f.Status, f.Seen = bad, "no answer: a firewall drops the packets"
+		f.Remedy = fmt.Sprintf("# on the host:\nesxcli network firewall ruleset set --ruleset-id=%s --enabled=true", rules)
 	default:
 		f.Status, f.Seen, f.Remedy = bad, err.Error(), "ip route get "+e.Host
 	}
@@ -83,7 +83,7 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	}
 	for _, port := range []int{portmapPort, nfsPort} {
 		at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "it is free", Want: "a free port, that a firewall lets hosts reach"}
+		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "the port is free", Want: "a free port"}
 		d := net.Dialer{Timeout: dialWait}
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close() // no data was sent
@@ -98,12 +98,12 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 func (e *examiner) portInUse(f doctor.Finding, port int, at string) doctor.Finding {
 	who := nfs.Holder(at)
 	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
-		f.Seen = "the system's port mapper has it; the landing registers there"
+		f.Seen = "the system's port mapper uses the port; the landing registers with it"
 		return f
 	}
-	f.Status, f.Seen, f.Remedy = doctor.Failure, who+" has it", "end it, or wait for it if it is another decamp: "+who
+	f.Status, f.Seen, f.Remedy = doctor.Failure, "the port is in use by "+who, "stop this process, or wait until it ends: "+who
 	if who == "" {
-		f.Seen, f.Remedy = "the kernel's NFS server has it, or another user's process", "systemctl stop nfs-server   # or see: sudo ss -ltnp"
+		f.Seen, f.Remedy = "the port is in use by the kernel's NFS server or by another user's process", "systemctl stop nfs-server\n# or find the process:\nsudo ss -ltnp"
 	}
 	return f
 }

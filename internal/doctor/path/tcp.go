@@ -81,11 +81,11 @@ func (e *examiner) checkTCP(ctx context.Context) []doctor.Finding {
 	}
 	all, err := establishedTo(w.to)
 	if err != nil || len(all) == 0 {
-		seen := "there is no connection to the host"
+		seen := "no connection to the host"
 		if err != nil {
 			seen = err.Error()
 		}
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: seen, Want: "a connection to look at", Remedy: "ss -ti dst " + w.to.String()}}
+		return []doctor.Finding{{Status: doctor.Unknown, Seen: seen, Want: "a TCP connection to the host", Remedy: "ss -ti dst " + w.to.String()}}
 	}
 	mbits := readLink(e.Root, w.iface.Name, 0).mbits
 	t := sumTraffic(all)
@@ -105,14 +105,14 @@ const minLosses = 10
 
 // judgeLoss returns the finding about retransmitted and disordered segments.
 func judgeLoss(w route, t traffic) doctor.Finding {
-	f := doctor.Finding{Want: "less than one in a thousand"}
-	f.Seen = fmt.Sprintf("connections that carried data: %d, %d MB: %d of %d segments sent again, %d of %d came late or after a lost one",
+	f := doctor.Finding{Want: "less than one lost or late segment in a thousand"}
+	f.Seen = fmt.Sprintf("connections with data: %d (%d MB); %d of %d segments were retransmitted, %d of %d arrived out of order",
 		t.connections, t.bytes/1e6, t.again, t.sent, t.disordered, t.received)
 	// A few losses on a short connection are not significant.
 	bad := func(n, of uint64) bool { return n >= minLosses && float64(n) > lossLimit*float64(of) }
 	if bad(t.again, t.sent) || bad(t.disordered, t.received) {
 		f.Status = doctor.Warning
-		f.Remedy = fmt.Sprintf("ip -s -s link show %s; ethtool -S %s | grep -iE 'err|drop|crc|miss'   # and the same counters at the switch", w.iface.Name, w.iface.Name)
+		f.Remedy = fmt.Sprintf("# also check the counters of the switch:\nip -s -s link show %s; ethtool -S %s | grep -iE 'err|drop|crc|miss'", w.iface.Name, w.iface.Name)
 	}
 	return f
 }
@@ -122,16 +122,16 @@ func judgeLoss(w route, t traffic) doctor.Finding {
 // the kernel uses the rest for overhead.
 func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	if t.rtt == 0 || buffer == 0 {
-		return doctor.Finding{Seen: "the round trip is too short to measure"}
+		return doctor.Finding{Seen: "the round-trip time is too short to measure"}
 	}
 	// At most one buffer is in flight per round trip.
 	allows := float64(buffer) / 2 / t.rtt.Seconds() // bytes a second
 	link := float64(max(mbits, gigabit)) * 1e6 / 8
-	f := doctor.Finding{Seen: fmt.Sprintf("%v there and back, packets of %d bytes; buffers of %d KiB are enough for the link", t.rtt, t.frame, buffer>>10)}
+	f := doctor.Finding{Seen: fmt.Sprintf("round-trip time %v, packets of %d bytes; buffers of %d KiB suffice for the link", t.rtt, t.frame, buffer>>10)}
 	if allows < link {
 		need := int64(2 * link * t.rtt.Seconds())
 		f.Status, f.Want = doctor.Advice, fmt.Sprintf("buffers of %d KiB, for the %.0f MB/s of the link", need>>10, link/1e6)
-		f.Seen = fmt.Sprintf("%v there and back: buffers of %d KiB allow %.0f MB/s a connection", t.rtt, buffer>>10, allows/1e6)
+		f.Seen = fmt.Sprintf("round-trip time %v; buffers of %d KiB limit a connection to %.0f MB/s", t.rtt, buffer>>10, allows/1e6)
 		f.Remedy = fmt.Sprintf("sysctl -w net.ipv4.tcp_rmem='4096 131072 %d' net.ipv4.tcp_wmem='4096 16384 %d'", need, need)
 	}
 	return f

@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // login is the code of the check that all others need.
-const login = "place-login"
+const login = "target-login"
 
 // aspects lists the checks in the order of the report.
 var aspects = []struct {
@@ -35,15 +35,15 @@ var aspects = []struct {
 	code, title string
 	needs       []string
 }{
-	{platform.Login, login, "the place answers, is the one it should be, and lets us in", nil},
-	{platform.Parts, "place-parts", "it has what VMs are made with, in a version that does", []string{login}},
-	{platform.Storage, "place-storage", "disks have somewhere to go", []string{login}},
-	{platform.Network, "place-network", "network cards have something to join", []string{login}},
-	{platform.Rights, "place-rights", "the account may do all that a delivery does", []string{login, "place-storage", "place-network"}},
-	{platform.Clock, "place-clock", "its clock and ours agree", []string{login}},
+	{platform.Login, login, "the target is reachable, has the expected identity and accepts the credentials", nil},
+	{platform.Parts, "target-features", "the target has the required version and features", []string{login}},
+	{platform.Storage, "target-storage", "the target has the storage of the disks", []string{login}},
+	{platform.Network, "target-network", "the target has the networks of the VMs", []string{login}},
+	{platform.Rights, "target-privilege", "the user has the privileges for a delivery", []string{login, "target-storage", "target-network"}},
+	{platform.Clock, "target-clock", "the clocks of the target and this machine agree", []string{login}},
 }
 
-// Checks returns the checks of a platform. Their codes begin with place-. The list does
+// Checks returns the checks of a platform. Their codes begin with target-. The list does
 // not depend on o.
 func Checks(o Options) []doctor.Check {
 	var checks []doctor.Check
@@ -74,7 +74,7 @@ func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 		return f
 	}
 	f.Status, f.Seen, f.Want = statusOf(l), l.Err.Error(), title
-	f.Remedy = cmp.Or(fault.HintOf(l.Err), "try again; if it stays, look at the place by its own tools")
+	f.Remedy = cmp.Or(fault.HintOf(l.Err), "try again; if the error persists, check the target with its own tools")
 	return f
 }
 

@@ -33,12 +33,12 @@ func (g *group) checkBitLocker(context.Context) []doctor.Finding {
 		case !isWindows(vm):
 			return doctor.Finding{}
 		case !vm.VTPM:
-			return doctor.Finding{Seen: "a Windows without a TPM"}
+			return doctor.Finding{Seen: "Windows without a virtual TPM"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it requests the recovery key",
-			Want:   "the key at hand, or BitLocker suspended",
-			Remedy: "# in the guest, as administrator, before it is shut down for the last time:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
+			Status: doctor.Warning, Seen: "Windows with a virtual TPM, which is not migrated; BitLocker, if it is on, requests its recovery key",
+			Want:   "the BitLocker recovery key, or BitLocker suspended",
+			Remedy: "# in the guest, as administrator, before the last shutdown:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
 		}
 	})
 }
@@ -50,9 +50,9 @@ func (g *group) checkFastStartup(context.Context) []doctor.Finding {
 			return doctor.Finding{}
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "a Windows that may shut down by hibernating (fast startup): it would wake up on other hardware, and its file systems cannot be changed",
-			Want:   "it is shut down in full",
-			Remedy: "# in the guest, as administrator:\npowercfg /h off\n# or, for the last time:\nshutdown /s /t 0",
+			Status: doctor.Advice, Seen: "fast startup may be on: Windows then hibernates at shutdown, resumes on other hardware, and its file systems cannot be changed",
+			Want:   "a complete shutdown of Windows",
+			Remedy: "# in the guest, as administrator:\npowercfg /h off\n# or, for the last shutdown:\nshutdown /s /t 0",
 		}
 	})
 }
@@ -96,17 +96,17 @@ func spaceFinding(volumes []inventory.Volume) doctor.Finding {
 	var full []string
 	for _, v := range volumes {
 		if least := minFree(v.Path); v.Free < least && v.Capacity > least { // a medium is always full
-			full = append(full, fmt.Sprintf("%s has %d MiB free of %d", v.Path, v.Free>>20, v.Capacity>>20))
+			full = append(full, fmt.Sprintf("%s has %d of %d MiB free", v.Path, v.Free>>20, v.Capacity>>20))
 		}
 	}
 	switch {
 	case len(volumes) == 0:
 		return doctor.Finding{}
 	case len(full) == 0:
-		return doctor.Finding{Seen: "there is room in all of its file systems"}
+		return doctor.Finding{Seen: "enough free space in all file systems"}
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: strings.Join(full, "; "), Want: "100 MiB of the system, 50 MiB of /boot, 10 MiB of others",
-		Remedy: "# make room in the guest; a Linux:\ndf -h; journalctl --vacuum-size=50M\n# a Windows:\ncleanmgr /sageset:1 & cleanmgr /sagerun:1",
+		Status: doctor.Warning, Seen: strings.Join(full, "; "), Want: "at least 100 MiB free in the system volume, 50 MiB in /boot, 10 MiB in others",
+		Remedy: "# in the guest, to free space on Linux:\ndf -h; journalctl --vacuum-size=50M\n# on Windows:\ncleanmgr /sageset:1 & cleanmgr /sagerun:1",
 	}
 }

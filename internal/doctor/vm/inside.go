@@ -51,7 +51,7 @@ func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.
 	if err != nil {
 		return unknownFinding(err)
 	}
-	verdict := "no operating system that is known is on its disks"
+	verdict := "no known operating system on the disks"
 	// The reports are in the order of the VM's disks.
 	for i, r := range reports {
 		if r.Verdict != "" {
@@ -68,10 +68,10 @@ func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.
 func ofGuest(w guest.Warning, n int) doctor.Finding {
 	remedy, known := guestRemedies[w.Code]
 	if !known {
-		remedy = "# check that the guest boots at the source; inspect a copy of the disk: decamp inspect --guest"
+		remedy = "# check that the guest boots at the source, or inspect a copy of the disk:\ndecamp inspect DISK --guest"
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that comes up on other hardware", Remedy: remedy,
+		Status: doctor.Warning, Seen: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that can boot on other hardware", Remedy: remedy,
 	}
 }
 
@@ -79,20 +79,20 @@ func ofGuest(w guest.Warning, n int) doctor.Finding {
 const (
 	// commands for a complete shutdown of Windows
 	shutDown  = "# in the guest, as administrator:\npowercfg /h off\nshutdown /s /t 0"
-	checkDisk = "# in the guest, as administrator, and let it restart:\nchkdsk C: /f" // commands that repair NTFS
+	checkDisk = "# in the guest, as administrator, followed by a restart:\nchkdsk C: /f" // commands that repair NTFS
 	// commands that suspend BitLocker
-	suspend = "# in the guest, as administrator: write the recovery key down, and suspend the encryption\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0"
+	suspend = "# in the guest, as administrator, to print the recovery key and to suspend BitLocker:\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0"
 )
 
 // guestRemedies contains remedies by the codes of package guest.
 var guestRemedies = map[string]string{
 	"hibernated": shutDown, "fast-startup": shutDown, "ntfs-dirty": checkDisk, "ntfs-journal": checkDisk, "bitlocker": suspend,
-	"registry-dirty":  "# boot it once at the source, and shut it down in full:\nshutdown /s /t 0",
-	"encrypted":       "# have its passphrase at hand; a key in the TPM stays behind:\ncryptsetup luksDump /dev/DEVICE",
-	"dynamic-disk":    "# its volumes move as they are, but no tool converts such a system disk: from a backup, make it a basic one\ndiskpart",
-	guest.NotExamined: "# the guest moves as it is, and cannot be converted; a damaged file system is mended in the guest; to see the limit, on a copy of the disk:\ndecamp inspect DISK --guest",
-	"efi-fallback":    "# in the guest:\ngrub-install --removable   # Debian and Ubuntu: --force-extra-removable\n# or move it with --hardware virtio, which adds the loader",
+	"registry-dirty":  "# in the guest, after a boot at the source, for a complete shutdown:\nshutdown /s /t 0",
+	"encrypted":       "# in the guest, to list the key slots; a key in the TPM is not migrated, so a passphrase is required:\ncryptsetup luksDump /dev/DEVICE",
+	"dynamic-disk":    "# in the guest; dynamic disks are migrated unchanged, but a system volume on them cannot be converted. Convert the disk to a basic disk after a backup:\ndiskpart",
+	guest.NotExamined: "# the guest is migrated unchanged. Repair damaged file systems in the guest. For details, on a copy of the disk:\ndecamp inspect DISK --guest",
+	"efi-fallback":    "# in the guest:\ngrub-install --removable   # Debian and Ubuntu: --force-extra-removable\n# or migrate the VM with --hardware virtio, which adds the loader",
 	"little-room":     "# in the guest:\ndf -h; journalctl --vacuum-size=50M; apt autoremove --purge",
-	"static-address":  "# note the guest's addresses:\nipconfig /all",
-	"lvm-missing":     "# a disk of its volume group is not the VM's; in the guest:\nvgs -o +devices; vgreduce --removemissing GROUP",
+	"static-address":  "# in the guest, to note its addresses:\nipconfig /all",
+	"lvm-missing":     "# in the guest, to remove missing disks from the volume group:\nvgs -o +devices; vgreduce --removemissing GROUP",
 }

@@ -56,7 +56,7 @@ func TestGuestsAreLookedInto(t *testing.T) {
 		"VM asleep: ok: Windows 10: boots",
 		"VM asleep: warning: disk 2: half a table (gpt-backup)",
 		"VM asleep: warning: disk 2: it hibernated (hibernated)",
-		"VM empty: ok: no operating system that is known is on its disks",
+		"VM empty: ok: no known operating system on the disks",
 		"VM locked: unknown: the file is locked",
 	}
 	if !slices.Equal(told, want) {

@@ -24,13 +24,13 @@ func (g *group) checkSize(context.Context) []doctor.Finding {
 		switch {
 		case vm.CPUs > mostCPUs:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d processors", vm.CPUs), Want: fmt.Sprintf("at most %d without an IOMMU", mostCPUs),
-				Remedy: "# once it is defined, virsh edit it, and add to its devices:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
+				Status: doctor.Warning, Seen: fmt.Sprintf("%d processors", vm.CPUs), Want: fmt.Sprintf("at most %d processors without a virtual IOMMU", mostCPUs),
+				Remedy: "# after the migration, add to the devices with virsh edit:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
 			}
 		case vm.MemoryMiB >= mostMemory:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB, or a processor that addresses more",
-				Remedy: "# once it is defined, virsh edit it, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
+				Status: doctor.Warning, Seen: fmt.Sprintf("%d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB of memory, or a virtual processor with more address bits",
+				Remedy: "# after the migration, add to the element cpu with virsh edit:\n<maxphysaddr mode='passthrough'/>",
 			}
 		}
 		return doctor.Finding{Seen: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
@@ -51,7 +51,7 @@ func (g *group) checkMACs(context.Context) []doctor.Finding {
 		for _, n := range vm.NICs {
 			for _, other := range holders[n.MAC] {
 				if !isSameVM(vm, other) {
-					twice = append(twice, fmt.Sprintf("%s is also that of %s", n.MAC, onVM(other)))
+					twice = append(twice, fmt.Sprintf("%s also has the MAC address %s", onVM(other), n.MAC))
 				}
 			}
 		}
@@ -59,11 +59,11 @@ func (g *group) checkMACs(context.Context) []doctor.Finding {
 		case len(vm.NICs) == 0:
 			return doctor.Finding{}
 		case len(twice) == 0:
-			return doctor.Finding{Seen: "no other VM that is known has its addresses"}
+			return doctor.Finding{Seen: "no other known VM has its MAC addresses"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "one address, one VM: on one network neither is reached for long",
-			Remedy: "# keep the two apart, or give one another address:\nvirsh edit " + fault.Quote(vm.Name),
+			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "unique MAC addresses in each network",
+			Remedy: "# connect the VMs to separate networks, or change one address:\nvirsh edit " + fault.Quote(vm.Name),
 		}
 	})
 }
@@ -105,15 +105,15 @@ func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken
 	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
-			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
-			Remedy: fmt.Sprintf("# move one of them to another folder, --to dir:FOLDER, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
+			Status: doctor.Failure, Seen: fmt.Sprintf("%s (%s) is also migrated to %s", onVM(first), first.Ref, folder), Want: "a separate folder for each VM",
+			Remedy: fmt.Sprintf("# migrate one of them to another folder, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
 		}
 	}
 	taken[folder] = vm
 	if p.Holds(vm) {
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "it stands in " + folder + " already, moved", Want: "it is moved once",
-			Remedy: "# is that one good?\ndecamp verify " + fault.Quote(folder) + "\n# to move it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
+			Status: doctor.Warning, Seen: "already migrated to " + folder, Want: "a folder without an earlier copy",
+			Remedy: "# verify the earlier copy:\ndecamp verify " + fault.Quote(folder) + "\n# to migrate it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
 		}
 	}
 	_, err := p.Plan(ctx, vm)
@@ -121,6 +121,6 @@ func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken
 		return doctor.Finding{Seen: folder + " is free"}
 	}
 	f := unknownFinding(err)[0]
-	f.Status, f.Want = doctor.Failure, "it can live there"
+	f.Status, f.Want = doctor.Failure, "a target that accepts the VM"
 	return f
 }

@@ -69,15 +69,15 @@ func Checks(o Options) []doctor.Check {
 		checks = append(checks, doctor.Check{Code: k.code, Title: k.title, Run: func(context.Context) []doctor.Finding { return g.checkWarnings(k) }})
 	}
 	checks = append(checks,
-		doctor.Check{Code: "vm-bitlocker", Title: "no Windows requests a recovery key", Run: g.checkBitLocker},
-		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.checkFastStartup},
-		doctor.Check{Code: "vm-guest", Title: "guests come up on other hardware", Slow: true, Run: g.checkInside},
-		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.checkWarm},
-		doctor.Check{Code: "vm-tracking", Title: "changes are tracked", Run: g.checkTracking},
-		doctor.Check{Code: "vm-guest-space", Title: "guests have room for their first boot", Run: g.checkGuestSpace},
-		doctor.Check{Code: "vm-size", Title: "VMs are not larger than KVM takes by itself", Run: g.checkSize},
-		doctor.Check{Code: "vm-mac", Title: "each MAC address is there once", Run: g.checkMACs},
-		doctor.Check{Code: "vm-place", Title: "each VM has a separate folder at the target", Run: g.checkPlaces},
+		doctor.Check{Code: "vm-bitlocker", Title: "BitLocker requests no recovery key", Run: g.checkBitLocker},
+		doctor.Check{Code: "vm-fast-startup", Title: "Windows does not hibernate at shutdown", Run: g.checkFastStartup},
+		doctor.Check{Code: "vm-guest", Title: "guests can boot on other hardware", Slow: true, Run: g.checkInside},
+		doctor.Check{Code: "vm-warm", Title: "VMs can be migrated while they run", Run: g.checkWarm},
+		doctor.Check{Code: "vm-tracking", Title: "change tracking is available", Run: g.checkTracking},
+		doctor.Check{Code: "vm-guest-space", Title: "enough free space in guests for the first boot", Run: g.checkGuestSpace},
+		doctor.Check{Code: "vm-size", Title: "KVM supports the size of the VM without extra settings", Run: g.checkSize},
+		doctor.Check{Code: "vm-mac", Title: "MAC addresses are unique", Run: g.checkMACs},
+		doctor.Check{Code: "vm-target", Title: "each VM has its own free folder at the target", Run: g.checkPlaces},
 	)
 	if o.Survey {
 		for i := range checks {
@@ -128,18 +128,18 @@ type kind struct {
 // kinds lists all warnings of the inventory; a test compares the list with the source.
 // An obstacle that is not a warning concerns disks (migrate.Obstacles).
 var kinds = []kind{
-	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
-	{"vm-snapshots", "VMs stand on no snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
-	{disks, "disks are files that can be read", []string{"rdm", "rdm-physical", "vsan", "vvol", "unknown-backing"}},
-	{"vm-independent", "snapshots include all disks, and disks keep writes", []string{"independent", "nonpersistent"}},
-	{"vm-shared", "disks are of one VM alone", []string{"shared-disk", "shared-bus"}},
-	{"vm-encrypted", "disks are not encrypted by vSphere", []string{"encrypted"}},
-	{"vm-controller", "controllers are ones that KVM has", []string{"unknown-controller", "buslogic"}},
-	{"vm-tpm", "no secrets are in a virtual TPM", []string{vTPM}},
-	{"vm-secure-boot", "boot loaders are let in at the target", []string{"secure-boot"}},
-	{"vm-device", "no device stays behind", []string{"passthrough", "port", "cdrom"}},
-	{"vm-name", "names are of one VM alone", []string{"duplicate-name"}},
-	{"vm-tags", "tags and attributes can be read", []string{"tags", "attributes"}},
+	{"vm-state", "a powered-off VM with a readable configuration and disks", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
+	{"vm-snapshots", "a VM without snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
+	{disks, "disks with readable files", []string{"rdm", "rdm-physical", "vsan", "vvol", "unknown-backing"}},
+	{"vm-independent", "disks that snapshots include and that keep writes", []string{"independent", "nonpersistent"}},
+	{"vm-shared", "disks and buses that no other VM uses", []string{"shared-disk", "shared-bus"}},
+	{"vm-encrypted", "disks that vSphere does not encrypt", []string{"encrypted"}},
+	{"vm-controller", "controllers that KVM supports", []string{"unknown-controller", "buslogic"}},
+	{"vm-tpm", "no secrets in a virtual TPM", []string{vTPM}},
+	{"vm-secure-boot", "a boot loader that the target's secure boot accepts", []string{"secure-boot"}},
+	{"vm-device", "only devices that can be migrated", []string{"passthrough", "port", "cdrom"}},
+	{"vm-name", "a unique name", []string{"duplicate-name"}},
+	{"vm-tags", "readable tags and custom attributes", []string{"tags", "attributes"}},
 }
 
 const (
@@ -169,7 +169,7 @@ func (g *group) checkWarnings(k kind) (found []doctor.Finding) {
 			}
 		}
 		if len(found) == before {
-			found = append(found, doctor.Finding{On: onVM(vm), Seen: "nothing of the kind"})
+			found = append(found, doctor.Finding{On: onVM(vm), Seen: "no problems"})
 		}
 	}
 	return found
@@ -221,15 +221,13 @@ func statusOf(w inventory.Warning) doctor.Status {
 	return doctor.Warning
 }
 
-// toFinding converts a warning. The remedy names options of decamp if one of them
-// resolves it.
+// toFinding converts a warning. The remedy of a suspended VM also names the option of
+// decamp that resolves it.
 func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
 	f := doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: k.title, Remedy: w.Remedy}
-	switch w.Code {
-	case "running":
-		f.Remedy += "; or add --power-off, or --warm, and decamp does it"
-	case "suspended":
-		f.Remedy += "; or add --power-off --force, which discards its memory"
+	// The remedy of a running VM already names options; see migrate.Obstacles.
+	if w.Code == "suspended" {
+		f.Remedy += ", or add --power-off --force, which discards its memory"
 	}
 	return f
 }
@@ -237,7 +235,7 @@ func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) d
 // unknownFinding returns the finding for an object that could not be examined.
 func unknownFinding(err error) []doctor.Finding {
 	return []doctor.Finding{{
-		Status: doctor.Unknown, Seen: err.Error(), Want: "an answer",
-		Remedy: cmp.Or(fault.HintOf(err), "try again; if it stays, list the inventory: decamp ls"),
+		Status: doctor.Unknown, Seen: err.Error(), Want: "a successful query",
+		Remedy: cmp.Or(fault.HintOf(err), "# to check the inventory, if the error persists:\ndecamp ls"),
 	}}
 }

@@ -125,7 +125,7 @@ func TestChecks(t *testing.T) {
 		{"Windows Server 2016", windows("windows9Server64Guest", false), "", 0, ""},
 		{"Windows Server 2012", windows("windows8Server64Guest", false), "", 0, ""},
 		{"cold, independent", func(o *vm.Options) { o.VMs[0].Disks[0].Mode = "independent_persistent" }, "", 0, ""},
-		{"warm, independent", func(o *vm.Options) { o.Warm = true; o.VMs[0].Disks[0].Mode = "independent_persistent" }, "vm-warm", doctor.Failure, "no snapshot holds it"},
+		{"warm, independent", func(o *vm.Options) { o.Warm = true; o.VMs[0].Disks[0].Mode = "independent_persistent" }, "vm-warm", doctor.Failure, "snapshots do not include it"},
 		{"warm, independent, refused elsewhere", func(o *vm.Options) {
 			o.Warm, o.Refused = true, true
 			o.VMs[0].Disks[0].Mode = "independent_persistent"
@@ -133,7 +133,7 @@ func TestChecks(t *testing.T) {
 		{"warm, without tracking", func(o *vm.Options) { o.Warm = true }, "", 0, ""},
 		{"warm, too old for tracking", func(o *vm.Options) { o.Warm = true; o.VMs[0].HardwareVersion = 4 }, "vm-tracking", doctor.Warning, "hardware version 4"},
 		{"room", guest(inventory.Volume{Path: "/", Capacity: 10 << 30, Free: 1 << 30}), "", 0, ""},
-		{"no room", guest(inventory.Volume{Path: `c:\`, Capacity: 10 << 30, Free: 99 << 20}), "vm-guest-space", doctor.Warning, `c:\ has 99 MiB free of 10240`},
+		{"no room", guest(inventory.Volume{Path: `c:\`, Capacity: 10 << 30, Free: 99 << 20}), "vm-guest-space", doctor.Warning, `c:\ has 99 of 10240 MiB free`},
 		{"a CD is full", guest(inventory.Volume{Path: `D:\`, Capacity: 10 << 20}), "", 0, ""},
 		{"guests that cannot be asked", func(o *vm.Options) {
 			o.VMs[0].ToolsRunning, o.Source = true, guests{err: errors.New("busy")}
@@ -142,20 +142,20 @@ func TestChecks(t *testing.T) {
 		{"much memory", func(o *vm.Options) { o.VMs[0].MemoryMiB = 1 << 20 }, "vm-size", doctor.Warning, "1024 GiB"},
 		{"the address of one that stays", func(o *vm.Options) {
 			o.All = append([]inventory.VM{plain()}, twin())
-		}, "vm-mac", doctor.Warning, "00:50:56:00:00:01 is also that of VM twin"},
+		}, "vm-mac", doctor.Warning, "VM twin also has the MAC address 00:50:56:00:00:01"},
 		{"the address of one moved earlier", func(o *vm.Options) { o.There = []inventory.VM{twin()} }, "vm-mac", doctor.Warning, "twin"},
 		{"its own address, moved earlier", func(o *vm.Options) { o.There = []inventory.VM{plain()} }, "", 0, ""},
 		{"a free place", func(o *vm.Options) { o.Places = []vm.Place{place{}} }, "", 0, ""},
-		{"moved already", func(o *vm.Options) { o.Places = []vm.Place{place{holds: true}} }, "vm-place", doctor.Warning, "/srv/vm/web 01 already"},
+		{"moved already", func(o *vm.Options) { o.Places = []vm.Place{place{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
 		{"a name that is taken", func(o *vm.Options) {
 			o.Places = []vm.Place{place{err: fault.New(fault.Conflict, "another is there").WithHint("mv it")}}
-		}, "vm-place", doctor.Failure, "another is there"},
+		}, "vm-target", doctor.Failure, "another is there"},
 		{"no room at the place", func(o *vm.Options) { o.Places = []vm.Place{place{err: fault.New(fault.Full, "full")}} }, "", 0, ""},
 		{"two names that are one", func(o *vm.Options) {
 			other := plain()
 			other.Ref, other.Name, other.UUID, other.NICs = "vm-2", "WEB 01", "u-2", nil
 			o.VMs, o.Places = append(o.VMs, other), []vm.Place{place{}}
-		}, "vm-place", doctor.Failure, "both come to /srv/vm/web 01"},
+		}, "vm-target", doctor.Failure, "VM web 01 (vm-1) is also migrated to /srv/vm/web 01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := vm.Options{VMs: []inventory.VM{plain()}}

@@ -25,16 +25,16 @@ const OldestTracked = 7
 // while it runs.
 func Thawed(vm *inventory.VM) (why []string) {
 	if d := Unfrozen(vm); d != nil {
-		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))
+		why = append(why, fmt.Sprintf("disk %d is %s: snapshots do not include it", d.Key, d.Mode))
 	}
 	for _, d := range vm.Disks {
 		if d.Backing == inventory.RDM && migrate.WarnedOf(vm, "rdm-physical") {
-			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: no snapshot holds it", d.Key))
+			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: snapshots do not include it", d.Key))
 			break
 		}
 	}
 	if migrate.WarnedOf(vm, "passthrough") {
-		why = append(why, "it has a device of the host: vSphere takes no snapshot of it while it runs")
+		why = append(why, "the VM has a device of the host: vSphere creates no snapshots of such a VM while it runs")
 	}
 	return why
 }

@@ -85,7 +85,7 @@ func prepareRun(ctx context.Context, r *migrate.Run) error {
 		return err
 	}
 	if d := Unfrozen(vm); d != nil {
-		return fault.New(fault.Unsupported, "disk %d is %s: no snapshot holds it", d.Key, d.Mode).
+		return fault.New(fault.Unsupported, "disk %d is %s: snapshots do not include it", d.Key, d.Mode).
 			WithHint("move the VM powered off, without --warm")
 	}
 	images, err := r.Images.Place(ctx, vm)

@@ -19,13 +19,13 @@ var _ platform.Examiner = (*Cluster)(nil)
 func (c *Cluster) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	switch a {
 	case platform.Login:
-		return []platform.Look{platform.See("", "it answers, accepts the credentials, and has the namespace", c.checkNamespace(ctx))}
+		return []platform.Look{platform.See("", "the API server accepts the credentials, and the namespace exists", c.checkNamespace(ctx))}
 	case platform.Parts:
-		return []platform.Look{platform.See("", "KubeVirt and CDI are there", c.checkAPIs(ctx))}
+		return []platform.Look{platform.See("", "KubeVirt and CDI are installed", c.checkAPIs(ctx))}
 	case platform.Storage:
-		return append(c.seeClasses(ctx), platform.See("upload proxy", "it answers", c.checkProxy(ctx)))
+		return append(c.seeClasses(ctx), platform.See("upload proxy", "reachable", c.checkProxy(ctx)))
 	case platform.Rights:
-		return []platform.Look{platform.See("", "the account may create and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
+		return []platform.Look{platform.See("", "the account has the privileges to create and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func (c *Cluster) seeStart(ctx context.Context) platform.Look {
 	if err == nil && !may {
 		err = c.mayNotStart(nil)
 	}
-	look := platform.See("start", "the account may start VMs", err)
+	look := platform.See("start", "the account has the privilege to start VMs", err)
 	look.Mild = fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
 	return look
 }

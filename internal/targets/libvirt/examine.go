@@ -40,7 +40,7 @@ func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 	if p.opts.Type == "" {
 		return nil
 	}
-	return []platform.Look{platform.See("", "it runs domains of type "+p.opts.Type, p.checkType(ctx, c))}
+	return []platform.Look{platform.See("", "supports domains of type "+p.opts.Type, p.checkType(ctx, c))}
 }
 
 // seePools checks all pools that the address and the map name.

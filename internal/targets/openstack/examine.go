@@ -14,7 +14,7 @@ import (
 func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platform.Look {
 	s, err := c.cloud.sessionNow(ctx)
 	if a == platform.Login {
-		return []platform.Look{platform.See("", "Keystone answers, accepts the credentials, and lists the services", err)}
+		return []platform.Look{platform.See("", "Keystone accepts the credentials and lists the services", err)}
 	}
 	if err != nil {
 		return []platform.Look{{Err: err}}
@@ -25,17 +25,17 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 		flavor, flavorErr := c.chooseFlavor(ctx, s, vm)
 		_, zoneErr := c.volumeZone(ctx, s)
 		return []platform.Look{
-			platform.See("flavors", "there is "+fault.Line(flavor.Name), flavorErr),
-			platform.See("availability zone", cmp.Or(fault.Line(c.opts.AvailabilityZone), "the cloud chooses it"), zoneErr),
+			platform.See("flavors", "flavor "+fault.Line(flavor.Name)+" exists", flavorErr),
+			platform.See("availability zone", cmp.Or(fault.Line(c.opts.AvailabilityZone), "selected by OpenStack"), zoneErr),
 		}
 	case platform.Storage:
 		return append(c.seeTypes(ctx, s, vm),
-			platform.See("quota of volumes", "it allows another", c.checkVolumes(ctx, s, vm)),
+			platform.See("quota of volumes", "sufficient for one more", c.checkVolumes(ctx, s, vm)),
 			c.seeServers(ctx, s, vm))
 	case platform.Network:
 		return c.seeNetworks(ctx, s, vm)
 	case platform.Rights:
-		return []platform.Look{platform.See("", "a role of the token's may do more than read", c.checkRole(s))}
+		return []platform.Look{platform.See("", "the token has a role with more than read access", c.checkRole(s))}
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 // seeServers checks the quota of servers. It does not prevent a delivery, because not all VMs are
 // started.
 func (c checker) seeServers(ctx context.Context, s *session, vm *inventory.VM) platform.Look {
-	look := platform.See("quota of servers", "it allows another", c.checkServers(ctx, s, vm))
+	look := platform.See("quota of servers", "sufficient for one more", c.checkServers(ctx, s, vm))
 	look.Mild = fault.Is(look.Err, fault.Full)
 	return look
 }
@@ -71,7 +71,7 @@ func (c checker) seeNetworks(ctx context.Context, s *session, vm *inventory.VM) 
 			continue
 		}
 		_, err := c.chooseNetworks(ctx, s, &inventory.VM{NICs: []inventory.NIC{card}})
-		looks = append(looks, platform.See(platform.Cards(card), "there is a network for cards", err))
+		looks = append(looks, platform.See(platform.Cards(card), "the network exists", err))
 	}
 	return looks
 }

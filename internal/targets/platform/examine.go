@@ -52,12 +52,12 @@ func (t *Target) Examine(ctx context.Context, a Aspect) []Look {
 	return e.Examine(ctx, a)
 }
 
-// See returns the result for one object. If seen is empty and err is nil, the state is "it is there".
+// See returns the result for one object. If seen is empty and err is nil, the state is "it exists".
 func See(on, seen string, err error) Look {
 	if err != nil {
 		return Look{On: on, Err: err}
 	}
-	return Look{On: on, Seen: cmp.Or(seen, "it is there")}
+	return Look{On: on, Seen: cmp.Or(seen, "it exists")}
 }
 
 // Warned returns a passed result if w is nil, else one with the warning as an error that does not

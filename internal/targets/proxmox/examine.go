@@ -22,7 +22,7 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 		if err == nil {
 			err = c.checkVersion(version)
 		}
-		return []platform.Look{platform.See("", "it is Proxmox VE "+fault.Line(version), err)}
+		return []platform.Look{platform.See("", "Proxmox VE "+fault.Line(version), err)}
 	case platform.Storage:
 		return c.seeStorages(ctx, vm)
 	case platform.Network:
@@ -32,7 +32,7 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 		if err == nil {
 			err = c.checkRights(ctx, vm, t)
 		}
-		looks := []platform.Look{platform.See("token "+c.api.token.name(), "it has all privileges that a delivery requires", err)}
+		looks := []platform.Look{platform.See("token "+c.api.token.name(), "has all privileges that a delivery requires", err)}
 		if err == nil { // a missing privilege for deliveries is more important
 			looks = append(looks, c.seeStarts(ctx)...)
 		}
@@ -46,13 +46,13 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 // seeLogin checks the API, the node, and the SSH login if one is configured.
 func (c checker) seeLogin(ctx context.Context) []platform.Look {
 	_, err := c.api.readVersion(ctx)
-	looks := []platform.Look{platform.See("", "it answers, its certificate is trusted, and the token is known", err)}
+	looks := []platform.Look{platform.See("", "the API is reachable, the certificate is trusted, and the token is valid", err)}
 	if err != nil {
 		return looks
 	}
-	looks = append(looks, platform.See("node "+c.node, "it is online", c.checkOnline(ctx)))
+	looks = append(looks, platform.See("node "+c.node, "online", c.checkOnline(ctx)))
 	if c.opts.isDirect() {
-		looks = append(looks, platform.See("ssh "+c.opts.SSH, "it accepts the login, and has the required programs", c.shell.checkNode(ctx)))
+		looks = append(looks, platform.See("ssh "+c.opts.SSH, "accepts the login, and has the required programs", c.shell.checkNode(ctx)))
 	}
 	return looks
 }
@@ -117,7 +117,7 @@ func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.Lo
 		if t.networks, err = c.opts.cardNetworks(one); err == nil {
 			err = c.checkNetworks(one, t)
 		}
-		looks = append(looks, platform.See(platform.Cards(card), "there is a bridge for cards", err))
+		looks = append(looks, platform.See(platform.Cards(card), "the bridge exists", err))
 	}
 	return looks
 }

@@ -123,10 +123,10 @@ rule='rule family="%s" source address="%s" port port="%d" protocol="tcp" accept'
 firewall-cmd --zone="$zone" --add-rich-rule="$rule" && firewall-cmd --permanent --zone="$zone" --add-rich-rule="$rule"`,
 			p.Interface, map[string]string{"ip": "ipv4", "ip6": "ipv6"}[family], p.From, p.Port)
 	case c.Tool == "nft":
-		return fmt.Sprintf("nft insert rule %s %s %s %s saddr %s tcp dport %d accept\n# to keep it, write it into /etc/nftables.conf, too",
+		return fmt.Sprintf("nft insert rule %s %s %s %s saddr %s tcp dport %d accept\n# to keep the rule, add it to /etc/nftables.conf",
 			c.Family, c.Table, c.Name, family, p.From, p.Port)
 	default:
-		return fmt.Sprintf("%s -t %s -I %s -s %s -p tcp --dport %d -j ACCEPT\n# to keep it: netfilter-persistent save, or service iptables save",
+		return fmt.Sprintf("%s -t %s -I %s -s %s -p tcp --dport %d -j ACCEPT\n# to keep the rule: netfilter-persistent save, or service iptables save",
 			c.Tool, c.Table, c.Name, p.From, p.Port)
 	}
 }

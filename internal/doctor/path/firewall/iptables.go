@@ -57,11 +57,11 @@ func (r *Rules) addChain(tool, table string, f []string) {
 // ACCEPT".
 func (r *Rules) addRule(table string, w []string) error {
 	if len(w) < 2 {
-		return fmt.Errorf("a rule of no chain")
+		return fmt.Errorf("a rule without a chain")
 	}
 	c := r.chains[chainID{table: table, name: w[1]}]
 	if c == nil {
-		return fmt.Errorf("a rule of chain %s, which is not there", w[1])
+		return fmt.Errorf("a rule of chain %s, which does not exist", w[1])
 	}
 	o := options{rest: w[2:]}
 	// Each call consumes at least one word.

@@ -60,7 +60,7 @@ func ParseNFT(text []byte, skip func(family, table string) bool) (*Rules, error)
 		if q := t.Rule; q != nil && !skip(q.Family, q.Table) {
 			c := r.chains[chainID{q.Family, q.Table, q.Chain}]
 			if c == nil {
-				return nil, fmt.Errorf("rule %d is of chain %s %s %s, which is not there", q.Handle, q.Family, q.Table, q.Chain)
+				return nil, fmt.Errorf("rule %d is of chain %s %s %s, which does not exist", q.Handle, q.Family, q.Table, q.Chain)
 			}
 			n := nftRule{family: q.Family, sets: func(name string) ([]json.RawMessage, bool) {
 				elem, ok := sets[chainID{q.Family, q.Table, name}]

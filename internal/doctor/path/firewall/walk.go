@@ -104,7 +104,7 @@ func (w *evaluation) evaluateChain(c *chain, depth int) (all outcome) {
 	for _, r := range c.rules {
 		// The limit bounds the time for listings with many rules or large sets.
 		if w.left -= 1 + r.cost; w.left < 0 {
-			return all.or(unknownOutcome("rules without end in " + c.String()))
+			return all.or(unknownOutcome("too many rules in " + c.String()))
 		}
 		met := r.when(w.packet)
 		if met == no {
