@@ -473,6 +473,9 @@ func TestResumedDiskThatIsComplete(t *testing.T) {
 		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
 		first.mustWrite(fill(int(size), 7), 0)
 		first.must(errors.Join(first.Finish(t.Context()), first.Close()))
+		if s := first.Stats(); s.Held != size || s.Written != size || s.Zeroed != 0 || s.Runs < 1 || s.Runs > 3 {
+			t.Errorf("%d bytes at first: %+v", size, s)
+		}
 		r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: size})
 		r.must(r.Finish(t.Context()))
 		if s := r.Stats(); s.Runs != 0 || s.Checkpoints != 0 {
@@ -480,6 +483,22 @@ func TestResumedDiskThatIsComplete(t *testing.T) {
 		}
 		r.wantImage(fill(int(size), 7))
 	}
+}
+
+// A chunk that is sent again as it was is neither written nor synced.
+func TestSameContentNeedsNoCheckpoint(t *testing.T) {
+	const size = chunkLen + 512
+	r := newRig(t, size, Options{})
+	r.mustWrite(fill(size, 3), 0)
+	r.must(r.Commit(t.Context()))
+	writes, syncs := len(r.img.writes), r.img.syncs
+	r.mustWrite(fill(size, 3), 0)
+	r.must(r.Commit(t.Context()))
+	if s := r.Stats(); len(r.img.writes) != writes || r.img.syncs != syncs || s.Left != size || s.Written != size || s.Checkpoints != 1 {
+		t.Errorf("%d more writes, %d more syncs, %+v", len(r.img.writes)-writes, r.img.syncs-syncs, s)
+	}
+	r.must(r.Finish(t.Context()))
+	r.wantImage(fill(size, 3))
 }
 
 // Without a log a disk is finished all the same, zeros and all.
