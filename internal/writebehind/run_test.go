@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -382,6 +383,12 @@ func TestOptionsOfAFile(t *testing.T) {
 		if err := (Options{Size: s}).check(newImage(t, size), log); (err == nil) != ok {
 			t.Errorf("%d bytes: %v", s, err)
 		}
+	}
+	if err := log.Append(t.Context(), []manifest.Run{{Zeros: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Options{Fresh: true}).check(newImage(t, size), log); err == nil || !strings.Contains(err.Error(), "lists 1 chunks") {
+		t.Errorf("a fresh target whose manifest lists one of two chunks: %v", err)
 	}
 	for streams, want := range map[int]int{0: 2, 2: 2, 3: 3, 4: 4, 9: 4} {
 		img := newImage(t, size)
