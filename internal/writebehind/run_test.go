@@ -474,7 +474,7 @@ func TestPiecesThatLieTogether(t *testing.T) {
 
 // A disk that is complete when it is resumed is finished without a write, also if its last chunk is short.
 func TestResumedDiskThatIsComplete(t *testing.T) {
-	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512} {
+	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512, 2*chunkLen + grain + 512} {
 		img := newImage(t, size)
 		log, path := newLog(t, size)
 		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
