@@ -423,11 +423,11 @@ func TestPatchReadsPastARottenChunk(t *testing.T) {
 		if _, err := Copy(t.Context(), h.old, img, Options{Manifest: log}); err != nil {
 			t.Fatal(err)
 		}
-		for _, off := range []int64{5<<20 + 512<<10, 6<<20 + 512<<10} { // one grain in the middle of each
+		for _, off := range []int64{5 << 20, 6<<20 + 512<<10} { // between them is one run of unchanged bytes
 			h.new.bytes[off] ^= 1
 			h.changed.Set(disk.Range{Off: off, Len: PatchGrain})
 		}
-		img.now[5<<20+9] ^= 1
+		img.now[5<<20+200<<10] ^= 1
 		src, bad := disk.Source(h.new), errors.New("bad sector")
 		if broken {
 			src = faulty{Source: h.new, at: 6<<20 - 1, err: bad} // read only because the chunk rotted

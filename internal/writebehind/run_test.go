@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/disk"
@@ -383,6 +384,12 @@ func TestOptionsOfAFile(t *testing.T) {
 			t.Errorf("%d bytes: %v", s, err)
 		}
 	}
+	if err := log.Append(t.Context(), []manifest.Run{{Zeros: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Options{Fresh: true}).check(newImage(t, size), log); err == nil || !strings.Contains(err.Error(), "lists 1 chunks") {
+		t.Errorf("a fresh target whose manifest lists one of two chunks: %v", err)
+	}
 	for streams, want := range map[int]int{0: 2, 2: 2, 3: 3, 4: 4, 9: 4} {
 		img := newImage(t, size)
 		img.hints.Streams = streams
@@ -467,12 +474,15 @@ func TestPiecesThatLieTogether(t *testing.T) {
 
 // A disk that is complete when it is resumed is finished without a write, also if its last chunk is short.
 func TestResumedDiskThatIsComplete(t *testing.T) {
-	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512} {
+	for _, size := range []int64{2 * chunkLen, 2*chunkLen + 512, 2*chunkLen + grain + 512} {
 		img := newImage(t, size)
 		log, path := newLog(t, size)
 		first := openRig(t, img, log, path, NewPool(MinBudget), Options{Fresh: true})
 		first.mustWrite(fill(int(size), 7), 0)
 		first.must(errors.Join(first.Finish(t.Context()), first.Close()))
+		if s := first.Stats(); s.Held != size || s.Written != size || s.Zeroed != 0 || s.Runs < 1 || s.Runs > 3 {
+			t.Errorf("%d bytes at first: %+v", size, s)
+		}
 		r := openRig(t, img, log, path, NewPool(MinBudget), Options{Size: size})
 		r.must(r.Finish(t.Context()))
 		if s := r.Stats(); s.Runs != 0 || s.Checkpoints != 0 {
@@ -480,6 +490,22 @@ func TestResumedDiskThatIsComplete(t *testing.T) {
 		}
 		r.wantImage(fill(int(size), 7))
 	}
+}
+
+// A chunk that is sent again as it was is neither written nor synced.
+func TestSameContentNeedsNoCheckpoint(t *testing.T) {
+	const size = chunkLen + 512
+	r := newRig(t, size, Options{})
+	r.mustWrite(fill(size, 3), 0)
+	r.must(r.Commit(t.Context()))
+	writes, syncs := len(r.img.writes), r.img.syncs
+	r.mustWrite(fill(size, 3), 0)
+	r.must(r.Commit(t.Context()))
+	if s := r.Stats(); len(r.img.writes) != writes || r.img.syncs != syncs || s.Left != size || s.Written != size || s.Checkpoints != 1 {
+		t.Errorf("%d more writes, %d more syncs, %+v", len(r.img.writes)-writes, r.img.syncs-syncs, s)
+	}
+	r.must(r.Finish(t.Context()))
+	r.wantImage(fill(size, 3))
 }
 
 // Without a log a disk is finished all the same, zeros and all.
