@@ -20,21 +20,21 @@ func TestPressureOnIncompleteChunks(t *testing.T) {
 		want    bool
 	}{{false, 0, false}, {false, maxPartial + 1, false}, {true, 0, false}, {true, maxPartial, false}, {true, maxPartial + 1, true}} {
 		if c.waits {
-			r.account.waiting.join(waiter)
+			r.account.waiting.push(waiter)
 		}
 		r.table.partial.n = c.partial
-		if got := ws.pressed(); got != c.want {
+		if got := ws.isUnderPressure(); got != c.want {
 			t.Errorf("a write waits: %v, %d incomplete chunks: %v", c.waits, c.partial, got)
 		}
-		r.account.waiting.leave(waiter)
+		r.account.waiting.remove(waiter)
 	}
 	r.table.partial.n = 0
-	for _, l := range []*line{&r.pool.small, &r.pool.large} {
-		l.join(waiter)
-		if !ws.pressed() {
+	for _, l := range []*waitQueue{&r.pool.small, &r.pool.large} {
+		l.push(waiter)
+		if !ws.isUnderPressure() {
 			t.Error("the pool is used up, and nothing is written")
 		}
-		l.leave(waiter)
+		l.remove(waiter)
 	}
 }
 
@@ -44,21 +44,21 @@ func TestWaitersAreAdmittedIfNothingIsWritten(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ws := &r.writers
-	held := r.account.held
-	r.account.held = r.pool.free
+	held := r.account.lentBytes
+	r.account.lentBytes = r.pool.free
 	b := mustGet(t, r.pool, 100)
 	waiter, _ := r.pool.admitOrQueue(r.account, b)
 	for _, c := range []struct{ busy, ripe int }{{1, 0}, {0, 1}, {1, 1}} {
 		ws.busy, r.table.ripe.n = c.busy, c.ripe
-		if ws.relax(); len(waiter.ready) > 0 {
+		if ws.admitIfIdle(); len(waiter.ready) > 0 {
 			t.Fatalf("admitted with %d chunks being written and %d to write", c.busy, c.ripe)
 		}
 	}
 	ws.busy, r.table.ripe.n = 0, 0
-	if ws.relax(); len(waiter.ready) == 0 || !waiter.ok {
+	if ws.admitIfIdle(); len(waiter.ready) == 0 || !waiter.ok {
 		t.Error("not admitted, and nothing will be written")
 	}
-	r.account.held = held + int64(len(b.memory))
+	r.account.lentBytes = held + int64(len(b.memory))
 	b.Release()
 }
 
@@ -69,8 +69,8 @@ func TestWritersBeginWithTheBacklog(t *testing.T) {
 	ws := &r.writers
 	ws.running = 1 // one that is stuck
 	for n, want := range []int{1, 2, 3, 3, 3} {
-		r.put(mustGet(t, r.pool, chunkLen), disk.Range{Off: int64(n) * chunkLen, Len: chunkLen})
-		ws.kick() // without more chunks nothing changes
+		r.addToChunks(mustGet(t, r.pool, chunkLen), disk.Range{Off: int64(n) * chunkLen, Len: chunkLen})
+		ws.startWriter() // without more chunks nothing changes
 		if ws.running != want {
 			t.Errorf("%d chunks to write: %d writers, want %d", r.table.ripe.n, ws.running, want)
 		}
@@ -86,19 +86,19 @@ func TestWantedChunks(t *testing.T) {
 	r.mu.Lock()
 	ws := &r.writers
 	ws.running = ws.most // no writer begins
-	r.put(mustGet(t, r.pool, chunkLen), disk.Range{Len: chunkLen})
+	r.addToChunks(mustGet(t, r.pool, chunkLen), disk.Range{Len: chunkLen})
 	c := r.table.chunks[0]
 	c.pins = 1
-	if ws.first() != nil || !c.wanted {
+	if ws.nextChunk() != nil || !c.wanted {
 		t.Error("a chunk that is read is not wanted")
 	}
 	c.pins, r.hashes.appending = 0, true
 	r.hashes.listing[0] = manifest.Hash{}
-	if ws.first() != nil || c.wanted {
+	if ws.nextChunk() != nil || c.wanted {
 		t.Error("a chunk that a checkpoint lists is taken or wanted")
 	}
-	r.hashes.end()
-	if ws.first() != c {
+	r.hashes.endListing()
+	if ws.nextChunk() != c {
 		t.Error("a chunk that nothing is in the way of is not taken")
 	}
 	ws.running = 0
@@ -119,7 +119,7 @@ func TestRunsOfALaggingTarget(t *testing.T) {
 			b, err := r.pool.GetAt(t.Context(), chunkLen, Place{Disk: 1, Off: n * chunkLen})
 			r.must(err)
 			copy(b.Bytes(), fill(chunkLen, byte(n)+1))
-			r.put(b, disk.Range{Off: n * chunkLen, Len: chunkLen})
+			r.addToChunks(b, disk.Range{Off: n * chunkLen, Len: chunkLen})
 		}
 		r.mu.Unlock()
 		var of run
@@ -127,10 +127,10 @@ func TestRunsOfALaggingTarget(t *testing.T) {
 		if gathered {
 			chunks = len(window) / chunkLen
 		}
-		if !ws.take(&of, window) || of.gathered != gathered || len(of.chunks) != chunks || of.Len != int64(chunks)*chunkLen {
+		if !ws.takeRun(&of, window) || of.gathered != gathered || len(of.chunks) != chunks || of.Len != int64(chunks)*chunkLen {
 			t.Errorf("%d chunks wait: %d are written at once, gathered %v", waiting, len(of.chunks), of.gathered)
 		}
-		ws.done(&of, ws.image.write(&of))
+		ws.finishRun(&of, ws.image.writeRun(&of))
 		r.pool.giveWindow(r.account, window)
 		r.mu.Lock()
 		ws.running = 0
