@@ -27,14 +27,14 @@ func (r *rig) told(to string, more ...string) map[string]string {
 	}
 	told, failed := map[string]string{}, false
 	for _, f := range said.Findings {
-		if !strings.HasPrefix(f.Code, "place-") {
+		if !strings.HasPrefix(f.Code, "platform-") {
 			continue
 		}
 		if f.Status != "ok" && (f.Remedy == "" || f.Want == "") {
 			r.t.Errorf("half a finding: %+v", f)
 		}
 		failed = failed || f.Status == "failure"
-		told[f.Status+" "+f.Code] += f.On + ": " + f.Seen + " " + f.Remedy + "\n"
+		told[f.Status+" "+f.Code] += f.On + ": " + f.Found + " " + f.Remedy + "\n"
 	}
 	if failed && code != 6 {
 		r.t.Errorf("exit code %d: %s", code, r.out)
@@ -84,30 +84,30 @@ func proxmoxNode(t *testing.T, config pve.Config) (s *pve.Server, to string) {
 func TestDoctorOfProxmox(t *testing.T) {
 	r := newRig(t)
 	s, to := proxmoxNode(t, pve.Config{})
-	wants(t, r.told(to), "ok place-login: node pve1: it is online", "ok place-parts: Proxmox VE 8.4", "ok place-storage: disks: storage local-lvm is of type lvmthin",
-		"ok place-storage: uploads: storage local ", "ok place-network: a bridge", "ok place-rights: all privileges", "ok place-clock: from the local clock")
+	wants(t, r.told(to), "ok platform-login: node pve1: it is online", "ok platform-parts: Proxmox VE 8.4", "ok platform-storage: disks: storage local-lvm is of type lvmthin",
+		"ok platform-storage: uploads: storage local ", "ok platform-network: a bridge", "ok platform-rights: all privileges", "ok platform-clock: from the local clock")
 
 	names := writeFile(t, "map.yaml", "networks: {prod: vmbr9, 'dv-*': 'br-*'}\nstorages: {ssd1: nvme, ssd2: local}\n")
-	wants(t, r.told(to, "--map", names), "failure place-network: network prod: node pve1 has no bridge vmbr9",
-		"failure place-storage: has no storage nvme that the token may use; there are: local, local-lvm", "ok place-storage: storage local is of type dir")
+	wants(t, r.told(to, "--map", names), "failure platform-network: network prod: node pve1 has no bridge vmbr9",
+		"failure platform-storage: has no storage nvme that the token may use; there are: local, local-lvm", "ok platform-storage: storage local is of type dir")
 
 	wrong := strings.Replace(to, "token=", "token="+writeFile(t, "wrong", "root@pam!decamp=99999999-2222-3333-4444-555555555555")+"&was=", 1)
 	wrong, _, _ = strings.Cut(wrong, "&was=")
-	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure place-login: token")
-	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure place-login: has another fingerprint")
-	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure place-login: has no node pve7; there are: pve1", "ok place-login: it answers")
+	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure platform-login: token")
+	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure platform-login: has another fingerprint")
+	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure platform-login: has no node pve7; there are: pve1", "ok platform-login: it answers")
 	s.Close()
-	wants(t, r.told(to), "failure place-login: systemctl status pveproxy")
+	wants(t, r.told(to), "failure platform-login: systemctl status pveproxy")
 }
 
 func TestDoctorOfAProxmoxThatIsNotRight(t *testing.T) {
 	r := newRig(t)
 	_, to := proxmoxNode(t, pve.Config{Skew: time.Hour, Version: "8.1.0"})
-	wants(t, r.told(to), "warning place-clock: check both: timedatectl", "failure place-parts: Proxmox VE 8.1.0 does not accept uploads")
+	wants(t, r.told(to), "warning platform-clock: check both: timedatectl", "failure platform-parts: Proxmox VE 8.1.0 does not accept uploads")
 	_, to = proxmoxNode(t, pve.Config{Tokens: []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: pve.ACL{
 		"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}, "/nodes": {"Sys.Audit"}, "/sdn": {"SDN.Use"},
 	}}}})
-	wants(t, r.told(to), "failure place-rights: VM.Allocate, VM.Config.Disk", "failure place-rights: pveum acl modify /vms")
+	wants(t, r.told(to), "failure platform-rights: VM.Allocate, VM.Config.Disk", "failure platform-rights: pveum acl modify /vms")
 }
 
 func TestDoctorOfOpenStack(t *testing.T) {
@@ -120,15 +120,15 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	t.Cleanup(c.Close)
 	file := string(c.CloudsYAML(writeFile(t, "ca.pem", string(c.CA()))))
 	reach(c, file)
-	wants(t, r.told("openstack:lab?network=lan"), "ok place-login: Keystone answers", "ok place-storage: quota of volumes", "ok place-network: there is a network", "ok place-rights: may do more than read")
-	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure place-network: there is no network moon",
-		"failure place-storage: there is no volume type gold", "failure place-parts: there is no flavor huge", "failure place-parts: there is no availability zone mars")
+	wants(t, r.told("openstack:lab?network=lan"), "ok platform-login: Keystone answers", "ok platform-storage: quota of volumes", "ok platform-network: there is a network", "ok platform-rights: may do more than read")
+	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure platform-network: there is no network moon",
+		"failure platform-storage: there is no volume type gold", "failure platform-parts: there is no flavor huge", "failure platform-parts: there is no availability zone mars")
 	reach(c, strings.ReplaceAll(file, openstack.Password, "wrong"))
-	wants(t, r.told("openstack:lab?network=lan"), "failure place-login: token issue")
+	wants(t, r.told("openstack:lab?network=lan"), "failure platform-login: token issue")
 	reach(c, file)
 	c.Close()
 	began := time.Now()
-	wants(t, r.told("openstack:lab?network=lan"), "failure place-login: lab")
+	wants(t, r.told("openstack:lab?network=lan"), "failure platform-login: lab")
 	if took := time.Since(began); took > time.Minute { // two minutes is how long a move waits for who does not answer
 		t.Errorf("it took %v to see that nobody answers", took)
 	}
@@ -136,7 +136,7 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	only := openstack.Start(openstack.Config{Roles: []string{"reader"}})
 	t.Cleanup(only.Close)
 	reach(only, string(only.CloudsYAML(writeFile(t, "ca.pem", string(only.CA())))))
-	wants(t, r.told("openstack:lab?network=lan"), "failure place-rights: its only role is reader")
+	wants(t, r.told("openstack:lab?network=lan"), "failure platform-rights: its only role is reader")
 }
 
 func TestDoctorOfKubeVirt(t *testing.T) {
@@ -147,19 +147,19 @@ func TestDoctorOfKubeVirt(t *testing.T) {
 		return cluster, "kubevirt:" + t.TempDir() + "?namespace=vms&storageClass=fast&kubeconfig=" + writeFile(t, "kubeconfig", string(cluster.Kubeconfig()))
 	}
 	cluster, to := at(kube.Config{Classes: []string{"fast"}})
-	wants(t, r.told(to), "ok place-login: accepts the credentials", "ok place-parts: CDI", "ok place-storage: storage class fast", "ok place-storage: upload proxy: it answers", "ok place-rights: may create")
+	wants(t, r.told(to), "ok platform-login: accepts the credentials", "ok platform-parts: CDI", "ok platform-storage: storage class fast", "ok platform-storage: upload proxy: it answers", "ok platform-rights: may create")
 	wrong := writeFile(t, "wrong", string(cluster.KubeconfigWith("other")))
 	before, _, _ := strings.Cut(to, "&kubeconfig=")
-	wants(t, r.told(before+"&kubeconfig="+wrong), "failure place-login: ")
+	wants(t, r.told(before+"&kubeconfig="+wrong), "failure platform-login: ")
 	cluster.Close()
-	wants(t, r.told(to), "failure place-login: ")
+	wants(t, r.told(to), "failure platform-login: ")
 
 	_, to = at(kube.Config{NoCDI: true, Denied: map[string]bool{"create virtualmachines": true}})
-	if told := r.told(to); told["failure place-parts"] == "" || told["failure place-storage"] == "" || told["failure place-rights"] != "" {
+	if told := r.told(to); told["failure platform-parts"] == "" || told["failure platform-storage"] == "" || told["failure platform-rights"] != "" {
 		t.Errorf("rights are told of where what they are of is not there: %v", told)
 	}
 	_, to = at(kube.Config{Classes: []string{"fast"}, Denied: map[string]bool{"create virtualmachines": true}})
-	wants(t, r.told(to), "failure place-rights: the account may not create virtualmachines")
+	wants(t, r.told(to), "failure platform-rights: the account may not create virtualmachines")
 }
 
 // A folder is no place that is logged in to, nor is libvirt that nobody runs.
@@ -168,5 +168,5 @@ func TestDoctorOfOtherPlaces(t *testing.T) {
 	if told := r.told("kubevirt:" + t.TempDir()); len(told) > 0 {
 		t.Errorf("of manifests: %v", told)
 	}
-	wants(t, r.told("libvirt:qemu:///system?socket="+filepath.Join(t.TempDir(), "none")), "failure place-login: systemctl start libvirtd")
+	wants(t, r.told("libvirt:qemu:///system?socket="+filepath.Join(t.TempDir(), "none")), "failure platform-login: systemctl start libvirtd")
 }

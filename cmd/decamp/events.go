@@ -33,13 +33,13 @@ func stepLabel(e journal.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s
-// left". Zeros and data of earlier attempts are not counted as moved.
+// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB read, 230 MB/s, 14s
+// left". Zeros and data of earlier attempts are not counted as read.
 func progressText(b journal.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percentText(done, b.Total), sizeText(done), sizeText(b.Total))
 	if b.Read > 0 && b.Read < done {
-		s += fmt.Sprintf(", %s moved", sizeText(b.Read))
+		s += fmt.Sprintf(", %s read", sizeText(b.Read))
 	}
 	if b.Rate > 0 {
 		s += ", " + rateText(b.Rate, time.Second)

@@ -187,7 +187,7 @@ func writeImages(w io.Writer, images []targets.Image) {
 // parallel workers, and may exceed the elapsed time.
 func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
-	t := newTable("STAGE", "TIME", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t := newTable("STAGE", "TIME", "BYTES", "READ", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
 	t.alignRight(1, 2, 3, 4, 5, 6, 7)
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""

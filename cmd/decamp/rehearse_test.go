@@ -69,9 +69,9 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		kind   fault.Kind
 		shown  []string
 	}{
-		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
+		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","reason":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
 			[]string{"It booted", "serial port: /var/s.log", "on worker w1"}},
-		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
+		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","reason":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
 			[]string{"Last output of the serial port:\n  one\n", "two"}},
 		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
 	} {

@@ -14,7 +14,7 @@ type Status struct {
 	Plan  fleetdb.Plan  `json:"plan"`          // without Text
 	Total int64         `json:"total"`         // bytes of the disks of all VMs that are not canceled
 	Done  int64         `json:"done"`          // bytes of disks, zeros included
-	Moved int64         `json:"moved"`         // bytes read from the source
+	Moved int64         `json:"read"`          // bytes read from the source
 	Rate  int64         `json:"rate"`          // bytes per second that running transfers read from the source
 	Left  time.Duration `json:"left,omitzero"` // estimated time until all is read at this rate; 0 if unknown
 
@@ -31,7 +31,7 @@ type Status struct {
 type VMStatus struct {
 	fleetdb.VM
 	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if none exists
-	Why      string            `json:"why,omitempty"`      // reason of a wait or a failure
+	Why      string            `json:"reason,omitempty"`   // reason of a wait or a failure
 }
 
 // StatusOf returns the status of a plan from its rows in the fleet database and the state of the

@@ -52,7 +52,7 @@ type Failure struct {
 	Hint string `json:"hint,omitempty"` // remedy
 
 	// Ours reports that neither the source nor its host caused the failure.
-	Ours bool `json:"ours,omitempty"`
+	Ours bool `json:"local,omitempty"`
 }
 
 // Plans are the submitted plans.

@@ -110,13 +110,13 @@ func FailureOf(err error) *Failure {
 // Stage is the time of a part of a run. Working, Source and Target are sums over parallel workers, so
 // they may exceed Elapsed.
 type Stage struct {
-	Name    string        `json:"name"`            // "copy", or "copy 2000" for one disk
-	Bytes   int64         `json:"bytes"`           // bytes of the disk, zeros included
-	Moved   int64         `json:"moved,omitempty"` // read from the source, or from the image by verify
-	Elapsed time.Duration `json:"elapsed"`         // duration
-	Working time.Duration `json:"working"`         // time of hashing and comparing
-	Source  time.Duration `json:"source"`          // time of waiting for the source
-	Target  time.Duration `json:"target"`          // time of waiting for the target
+	Name    string        `json:"name"`           // "copy", or "copy 2000" for one disk
+	Bytes   int64         `json:"bytes"`          // bytes of the disk, zeros included
+	Moved   int64         `json:"read,omitempty"` // read from the source, or from the image by verify
+	Elapsed time.Duration `json:"elapsed"`        // duration
+	Working time.Duration `json:"working"`        // time of hashing and comparing
+	Source  time.Duration `json:"source"`         // time of waiting for the source
+	Target  time.Duration `json:"target"`         // time of waiting for the target
 }
 
 // Subscriber receives events, one call at a time. It must be quick and must not block.

@@ -87,11 +87,11 @@ type Sight struct {
 
 // Report is the result of a check. The JSON form is the output of decamp plan check --json.
 type Report struct {
-	VMs      int               `json:"vms"`      // number of VMs in the plan
-	Disks    int               `json:"disks"`    // number of their disks
-	Bytes    int64             `json:"bytes"`    // bytes of all disks
-	Places   []Space           `json:"places"`   // use of each file system at the targets
-	Findings planfile.Findings `json:"findings"` // findings in the order of the plan; not nil
+	VMs      int               `json:"vms"`         // number of VMs in the plan
+	Disks    int               `json:"disks"`       // number of their disks
+	Bytes    int64             `json:"bytes"`       // bytes of all disks
+	Places   []Space           `json:"fileSystems"` // use of each file system at the targets
+	Findings planfile.Findings `json:"findings"`    // findings in the order of the plan; not nil
 }
 
 // Space is the space that VMs of the plan require on one file system.

@@ -129,7 +129,7 @@ func TestVMsComeInPages(t *testing.T) {
 		Items []struct {
 			fleetdb.VM
 			Progress *fleetdb.Progress
-			Why      string
+			Reason   string
 		}
 		Next int64
 	}
@@ -140,7 +140,7 @@ func TestVMsComeInPages(t *testing.T) {
 		if page.Next == 0 {
 			break
 		}
-		if first := page.Items[0]; first.Seq == 1 && (first.Progress == nil || first.Progress.Done != servertest.Size/2 || page.Items[3].Why != "host esx4: 20 of 20 vms" || page.Items[3].Progress != nil) {
+		if first := page.Items[0]; first.Seq == 1 && (first.Progress == nil || first.Progress.Done != servertest.Size/2 || page.Items[3].Reason != "host esx4: 20 of 20 vms" || page.Items[3].Progress != nil) {
 			t.Errorf("%+v, %+v", first, page.Items[3])
 		}
 		path = "/v1/plans/p/vms?limit=10&after=" + string(rune('0'+page.Next/10)) + "0"

@@ -150,8 +150,8 @@ type Board struct {
 
 // Breaker is a source or a host where no VM begins for a while, or until an operator resumes a plan.
 type Breaker struct {
-	Of       string `json:"of"`       // source or host: "source vc1:443"
-	Sentence string `json:"sentence"` // why no VM begins there
+	Of       string `json:"object"` // source or host: "source vc1:443"
+	Sentence string `json:"reason"` // why no VM begins there
 }
 
 // Resource is a resource that VMs need units of to begin.
@@ -165,7 +165,7 @@ type Resource struct {
 // Waiting is why a VM waits, for users.
 type Waiting struct {
 	fleetdb.Key
-	Sentence string `json:"sentence"`           // reason of the wait
+	Sentence string `json:"reason"`             // reason of the wait
 	Position int    `json:"position,omitempty"` // position in its plan, from 1; 0 if no worker can take it
 }
 
@@ -174,7 +174,7 @@ type vmItem struct {
 	fleetdb.VM
 	// last report of its worker; nil if none exists or the VM has ended
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"why,omitempty" doc:"reason of its wait for a transfer slot"`
+	Why      string            `json:"reason,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
 // Silence returns fleet.Silence of the VM, for templates.

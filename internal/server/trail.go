@@ -27,7 +27,7 @@ func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, 
 		return
 	}
 	if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
-		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
+		t.log.Error("refusal not noted", "user", who.Name, "from", who.From, "action", what, "on", on, "err", noted)
 	}
 }
 
@@ -71,10 +71,10 @@ func (t *auditTrail) recordChange(ctx context.Context, what, on string, do func(
 	err := do()
 	if err != nil {
 		if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
-			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
+			t.log.Error("failure not noted", "user", who.Name, "action", what, "on", on, "err", noted)
 		}
 		return err
 	}
-	t.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
+	t.log.Info("changed by an operator", "user", who.Name, "action", what, "on", on)
 	return nil
 }

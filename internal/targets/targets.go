@@ -110,9 +110,9 @@ func (d Definition) AgentChannel() bool { return d.GuestAgent() && d.Hardware.On
 
 // Receipt identifies a delivered VM on its platform.
 type Receipt struct {
-	Place string `json:"place"` // the platform, such as "proxmox pve1"
-	ID    string `json:"id"`    // identifier for programs, such as "103"
-	Name  string `json:"name"`  // name that the platform displays
+	Place string `json:"platform"` // the platform, such as "proxmox pve1"
+	ID    string `json:"id"`       // identifier for programs, such as "103"
+	Name  string `json:"name"`     // name that the platform displays
 	// differences that the platform found during the delivery
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
 

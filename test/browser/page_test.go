@@ -72,7 +72,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	s.Eval(`window.sameDocument = true`, nil)
 	s.must(s.Report(ctx, claims, 37))
 	s.Wait(row(3) + `.querySelector("progress").value === 37`)
-	s.Wait(row(3) + `.querySelector(".done").textContent === "37.0 GiB of 100.0 GiB, 18.5 GiB moved"`)
+	s.Wait(row(3) + `.querySelector(".done").textContent === "37.0 GiB of 100.0 GiB, 18.5 GiB read"`)
 	s.Wait(row(3) + `.querySelector(".rate").textContent === "100.0 MB/s" && document.querySelector("#moving").textContent === "50"`)
 	s.must(s.Board(ctx, server.Board{
 		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},

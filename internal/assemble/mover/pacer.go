@@ -139,7 +139,7 @@ func (p *pacer) updateRates(ctx context.Context) {
 			p.limited[name] = true
 		}
 		if err := p.budgets.Set(name, scaleWeek(week, parts[name])); err != nil {
-			p.m.a.Log.Warn("rate not set", "of", name, "err", err)
+			p.m.a.Log.Warn("rate not set", "limit", name, "err", err)
 		}
 	}
 }

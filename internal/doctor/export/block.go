@@ -120,7 +120,7 @@ func (p *blockParser) parseBody(b *block, depth int) {
 			p.addProblem(at, "a } closes nothing")
 		case ";", ",", "=", "{":
 			// A stray one, which nfs-ganesha refuses with more words than we have.
-			p.addProblem(at, "%s stands where a name should", name)
+			p.addProblem(at, "%s is not a name", name)
 		default:
 			p.parseItem(b, name, at, depth)
 		}

@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // login is the code of the check that all others need.
-const login = "place-login"
+const login = "platform-login"
 
 // aspects lists the checks in the order of the report.
 var aspects = []struct {
@@ -36,11 +36,11 @@ var aspects = []struct {
 	needs       []string
 }{
 	{platform.Login, login, "the place answers, is the one it should be, and lets us in", nil},
-	{platform.Parts, "place-parts", "it has what VMs are made with, in a version that does", []string{login}},
-	{platform.Storage, "place-storage", "disks have somewhere to go", []string{login}},
-	{platform.Network, "place-network", "network cards have something to join", []string{login}},
-	{platform.Rights, "place-rights", "the account may do all that a delivery does", []string{login, "place-storage", "place-network"}},
-	{platform.Clock, "place-clock", "its clock and ours agree", []string{login}},
+	{platform.Parts, "platform-parts", "it has what VMs are made with, in a version that does", []string{login}},
+	{platform.Storage, "platform-storage", "disks have somewhere to go", []string{login}},
+	{platform.Network, "platform-network", "network cards have something to join", []string{login}},
+	{platform.Rights, "platform-rights", "the account may do all that a delivery does", []string{login, "platform-storage", "platform-network"}},
+	{platform.Clock, "platform-clock", "its clock and ours agree", []string{login}},
 }
 
 // Checks returns the checks of a platform. Their codes begin with place-. The list does

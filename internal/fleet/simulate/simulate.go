@@ -54,12 +54,12 @@ type Result struct {
 // A VM is one transfer.
 type VM struct {
 	fleetdb.Key
-	Name   string        `json:"name"`             // name of the VM
-	Host   string        `json:"host"`             // ESXi host of the VM
-	Worker string        `json:"worker"`           // worker that executed it
-	Began  time.Duration `json:"began"`            // start of its slots, from the beginning
-	Ended  time.Duration `json:"ended"`            // end of its transfer
-	Waited string        `json:"waited,omitempty"` // reason of the wait before its start
+	Name   string        `json:"name"`                 // name of the VM
+	Host   string        `json:"host"`                 // ESXi host of the VM
+	Worker string        `json:"worker"`               // worker that executed it
+	Began  time.Duration `json:"began"`                // start of its slots, from the beginning
+	Ended  time.Duration `json:"ended"`                // end of its transfer
+	Waited string        `json:"waitReason,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
@@ -75,7 +75,7 @@ type Load struct {
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
 	fleetdb.Key
-	Why string `json:"why"` // reason of its wait at the end
+	Why string `json:"reason"` // reason of its wait at the end
 }
 
 // epoch is the time at which the simulation begins. No result contains it.
