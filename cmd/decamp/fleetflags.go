@@ -112,7 +112,7 @@ func sharedURL(url string) string {
 }
 
 // openDatabase opens the fleet database and returns its URL. The caller closes it.
-func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Roster, string, error) {
+func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Database, string, error) {
 	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err

@@ -196,7 +196,7 @@ func givenUp(w *assemble.Parts) (bool, error) {
 	if !d.Plan.Warm {
 		return false, nil
 	}
-	order, err := w.Store.Order(d.Plan.ID)
+	order, err := w.Store.Command(d.Plan.ID)
 	if err != nil || order != journal.GiveUp {
 		return false, err
 	}

@@ -31,7 +31,7 @@ func (c replying) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehea
 }
 
 // drivenWave is a fleet with a warm VM that worker w1 drives.
-func drivenWave(t *testing.T) (server.Control, *fleetdb.Roster, fleetdb.Claim) {
+func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim) {
 	t.Helper()
 	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true

@@ -255,8 +255,8 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if far := vm.Progress; far != nil {
 		done := fmt.Sprintf("%s, %s of %s", percentText(far.Done, far.Total), sizeText(far.Done), sizeText(far.Total))
 		add("Done", done)
-		if far.Moved > 0 {
-			moved := sizeText(far.Moved)
+		if far.Read > 0 {
+			moved := sizeText(far.Read)
 			if far.Rate > 0 {
 				moved += ", " + rateText(far.Rate, time.Second)
 			}
@@ -273,7 +273,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if vm.Failure != nil {
 		add("Remedy", vm.Failure.Hint)
 	}
-	add("Command", string(vm.Order))
+	add("Command", string(vm.Command))
 	add("Worker", vm.Worker)
 	add("Host", vm.Host)
 	add("To", strings.Join(vm.To, ", "))

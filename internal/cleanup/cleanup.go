@@ -1,7 +1,7 @@
 // Package cleanup records changes that decamp makes on hosts until they are reverted, such as a mounted
 // datastore or a started service.
 //
-// # Order
+// # Command
 //
 //	Add     makes the record durable   before the request to the host
 //	        the host is changed, used, and changed back

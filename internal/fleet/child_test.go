@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 
 func (c childConfig) run() error {
 	ctx := context.Background()
-	var r *fleetdb.Roster
+	var r *fleetdb.Database
 	for {
 		var err error
 		if r, err = fleetdb.Open(ctx, fleetdb.Config{URL: c.URL}); err == nil {
@@ -89,7 +89,7 @@ func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Durati
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) Order(fleetdb.VM, fleetdb.Order) error            { return nil }
+func (w writer) Order(fleetdb.VM, fleetdb.Command) error            { return nil }
 func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
 func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
 func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }

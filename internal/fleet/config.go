@@ -16,7 +16,7 @@ const DefaultTTL = 5 * time.Second
 
 // Config configures a Node.
 type Config struct {
-	Roster *fleetdb.Roster // fleet database
+	Roster *fleetdb.Database // fleet database
 	Mover  Mover           // carries out plans and VMs
 	Worker fleetdb.Worker  // Name, Version, Offers and VMs of this process
 

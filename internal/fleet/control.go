@@ -11,16 +11,16 @@ import (
 )
 
 // A Control gives commands to plans and VMs. It requires the fleet database and no Node.
-type Control struct{ Roster *fleetdb.Roster }
+type Control struct{ Roster *fleetdb.Database }
 
 // OrderPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
 // failed hook again, and list VMs that could not be listed.
-func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) error {
+func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Command) error {
 	unblocked, err := c.clearFailure(ctx, plan, o)
 	if err != nil {
 		return err
 	}
-	err = c.Roster.Plans.Order(ctx, plan, o)
+	err = c.Roster.Plans.SetCommand(ctx, plan, o)
 	if unblocked && fault.Is(err, fault.Conflict) {
 		return nil // the command affects no VM that starts again, but the plan continues
 	}
@@ -28,17 +28,17 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) er
 }
 
 // OrderVM gives a command to a VM. Resume and retry also permit logins to its source again.
-func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
+func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
 	v, err := c.Roster.VMs.Get(ctx, k)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.Roster.VMs.Order(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
+	return errors.Join(c.Roster.VMs.SetCommand(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
 // clearFailure removes what makes a plan wait for resume or retry: refused logins, failed hooks and the
 // plan's failure. It reports whether it removed the failure of a plan that has not ended.
-func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
+func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Command) (bool, error) {
 	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
@@ -81,7 +81,7 @@ func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 }
 
 // forgiveLogins permits logins to a source and its hosts again if the command is resume or retry.
-func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Order, source string) error {
+func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Command, source string) error {
 	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil
 	}

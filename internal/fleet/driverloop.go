@@ -48,7 +48,7 @@ func (d *driver) exchangeLoop(try context.Context) {
 // passOrder passes a command to the Mover after the run has begun, which its first step shows. Until
 // then the Move has the command that it began with. A cold run receives no commands: a command decides
 // whether it may begin, or ends it.
-func (d *driver) passOrder(o fleetdb.Order) {
+func (d *driver) passOrder(o fleetdb.Command) {
 	d.mu.Lock()
 	passed, running := d.orderPassed, d.step != ""
 	d.mu.Unlock()

@@ -206,7 +206,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	r.wait("all to wait for their cutover", func() bool {
 		waiting := 0
 		for v := range r.each("wave") {
-			if v.Waits != "" && !v.Holds {
+			if v.WaitReason != "" && !v.Granted {
 				waiting++
 			}
 		}
@@ -216,7 +216,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	r.wait("all to be told", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Order) bool { return o != fleetdb.CutOver })) == 20
+		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Command) bool { return o != fleetdb.CutOver })) == 20
 	})
 	close(cut)
 	r.waitEnded("wave")

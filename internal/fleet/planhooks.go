@@ -38,7 +38,7 @@ func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == 
 // preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
 // begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
 func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
-	if row.Order.Undoes() {
+	if row.Command.Undoes() {
 		r.callOwner(ctx, func() {
 			p.ready, p.failed = true, false
 			r.submitPlan(p)

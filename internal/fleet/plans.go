@@ -70,7 +70,7 @@ func (r *planRunner) setPlan(ctx context.Context, row fleetdb.Plan) error {
 		p.failed, p.listAfter = false, time.Time{}
 		r.loginDenied()
 	}
-	if row.Order.Undoes() && !old.Order.Undoes() && p.stopListing != nil {
+	if row.Command.Undoes() && !old.Command.Undoes() && p.stopListing != nil {
 		p.stopListing()
 	}
 	r.submitPlan(p)
@@ -107,7 +107,7 @@ func (r *planRunner) submitPlan(p *activePlan) {
 	if p.failed && p.Failure != nil {
 		failure = p.Failure.Text
 	}
-	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
+	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Command, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
 }
 
 // sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is not a
@@ -129,8 +129,8 @@ func sourceAndWeight(text string) (source string, weight int) {
 func (r *planRunner) advanceAll(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
-		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
-		case row.State == fleetdb.PlanListing && row.Order.Undoes():
+		case p.busy || !p.opened || p.failed && !row.Command.Undoes():
+		case row.State == fleetdb.PlanListing && row.Command.Undoes():
 			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
 		case !p.ready:
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })

@@ -45,7 +45,7 @@ type mover struct {
 	perHost map[string]int
 	most    map[string]int // of perHost
 	moves   map[fleetdb.Key]int
-	orders  []fleetdb.Order
+	orders  []fleetdb.Command
 	asked   []string // rehearsals that were asked of it, and that were taken back
 	taken   []string
 	hooks   []string
@@ -129,7 +129,7 @@ func (m *mover) busy(host string, n int) {
 	m.most[host] = max(m.most[host], m.perHost[host])
 }
 
-func (m *mover) Order(_ fleetdb.VM, o fleetdb.Order) error {
+func (m *mover) Order(_ fleetdb.VM, o fleetdb.Command) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.orders = append(m.orders, o)
@@ -256,7 +256,7 @@ type rig struct {
 	testing.TB
 	url   string
 	clock *clock // nil: the real time
-	db    *fleetdb.Roster
+	db    *fleetdb.Database
 	ctl   Control
 }
 
@@ -268,7 +268,7 @@ func newRig(t testing.TB, c *clock) *rig {
 	return r
 }
 
-func (r *rig) open() *fleetdb.Roster {
+func (r *rig) open() *fleetdb.Database {
 	r.Helper()
 	cfg := fleetdb.Config{URL: r.url}
 	if r.clock != nil {
@@ -357,7 +357,7 @@ func (r *rig) plan(name string) fleetdb.Plan {
 }
 
 // order gives an order to PLAN or to PLAN/REF.
-func (r *rig) order(what string, o fleetdb.Order) {
+func (r *rig) order(what string, o fleetdb.Command) {
 	r.Helper()
 	plan, vm, one := strings.Cut(what, "/")
 	err := error(nil)
@@ -374,8 +374,8 @@ func (r *rig) order(what string, o fleetdb.Order) {
 // snapshot returns the state of the scheduler, which it writes once a client reads it.
 func (r *rig) snapshot() (s admission.Snapshot) {
 	r.Helper()
-	err := r.db.Board.Request(r.Context())
-	text, _, berr := r.db.Board.Read(r.Context())
+	err := r.db.SchedulerState.Request(r.Context())
+	text, _, berr := r.db.SchedulerState.Read(r.Context())
 	if err == nil && berr == nil && len(text) > 0 {
 		berr = json.Unmarshal(text, &s)
 	}

@@ -240,7 +240,7 @@ func (s *scheduler) updateEstimates(ctx context.Context) error {
 	}
 	for _, p := range all {
 		v, known := s.admission.VM(p.Key)
-		if !known || !v.Holds || v.State != fleetdb.Running || p.Round > 0 || p.Rate <= 0 {
+		if !known || !v.Granted || v.State != fleetdb.Running || p.Round > 0 || p.Rate <= 0 {
 			continue
 		}
 		left := min(leftToMove(v, p), max(p.Total-p.Done, 0))
@@ -254,7 +254,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if s.databaseNow().Before(s.writtenAt) {
 		return nil
 	}
-	ago, err := s.Roster.Board.Requested(ctx)
+	ago, err := s.Roster.SchedulerState.Requested(ctx)
 	if err != nil || ago > readerTime {
 		return err
 	}
@@ -263,7 +263,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Roster.Board.Put(ctx, s.lease, text)
+	return s.Roster.SchedulerState.Put(ctx, s.lease, text)
 }
 
 // recordGrants records the possible grants, in transactions of maxGrants.

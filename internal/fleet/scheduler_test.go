@@ -37,7 +37,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	d := next(t, began)
 	var why string
 	r.wait("the estimate", func() bool {
-		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Moved: 1 << 28, Rate: 1 << 20})
+		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Read: 1 << 28, Rate: 1 << 20})
 		for _, w := range r.snapshot().Waiting {
 			why = w.Sentence
 		}

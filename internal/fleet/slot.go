@@ -38,9 +38,9 @@ func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected 
 	if err != nil {
 		return err
 	}
-	for row := asked; !row.Holds || row.Rev < asked.Rev; {
+	for row := asked; !row.Granted || row.Rev < asked.Rev; {
 		var news <-chan struct{}
-		if row, _, news = d.currentState(); row.Rev >= asked.Rev && row.Holds {
+		if row, _, news = d.currentState(); row.Rev >= asked.Rev && row.Granted {
 			return nil
 		}
 		select {

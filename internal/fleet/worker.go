@@ -28,7 +28,7 @@ type worker struct {
 
 	mu          sync.Mutex                       // guards the fields below
 	assignments map[fleetdb.Key]*assignment      // VMs that this worker executes
-	planOrders  map[string]fleetdb.Order         // commands for plans, by plan
+	planOrders  map[string]fleetdb.Command         // commands for plans, by plan
 	over        map[fleetdb.Key]int64            // last epoch of each VM whose claim has ended here
 	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
 	group       *errgroup.Group                  // goroutines of the assignments
@@ -136,7 +136,7 @@ func (w *worker) driveVMs(ctx context.Context) error {
 func (w *worker) resetState(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Order{}
+	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Command{}
 	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
@@ -185,10 +185,10 @@ func (w *worker) applyChanges(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
-		w.planOrders[p.Name] = p.Order
+		w.planOrders[p.Name] = p.Command
 		for key, a := range w.assignments {
 			if key.Plan == p.Name {
-				a.setPlanOrder(p.Order)
+				a.setPlanOrder(p.Command)
 			}
 		}
 	}

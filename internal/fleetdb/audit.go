@@ -10,10 +10,10 @@ import (
 type Entry struct {
 	ID   int64     `json:"id"`            // number of the entry, from 1; set by Add
 	Time time.Time `json:"time"`          // time by the database's clock
-	Who  string    `json:"user"`          // name of the token or the certificate, or the local user
+	User  string    `json:"user"`          // name of the token or the certificate, or the local user
 	Role string    `json:"role"`          // role of the user: view, operate or admin
 	From string    `json:"from"`          // address of the client, or "local"
-	What string    `json:"action"`        // kind of the change: "cutover", "plan submit", "set limit"
+	Action string    `json:"action"`        // kind of the change: "cutover", "plan submit", "set limit"
 	On   string    `json:"on"`            // changed object: plan, VM or limit
 	Err  string    `json:"err,omitempty"` // error of a refused or failed request; "" for a change that is about to be made
 }

@@ -214,12 +214,12 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 		f.Leases.Renew(ctx, &worker, aMinute),
 		f.Leases.Renew(ctx, &f.sched, aMinute),
 		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
-		f.Board.Request(ctx), f.Board.Put(ctx, f.sched, []byte("{}"))))
+		f.SchedulerState.Request(ctx), f.SchedulerState.Put(ctx, f.sched, []byte("{}"))))
 	must(t, stopped.Rollback())
 }
 
 // standStill begins a transaction as all that write do, and returns in its middle.
-func standStill(t *testing.T, r *Roster) (amid *sql.Tx, rev int64) {
+func standStill(t *testing.T, r *Database) (amid *sql.Tx, rev int64) {
 	t.Helper()
 	amid, err := r.db.durable.BeginTx(t.Context(), nil)
 	must(t, err)

@@ -124,7 +124,7 @@ func startVM(ctx context.Context, r *Run) error {
 		return notStarted(err)
 	}
 	r.Record.Facts.Started = &started
-	r.Record.AddStage(journal.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
+	r.Record.AddStage(journal.StageTime{Name: "start", Elapsed: r.Options.Now().Sub(began)})
 	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "runs at the target"})
 	return nil
 }

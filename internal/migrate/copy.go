@@ -36,7 +36,7 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 	if err := newOverlays(r).dropUnrecorded(ctx); err != nil {
 		return err
 	}
-	stages := make([]journal.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.StageTime, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i := range r.Record.Facts.Images {
@@ -77,7 +77,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 
 // copyDisk copies one disk. It retries while the copy fails for reasons that pass; newly copied chunks
 // count as progress.
-func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, error) {
+func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.StageTime, error) {
 	defer notifySettled(r, img.Key)
 	var total blockcopy.Result
 	began, missing := r.Options.Now(), int64(-1)
@@ -89,7 +89,7 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, e
 		return further, err
 	})
 	if err != nil {
-		return journal.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
+		return journal.StageTime{}, fmt.Errorf("disk %d: %w", img.Key, err)
 	}
 	r.Record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
@@ -117,7 +117,7 @@ func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Re
 
 // transferDisk copies the missing chunks of a disk with the transport of the run.
 func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
-	r.Record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: c.From()})
+	r.Record.Tell(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
 		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Record.Facts.VM.Name)
@@ -134,9 +134,9 @@ func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copyi
 }
 
 // stageOf returns the result of a copy as a stage, with the time of each part.
-func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Stage {
-	return journal.Stage{
-		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
+func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.StageTime {
+	return journal.StageTime{
+		Name: name, Bytes: r.Done, Read: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
 }

@@ -87,7 +87,7 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 // reportRestart reports that an image is copied again from the start, with the reason.
 func (m *Images) reportRestart(img targets.Image, why string) {
 	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "reason", why)
-	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
+	m.record.Tell(journal.Event{Kind: journal.DiskRestarted, Disk: img.Key, Message: why})
 }
 
 // Place requests images from the target and checks its contract: one for each disk, in order and of its

@@ -75,7 +75,7 @@ func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (e
 		return err
 	}
 	defer m.runs.removeRun(p.ID)
-	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunBegan})
+	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunStarted})
 	if p.Warm {
 		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.runFlow(ctx, p) })
 	} else {

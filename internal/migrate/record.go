@@ -52,12 +52,12 @@ func (r *Record) Foretell(code, remedy, format string, args ...any) {
 
 // AddStage adds the time of a stage. Stages of the same name in several rounds of a warm run are added
 // up.
-func (r *Record) AddStage(s journal.Stage) {
+func (r *Record) AddStage(s journal.StageTime) {
 	if r.Facts.Warm != nil {
 		for i := range r.Facts.Stages {
 			if had := &r.Facts.Stages[i]; had.Name == s.Name {
 				had.Bytes += s.Bytes
-				had.Moved += s.Moved
+				had.Read += s.Read
 				had.Elapsed += s.Elapsed
 				had.Working += s.Working
 				had.Source += s.Source

@@ -36,7 +36,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 		return fmt.Errorf("trial boot: %w", err)
 	}
 	r.Record.Facts.Trial = &report
-	r.Record.AddStage(journal.Stage{Name: "trial boot", Elapsed: report.Elapsed})
+	r.Record.AddStage(journal.StageTime{Name: "trial boot", Elapsed: report.Elapsed})
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
@@ -53,10 +53,10 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	waited := false
 	leave, err = r.Rig.Trials(ctx, func(why string) {
 		waited = true
-		r.Record.Tell(journal.Event{Kind: journal.Waits, Message: why})
+		r.Record.Tell(journal.Event{Kind: journal.Waiting, Message: why})
 	})
 	if err == nil && waited {
-		r.Record.Tell(journal.Event{Kind: journal.Waits})
+		r.Record.Tell(journal.Event{Kind: journal.Waiting})
 	}
 	return leave, err
 }

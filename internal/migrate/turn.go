@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// Stage is the kind of transfer for which a run requests a slot. The values are those of package sched.
+// StageTime is the kind of transfer for which a run requests a slot. The values are those of package sched.
 type Stage string
 
 // LookEvery is how often a waiting run checks for commands and the time.
@@ -91,7 +91,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 		if err != nil {
 			return fmt.Errorf("wait for the turn: %w", err)
 		}
-		if o, err := t.store.Order(t.run); err != nil || o == journal.Pause {
+		if o, err := t.store.Command(t.run); err != nil || o == journal.Pause {
 			giveBack()
 			if err != nil {
 				return err
@@ -106,7 +106,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 // whilePaused returns when the run is not paused, or with ctx's error.
 func (t *Turn) whilePaused(ctx context.Context) error {
 	for {
-		o, err := t.store.Order(t.run)
+		o, err := t.store.Command(t.run)
 		if err != nil || o != journal.Pause {
 			return err
 		}

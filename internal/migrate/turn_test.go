@@ -92,7 +92,7 @@ func (b *bench) inLine() *line {
 		return nil
 	}
 	b.meddle = func(e journal.Event) bool {
-		if e.Kind == journal.StepBegan && withoutTurn[e.Step] {
+		if e.Kind == journal.StepStarted && withoutTurn[e.Step] {
 			l.expect(false, e.Step)
 		}
 		return false
@@ -165,7 +165,7 @@ func TestTurnIsGivenBackWhenTheCutoverHasToWait(t *testing.T) {
 	b.inLine()
 	watch, grown := b.meddle, false
 	b.meddle = func(e journal.Event) bool {
-		if e.Kind == journal.StepBegan && e.Step == stepPowerOff && !grown {
+		if e.Kind == journal.StepStarted && e.Step == stepPowerOff && !grown {
 			grown = b.grow(2000, growth)
 		}
 		return watch(e)
@@ -227,14 +227,14 @@ func TestPausedInLine(t *testing.T) {
 		if len(l.asks) > 1 {
 			return nil
 		}
-		return p.store.Give(id, journal.Pause)
+		return p.store.SendCommand(id, journal.Pause)
 	}
 	p.Options().Sleep = func(context.Context, time.Duration) error {
 		l.expect(false, "paused")
 		if slept++; slept < 3 {
 			return nil
 		}
-		return p.store.Give(id, journal.GoOn)
+		return p.store.SendCommand(id, journal.GoOn)
 	}
 	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
@@ -260,7 +260,7 @@ func TestStoppedInLine(t *testing.T) {
 		l.grant = func(line context.Context, _ migrate.Stage) error {
 			if how == "interrupted" {
 				stop()
-			} else if err := p.store.Give(b.plan().ID, journal.GiveUp); err != nil {
+			} else if err := p.store.SendCommand(b.plan().ID, journal.GiveUp); err != nil {
 				return err
 			}
 			<-line.Done()

@@ -56,7 +56,7 @@ func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep ke
 	if err != nil {
 		return err
 	}
-	e.record.AddStage(journal.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	e.record.AddStage(journal.StageTime{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
 	unseen := targets.VirtioBlk
@@ -136,7 +136,7 @@ func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen 
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	e.record.AddStage(journal.Stage{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
+	e.record.AddStage(journal.StageTime{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
 	return nil
 }
 

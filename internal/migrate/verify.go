@@ -33,7 +33,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Record.Facts.Verified = make([]Verified, len(r.Record.Facts.Images))
-	stages := make([]journal.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.StageTime, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
@@ -96,13 +96,13 @@ func newVerifier(r *Run) *verifier {
 }
 
 // verifyImage compares one image with its manifest and the source, and returns the time as a stage.
-func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
+func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.StageTime, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
 		err = r.source.invalidateIfDiffers(img, err)
 	}
-	stage := journal.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
+	stage := journal.StageTime{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Read: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 

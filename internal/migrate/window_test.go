@@ -121,8 +121,8 @@ func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 33)
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == stepWait {
-			if err := journal.NewStore(b.dir+"/state").Give(e.Run, journal.CutOver); err != nil {
+		if e.Kind == journal.StepStarted && e.Step == stepWait {
+			if err := journal.NewStore(b.dir+"/state").SendCommand(e.Run, journal.CutOver); err != nil {
 				t.Error(err)
 			}
 		}

@@ -36,7 +36,7 @@ func TestASubmittedPlanIsThereOnce(t *testing.T) {
 		}
 	}
 	r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans", text+"# changed\n"), "conflict")
-	if e := r.audit(2); e[0].Err == "" || e[0].What != "submit a plan" || e[1].Err != "" || e[1].On != "p" {
+	if e := r.audit(2); e[0].Err == "" || e[0].Action != "submit a plan" || e[1].Err != "" || e[1].On != "p" {
 		t.Errorf("noted %+v", e)
 	}
 }
@@ -106,7 +106,7 @@ func TestPlansOfAdminsAreAudited(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	want := "submit a plan that sets source.credentials.file in line 5, hooks.pre.command in line 10"
-	if e := r.audit(1)[0]; e.What != want || e.Role != "admin" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != want || e.Role != "admin" || e.Err != "" {
 		t.Errorf("noted %+v, want %s", e, want)
 	}
 	p, err := r.Roster.Plans.Get(t.Context(), "p")
@@ -200,7 +200,7 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	again, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(filepath.Dir(r.State), "fleet.db")})
 	r.must(err)
 	defer again.Close()
-	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
+	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.GoOn {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if e, err := again.Audit.List(t.Context(), 0, 9); err != nil || len(e) != 0 {

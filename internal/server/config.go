@@ -10,7 +10,7 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	Roster  *fleetdb.Roster // fleet database
+	Roster  *fleetdb.Database // fleet database
 	State   string          // folder of the tokens and the certificate; created if missing
 	Folder  string          // base of relative paths of submitted plans; State if empty
 	Access  string          // file with the credentials and places of submitted plans; access.yaml in State if empty

@@ -29,8 +29,8 @@ type Control interface {
 	// returns the last reports; of all plans if plan is empty
 	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error)
 
-	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error // gives a command to a plan
-	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error         // gives a command to a VM
+	OrderPlan(ctx context.Context, name string, o fleetdb.Command) error // gives a command to a plan
+	OrderVM(context.Context, fleetdb.Key, fleetdb.Command) error         // gives a command to a VM
 
 	// Rehearse requests a boot of a warm VM from its current images; Rehearsals returns the results.
 	Rehearse(context.Context, fleetdb.Key, fleetdb.Rehearsal) error
@@ -72,7 +72,7 @@ func (m *Mistakes) Error() string { return m.Err.Error() }
 func (m *Mistakes) Unwrap() error { return m.Err }
 
 // Local is the Control of an open fleet database.
-type Local struct{ Roster *fleetdb.Roster }
+type Local struct{ Roster *fleetdb.Database }
 
 var _ Control = Local{}
 
@@ -147,12 +147,12 @@ func (l Local) Submit(ctx context.Context, s Submission) (fleetdb.Plan, error) {
 }
 
 // OrderPlan implements Control. See fleet.Control.OrderPlan.
-func (l Local) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
+func (l Local) OrderPlan(ctx context.Context, name string, o fleetdb.Command) error {
 	return fleet.Control{Roster: l.Roster}.OrderPlan(ctx, name, o)
 }
 
 // OrderVM implements Control. See fleet.Control.OrderVM.
-func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
+func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
 	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
 }
 
@@ -165,17 +165,17 @@ func parsePlan(text string) (*planfile.File, error) {
 	return f, nil
 }
 
-// Board requests the board from the scheduler, which writes it only on request, and returns the last
+// SchedulerState requests the board from the scheduler, which writes it only on request, and returns the last
 // one. If the database is full, the board contains that error.
 func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
-	err := l.Roster.Board.Request(ctx)
+	err := l.Roster.SchedulerState.Request(ctx)
 	switch {
 	case fault.Is(err, fault.Full):
 		return l.fullBoard(ctx, err)
 	case err != nil:
 		return nil, time.Time{}, err
 	}
-	return l.Roster.Board.Read(ctx)
+	return l.Roster.SchedulerState.Read(ctx)
 }
 
 // fullBoard returns a board that shows the lack of room as a Breaker.

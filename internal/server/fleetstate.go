@@ -115,7 +115,7 @@ func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
 		it.Progress = &b.progress[i]
 	}
-	if vm.Holds || vm.State.Over() {
+	if vm.Granted || vm.State.Over() {
 		it.Why = "" // the board is of a moment ago
 	}
 	return it
@@ -138,7 +138,7 @@ func commonReason(waiting []Waiting) string {
 	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
 }
 
-// Board is the scheduler's state. The scheduler writes it while clients read it.
+// SchedulerState is the scheduler's state. The scheduler writes it while clients read it.
 type Board struct {
 	At        time.Time  `json:"at,omitzero"`        // zero if no scheduler runs, or no client has read it yet
 	Resources []Resource `json:"resources"`          // resources that VMs need to begin

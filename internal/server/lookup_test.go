@@ -49,10 +49,10 @@ func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 	}
 	var lines []string
 	for _, e := range trail {
-		if e.Who != "tester" || e.From != "local" {
+		if e.User != "tester" || e.From != "local" {
 			t.Errorf("who: %+v", e)
 		}
-		line := e.What + " " + e.On
+		line := e.Action + " " + e.On
 		if e.Err != "" {
 			line += " failed"
 		}

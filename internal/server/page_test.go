@@ -51,11 +51,11 @@ func (r *rig) proof(plan string) string {
 	return m[1]
 }
 
-func (r *rig) order(k fleetdb.Key) fleetdb.Order {
+func (r *rig) order(k fleetdb.Key) fleetdb.Command {
 	r.t.Helper()
 	vm, err := r.Roster.VMs.Get(r.t.Context(), k)
 	r.must(err)
-	return vm.Order
+	return vm.Command
 }
 
 func TestPagesShowPlansAndVMs(t *testing.T) {
@@ -96,13 +96,13 @@ func TestButtonsGiveOrders(t *testing.T) {
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != fleetdb.CutOver {
 		t.Errorf("%d to %s, order %q", a.status, a.header.Get("Location"), r.order(k))
 	}
-	if e := r.audit(1)[0]; e.What != "cutover" || e.On != "p/vm-1" || e.Who != "test-operate" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != "cutover" || e.On != "p/vm-1" || e.User != "test-operate" || e.Err != "" {
 		t.Errorf("noted %+v", e)
 	}
 	if a := b.form("/plans/p/commands", url.Values{"proof": {proof}, "command": {"pause"}}); a.status != http.StatusSeeOther {
 		t.Errorf("pause: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.Pause {
+	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.Pause {
 		t.Errorf("plan %+v, %v", p, err)
 	}
 	if a := b.form("/plans/p/vms/vm-2/commands", url.Values{"proof": {proof}, "command": {"explode"}}); a.status != http.StatusUnprocessableEntity {
@@ -170,7 +170,7 @@ func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/commands", `{"command":"withdraw"}`); a.status != http.StatusNoContent {
 		t.Errorf("one VM: %d %s", a.status, a.body)
 	}
-	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Order != fleetdb.Withdraw {
+	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Command != fleetdb.Withdraw {
 		t.Errorf("%+v, %v", vm, err)
 	}
 	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.State.Over() {
@@ -243,7 +243,7 @@ func TestOtherSitesGiveNoOrders(t *testing.T) {
 	if a := b.askWith("POST", "/v1/plans/p/commands", `{"command":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
 		t.Errorf("the API by a cookie: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
+	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.GoOn {
 		t.Errorf("the plan was ordered: %+v, %v", p, err)
 	}
 }

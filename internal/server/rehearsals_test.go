@@ -43,7 +43,7 @@ func TestRehearsalsAreAskedForByName(t *testing.T) {
 	if it := seen("r-1")[0]; it.Expect != "up" || it.Deadline != time.Minute || it.Worker != servertest.Worker || !it.Ended.IsZero() {
 		t.Errorf("it stands as %+v", it)
 	}
-	if e := r.audit(1)[0]; e.What != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
 		t.Errorf("noted %+v", e)
 	}
 	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {

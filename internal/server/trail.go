@@ -39,7 +39,7 @@ const noteTime = 10 * time.Second
 func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: shortenText(on)}
+	e := fleetdb.Entry{User: who.Name, Role: string(who.Role), From: who.From, Action: what, On: shortenText(on)}
 	if err != nil {
 		e.Err = shortenText(err.Error())
 	}

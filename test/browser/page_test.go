@@ -94,7 +94,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 
 	s.Eval(row(2)+`.querySelector("button[value=cutover]").click()`, nil)
 	s.Wait(`window.sameDocument === undefined && document.querySelectorAll("tr[data-vm]").length === 100 && ` + row(2) + `.textContent.includes("ordered: cutover")`)
-	if vm, err := s.Roster.VMs.Get(ctx, servertest.Key(plan, 2)); err != nil || vm.Order != fleetdb.CutOver {
+	if vm, err := s.Roster.VMs.Get(ctx, servertest.Key(plan, 2)); err != nil || vm.Command != fleetdb.CutOver {
 		t.Errorf("%+v, %v", vm, err)
 	}
 	if asked := s.Asked(); len(asked) != 1 || !strings.Contains(asked[0], "Cut over wave-1 guest 2 now?") {

@@ -29,7 +29,7 @@ func (v view) count(states ...fleetdb.State) (n int) {
 }
 
 // roster opens the roster beside whoever else has it.
-func (r *rig) roster() *fleetdb.Roster {
+func (r *rig) roster() *fleetdb.Database {
 	r.t.Helper()
 	if r.seen == nil {
 		url := r.db
@@ -90,7 +90,7 @@ func (v view) String() string {
 		s += ": " + v.plan.Failure.Text
 	}
 	for name, vm := range v.vms {
-		s += "\n" + name + ": " + string(vm.State) + " " + vm.Step + " on " + vm.Worker + " " + vm.Waits
+		s += "\n" + name + ": " + string(vm.State) + " " + vm.Step + " on " + vm.Worker + " " + vm.WaitReason
 		if vm.Failure != nil {
 			s += " (" + vm.Failure.Text + ")"
 		}

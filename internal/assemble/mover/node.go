@@ -36,7 +36,7 @@ type NodeOptions struct {
 
 // OpenNode opens the state directory and returns a node of the fleet with the database r. It fails if a
 // folder cannot be offered.
-func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o NodeOptions) (*Node, error) {
+func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o NodeOptions) (*Node, error) {
 	var err error
 	if o.Name == "" {
 		if o.Name, err = hostName(); err != nil {

@@ -184,7 +184,7 @@ func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 		increment(ours, namesOf(vm, p.worker))
 	}
 	for _, vm := range under {
-		if vm.Holds && vm.Worker != p.worker {
+		if vm.Granted && vm.Worker != p.worker {
 			increment(all, namesOf(vm, vm.Worker))
 		}
 	}

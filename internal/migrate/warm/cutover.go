@@ -52,7 +52,7 @@ func waitForNext(ctx context.Context, m *migration) error {
 		}
 		if now := m.run.Options.Now(); now.Sub(told) >= estimateInterval {
 			o := estimateOutage(m.run, now)
-			m.record.Tell(journal.Event{Kind: journal.Projected, Outlook: &o})
+			m.record.Tell(journal.Event{Kind: journal.OutageEstimated, OutageEstimate: &o})
 			told = now
 		}
 		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.LookEvery)); err != nil {
@@ -64,7 +64,7 @@ func waitForNext(ctx context.Context, m *migration) error {
 // isApproaching reports whether one more round follows at once: the cutover is due, and the changes
 // since the last round should be copied while the VM runs. If the whole disk is compared anyway,
 // another round would save nothing.
-func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
+func (m *migration) isApproaching(order journal.Command, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	if w.Approached || last.Compared || now.Sub(last.Began) < freshTime {
@@ -140,7 +140,7 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 // cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for
 // a transfer slot. Another round follows then.
 func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
-	order, err := m.run.Store.Order(m.record.Plan.ID)
+	order, err := m.run.Store.Command(m.record.Plan.ID)
 	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.isDue(m.run.Options.Now()) {
 		return false, err
 	}

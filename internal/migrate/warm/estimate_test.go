@@ -62,22 +62,22 @@ func TestEstimateOutage(t *testing.T) {
 		paranoid bool
 		boot     time.Duration
 		after    time.Duration // the last round began
-		want     journal.Outlook
+		want     journal.OutageEstimate
 	}{
-		"nothing copied yet": {want: journal.Outlook{Outage: shutdownGuess}},
+		"nothing copied yet": {want: journal.OutageEstimate{Outage: shutdownGuess}},
 		"after one round it may be all of it": {rounds: []migrate.Round{first}, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
 		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s; half an hour has gathered.
 		"two rounds": {rounds: []migrate.Round{first, second}, after: 30 * time.Minute,
-			want: journal.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
+			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
 		"a guest that writes nothing": {rounds: []migrate.Round{first, quiet}, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
 		"everything is compared": {rounds: []migrate.Round{first, blind}, after: 30 * time.Minute,
-			want: journal.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
+			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
 		"the boot counts": {rounds: []migrate.Round{first, quiet}, boot: 40 * time.Second, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
 		"and once more": {rounds: []migrate.Round{first, quiet}, paranoid: true, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
 	} {
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Permit: migrate.Permit{Paranoid: c.paranoid, Cutover: migrate.Cutover{Boot: &c.boot}}, Rig: &migrate.Rig{}}
 		now := began

@@ -100,7 +100,7 @@ func copyRound(ctx context.Context, m *migration) error {
 	w := m.record.Facts.Warm
 	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
 	o := estimateOutage(m.run, m.run.Options.Now())
-	m.record.Tell(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
+	m.record.Tell(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), OutageEstimate: &o})
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
 				done.noteComparison(job)
 			}
-			m.record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
+			m.record.Tell(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: m.fromWhat(job, c)})
 			res, err := m.run.Rig.Transport.Transfer(ctx, job)
 			total = total.Then(res)
 			return err

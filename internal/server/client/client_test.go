@@ -151,7 +151,7 @@ func TestTheAuditTrailIsReadInPages(t *testing.T) {
 		t.Fatalf("%+v, %v", one, err)
 	}
 	two, err := c.Audit(t.Context(), one[3].ID, 4)
-	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].What != "set limit" || two[0].Who != "test-admin" {
+	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].Action != "set limit" || two[0].User != "test-admin" {
 		t.Errorf("%+v, %v", two, err)
 	}
 }

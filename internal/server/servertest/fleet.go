@@ -33,7 +33,7 @@ func Wave(t testing.TB, limitText func(string, int64) string, vms ...fleetdb.VM)
 		t.Fatal(err)
 	}
 	for i := range vms {
-		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), fleetdb.Queued, fleetdb.First
+		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Requested = "wave", int64(i+1), fleetdb.Queued, fleetdb.First
 	}
 	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ const leaseTime = time.Hour
 
 // Fleet is a fleet database with a server.
 type Fleet struct {
-	Roster      *fleetdb.Roster        // open fleet database
+	Roster      *fleetdb.Database        // open fleet database
 	State       string                 // state directory of the server
 	URL         string                 // https://127.0.0.1:…
 	Addr        string                 // host:port of the server; kept when it is started again
@@ -234,18 +234,18 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetd
 func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) error {
 	var all []fleetdb.Progress
 	for _, c := range claims {
-		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
+		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Read: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
 	return f.Roster.Progress.Report(ctx, f.worker, all)
 }
 
-// Board writes the board of the scheduler.
+// SchedulerState writes the board of the scheduler.
 func (f *Fleet) Board(ctx context.Context, b server.Board) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	return f.Roster.Board.Put(ctx, f.sched, text)
+	return f.Roster.SchedulerState.Put(ctx, f.sched, text)
 }
 
 // Client returns a client that accepts only the server's certificate.
