@@ -31,11 +31,11 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 // name is the argument of the user.
 func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Command) (err error) {
 	if vmName == "" {
-		err = c.OrderPlan(ctx, planName, o)
+		err = c.CommandPlan(ctx, planName, o)
 	} else {
 		var vm fleetdb.VM
 		if vm, err = server.FindVM(ctx, c, planName, vmName); err == nil {
-			err = c.OrderVM(ctx, vm.Key, o)
+			err = c.CommandVM(ctx, vm.Key, o)
 		}
 	}
 	if err != nil {

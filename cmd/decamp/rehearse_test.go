@@ -36,7 +36,7 @@ func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim)
 	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true
 	c := waveOf(t, vm)
-	r := c.(server.Audited).Roster
+	r := c.(server.Audited).Database
 	sched, err := r.Leases.Acquire(t.Context(), "scheduler", "s", time.Hour)
 	_, jerr := r.Workers.Join(t.Context(), fleetdb.Worker{Name: "w1", VMs: 1}, time.Hour)
 	granted, gerr := r.Scheduling.Grant(t.Context(), sched, []fleetdb.Granted{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
@@ -102,7 +102,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 	}
 }
 
-// Who does not wait for the answer does not want it; and who waits hears that there will be none.
+// User does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
 	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)

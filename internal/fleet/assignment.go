@@ -13,10 +13,10 @@ import (
 type assignment struct {
 	w *worker // worker that executes the VM
 
-	mu        sync.Mutex    // guards the fields below. worker.mu is locked before it
-	row       fleetdb.VM    // newest row of the VM
+	mu        sync.Mutex      // guards the fields below. worker.mu is locked before it
+	row       fleetdb.VM      // newest row of the VM
 	planOrder fleetdb.Command // command for all VMs of the plan
-	news      chan struct{} // closed and replaced when row or planOrder changes
+	news      chan struct{}   // closed and replaced when row or planOrder changes
 	// stop ends the context of the attempt with a cause; it does nothing before the first attempt
 	stop  context.CancelCauseFunc
 	epoch int64 // epoch of the current attempt; 0 before the first one

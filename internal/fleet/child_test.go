@@ -58,7 +58,7 @@ func (c childConfig) run() error {
 		time.Sleep(c.TTL / 10)
 	}
 	return New(Config{
-		Roster: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
+		Database: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
 		Worker: fleetdb.Worker{Name: c.Name, Offers: map[string]string{"/srv": "shared"}, VMs: 10},
 	}).Run(ctx)
 }
@@ -89,7 +89,7 @@ func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Durati
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) Order(fleetdb.VM, fleetdb.Command) error            { return nil }
+func (w writer) Order(fleetdb.VM, fleetdb.Command) error          { return nil }
 func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
 func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
 func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }
@@ -141,7 +141,7 @@ func (w writer) write(ctx context.Context, f *os.File, d Driver) error {
 	return nil
 }
 
-// children are processes over one roster.
+// children are processes over one database.
 type children struct {
 	t     *testing.T
 	of    childConfig

@@ -11,29 +11,29 @@ import (
 )
 
 // A Control gives commands to plans and VMs. It requires the fleet database and no Node.
-type Control struct{ Roster *fleetdb.Database }
+type Control struct{ Database *fleetdb.Database }
 
-// OrderPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
+// CommandPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
 // failed hook again, and list VMs that could not be listed.
-func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Command) error {
+func (c Control) CommandPlan(ctx context.Context, plan string, o fleetdb.Command) error {
 	unblocked, err := c.clearFailure(ctx, plan, o)
 	if err != nil {
 		return err
 	}
-	err = c.Roster.Plans.SetCommand(ctx, plan, o)
+	err = c.Database.Plans.SetCommand(ctx, plan, o)
 	if unblocked && fault.Is(err, fault.Conflict) {
 		return nil // the command affects no VM that starts again, but the plan continues
 	}
 	return err
 }
 
-// OrderVM gives a command to a VM. Resume and retry also permit logins to its source again.
-func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
-	v, err := c.Roster.VMs.Get(ctx, k)
+// CommandVM gives a command to a VM. Resume and retry also permit logins to its source again.
+func (c Control) CommandVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
+	v, err := c.Database.VMs.Get(ctx, k)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.Roster.VMs.SetCommand(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
+	return errors.Join(c.Database.VMs.SetCommand(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
 // clearFailure removes what makes a plan wait for resume or retry: refused logins, failed hooks and the
@@ -42,7 +42,7 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Comman
 	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
-	p, err := c.Roster.Plans.Get(ctx, plan)
+	p, err := c.Database.Plans.Get(ctx, plan)
 	if err != nil || p.State.Over() && o != fleetdb.Retry {
 		return false, err
 	}
@@ -59,13 +59,13 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Comman
 	if p.State.Over() { // the order to retry it takes the failure away
 		return false, nil
 	}
-	return true, c.Roster.Plans.SetState(ctx, plan, p.State, nil)
+	return true, c.Database.Plans.SetState(ctx, plan, p.State, nil)
 }
 
 // forgetHooks removes the records of hooks that failed or were interrupted, so that they run again.
 func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 	for _, id := range []string{hookID(p, preHook), hookID(p, postHook)} {
-		text, err := c.Roster.Records.Get(ctx, planHookKind, id)
+		text, err := c.Database.Records.Get(ctx, planHookKind, id)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.hasSucceeded() {
 			continue
 		}
-		if err := c.Roster.Records.Drop(ctx, planHookKind, id); err != nil {
+		if err := c.Database.Records.Drop(ctx, planHookKind, id); err != nil {
 			return err
 		}
 	}
@@ -85,5 +85,5 @@ func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Command, source st
 	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil
 	}
-	return login.Forgive(ctx, c.Roster, source)
+	return login.Forgive(ctx, c.Database, source)
 }

@@ -32,7 +32,7 @@ type driver struct {
 	mu           sync.Mutex          // guards the fields below
 	step         string              // current step, from Step; "" before the first one
 	waits        string              // why the VM waits in that step; "" if it does not wait
-	orderPassed  fleetdb.Command       // last order that was passed to the Mover
+	orderPassed  fleetdb.Command     // last order that was passed to the Mover
 	rehearsal    string              // id of the rehearsal that was passed to the Mover; "" for none
 	rehearsed    []fleetdb.Rehearsed // results of rehearsals that are not written yet
 	first, last  fleetdb.Progress    // first and last reported progress
@@ -100,7 +100,7 @@ func (d *driver) Rehearsed(done fleetdb.Rehearsed) {
 
 // Storage implements Driver. It returns when the storages are recorded.
 func (d *driver) Storage(ids []string) error {
-	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Claims.Begin(d.try, d.claim, ids) })
+	return d.w.retryWhileAway(d.try, func() error { return d.w.Database.Claims.Begin(d.try, d.claim, ids) })
 }
 
 // Step implements Driver. The step is written by exchangeLoop.

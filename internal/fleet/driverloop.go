@@ -30,7 +30,7 @@ func (d *driver) exchangeLoop(try context.Context) {
 		newStep := d.step != step || d.waits != waits
 		step, waits = d.step, d.waits
 		d.mu.Unlock()
-		if newStep && d.w.retryWhileAway(try, func() error { return d.w.Roster.Claims.SetStep(try, d.claim, step, waits) }) != nil {
+		if newStep && d.w.retryWhileAway(try, func() error { return d.w.Database.Claims.SetStep(try, d.claim, step, waits) }) != nil {
 			return // the claim is lost, or try has ended
 		}
 		if waits != "" {
@@ -100,7 +100,7 @@ func (d *driver) writeRehearsed(try context.Context) error {
 	d.rehearsed = nil
 	d.mu.Unlock()
 	for _, done := range all {
-		if err := d.w.retryWhileAway(try, func() error { return d.w.Roster.Rehearsals.Answer(try, d.claim, done) }); err != nil {
+		if err := d.w.retryWhileAway(try, func() error { return d.w.Database.Rehearsals.Answer(try, d.claim, done) }); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,7 @@ func (r *planRunner) dropPlan(name string) {
 // readPlanText reads the text of a plan and the settings in it. A plan that was dropped meanwhile is
 // left unopened.
 func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
-	full, err := r.Roster.Plans.Get(ctx, p.Name)
+	full, err := r.Database.Plans.Get(ctx, p.Name)
 	if fault.Is(err, fault.NotFound) { // dropped in the meantime
 		return nil
 	}
@@ -131,7 +131,9 @@ func (r *planRunner) advanceAll(ctx context.Context) {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Command.Undoes():
 		case row.State == fleetdb.PlanListing && row.Command.Undoes():
-			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
+			r.startTask(ctx, p, func() error {
+				return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row))
+			})
 		case !p.ready:
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
@@ -198,7 +200,7 @@ func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fl
 	case listing.Err() != nil: // canceled
 		return nil
 	case err == nil:
-		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
+		return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
 	case login.IsRefusal(err):
 		r.callOwner(ctx, r.loginDenied)
 		return nil
@@ -207,9 +209,9 @@ func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fl
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
-		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanListing, failureOf(err))
+		return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanListing, failureOf(err))
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
+	return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
 }
 
 // listOnce adds the VMs of a plan to the database as the Mover finds them.
@@ -218,7 +220,7 @@ func (r *planRunner) listOnce(ctx context.Context, p fleetdb.Plan) error {
 		for i := range vms {
 			vms[i].Plan = p.Name
 		}
-		return r.retryWhileAway(ctx, func() error { return r.Roster.VMs.Add(ctx, vms) })
+		return r.retryWhileAway(ctx, func() error { return r.Database.VMs.Add(ctx, vms) })
 	})
 }
 
@@ -230,7 +232,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 		if p.busy || f == nil && !shown || f != nil && p.Failure != nil && *f == *p.Failure {
 			continue
 		}
-		if err := r.Roster.Plans.SetState(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := r.Database.Plans.SetState(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		p.Failure = f

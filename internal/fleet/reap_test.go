@@ -81,7 +81,7 @@ func TestNextSchedulerKnowsThatTheRosterWasThere(t *testing.T) {
 	}
 }
 
-// The roster was away, or this process: nobody knows who could not renew.
+// The database was away, or this process: nobody knows who could not renew.
 func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
 	r := newRig(t, newClock())
 	lease := r.dead()

@@ -251,7 +251,7 @@ func (c *clock) add(d time.Duration) {
 	c.moved = make(chan struct{})
 }
 
-// A rig is a roster and nodes over it.
+// A rig is a database and nodes over it.
 type rig struct {
 	testing.TB
 	url   string
@@ -293,7 +293,7 @@ type node struct {
 
 func (r *rig) config(m Mover, name string) Config {
 	c := Config{
-		Roster: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
+		Database: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
 		Worker: fleetdb.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
 	}
 	if testing.Verbose() {
@@ -341,7 +341,7 @@ func (r *rig) submitText(name, text string) {
 func (r *rig) vm(plan, ref string) fleetdb.VM {
 	r.Helper()
 	v, err := r.db.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
-	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
+	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the database is away
 		r.Fatal(err)
 	}
 	return v
@@ -362,9 +362,9 @@ func (r *rig) order(what string, o fleetdb.Command) {
 	plan, vm, one := strings.Cut(what, "/")
 	err := error(nil)
 	if one {
-		err = r.ctl.OrderVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
+		err = r.ctl.CommandVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
 	} else {
-		err = r.ctl.OrderPlan(r.Context(), plan, o)
+		err = r.ctl.CommandPlan(r.Context(), plan, o)
 	}
 	if err != nil {
 		r.Fatal(err)

@@ -30,7 +30,7 @@ func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Du
 // requestSlot requests a slot and waits for it. A row with a slot may be older than the request, so
 // requestSlot waits for a row that is not older than one that was read after the request.
 func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
-	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Claims.Ask(ctx, d.claim, stage, expected) })
+	err := d.w.retryWhileAway(ctx, func() error { return d.w.Database.Claims.Ask(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (d *driver) releaseUnused() {
 // releaseSlot releases the slot in the database. If the claim is lost there is nothing to release: the
 // next worker gets a new grant.
 func (d *driver) releaseSlot() {
-	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
+	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Database.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
 		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
 	}
 }

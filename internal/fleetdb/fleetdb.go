@@ -12,19 +12,19 @@ import (
 // Database is an open fleet database, divided by purpose. Pass on only the part that is needed. All parts
 // share the connections, and their methods are safe for concurrent use until Close.
 type Database struct {
-	Plans      *Plans           // submitted plans
-	VMs        *VMs             // the VMs of all plans, and orders to them
-	Claims     *Claims          // writes of workers about their VMs
-	Scheduling *Scheduling      // decisions of the scheduler
-	Workers    *Workers         // the processes that drive VMs
-	Leases     *Leases          // rights that one process at a time has
-	Limits     *Limits          // capacities and rates that operators set
-	Progress   *ProgressReports // how far transfers are
-	Rehearsals *Rehearsals      // boots of warm VMs before their cutover
-	Records    *Records         // small documents of all other kinds
-	SchedulerState      *SchedulerState           // state of the scheduler for display
-	Audit      *AuditTrail      // changes by users
-	Feed       *Feed            // changes since a revision
+	Plans          *Plans           // submitted plans
+	VMs            *VMs             // the VMs of all plans, and orders to them
+	Claims         *Claims          // writes of workers about their VMs
+	Scheduling     *Scheduling      // decisions of the scheduler
+	Workers        *Workers         // the processes that drive VMs
+	Leases         *Leases          // rights that one process at a time has
+	Limits         *Limits          // capacities and rates that operators set
+	Progress       *ProgressReports // how far transfers are
+	Rehearsals     *Rehearsals      // boots of warm VMs before their cutover
+	Records        *Records         // small documents of all other kinds
+	SchedulerState *SchedulerState  // state of the scheduler for display
+	Audit          *AuditTrail      // changes by users
+	Feed           *Feed            // changes since a revision
 
 	db   *database      // connections of all parts
 	keys *fleetkey.Keys // Config.Keys

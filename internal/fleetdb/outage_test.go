@@ -185,7 +185,7 @@ func TestAProcessThatStandsStillIsCutOff(t *testing.T) {
 }
 
 // Package flow makes its tables under a lock of its own, and builds indexes there that wait for
-// every statement under way. A roster that is opened meanwhile must not wait for that lock: each
+// every statement under way. A database that is opened meanwhile must not wait for that lock: each
 // would wait for the other, and PostgreSQL would not know.
 func TestOpeningDoesNotWaitForTheEngine(t *testing.T) {
 	const engine = 0x646563616d70 // flow's migrationLock

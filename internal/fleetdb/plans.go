@@ -19,7 +19,7 @@ type Plan struct {
 	Role    string    `json:"role,omitempty"`    // role of By at submission, which determines the plan's permissions
 	Created time.Time `json:"created"`           // time by the database's clock
 	Listed  time.Time `json:"listed,omitzero"`   // when the list of its VMs was complete; zero if it is not
-	Command   Command     `json:"command,omitempty"` // command for all of its VMs
+	Command Command   `json:"command,omitempty"` // command for all of its VMs
 	State   PlanState `json:"state"`             // current state
 	// why its VMs could not be listed, or its hook failed; for an ended plan, why it failed. nil without a
 	// failure

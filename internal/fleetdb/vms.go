@@ -43,24 +43,24 @@ type VM struct {
 	Spec      json.RawMessage `json:"spec,omitempty"`     // planfile.Options for the worker; not in lists
 
 	// current state
-	State     State         `json:"state"`
-	Step      string        `json:"step,omitempty"`       // step of package migrate's pipeline
-	WaitReason     string        `json:"waitReason,omitempty"` // reason of a wait, unless it waits for the scheduler
-	Worker    string        `json:"worker,omitempty"`     // worker that executes it, or did last
-	Storage   []string      `json:"storage,omitempty"`    // ids of the storages that its images are on; empty before Begin
-	Epoch     int64         `json:"epoch"`                // epoch of the last claim; 0 if it was never claimed
-	Requested      Stage         `json:"requested,omitempty"`  // requested transfer; NoStage if none
-	Granted     bool          `json:"granted,omitempty"`    // the VM has its transfer slots
-	Since     time.Time     `json:"since,omitzero"`       // start of Holds; zero without slots
-	Expected  time.Duration `json:"expected,omitempty"`   // expected duration of the requested or granted transfer
-	Command     Command         `json:"command,omitempty"`    // command for this VM; see Command.Under
-	Rehearse  *Rehearsal    `json:"rehearse,omitempty"`   // pending request for a rehearsal
-	Attempts  int           `json:"attempts,omitempty"`   // failed attempts since the last retry command
-	NotBefore time.Time     `json:"notBefore,omitzero"`   // earliest time of the next attempt
-	Began     time.Time     `json:"began,omitzero"`       // when its first attempt began; zero if none did
-	Ended     time.Time     `json:"ended,omitzero"`       // when it ended; zero while it is active
-	Failure   *Failure      `json:"failure,omitempty"`    // failure of the last attempt; nil if it had none
-	Rev       int64         `json:"rev"`                  // revision of the last change
+	State      State         `json:"state"`
+	Step       string        `json:"step,omitempty"`       // step of package migrate's pipeline
+	WaitReason string        `json:"waitReason,omitempty"` // reason of a wait, unless it waits for the scheduler
+	Worker     string        `json:"worker,omitempty"`     // worker that executes it, or did last
+	Storage    []string      `json:"storage,omitempty"`    // ids of the storages that its images are on; empty before Begin
+	Epoch      int64         `json:"epoch"`                // epoch of the last claim; 0 if it was never claimed
+	Requested  Stage         `json:"requested,omitempty"`  // requested transfer; NoStage if none
+	Granted    bool          `json:"granted,omitempty"`    // the VM has its transfer slots
+	Since      time.Time     `json:"since,omitzero"`       // start of Holds; zero without slots
+	Expected   time.Duration `json:"expected,omitempty"`   // expected duration of the requested or granted transfer
+	Command    Command       `json:"command,omitempty"`    // command for this VM; see Command.Under
+	Rehearse   *Rehearsal    `json:"rehearse,omitempty"`   // pending request for a rehearsal
+	Attempts   int           `json:"attempts,omitempty"`   // failed attempts since the last retry command
+	NotBefore  time.Time     `json:"notBefore,omitzero"`   // earliest time of the next attempt
+	Began      time.Time     `json:"began,omitzero"`       // when its first attempt began; zero if none did
+	Ended      time.Time     `json:"ended,omitzero"`       // when it ended; zero while it is active
+	Failure    *Failure      `json:"failure,omitempty"`    // failure of the last attempt; nil if it had none
+	Rev        int64         `json:"rev"`                  // revision of the last change
 
 	signed signedVM // signed columns; only VMs.Get sets them
 }

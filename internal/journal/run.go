@@ -16,14 +16,14 @@ const (
 
 // Run is the execution of a plan.
 type Run struct {
-	Plan    Plan      `json:"plan"`              // intent of the run
-	State   State     `json:"state"`             // state by the last event
-	Step    string    `json:"step,omitempty"`    // last step that began
-	Starts  int       `json:"starts"`            // number of times that it began or continued
-	Began   time.Time `json:"began,omitzero"`    // time of the first start; zero if never
-	Ended   time.Time `json:"ended,omitzero"`    // end of the last start, unless State is Open
-	Failure *Failure  `json:"failure,omitempty"` // error of the last end; nil if missing
-	Stages  []StageTime   `json:"stages,omitempty"`  // times of the last summary
+	Plan    Plan        `json:"plan"`              // intent of the run
+	State   State       `json:"state"`             // state by the last event
+	Step    string      `json:"step,omitempty"`    // last step that began
+	Starts  int         `json:"starts"`            // number of times that it began or continued
+	Began   time.Time   `json:"began,omitzero"`    // time of the first start; zero if never
+	Ended   time.Time   `json:"ended,omitzero"`    // end of the last start, unless State is Open
+	Failure *Failure    `json:"failure,omitempty"` // error of the last end; nil if missing
+	Stages  []StageTime `json:"stages,omitempty"`  // times of the last summary
 }
 
 // newRun returns the state of a run from its events.

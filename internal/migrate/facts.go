@@ -27,7 +27,7 @@ type Facts struct {
 	Verified []Verified          `json:"verified,omitempty"` // result of verify, in the order of Images
 	Trial    *testboot.Report    `json:"trial,omitempty"`    // result of verify's trial boot; nil if none was requested
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // warnings of all steps
-	Stages   []journal.StageTime     `json:"stages,omitempty"`   // time of each stage
+	Stages   []journal.StageTime `json:"stages,omitempty"`   // time of each stage
 	Warm     *Warm               `json:"warm,omitempty"`     // state of a warm run; nil for a cold run
 	Outage   *journal.Outage     `json:"outage,omitempty"`   // result of commit in a warm run; nil if its beginning is unknown
 

@@ -19,7 +19,7 @@ import (
 
 // flippedOnce returns a source that reads like the world's disks, with one bit of disk 2000 wrong in
 // every copy and right in every second reading.
-func flippedOnce(b *bench, rig migrate.Rig, off int64) migrate.Rig {
+func flippedOnce(b *bench, rig migrate.Environment, off int64) migrate.Environment {
 	wrong := bytes.Clone(b.disks[2000])
 	wrong[off] ^= 1
 	right := b.disks[2000]

@@ -17,22 +17,22 @@ import (
 
 // line is what a run waits in for its turn. It sees what is done with the turn and without.
 type line struct {
-	grant func(ctx context.Context, s migrate.Stage) error // before a turn is granted; nil: at once
+	grant func(ctx context.Context, s migrate.TransferKind) error // before a turn is granted; nil: at once
 
 	mu     sync.Mutex
-	asks   []migrate.Stage
+	asks   []migrate.TransferKind
 	held   bool
 	faults []string
 }
 
-func (l *line) asked() func(context.Context, migrate.Stage) (func(), error) {
+func (l *line) asked() func(context.Context, migrate.TransferKind) (func(), error) {
 	if l == nil {
 		return nil
 	}
 	return l.turn
 }
 
-func (l *line) turn(ctx context.Context, s migrate.Stage) (func(), error) {
+func (l *line) turn(ctx context.Context, s migrate.TransferKind) (func(), error) {
 	l.mu.Lock()
 	l.asks = append(l.asks, s)
 	l.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *bench) inLine() *line {
 		}
 		return before(ctx, op)
 	}
-	l.grant = func(context.Context, migrate.Stage) error {
+	l.grant = func(context.Context, migrate.TransferKind) error {
 		b.world.mu.Lock()
 		defer b.world.mu.Unlock()
 		if len(b.guest.snapshots) > 0 {
@@ -100,7 +100,7 @@ func (b *bench) inLine() *line {
 	return l
 }
 
-func (b *bench) checkLine(want ...migrate.Stage) {
+func (b *bench) checkLine(want ...migrate.TransferKind) {
 	b.t.Helper()
 	for _, f := range b.line.faults {
 		b.t.Error(f)
@@ -223,7 +223,7 @@ func TestPausedInLine(t *testing.T) {
 	l := b.inLine()
 	p := b.process()
 	id, slept := b.plan().ID, 0
-	l.grant = func(context.Context, migrate.Stage) error {
+	l.grant = func(context.Context, migrate.TransferKind) error {
 		if len(l.asks) > 1 {
 			return nil
 		}
@@ -257,7 +257,7 @@ func TestStoppedInLine(t *testing.T) {
 		p := b.process()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		l.grant = func(line context.Context, _ migrate.Stage) error {
+		l.grant = func(line context.Context, _ migrate.TransferKind) error {
 			if how == "interrupted" {
 				stop()
 			} else if err := p.store.SendCommand(b.plan().ID, journal.GiveUp); err != nil {

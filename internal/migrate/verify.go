@@ -91,7 +91,7 @@ type verifier struct {
 
 // newVerifier returns the verifier of a run.
 func newVerifier(r *Run) *verifier {
-	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit}
+	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Env, permit: r.Permit}
 	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
@@ -115,7 +115,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	}
 	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.record.Meter(img.Key).Verifying}, p)
 	for _, b := range report.Bad {
-		r.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
+		r.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // the storage is not reliable

@@ -57,7 +57,7 @@ type Place interface {
 	Room() (free int64, device uint64, err error)
 }
 
-// Rig has the functions with which a plan is checked.
+// Environment has the functions with which a plan is checked.
 type Rig struct {
 	Source Source                               // session with the source
 	Names  func([]inventory.VM) planfile.Finder // returns a Finder for the VMs of the source
@@ -110,7 +110,7 @@ type check struct {
 	hosts          map[inventory.MoRef]inventory.Host // hosts of the source by reference
 	datastoreTypes map[datastoreName]string           // type of each datastore, such as VMFS
 	freeLicence    bool                               // the host's API changes nothing
-	inspection     Sight                              // data for Rig.Examine
+	inspection     Sight                              // data for Environment.Examine
 	moves          []planfile.Move                    // migrations of the plan; other fields refer to them by index
 	found          planfile.Findings                  // findings so far
 

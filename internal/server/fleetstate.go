@@ -30,7 +30,7 @@ type fleetCache struct {
 
 	boardAt time.Time              // when the board was read
 	raw     json.RawMessage        // last board as JSON
-	board   Board                  // last board
+	board   SchedulerState         // last board
 	why     map[fleetdb.Key]string // reasons of waits in the board, by VM
 }
 
@@ -41,7 +41,7 @@ func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: 
 type fleetState struct {
 	progress []fleetdb.Progress     // last reports of the workers
 	byVM     map[fleetdb.Key]int    // indexes into progress by VM
-	board    Board                  // last board of the scheduler
+	board    SchedulerState         // last board of the scheduler
 	why      map[fleetdb.Key]string // reasons of waits, by VM
 }
 
@@ -80,7 +80,7 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 	if !c.boardAt.IsZero() && c.now().Sub(c.boardAt) < boardAge {
 		return nil
 	}
-	raw, at, err := c.control.Board(ctx)
+	raw, at, err := c.control.SchedulerState(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 
 // decodeBoard decodes a board that was written at that time. mu must be held.
 func (c *fleetCache) decodeBoard(raw json.RawMessage, at time.Time) error {
-	board := Board{}
+	board := SchedulerState{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &board); err != nil {
 			return err
@@ -139,7 +139,7 @@ func commonReason(waiting []Waiting) string {
 }
 
 // SchedulerState is the scheduler's state. The scheduler writes it while clients read it.
-type Board struct {
+type SchedulerState struct {
 	At        time.Time  `json:"at,omitzero"`        // zero if no scheduler runs, or no client has read it yet
 	Resources []Resource `json:"resources"`          // resources that VMs need to begin
 	Waiting   []Waiting  `json:"waiting"`            // waiting VMs

@@ -34,10 +34,10 @@ func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
 
 func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 	c := waveOf(t, servertest.VM("vm-1", "web1"))
-	if err := c.OrderVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
+	if err := c.CommandVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.OrderPlan(t.Context(), "wove", fleetdb.Pause); !fault.Is(err, fault.NotFound) {
+	if err := c.CommandPlan(t.Context(), "wove", fleetdb.Pause); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a plan that is not there: %v", err)
 	}
 	if err := c.SetLimit(t.Context(), "host:esx1/vms", 3); err != nil {

@@ -119,7 +119,7 @@ func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 }
 
 // limitFamilies returns the limits and the use of resources.
-func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
+func limitFamilies(limits []fleetdb.Limit, board SchedulerState) []exposition.Family {
 	units := newGauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
 	capacity := newGauge("decamp_resource_capacity_units", "Units of a resource that VMs need to begin.", "resource")
 	used := newGauge("decamp_resource_used_units", "Units of a resource that are in use.", "resource")

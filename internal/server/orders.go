@@ -14,7 +14,7 @@ type orders struct {
 
 // orderPlan gives a command to a plan. word is the user's word for it.
 func (o *orders) orderPlan(ctx context.Context, plan, word string) error {
-	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.CommandOf(word)) })
+	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.CommandPlan(ctx, plan, fleetdb.CommandOf(word)) })
 }
 
 // orderVM gives a command to a VM. A withdrawal requires the role Admin.
@@ -24,5 +24,5 @@ func (o *orders) orderVM(ctx context.Context, k fleetdb.Key, word string) error 
 		o.trail.noteRefusal(ctx, who, word, k.String(), err)
 		return err
 	}
-	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.CommandOf(word)) })
+	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.CommandVM(ctx, k, fleetdb.CommandOf(word)) })
 }

@@ -49,7 +49,7 @@ func TestRehearsalsAreAskedForByName(t *testing.T) {
 	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {
 		t.Errorf("a second one: %d %s", a.status, a.body)
 	}
-	r.must(r.Roster.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
+	r.must(r.Database.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
 		Rehearsal: fleetdb.Rehearsal{ID: "r-1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "login:",
 	}))
 	if it := seen("r-1")[0]; it.Ended.IsZero() || string(it.Report) != `{"verdict":"booted"}` || it.Tail != "login:" {

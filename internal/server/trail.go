@@ -21,7 +21,7 @@ type auditTrail struct {
 
 // noteRefusal records a refusal. Refusals of unauthenticated clients are recorded only while they are
 // few: otherwise they could fill the database.
-func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
+func (t *auditTrail) noteRefusal(ctx context.Context, who User, what, on string, err error) {
 	t.metrics.refused.Add(1)
 	if who.Role == Nobody && !t.strangers.spendGuess(who.From) {
 		return
@@ -36,7 +36,7 @@ const noteTime = 10 * time.Second
 
 // addEntry appends an entry. Long texts of clients are shortened. err is the error of the request; nil
 // before a change.
-func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
+func (t *auditTrail) addEntry(ctx context.Context, who User, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
 	e := fleetdb.Entry{User: who.Name, Role: string(who.Role), From: who.From, Action: what, On: shortenText(on)}

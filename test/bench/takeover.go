@@ -104,7 +104,7 @@ func (t takeover) String() string {
 // workerSet is a set of workers with one folder, some of which are killed.
 type workerSet struct {
 	*sourceSetup
-	fleetDB *fleetdb.Database     // fleet database
+	fleetDB *fleetdb.Database   // fleet database
 	workers map[string]*program // workers by name
 }
 

@@ -30,7 +30,7 @@ import (
 // concurrent use.
 type Mover struct {
 	a         *assemble.Assembler // state of this machine, and prompts
-	database  *fleetdb.Database     // fleet database; nil for a mover that only reads plans
+	database  *fleetdb.Database   // fleet database; nil for a mover that only reads plans
 	engine    *workflow.Engine    // workflow engine of the state directory
 	store     *journal.Store      // journals of runs
 	migrator  *migrate.Migrator   // executes runs
@@ -240,7 +240,7 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 		return err
 	}
 	var errs []error
-	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
+	for _, e := range w.MigrateAll(ctx, permit, migrate.Environment{RequestSlot: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
 		err := e.Err
 		if err != nil && len(w.To) > 1 {
 			err = fmt.Errorf("to %s: %w", e.To.Name, err)
@@ -349,7 +349,7 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.
 // If its VM is published nevertheless, undoRun returns fault.Conflict.
-func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Rig) error {
+func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Environment) error {
 	undo := m.migrator.Discard
 	if row.Command == fleetdb.Withdraw {
 		undo = m.migrator.Rollback

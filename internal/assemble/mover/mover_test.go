@@ -55,7 +55,7 @@ func TestUndoOfAnUnknownRun(t *testing.T) {
 	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web01"}
 	undo := func(o fleetdb.Command) error {
 		row.Command = o
-		return m.undoRun(t.Context(), row, "web01-123456", to, migrate.Rig{Target: to})
+		return m.undoRun(t.Context(), row, "web01-123456", to, migrate.Environment{Target: to})
 	}
 	orders := []fleetdb.Command{fleetdb.Cancel, fleetdb.Rollback, fleetdb.Withdraw}
 	for _, o := range orders {

@@ -55,7 +55,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 	m.Command, m.Hooks = o.Command, o.Hooks
 	m.Trials = make(chan struct{}, max(o.Trials, 1))
 	return &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
+		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
 	})}, nil
 }
 

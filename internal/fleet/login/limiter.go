@@ -34,8 +34,8 @@ const (
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
 	db           *fleetdb.Database // fleet database with the leases and the refusals
-	source, host string          // place of the logins; host is "" for the source itself
-	owner        string          // owner of the lease, different in each process
+	source, host string            // place of the logins; host is "" for the source itself
+	owner        string            // owner of the lease, different in each process
 
 	waiting atomic.Int32   // callers that hold token or wait for it
 	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below

@@ -27,17 +27,17 @@ type commandCache struct {
 
 // cachedCommands are the commands for one run.
 type cachedCommands struct {
-	order     journal.Command      // last command; journal.GoOn without one
+	order     journal.Command    // last command; journal.GoOn without one
 	rehearsal *journal.Rehearsal // requested rehearsal; nil if none
 	read      time.Time          // when the files were read
 }
 
 // commandsOf returns the command for a run at now, and the requested rehearsal. Both may be outdated by
-// LookEvery.
+// PollInterval.
 func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if age := now.Sub(o.looked); age < 0 || age >= migrate.LookEvery || o.given != o.store.CommandCount() {
+	if age := now.Sub(o.looked); age < 0 || age >= migrate.PollInterval || o.given != o.store.CommandCount() {
 		o.refreshMark(now)
 	}
 	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {

@@ -38,12 +38,12 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 	is(journal.GoOn)
 	give(journal.Pause)
 	is(journal.GoOn) // not looked yet
-	now = now.Add(migrate.LookEvery)
+	now = now.Add(migrate.PollInterval)
 	is(journal.Pause)
 
 	give(journal.CutOver)
 	o.mark = other.CommandMark() // as if its giver had died before that
-	now = now.Add(migrate.LookEvery)
+	now = now.Add(migrate.PollInterval)
 	is(journal.Pause)
 	now = now.Add(orderAge)
 	is(journal.CutOver)
@@ -52,6 +52,6 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	create()
-	now = now.Add(migrate.LookEvery)
+	now = now.Add(migrate.PollInterval)
 	is(journal.GoOn)
 }

@@ -52,10 +52,10 @@ func waitForNext(ctx context.Context, m *migration) error {
 		}
 		if now := m.run.Options.Now(); now.Sub(told) >= estimateInterval {
 			o := estimateOutage(m.run, now)
-			m.record.Tell(journal.Event{Kind: journal.OutageEstimated, OutageEstimate: &o})
+			m.record.Report(journal.Event{Kind: journal.OutageEstimated, OutageEstimate: &o})
 			told = now
 		}
-		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.LookEvery)); err != nil {
+		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.PollInterval)); err != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
-	m.record.Tell(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
+	m.record.Report(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
 	return true, nil
 }
 
@@ -153,7 +153,7 @@ func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 // meanwhile, the round is not complete and must be repeated.
 func lastRound(ctx context.Context, m *migration) error {
 	m.driven.rehearsals.stop(errCutover)
-	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+	if err := m.run.Slot.Acquire(ctx, migrate.AtCutover); err != nil {
 		return err
 	}
 	vm, err := m.run.VM.Planned(ctx)
@@ -180,7 +180,7 @@ func lastRound(ctx context.Context, m *migration) error {
 			return fmt.Errorf("disk %d: %w", img.Key, err)
 		}
 		img.Root = root.String()
-		m.record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
+		m.record.Report(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 		return nil
 	})
 	for _, d := range done.missed {
@@ -190,7 +190,7 @@ func lastRound(ctx context.Context, m *migration) error {
 	}
 	done.Took = m.run.Options.Now().Sub(began)
 	m.record.Facts.Warm.Rounds = append(m.record.Facts.Warm.Rounds, done.Round)
-	m.run.Turn.Back()
+	m.run.Slot.Release()
 	return err
 }
 
@@ -220,7 +220,7 @@ func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *
 // has grown, another round compares it first. A disk that grows while the guest shuts down is compared
 // in the outage.
 func powerOffForCutover(ctx context.Context, m *migration) error {
-	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+	if err := m.run.Slot.Acquire(ctx, migrate.AtCutover); err != nil {
 		return err
 	}
 	vm, err := m.run.VM.Planned(ctx)
@@ -235,7 +235,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 		return err
 	}
 	if missed || m.toCompareFirst(vm) {
-		m.run.Turn.Back()
+		m.run.Slot.Release()
 		return nil
 	}
 	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // obstacles end the run before the outage

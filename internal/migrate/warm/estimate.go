@@ -57,7 +57,7 @@ func estimateOutage(r *migrate.Run, now time.Time) journal.OutageEstimate {
 // changed. A target with early deliveries is assumed to reach the best rate of those, and to take at
 // least their shortest time. For other targets the rate is passRate.
 func estimateDelivery(r *migrate.Run, changed int64) time.Duration {
-	s, ok := r.Rig.Target.(targets.Sender)
+	s, ok := r.Env.Target.(targets.Sender)
 	if !ok {
 		return 0
 	}

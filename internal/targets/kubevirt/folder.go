@@ -22,7 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Folder implements platform.Place for users who bring VMs into a cluster themselves. The images stay
+// Folder implements platform.Platform for users who bring VMs into a cluster themselves. The images stay
 // in the staging
 // folder, which is the same folder. Folder adds the manifests, with the required commands as comments:
 //
@@ -33,7 +33,7 @@ type Folder struct {
 	opts Options // fixed after New
 }
 
-var _ platform.Place = (*Folder)(nil)
+var _ platform.Platform = (*Folder)(nil)
 
 // String returns the platform's name for receipts and messages.
 func (f *Folder) String() string { return "kubevirt " + f.root }

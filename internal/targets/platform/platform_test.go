@@ -127,7 +127,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 	r := newRig(t, Options{})
 	def := targets.Definition{VM: r.def.VM, EFI: &efi.State{Entries: []efi.Entry{{Label: "debian"}}}}
 	for _, tt := range []struct {
-		place Place
+		place Platform
 		takes bool
 	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
 		r.target.place = tt.place
@@ -138,7 +138,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 }
 
 type carrier struct {
-	Place
+	Platform
 	takes bool
 }
 
