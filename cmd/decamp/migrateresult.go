@@ -210,7 +210,7 @@ func nonZeroDuration(d time.Duration) string {
 // locationText describes where a published VM is.
 func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Place), printable(d.ID), printable(d.Name))
+		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Platform), printable(d.ID), printable(d.Name))
 	}
 	return "published in " + p.Folder
 }

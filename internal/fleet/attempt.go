@@ -180,7 +180,7 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 // process are Ours: they do not count against the host.
 func failureOf(err error) *fleetdb.Failure {
 	f := journal.FailureOf(err)
-	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Local: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
+	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Local: errors.Is(err, targets.ErrLocked) || errors.Is(err, fault.ErrNoRoom)}
 }
 
 // failureText returns the text of f; "" for nil.

@@ -89,7 +89,7 @@ func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Durati
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) Order(fleetdb.VM, fleetdb.Command) error          { return nil }
+func (w writer) SendCommand(fleetdb.VM, fleetdb.Command) error    { return nil }
 func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
 func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
 func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }
@@ -99,7 +99,7 @@ func (w writer) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"shared"}); err != nil {
 		return err
 	}
-	back, err := d.Turn(ctx, fleetdb.First, 0)
+	back, err := d.RequestSlot(ctx, fleetdb.First, 0)
 	if err != nil {
 		return err
 	}

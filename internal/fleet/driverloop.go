@@ -55,7 +55,7 @@ func (d *driver) passOrder(o fleetdb.Command) {
 	if !d.vm.Warm || !running || o == passed || o == fleetdb.Retry {
 		return
 	}
-	if err := d.w.Mover.Order(d.vm, o); err != nil {
+	if err := d.w.Mover.SendCommand(d.vm, o); err != nil {
 		d.w.Log.Debug("command not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
 		return
 	}

@@ -34,8 +34,8 @@ type Mover interface {
 	// fault.ErrLogin is on record, and an operator lifts it.
 	Move(ctx context.Context, vm fleetdb.VM, d Driver) error
 
-	// Command passes a new order to a Move that is under way.
-	Order(vm fleetdb.VM, o fleetdb.Command) error
+	// SendCommand passes a new command to a Move that is under way.
+	SendCommand(vm fleetdb.VM, o fleetdb.Command) error
 
 	// Rehearse has a Move of a warm VM that is under way boot the VM from its images. The result goes to the Driver.
 	// The same request again changes nothing; another one during a rehearsal is fault.Conflict.
@@ -54,8 +54,8 @@ type Mover interface {
 
 // A Driver is what a Move calls. All methods but Turn and Storage return at once.
 type Driver interface {
-	// Turn returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
-	Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (giveBack func(), err error)
+	// RequestSlot returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
+	RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (giveBack func(), err error)
 
 	// Step reports the step of the VM, and why it waits there, for users.
 	Step(name, waits string)

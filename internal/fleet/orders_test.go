@@ -19,7 +19,7 @@ func (m *mover) hold() (held chan string, letGo chan struct{}) {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+		back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	cut := make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		round := func(s fleetdb.Stage) error {
-			back, err := d.Turn(ctx, s, time.Minute)
+			back, err := d.RequestSlot(ctx, s, time.Minute)
 			if err != nil {
 				return err
 			}

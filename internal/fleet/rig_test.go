@@ -111,7 +111,7 @@ func (m *mover) transfer(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		return err
 	}
 	d.Step("copy", "")
-	back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+	back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (m *mover) busy(host string, n int) {
 	m.most[host] = max(m.most[host], m.perHost[host])
 }
 
-func (m *mover) Order(_ fleetdb.VM, o fleetdb.Command) error {
+func (m *mover) SendCommand(_ fleetdb.VM, o fleetdb.Command) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.orders = append(m.orders, o)

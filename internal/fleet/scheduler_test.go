@@ -18,7 +18,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+		back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
+// RequestSlot implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
 // released after the last of them: the runs of a VM with several destinations are one transfer.
-func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
 	select {
 	case <-d.slotToken:
 	case <-ctx.Done():

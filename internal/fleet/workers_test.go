@@ -89,8 +89,8 @@ type silent struct {
 	dead context.Context
 }
 
-func (s silent) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
-	back, err := s.Driver.Turn(ctx, stage, expected)
+func (s silent) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+	back, err := s.Driver.RequestSlot(ctx, stage, expected)
 	return func() {
 		if s.dead.Err() == nil {
 			back()

@@ -216,7 +216,7 @@ type memImage struct {
 	finished bool
 }
 
-func (t memTarget) Hold(context.Context, *inventory.VM) (func() error, error) {
+func (t memTarget) LockImages(context.Context, *inventory.VM) (func() error, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	if t.w.held {

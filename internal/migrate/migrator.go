@@ -45,7 +45,7 @@ func (m *Migrator) newLocalRun(id journal.ID, rig Environment, permit Permit) *l
 // process has locked are fault.Transient.
 func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Environment) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
-	free, err := rig.Target.Hold(ctx, vm)
+	free, err := rig.Target.LockImages(ctx, vm)
 	if err != nil {
 		return nil, err
 	}

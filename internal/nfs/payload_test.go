@@ -23,7 +23,7 @@ func TestPlainFilesDoNotEndTheDisksShortage(t *testing.T) {
 		get := func(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
 			t.Helper()
 			start := time.Now()
-			b, spare, err := m.getBuffer(t.Context(), new(oncrpc.Call), f, n, writebehind.Place{})
+			b, spare, err := m.getBuffer(t.Context(), new(oncrpc.Call), f, n, writebehind.DiskOffset{})
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -36,7 +36,7 @@ func TestPlainFilesDoNotEndTheDisksShortage(t *testing.T) {
 		useUp := func(pool *payloadPool) {
 			t.Helper()
 			for {
-				b, err := pool.GetAt(expiredContext, size, writebehind.Place{})
+				b, err := pool.GetAt(expiredContext, size, writebehind.DiskOffset{})
 				if errors.Is(err, context.Canceled) {
 					return
 				}

@@ -302,8 +302,8 @@ func (m *Mover) passEvent(e journal.Event) {
 	}
 }
 
-// Command passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
-func (m *Mover) Order(row fleetdb.VM, o fleetdb.Command) error {
+// SendCommand passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
+func (m *Mover) SendCommand(row fleetdb.VM, o fleetdb.Command) error {
 	var errs []error
 	for _, run := range row.Runs {
 		if row.Warm {

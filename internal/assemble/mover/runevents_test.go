@@ -15,12 +15,14 @@ type heard struct {
 	rehearsed fleetdb.Rehearsed
 }
 
-func (h *heard) Turn(context.Context, fleetdb.Stage, time.Duration) (func(), error) { return nil, nil }
-func (h *heard) Step(string, string)                                                {}
-func (h *heard) Progress(p fleetdb.Progress)                                        { h.last = p }
-func (h *heard) Storage([]string) error                                             { return nil }
-func (h *heard) Rehearsed(done fleetdb.Rehearsed)                                   { h.rehearsed = done }
-func (h *heard) Epoch() int64                                                       { return 1 }
+func (h *heard) RequestSlot(context.Context, fleetdb.Stage, time.Duration) (func(), error) {
+	return nil, nil
+}
+func (h *heard) Step(string, string)              {}
+func (h *heard) Progress(p fleetdb.Progress)      { h.last = p }
+func (h *heard) Storage([]string) error           { return nil }
+func (h *heard) Rehearsed(done fleetdb.Rehearsed) { h.rehearsed = done }
+func (h *heard) Epoch() int64                     { return 1 }
 
 // What moved in one step does not move in the next, until that says so.
 func TestRateEndsWithItsStep(t *testing.T) {

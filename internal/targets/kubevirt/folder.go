@@ -66,7 +66,7 @@ func (f *Folder) Deliver(_ context.Context, d platform.Delivery) (platform.Recei
 	if err := atomicfile.Replace(f.manifestPath(d.VM), append(f.headerComment(o, d.Definition), text...), 0o644); err != nil {
 		return platform.Receipt{}, ioFault(fmt.Errorf("write manifests: %w", err))
 	}
-	return platform.Receipt{Place: f.String(), ID: f.manifestPath(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
+	return platform.Receipt{Platform: f.String(), ID: f.manifestPath(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
 }
 
 // Withdraw removes the VM's manifests. A file with manifests of another VM stays.

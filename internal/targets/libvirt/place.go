@@ -248,7 +248,7 @@ var _ platform.Outliner = (*Platform)(nil)
 // uploaded as raw volumes. The delivery may link them in their own format instead.
 func (p *Platform) Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error) {
 	o := stage
-	o.Place = "libvirt " + p.at.String()
+	o.Target = "libvirt " + p.at.String()
 	o.Disks = slices.Clone(stage.Disks)
 	for at := range o.Disks {
 		i := slices.IndexFunc(def.VM.Disks, func(d inventory.Disk) bool { return d.Key == o.Disks[at].Key })
