@@ -297,12 +297,12 @@ func writeModel(w io.Writer, r advise.Report) {
 
 // liveAdvice is the output of advise for a running plan.
 type liveAdvice struct {
-	Plan   string           `json:"plan"`   // name of the plan
-	Moving int              `json:"moving"` // VMs
-	Rate   int64            `json:"rate"`   // bytes a second, of all of them
-	Busy   bottleneck.Busy  `json:"busy"`   // busy part of each component, 0 to 1
-	Limit  bottleneck.Limit `json:"limit"`  // component that limits the plan
-	Do     []string         `json:"do"`     // first things first
+	Plan   string           `json:"plan"`     // name of the plan
+	Moving int              `json:"vms"`      // VMs
+	Rate   int64            `json:"rate"`     // bytes a second, of all of them
+	Busy   bottleneck.Busy  `json:"busy"`     // busy part of each component, 0 to 1
+	Limit  bottleneck.Limit `json:"limit"`    // component that limits the plan
+	Do     []string         `json:"remedies"` // first things first
 }
 
 // runLive prints the current limit of a running plan, with remedies.

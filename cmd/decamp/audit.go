@@ -59,9 +59,9 @@ func (a *auditCommand) printAudit(ctx context.Context) (err error) {
 	if a.out.json {
 		return a.out.printJSON(map[string]any{"entries": append([]fleetdb.Entry{}, trail...)})
 	}
-	t := newTable("TIME", "WHO", "ROLE", "FROM", "WHAT", "ON", "REFUSED")
+	t := newTable("TIME", "USER", "ROLE", "FROM", "ACTION", "ON", "REFUSED")
 	for _, e := range trail {
-		t.addRow(e.Time.Local().Format(time.DateTime), printable(e.Who), e.Role, printable(e.From), printable(e.What), printable(e.On), printable(fault.OneLine(e.Err)))
+		t.addRow(e.Time.Local().Format(time.DateTime), printable(e.User), e.Role, printable(e.From), printable(e.Action), printable(e.On), printable(fault.OneLine(e.Err)))
 	}
 	t.writeTo(a.out)
 	return nil

@@ -52,10 +52,10 @@ func newBars(s *screen, names runNames) *bars {
 // handleEvent implements progress.
 func (b *bars) handleEvent(e journal.Event) {
 	switch e.Kind {
-	case journal.StepBegan:
+	case journal.StepStarted:
 		b.showStep(e)
 		return
-	case journal.Projected:
+	case journal.OutageEstimated:
 		b.showEstimate(e)
 		return
 	case journal.Progressed:
@@ -93,8 +93,8 @@ func (b *bars) showStep(e journal.Event) {
 
 // showEstimate shows the estimated outage of a cutover now.
 func (b *bars) showEstimate(e journal.Event) {
-	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
-		s.more.Store("; " + estimateText(*e.Outlook))
+	if s := b.stages[e.Run]; s != nil && e.OutageEstimate != nil {
+		s.more.Store("; " + estimateText(*e.OutageEstimate))
 	}
 }
 

@@ -65,7 +65,7 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done and its VM is published", id).WithHint("remove it from %s with decamp rollback --withdraw", run.Plan.Target)
 	case run.Plan.Warm && workflow.InUse(state):
-		if err := store.Give(id, journal.GiveUp); err != nil {
+		if err := store.SendCommand(id, journal.GiveUp); err != nil {
 			return err
 		}
 		return printOrder(cc.out, id, journal.GiveUp, true)

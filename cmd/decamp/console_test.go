@@ -42,12 +42,12 @@ func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) journal.ID 
 	return p.ID
 }
 
-// Who is refused a console is told why, and where to look.
+// User is refused a console is told why, and where to look.
 func TestConsolesThatAreRefused(t *testing.T) {
 	vm := &inventory.VM{Ref: "7", Name: "web01", UUID: "564d0000-0000-0000-0000-000000000001"}
 	other := *vm
 	other.Ref = "8"
-	delivered := &targets.Receipt{Place: "libvirt", ID: "x", Name: "web01"}
+	delivered := &targets.Receipt{Platform: "libvirt", ID: "x", Name: "web01"}
 	for name, c := range map[string]struct {
 		to     string
 		record *dir.Record

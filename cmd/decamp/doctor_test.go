@@ -154,7 +154,7 @@ func TestDoctorAsJSONEndsWithAnError(t *testing.T) {
 // diagnosisJSON is what scripts read.
 type diagnosisJSON struct {
 	Worst    string
-	Findings []struct{ Code, On, Status, Seen, Want, Remedy string }
+	Findings []struct{ Code, On, Status, Found, Want, Remedy string }
 	Error    *struct{ Kind, Message, Remedy string }
 }
 
@@ -268,13 +268,13 @@ func streamed(t *testing.T, out string) (found []string) {
 	t.Helper()
 	for line := range strings.Lines(out) {
 		var o struct {
-			Finding *struct{ Code, On, Status, Seen, Remedy string }
+			Finding *struct{ Code, On, Status, Found, Remedy string }
 		}
 		if err := json.Unmarshal([]byte(line), &o); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		if f := o.Finding; f != nil {
-			if f.On == "" || f.Seen == "" || f.Remedy == "" {
+			if f.On == "" || f.Found == "" || f.Remedy == "" {
 				t.Errorf("half a finding: %s", line)
 			}
 			found = append(found, f.Status+" "+f.Code)

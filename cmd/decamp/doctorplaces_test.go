@@ -34,7 +34,7 @@ func (r *rig) told(to string, more ...string) map[string]string {
 			r.t.Errorf("half a finding: %+v", f)
 		}
 		failed = failed || f.Status == "failure"
-		told[f.Status+" "+f.Code] += f.On + ": " + f.Seen + " " + f.Remedy + "\n"
+		told[f.Status+" "+f.Code] += f.On + ": " + f.Found + " " + f.Remedy + "\n"
 	}
 	if failed && code != 6 {
 		r.t.Errorf("exit code %d: %s", code, r.out)

@@ -33,13 +33,13 @@ func stepLabel(e journal.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s
-// left". Zeros and data of earlier attempts are not counted as moved.
+// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB read, 230 MB/s, 14s
+// left". Zeros and data of earlier attempts are not counted as read.
 func progressText(b journal.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percentText(done, b.Total), sizeText(done), sizeText(b.Total))
 	if b.Read > 0 && b.Read < done {
-		s += fmt.Sprintf(", %s moved", sizeText(b.Read))
+		s += fmt.Sprintf(", %s read", sizeText(b.Read))
 	}
 	if b.Rate > 0 {
 		s += ", " + rateText(b.Rate, time.Second)
@@ -60,7 +60,7 @@ func limitedBy(b journal.Bytes) string {
 
 // estimateText returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
 // 41s, its boot not counted".
-func estimateText(o journal.Outlook) string {
+func estimateText(o journal.OutageEstimate) string {
 	text := ""
 	if o.Dirty > 0 {
 		text = fmt.Sprintf("%s changed since, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
@@ -79,20 +79,20 @@ func estimateText(o journal.Outlook) string {
 // end of a run.
 func eventText(e journal.Event) string {
 	switch e.Kind {
-	case journal.StepBegan:
+	case journal.StepStarted:
 		return e.Step
 	case journal.StepRetried:
 		if e.Failure == nil {
 			return ""
 		}
 		return fmt.Sprintf("  %s is tried again: %s", e.Step, printable(e.Failure.Text))
-	case journal.DiskBegan, journal.DiskDone, journal.DiskAnew:
+	case journal.DiskStarted, journal.DiskDone, journal.DiskRestarted:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case journal.ChunkBad:
 		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, printable(e.Message))
-	case journal.RunBegan, journal.Noted, journal.PowerChanged, journal.RoundDone, journal.RehearsalDone:
+	case journal.RunStarted, journal.Noted, journal.PowerChanged, journal.RoundDone, journal.RehearsalDone:
 		return printable(e.Message)
-	case journal.Waits:
+	case journal.Waiting:
 		if e.Message == "" {
 			return ""
 		}

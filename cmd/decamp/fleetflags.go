@@ -49,7 +49,7 @@ func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.insecure, "insecure-database", false, "accept a PostgreSQL server on another machine without verification (sslmode weaker than verify-full): an attacker on the path can read and change the fleet database")
 }
 
-// registerKey registers the flag of commands that sign and verify plans. openRoster then loads the key.
+// registerKey registers the flag of commands that sign and verify plans. openDatabase then loads the key.
 func (f *fleetFlags) registerKey(cmd *cobra.Command) {
 	f.signs = true
 	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same on all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
@@ -112,7 +112,7 @@ func sharedURL(url string) string {
 }
 
 // openDatabase opens the fleet database and returns its URL. The caller closes it.
-func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Roster, string, error) {
+func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Database, string, error) {
 	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err
@@ -165,7 +165,7 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 	if err != nil {
 		return nil, nil, err
 	}
-	return server.Audited{Local: server.Local{Roster: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
+	return server.Audited{Local: server.Local{Database: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
 }
 
 // limitWords returns the value of a limit for users; negative units mean that no limit is set.

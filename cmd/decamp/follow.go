@@ -114,12 +114,12 @@ func (w *watcher) stateText(vm fleetdb.VM) string {
 		}
 		return "waits"
 	case fleetdb.Assigned, fleetdb.Running:
-		if vm.Waits != "" {
-			return vm.Step + ": " + fault.OneLine(vm.Waits)
+		if vm.WaitReason != "" {
+			return vm.Step + ": " + fault.OneLine(vm.WaitReason)
 		}
 		return stepTexts[vm.Step]
 	case fleetdb.Stranded:
-		return fault.OneLine(vm.Waits)
+		return fault.OneLine(vm.WaitReason)
 	case fleetdb.Failed:
 		if vm.Failure != nil {
 			return "failed: " + fault.OneLine(vm.Failure.Text)

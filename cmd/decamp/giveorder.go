@@ -11,7 +11,7 @@ import (
 
 // giveOrderByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
 // it calls other.
-func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Order, other func() error) (err error) {
+func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Command, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -29,13 +29,13 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 
 // giveOrder gives a command to a plan, or to one of its VMs if vmName is set, and prints the effect.
 // name is the argument of the user.
-func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Order) (err error) {
+func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Command) (err error) {
 	if vmName == "" {
-		err = c.OrderPlan(ctx, planName, o)
+		err = c.CommandPlan(ctx, planName, o)
 	} else {
 		var vm fleetdb.VM
 		if vm, err = server.FindVM(ctx, c, planName, vmName); err == nil {
-			err = c.OrderVM(ctx, vm.Key, o)
+			err = c.CommandVM(ctx, vm.Key, o)
 		}
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 }
 
 // planOrderWords describes the effect of a command for a plan.
-func planOrderWords(o fleetdb.Order) string {
+func planOrderWords(o fleetdb.Command) string {
 	switch o {
 	case fleetdb.Pause:
 		return "paused: no further transfer begins, and running transfers continue."
@@ -68,7 +68,7 @@ func planOrderWords(o fleetdb.Order) string {
 }
 
 // printOrder prints the effect of a command for a run. driven is false if no process executes the run.
-func printOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
+func printOrder(out *output, id journal.ID, order journal.Command, driven bool) error {
 	if out.json {
 		return out.printJSON(map[string]any{"run": id, "command": order, "driven": driven})
 	}
@@ -80,7 +80,7 @@ func printOrder(out *output, id journal.ID, order journal.Order, driven bool) er
 }
 
 // orderWords describes the effect of a command for a warm run.
-func orderWords(o journal.Order) string {
+func orderWords(o journal.Command) string {
 	switch o {
 	case journal.CutOver:
 		return "The run cuts over when no round is running."

@@ -200,7 +200,7 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 
 // writeFileSystems prints a table of partitions and logical volumes.
 func (i *inspectCommand) writeFileSystems(r guest.Report) {
-	t := newTable("PLACE", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
+	t := newTable("VOLUME", "FILE SYSTEM", "LABEL", "SIZE", "FREE")
 	t.alignRight(3, 4)
 	rows := 0
 	add := func(place string, kind guest.FileSystem, label string, length int64, u *tree.Usage) {

@@ -113,7 +113,7 @@ func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (
 	mc.assembler.WarnBeforeVM(ctx, w, mc.Move, vm)
 	shown := newProgress(mc.out, runNamesOf(w))
 	w.Shown = shown.handleEvent
-	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Rig{})
+	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Environment{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
 		return errors.Join(err, discardRuns(context.WithoutCancel(ctx), mc.out, w))
@@ -127,7 +127,7 @@ func givenUp(w *assemble.Parts) (bool, error) {
 	if !d.Plan.Warm {
 		return false, nil
 	}
-	order, err := w.Store.Order(d.Plan.ID)
+	order, err := w.Store.Command(d.Plan.ID)
 	if err != nil || order != journal.GiveUp {
 		return false, err
 	}

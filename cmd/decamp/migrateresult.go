@@ -185,14 +185,14 @@ func writeImages(w io.Writer, images []targets.Image) {
 
 // writeStages prints a table with the time of each stage. Working and waiting times are sums over
 // parallel workers, and may exceed the elapsed time.
-func writeStages(w io.Writer, stages []journal.Stage) {
+func writeStages(w io.Writer, stages []journal.StageTime) {
 	fmt.Fprintln(w)
-	t := newTable("STAGE", "TIME", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
+	t := newTable("STAGE", "TIME", "BYTES", "READ", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
 	t.alignRight(1, 2, 3, 4, 5, 6, 7)
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""
 		if s.Bytes > 0 {
-			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Moved), rateText(s.Moved, s.Elapsed)
+			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Read), rateText(s.Read, s.Elapsed)
 		}
 		t.addRow(s.Name, durationText(s.Elapsed), bytes, moved, speed, nonZeroDuration(s.Working), nonZeroDuration(s.Source), nonZeroDuration(s.Target))
 	}
@@ -210,7 +210,7 @@ func nonZeroDuration(d time.Duration) string {
 // locationText describes where a published VM is.
 func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Place), printable(d.ID), printable(d.Name))
+		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Platform), printable(d.ID), printable(d.Name))
 	}
 	return "published in " + p.Folder
 }

@@ -31,7 +31,7 @@ func newRetry(p *program) *cobra.Command {
 }
 
 // newPlanOrder returns a command that gives a command which only plans accept.
-func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.Command {
+func newPlanOrder(p *program, name, short, long string, o fleetdb.Command) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN"),
@@ -76,7 +76,7 @@ func newPause(p *program) *cobra.Command {
 
 // newOrder returns a command that gives the command o to a plan or one of its VMs, or run to a warm
 // run.
-func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal.Order) *cobra.Command {
+func newOrder(p *program, name, short, long string, o fleetdb.Command, run journal.Command) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " RUN|PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("RUN"),
@@ -96,7 +96,7 @@ func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal
 }
 
 // giveRunOrder gives a command to a warm run of this state directory.
-func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Order) error {
+func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Command) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
@@ -106,7 +106,7 @@ func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journ
 	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("no command is required")
 	}
-	if err := store.Give(id, order); err != nil {
+	if err := store.SendCommand(id, order); err != nil {
 		return err
 	}
 	return printOrder(out, id, order, workflow.InUse(state))

@@ -44,7 +44,7 @@ func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(w, "  %-8s  %s\n", what, printable(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
-	line("at", "%s", o.Place)
+	line("at", "%s", o.Target)
 	line("name", "%s", o.Name)
 	line("uuid", "%s", o.UUID)
 	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), countOf(o.Sockets, "socket"), countOf(o.Cores, "core"), o.MemoryMiB)

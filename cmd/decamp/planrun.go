@@ -95,7 +95,7 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	n, err := mover.OpenNode(ctx, pr.assembler, local.Roster, mover.NodeOptions{
+	n, err := mover.OpenNode(ctx, pr.assembler, local.Database, mover.NodeOptions{
 		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure,
 	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && isDriven(ctx, c) {

@@ -157,7 +157,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 		})
 		loads = loads[:maxLoads]
 	}
-	t := newTable("", "VMS", "BYTES", "MOST AT ONCE", "BUSY", "OF TOTAL TIME")
+	t := newTable("", "VMS", "BYTES", "PEAK", "BUSY", "OF TOTAL TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
 		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Most), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))

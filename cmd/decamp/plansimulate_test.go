@@ -21,7 +21,7 @@ func TestSimulateWithoutAPlan(t *testing.T) {
 	for text, says := range map[string]string{
 		"version: 1":                        "there is no VM to simulate",
 		"version: 1\nhots: {}":              "did you mean hosts?",
-		"version: 1\nuncertain: 120%":       "below 100%",
+		"version: 1\nuncertainty: 120%":     "below 100%",
 		"version: 1\nvms: [{count: 3}]":     "allocated is missing",
 		"version: 1\nhosts: {a: 1M, a: 2M}": "duplicate key",
 	} {

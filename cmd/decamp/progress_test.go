@@ -28,12 +28,12 @@ func someRun() []journal.Event {
 		return journal.Event{Time: tick(after), Kind: journal.Progressed, Step: step, Disk: 2000, Bytes: b}
 	}
 	return []journal.Event{
-		{Time: tick(0), Kind: journal.RunBegan, Run: "web01-3f9a1c"},
-		{Time: tick(0), Kind: journal.StepBegan, Step: "preflight"},
+		{Time: tick(0), Kind: journal.RunStarted, Run: "web01-3f9a1c"},
+		{Time: tick(0), Kind: journal.StepStarted, Step: "preflight"},
 		{Time: tick(0), Kind: journal.PowerChanged, Step: "preflight", Message: "powering off"},
 		{Time: tick(0), Kind: journal.StepDone, Step: "preflight"},
-		{Time: tick(0), Kind: journal.StepBegan, Step: "copy"},
-		{Time: tick(0), Kind: journal.DiskBegan, Step: "copy", Disk: 2000, Message: "from its beginning"},
+		{Time: tick(0), Kind: journal.StepStarted, Step: "copy"},
+		{Time: tick(0), Kind: journal.DiskStarted, Step: "copy", Disk: 2000, Message: "from its beginning"},
 		moved("copy", 0, 0, 0),
 		moved("copy", time.Second, 1<<30, 500e6),
 		moved("copy", 10*time.Second, 4<<30, 300e6),
@@ -41,7 +41,7 @@ func someRun() []journal.Event {
 		moved("copy", 10*time.Second, 7<<30, 300e6),
 		{Time: tick(0), Kind: journal.DiskDone, Step: "copy", Disk: 2000, Message: "c0ffee"},
 		{Time: tick(0), Kind: journal.StepDone, Step: "copy"},
-		{Time: tick(0), Kind: journal.StepBegan, Step: "verify"},
+		{Time: tick(0), Kind: journal.StepStarted, Step: "verify"},
 		{Time: tick(0), Kind: journal.ChunkBad, Step: "verify", Disk: 2000, Message: "disk 2000 at 4096"},
 		{Time: tick(0), Kind: journal.Warned, Step: "convert", Warning: &inventory.Warning{Code: "ide", Text: "IDE became SATA"}},
 		{Time: tick(0), Kind: journal.RunDone},
@@ -59,7 +59,7 @@ func TestProgressAsLines(t *testing.T) {
 }
 
 func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
-	o := journal.Outlook{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
+	o := journal.OutageEstimate{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
 	if got, want := estimateText(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -85,7 +85,7 @@ func TestProgressAsJSON(t *testing.T) {
 		}
 		kinds[o.Event.Kind]++
 	}
-	if kinds[journal.StepBegan] != 3 || kinds[journal.Progressed] != 3 || kinds[journal.RunDone] != 1 {
+	if kinds[journal.StepStarted] != 3 || kinds[journal.Progressed] != 3 || kinds[journal.RunDone] != 1 {
 		t.Errorf("printed %v: want 3 steps, progress at most once a second, the end", kinds)
 	}
 }

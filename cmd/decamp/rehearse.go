@@ -157,7 +157,7 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 	shown := newProgress(rh.out, nil)
 	defer shown.close()
 	w.Shown = shown.handleEvent
-	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
+	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Environment{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
 // pendingRehearsal is a rehearsal that was requested from another process.

@@ -31,12 +31,12 @@ func (c replying) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehea
 }
 
 // drivenWave is a fleet with a warm VM that worker w1 drives.
-func drivenWave(t *testing.T) (server.Control, *fleetdb.Roster, fleetdb.Claim) {
+func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim) {
 	t.Helper()
 	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true
 	c := waveOf(t, vm)
-	r := c.(server.Audited).Roster
+	r := c.(server.Audited).Database
 	sched, err := r.Leases.Acquire(t.Context(), "scheduler", "s", time.Hour)
 	_, jerr := r.Workers.Join(t.Context(), fleetdb.Worker{Name: "w1", VMs: 1}, time.Hour)
 	granted, gerr := r.Scheduling.Grant(t.Context(), sched, []fleetdb.Granted{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
@@ -69,9 +69,9 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		kind   fault.Kind
 		shown  []string
 	}{
-		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
+		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","reason":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
 			[]string{"It booted", "serial port: /var/s.log", "on worker w1"}},
-		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
+		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","reason":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
 			[]string{"Last output of the serial port:\n  one\n", "two"}},
 		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
 	} {
@@ -102,7 +102,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 	}
 }
 
-// Who does not wait for the answer does not want it; and who waits hears that there will be none.
+// User does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
 	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)

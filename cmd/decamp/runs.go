@@ -76,7 +76,7 @@ func (rc *runsCommand) runRuns() error {
 
 // writeRuns prints a table of the runs.
 func writeRuns(w io.Writer, runs []journal.Run) {
-	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "WHY")
+	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "REASON")
 	t.alignRight(4)
 	for _, r := range runs {
 		why := ""
@@ -95,7 +95,7 @@ func writeLeftovers(w io.Writer, list []cleanup.Record) {
 		return
 	}
 	fmt.Fprintf(w, "\nChanges on hosts that are not reverted; the next migration from the host or decamp clean URL reverts them:\n\n")
-	t := newTable("SERVER", "HOST", "WHAT", "SINCE", "BY HAND")
+	t := newTable("SERVER", "HOST", "CHANGE", "SINCE", "MANUAL COMMAND")
 	for _, r := range list {
 		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ByHand))
 	}

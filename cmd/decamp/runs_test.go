@@ -29,7 +29,7 @@ func TestRunsSayWhereTheyStand(t *testing.T) {
 	}
 	failure := journal.FailureOf(fault.Wrap(fault.Full, errors.New("no space left")))
 	for _, e := range []journal.Event{
-		{Time: at, Kind: journal.RunBegan}, {Time: at, Kind: journal.StepBegan, Step: "copy"}, {Time: at, Kind: journal.RunFailed, Failure: failure},
+		{Time: at, Kind: journal.RunStarted}, {Time: at, Kind: journal.StepStarted, Step: "copy"}, {Time: at, Kind: journal.RunFailed, Failure: failure},
 	} {
 		if err := log.Append(e); err != nil {
 			t.Fatal(err)

@@ -109,7 +109,7 @@ func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 		return err
 	}
 	s, err := server.New(server.Config{
-		Roster: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
+		Database: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
 		Ready: func(addr net.Addr, fingerprint string) { sv.printServing(addr, fingerprint) },
 	})
 	if err != nil {

@@ -92,7 +92,7 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	if err != nil {
 		return err
 	}
-	t := newTable("PLAN", "STATE", "VMS", "DONE", "UNDER WAY", "WAITING", "FAILED", "RATE", "BEGAN")
+	t := newTable("PLAN", "STATE", "VMS", "DONE", "RUNNING", "WAITING", "FAILED", "RATE", "BEGAN")
 	t.alignRight(2, 3, 4, 5, 6, 7)
 	for _, p := range plans {
 		n := p.Counts
@@ -145,7 +145,7 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 		}
 	}
 	if len(s.VMs) > 0 {
-		t := newTable("VM", "REF", "STATE", "STEP", "DONE", "RATE", "WORKER", "WHY")
+		t := newTable("VM", "REF", "STATE", "STEP", "DONE", "RATE", "WORKER", "REASON")
 		t.alignRight(4, 5)
 		for _, vm := range s.VMs {
 			t.addRow(vmCells(vm)...)
@@ -255,12 +255,12 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if far := vm.Progress; far != nil {
 		done := fmt.Sprintf("%s, %s of %s", percentText(far.Done, far.Total), sizeText(far.Done), sizeText(far.Total))
 		add("Done", done)
-		if far.Moved > 0 {
-			moved := sizeText(far.Moved)
+		if far.Read > 0 {
+			moved := sizeText(far.Read)
 			if far.Rate > 0 {
 				moved += ", " + rateText(far.Rate, time.Second)
 			}
-			add("Moved", moved)
+			add("Read", moved)
 		}
 		if far.Reread > 0 {
 			add("Read back", rateText(far.Reread, time.Second))
@@ -273,7 +273,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if vm.Failure != nil {
 		add("Remedy", vm.Failure.Hint)
 	}
-	add("Command", string(vm.Order))
+	add("Command", string(vm.Command))
 	add("Worker", vm.Worker)
 	add("Host", vm.Host)
 	add("To", strings.Join(vm.To, ", "))

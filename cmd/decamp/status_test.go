@@ -26,10 +26,10 @@ func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b 
 		case i < n/10:
 			v.State = fleetdb.Done
 		case i < n/10+3:
-			v.State, v.Step, v.Worker, v.Holds = fleetdb.Running, "copy", "rack1", true
-			far = append(far, fleetdb.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Moved: v.Bytes / 8, Rate: 100e6, At: at})
+			v.State, v.Step, v.Worker, v.Granted = fleetdb.Running, "copy", "rack1", true
+			far = append(far, fleetdb.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Read: v.Bytes / 8, Rate: 100e6, At: at})
 		case i == n/10+3 && n > 4:
-			v.State, v.Step, v.Worker, v.Holds = fleetdb.Running, "copy", "rack2", true
+			v.State, v.Step, v.Worker, v.Granted = fleetdb.Running, "copy", "rack2", true
 			far = append(far, fleetdb.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 2, Silent: true, At: at})
 		case i%7 == 0:
 			v.State, v.Failure = fleetdb.Failed, &fleetdb.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}

@@ -124,9 +124,9 @@ func (w *Parts) Plan(vm *inventory.VM, m Move) {
 }
 
 // MigrateAll executes the runs to all destinations in parallel, and returns when all have ended. The
-// runs share reads of the source. bounds has the functions of a fleet: Turn, Pace, Free and Epoch; the
-// zero Rig has no limits.
-func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Rig) []Ended {
+// runs share reads of the source. bounds has the functions of a fleet: TransferSlot, Pace, Free and Epoch; the
+// zero Environment has no limits.
+func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Environment) []Ended {
 	// each goroutine writes one element, so ends needs no lock
 	ends := make([]Ended, len(w.To))
 	group := fanout.New(w.Transport, len(w.To))
@@ -139,7 +139,7 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 			defer member.Close() // cannot fail
 			rig := w.rigFor(d, member, &off)
 			rig.V2V, rig.Keys = v2v, w.Conversion.keyFiles()
-			rig.Turn, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.Turn, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
+			rig.RequestSlot, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.RequestSlot, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
 			out, err := w.Migrator.Migrate(ctx, d.Plan, rig, permit)
 			ends[i] = Ended{d, out, err}
 		})
@@ -149,16 +149,16 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 }
 
 // rigFor returns the rig of the run to d. off must be the same mutex for all destinations.
-func (w *Parts) rigFor(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Rig {
-	return migrate.Rig{
+func (w *Parts) rigFor(d *Destination, m *fanout.Member, off *sync.Mutex) migrate.Environment {
+	return migrate.Environment{
 		Source: w.plannedSource(off), Transport: m, Target: d.Target,
 		Open: w.openDisk, Reread: w.reopenDisk, Sum: w.hashDisk, NVRAM: w.readNVRAM, Settled: m.Settle, Boot: w.trialBoot(d), Rehearse: w.Rehearse, Trials: w.enterTrial, Convert: w.Conversion.Appended, Prepare: w.Conversion.prepareGuest,
 	}
 }
 
 // RigOf returns a rig that suffices to undo a run to d. It has no transport.
-func (w *Parts) RigOf(d *Destination) migrate.Rig {
-	return migrate.Rig{Source: w.plannedSource(new(sync.Mutex)), Target: d.Target}
+func (w *Parts) RigOf(d *Destination) migrate.Environment {
+	return migrate.Environment{Source: w.plannedSource(new(sync.Mutex)), Target: d.Target}
 }
 
 // plannedSource returns the session as migrate.Source. off serializes power changes of runs that share
@@ -169,7 +169,7 @@ func (w *Parts) plannedSource(off *sync.Mutex) plannedSession {
 
 // openPlace opens a platform without connecting to it; place is nil for a plain folder. keep reports
 // whether images stay in the staging folder after the delivery.
-func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Place, keep bool, err error) {
+func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Platform, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
 		o := kubevirt.Options{Maps: m.Maps}
@@ -178,7 +178,7 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 		}
 		return kubevirt.New(to.Address(), o)
 	case planfile.Libvirt:
-		return withoutKeep(libvirt.New(to.Address(), libvirt.Options{Stage: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
+		return withoutKeep(libvirt.New(to.Address(), libvirt.Options{Staging: to.Folder(), Type: string(m.DomainType), Maps: m.Maps}))
 	case planfile.Proxmox:
 		return withoutKeep(proxmox.New(to.Address(), proxmox.Options{Maps: m.Maps}))
 	case planfile.OpenStack:
@@ -202,7 +202,7 @@ func checkLogin(ctx context.Context, place Resident) error {
 
 // withoutKeep returns the results of openPlace for a platform that stores the images itself. It returns
 // a nil interface, not a nil pointer in one, if err is set.
-func withoutKeep[P platform.Place](place P, err error) (platform.Place, bool, error) {
+func withoutKeep[P platform.Platform](place P, err error) (platform.Platform, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}

@@ -154,7 +154,7 @@ func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
 	return o
 }
 
-// addOutline adds the definition of a VM at a destination. It has the type of preflight.Rig.Settled.
+// addOutline adds the definition of a VM at a destination. It has the type of preflight.Environment.Settled.
 func (o *Outlines) addOutline(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
 	at, ok := p.(Resident)
 	if !ok {

@@ -57,7 +57,7 @@ func severeFindings(found []doctor.Finding, others []string) []doctor.Finding {
 func (p *Prompts) reportFindings(found []doctor.Finding) {
 	found = severeFindings(found, refusedCodes)
 	for _, f := range found {
-		p.Log.Info("finding before the migration", "code", f.Code, "on", f.On, "seen", f.Seen)
+		p.Log.Info("finding before the migration", "code", f.Code, "on", f.On, "found", f.Seen)
 	}
 	p.Found(found)
 }

@@ -17,7 +17,7 @@ type Setup struct {
 	MTU         int       `json:"mtu,omitempty"`       // bytes, of the whole path; 0 with Pattern
 	Export      Export    `json:"export,omitempty"`    // NFS export option; empty for the transport's default
 	Streams     int       `json:"streams,omitempty"`   // streams per disk; 0 for the transport's default
-	Together    int       `json:"together,omitempty"`  // concurrent VMs; 0 means one
+	Together    int       `json:"parallel,omitempty"`  // concurrent VMs; 0 means one
 	Copies      int       `json:"copies,omitempty"`    // destinations written from one read; 0 means one
 }
 

@@ -112,10 +112,10 @@ type Times struct {
 // A Result is the outcome of a copy, also of one that failed.
 type Result struct {
 	Progress
-	Elapsed     time.Duration `json:"elapsed"`          // duration of the copy
-	Checkpoints int           `json:"checkpoints"`      // number of syncs of the image
-	SyncTime    time.Duration `json:"syncTime"`         // total duration of these syncs
-	Rotten      int64         `json:"rotten,omitempty"` // chunks of the image that Patch found to differ from the manifest
+	Elapsed     time.Duration `json:"elapsed"`              // duration of the copy
+	Checkpoints int           `json:"checkpoints"`          // number of syncs of the image
+	SyncTime    time.Duration `json:"syncTime"`             // total duration of these syncs
+	Rotten      int64         `json:"mismatched,omitempty"` // chunks of the image that Patch found to differ from the manifest
 }
 
 // Then returns the sum of r and next, a later copy into the same image, which skipped what r did.

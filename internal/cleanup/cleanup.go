@@ -1,7 +1,7 @@
 // Package cleanup records changes that decamp makes on hosts until they are reverted, such as a mounted
 // datastore or a started service.
 //
-// # Order
+// # Command
 //
 //	Add     makes the record durable   before the request to the host
 //	        the host is changed, used, and changed back
@@ -47,15 +47,15 @@ const (
 
 // Record is one change of one host.
 type Record struct {
-	Version int               `json:"version"`          // version of this format: 1
-	Kind    Kind              `json:"kind"`             // kind of the change
-	Server  string            `json:"server"`           // host:port that decamp logged in to
-	Host    inventory.MoRef   `json:"host"`             // host by its MoRef on that server; empty for a change that moves with its VM
-	What    map[string]string `json:"what,omitempty"`   // details by name, depending on Kind
-	Text    string            `json:"text"`             // description: "datastore decamp-12ab34cd"
-	ByHand  string            `json:"byHand,omitempty"` // command that reverts the change; empty if missing
-	Since   time.Time         `json:"since"`            // time of the change
-	Owner   string            `json:"owner,omitempty"`  // process that made the change, if processes share the records
+	Version int               `json:"version"`                 // version of this format: 1
+	Kind    Kind              `json:"kind"`                    // kind of the change
+	Server  string            `json:"server"`                  // host:port that decamp logged in to
+	Host    inventory.MoRef   `json:"host"`                    // host by its MoRef on that server; empty for a change that moves with its VM
+	What    map[string]string `json:"details,omitempty"`       // details by name, depending on Kind
+	Text    string            `json:"text"`                    // description: "datastore decamp-12ab34cd"
+	ByHand  string            `json:"manualCommand,omitempty"` // command that reverts the change; empty if missing
+	Since   time.Time         `json:"since"`                   // time of the change
+	Owner   string            `json:"owner,omitempty"`         // process that made the change, if processes share the records
 }
 
 // Where returns the name of the host, or of the server if the change belongs to no host.

@@ -165,9 +165,9 @@ func TestNothingIsRecordedWhereNothingCanBeWritten(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"version":1,"kind":"nfs-datastore","server":"esx1:443","host":"ha-host","what":{"name":"a"},"since":"2026-11-21T00:00:00Z"}`))
+	f.Add([]byte(`{"version":1,"kind":"nfs-datastore","server":"esx1:443","host":"ha-host","details":{"name":"a"},"since":"2026-11-21T00:00:00Z"}`))
 	f.Add([]byte("{}"))
-	f.Add([]byte(`{"version":1,"kind":"ssh-service","server":"s","host":"h","what":null}`))
+	f.Add([]byte(`{"version":1,"kind":"ssh-service","server":"s","host":"h","details":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := decodeRecord(text)
 		if err != nil {

@@ -47,7 +47,7 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 // had ended well, is not run again when it is admitted later.
 func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 	r := newRig(t, nil)
-	c := Control{Roster: r.db}
+	c := Control{Database: r.db}
 	r.submit("wave")
 	p := r.plan("wave")
 	for name, run := range map[string]string{
@@ -61,7 +61,7 @@ func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 		if err := r.db.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.OrderPlan(r.Context(), "wave", fleetdb.GoOn); err != nil {
+		if err := c.CommandPlan(r.Context(), "wave", fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
 		doc, err := r.db.Records.Get(r.Context(), planHookKind, hookID(p, preHook))

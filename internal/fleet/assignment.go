@@ -13,10 +13,10 @@ import (
 type assignment struct {
 	w *worker // worker that executes the VM
 
-	mu        sync.Mutex    // guards the fields below. worker.mu is locked before it
-	row       fleetdb.VM    // newest row of the VM
-	planOrder fleetdb.Order // command for all VMs of the plan
-	news      chan struct{} // closed and replaced when row or planOrder changes
+	mu        sync.Mutex      // guards the fields below. worker.mu is locked before it
+	row       fleetdb.VM      // newest row of the VM
+	planOrder fleetdb.Command // command for all VMs of the plan
+	news      chan struct{}   // closed and replaced when row or planOrder changes
 	// stop ends the context of the attempt with a cause; it does nothing before the first attempt
 	stop  context.CancelCauseFunc
 	epoch int64 // epoch of the current attempt; 0 before the first one
@@ -29,12 +29,12 @@ var (
 )
 
 // newAssignment returns the assignment of v before its first attempt. plan is the command for its plan.
-func newAssignment(w *worker, v fleetdb.VM, plan fleetdb.Order) *assignment {
+func newAssignment(w *worker, v fleetdb.VM, plan fleetdb.Command) *assignment {
 	return &assignment{w: w, row: v, planOrder: plan, news: make(chan struct{}), stop: func(error) {}}
 }
 
 // setPlanOrder sets the command for all VMs of the plan.
-func (a *assignment) setPlanOrder(o fleetdb.Order) {
+func (a *assignment) setPlanOrder(o fleetdb.Command) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.planOrder = o
@@ -72,11 +72,11 @@ func (a *assignment) isOwned() bool {
 }
 
 // effectiveOrder returns the command for the VM, by its row and its plan. a.mu must be held.
-func (a *assignment) effectiveOrder() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
+func (a *assignment) effectiveOrder() fleetdb.Command { return a.row.Command.Under(a.planOrder) }
 
 // currentState returns the row, the effective command, and a channel that is closed when one of them
 // changes.
-func (a *assignment) currentState() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
+func (a *assignment) currentState() (fleetdb.VM, fleetdb.Command, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.row, a.effectiveOrder(), a.news

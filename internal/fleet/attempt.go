@@ -50,7 +50,7 @@ func (a *attempt) run(ctx, try context.Context) bool {
 // readVM returns the VM with its Spec. It returns ErrFenced if another worker has the VM.
 func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
-		vm, err = a.w.Roster.VMs.Get(ctx, a.claim.Key)
+		vm, err = a.w.Database.VMs.Get(ctx, a.claim.Key)
 		return err
 	})
 	if err == nil && (vm.Epoch != a.claim.Epoch || vm.Worker != a.claim.Worker) {
@@ -107,7 +107,7 @@ func (a *attempt) failureEnd(ctx context.Context, vm fleetdb.VM, err error, gain
 // databaseNow returns the time by the database's clock. It retries while the database is away.
 func (a *attempt) databaseNow(ctx context.Context) (now time.Time, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
-		now, err = a.w.Roster.Now(ctx)
+		now, err = a.w.Database.Now(ctx)
 		return err
 	})
 	return now, err
@@ -163,7 +163,7 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 		defer stop()
 		ctx = last
 	}
-	err := a.w.retryWhileAway(ctx, func() error { return a.w.Roster.Claims.Finish(ctx, a.claim, end) })
+	err := a.w.retryWhileAway(ctx, func() error { return a.w.Database.Claims.Finish(ctx, a.claim, end) })
 	switch {
 	case err == nil:
 		a.w.Log.Info("vm "+string(end.State), "plan", a.claim.Plan, "vm", a.claim.VM, "err", failureText(end.Failure))
@@ -180,7 +180,7 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 // process are Ours: they do not count against the host.
 func failureOf(err error) *fleetdb.Failure {
 	f := journal.FailureOf(err)
-	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
+	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Local: errors.Is(err, targets.ErrLocked) || errors.Is(err, fault.ErrNoRoom)}
 }
 
 // failureText returns the text of f; "" for nil.

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 
 func (c childConfig) run() error {
 	ctx := context.Background()
-	var r *fleetdb.Roster
+	var r *fleetdb.Database
 	for {
 		var err error
 		if r, err = fleetdb.Open(ctx, fleetdb.Config{URL: c.URL}); err == nil {
@@ -58,7 +58,7 @@ func (c childConfig) run() error {
 		time.Sleep(c.TTL / 10)
 	}
 	return New(Config{
-		Roster: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
+		Database: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
 		Worker: fleetdb.Worker{Name: c.Name, Offers: map[string]string{"/srv": "shared"}, VMs: 10},
 	}).Run(ctx)
 }
@@ -89,7 +89,7 @@ func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Durati
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) Order(fleetdb.VM, fleetdb.Order) error            { return nil }
+func (w writer) SendCommand(fleetdb.VM, fleetdb.Command) error    { return nil }
 func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
 func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
 func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }
@@ -99,7 +99,7 @@ func (w writer) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"shared"}); err != nil {
 		return err
 	}
-	back, err := d.Turn(ctx, fleetdb.First, 0)
+	back, err := d.RequestSlot(ctx, fleetdb.First, 0)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (w writer) write(ctx context.Context, f *os.File, d Driver) error {
 	return nil
 }
 
-// children are processes over one roster.
+// children are processes over one database.
 type children struct {
 	t     *testing.T
 	of    childConfig

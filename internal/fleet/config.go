@@ -16,9 +16,9 @@ const DefaultTTL = 5 * time.Second
 
 // Config configures a Node.
 type Config struct {
-	Roster *fleetdb.Roster // fleet database
-	Mover  Mover           // carries out plans and VMs
-	Worker fleetdb.Worker  // Name, Version, Offers and VMs of this process
+	Database *fleetdb.Database // fleet database
+	Mover    Mover             // carries out plans and VMs
+	Worker   fleetdb.Worker    // Name, Version, Offers and VMs of this process
 
 	Schedule bool // be a candidate for scheduler
 	Drive    bool // be a worker

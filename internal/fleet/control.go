@@ -11,38 +11,38 @@ import (
 )
 
 // A Control gives commands to plans and VMs. It requires the fleet database and no Node.
-type Control struct{ Roster *fleetdb.Roster }
+type Control struct{ Database *fleetdb.Database }
 
-// OrderPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
+// CommandPlan gives a command to a plan. Resume and retry also permit logins to its source again, run a
 // failed hook again, and list VMs that could not be listed.
-func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) error {
+func (c Control) CommandPlan(ctx context.Context, plan string, o fleetdb.Command) error {
 	unblocked, err := c.clearFailure(ctx, plan, o)
 	if err != nil {
 		return err
 	}
-	err = c.Roster.Plans.Order(ctx, plan, o)
+	err = c.Database.Plans.SetCommand(ctx, plan, o)
 	if unblocked && fault.Is(err, fault.Conflict) {
 		return nil // the command affects no VM that starts again, but the plan continues
 	}
 	return err
 }
 
-// OrderVM gives a command to a VM. Resume and retry also permit logins to its source again.
-func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	v, err := c.Roster.VMs.Get(ctx, k)
+// CommandVM gives a command to a VM. Resume and retry also permit logins to its source again.
+func (c Control) CommandVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
+	v, err := c.Database.VMs.Get(ctx, k)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.Roster.VMs.Order(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
+	return errors.Join(c.Database.VMs.SetCommand(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
 // clearFailure removes what makes a plan wait for resume or retry: refused logins, failed hooks and the
 // plan's failure. It reports whether it removed the failure of a plan that has not ended.
-func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
+func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Command) (bool, error) {
 	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
-	p, err := c.Roster.Plans.Get(ctx, plan)
+	p, err := c.Database.Plans.Get(ctx, plan)
 	if err != nil || p.State.Over() && o != fleetdb.Retry {
 		return false, err
 	}
@@ -56,16 +56,16 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order)
 	if err := c.forgetHooks(ctx, p); err != nil {
 		return false, err
 	}
-	if p.State.Over() || p.Order.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
+	if p.State.Over() || p.Command.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
 		return false, nil
 	}
-	return true, c.Roster.Plans.SetState(ctx, plan, stateWithoutFailure(p), nil)
+	return true, c.Database.Plans.SetState(ctx, plan, stateWithoutFailure(p), nil)
 }
 
 // forgetHooks removes the records of hooks that failed or were interrupted, so that they run again.
 func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 	for _, id := range []string{hookID(p, preHook), hookID(p, postHook)} {
-		text, err := c.Roster.Records.Get(ctx, planHookKind, id)
+		text, err := c.Database.Records.Get(ctx, planHookKind, id)
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.hasSucceeded() {
 			continue
 		}
-		if err := c.Roster.Records.Drop(ctx, planHookKind, id); err != nil {
+		if err := c.Database.Records.Drop(ctx, planHookKind, id); err != nil {
 			return err
 		}
 	}
@@ -81,9 +81,9 @@ func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 }
 
 // forgiveLogins permits logins to a source and its hosts again if the command is resume or retry.
-func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Order, source string) error {
+func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Command, source string) error {
 	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil
 	}
-	return login.Forgive(ctx, c.Roster, source)
+	return login.Forgive(ctx, c.Database, source)
 }

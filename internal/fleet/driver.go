@@ -32,7 +32,7 @@ type driver struct {
 	mu           sync.Mutex          // guards the fields below
 	step         string              // current step, from Step; "" before the first one
 	waits        string              // why the VM waits in that step; "" if it does not wait
-	orderPassed  fleetdb.Order       // last order that was passed to the Mover
+	orderPassed  fleetdb.Command     // last order that was passed to the Mover
 	rehearsal    string              // id of the rehearsal that was passed to the Mover; "" for none
 	rehearsed    []fleetdb.Rehearsed // results of rehearsals that are not written yet
 	first, last  fleetdb.Progress    // first and last reported progress
@@ -44,7 +44,7 @@ type driver struct {
 // newDriver returns the driver of an attempt. A VM that holds slots by its row has a granted slot.
 func (a *attempt) newDriver(ctx, try context.Context, vm fleetdb.VM) *driver {
 	d := &driver{
-		attempt: a, ctx: ctx, try: try, vm: vm, granted: vm.Holds,
+		attempt: a, ctx: ctx, try: try, vm: vm, granted: vm.Granted,
 		slotToken: make(chan struct{}, 1), wake: make(chan struct{}, 1), exchangeDone: make(chan struct{}),
 	}
 	d.slotToken <- struct{}{}
@@ -57,7 +57,7 @@ func (d *driver) moveVM(vm fleetdb.VM) error {
 	go d.exchangeLoop(try)
 	idle, stop := d.w.withDeadline(try, d.w.Now().Add(unusedTime))
 	unused := context.AfterFunc(idle, d.releaseUnused)
-	_, vm.Order, _ = d.currentState()
+	_, vm.Command, _ = d.currentState()
 	err := d.w.Mover.Move(try, vm, d)
 	unused()
 	stop()
@@ -100,7 +100,7 @@ func (d *driver) Rehearsed(done fleetdb.Rehearsed) {
 
 // Storage implements Driver. It returns when the storages are recorded.
 func (d *driver) Storage(ids []string) error {
-	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Claims.Begin(d.try, d.claim, ids) })
+	return d.w.retryWhileAway(d.try, func() error { return d.w.Database.Claims.Begin(d.try, d.claim, ids) })
 }
 
 // Step implements Driver. The step is written by exchangeLoop.

@@ -30,7 +30,7 @@ func (d *driver) exchangeLoop(try context.Context) {
 		newStep := d.step != step || d.waits != waits
 		step, waits = d.step, d.waits
 		d.mu.Unlock()
-		if newStep && d.w.retryWhileAway(try, func() error { return d.w.Roster.Claims.SetStep(try, d.claim, step, waits) }) != nil {
+		if newStep && d.w.retryWhileAway(try, func() error { return d.w.Database.Claims.SetStep(try, d.claim, step, waits) }) != nil {
 			return // the claim is lost, or try has ended
 		}
 		if waits != "" {
@@ -48,14 +48,14 @@ func (d *driver) exchangeLoop(try context.Context) {
 // passOrder passes a command to the Mover after the run has begun, which its first step shows. Until
 // then the Move has the command that it began with. A cold run receives no commands: a command decides
 // whether it may begin, or ends it.
-func (d *driver) passOrder(o fleetdb.Order) {
+func (d *driver) passOrder(o fleetdb.Command) {
 	d.mu.Lock()
 	passed, running := d.orderPassed, d.step != ""
 	d.mu.Unlock()
 	if !d.vm.Warm || !running || o == passed || o == fleetdb.Retry {
 		return
 	}
-	if err := d.w.Mover.Order(d.vm, o); err != nil {
+	if err := d.w.Mover.SendCommand(d.vm, o); err != nil {
 		d.w.Log.Debug("command not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
 		return
 	}
@@ -100,7 +100,7 @@ func (d *driver) writeRehearsed(try context.Context) error {
 	d.rehearsed = nil
 	d.mu.Unlock()
 	for _, done := range all {
-		if err := d.w.retryWhileAway(try, func() error { return d.w.Roster.Rehearsals.Answer(try, d.claim, done) }); err != nil {
+		if err := d.w.retryWhileAway(try, func() error { return d.w.Database.Rehearsals.Answer(try, d.claim, done) }); err != nil {
 			return err
 		}
 	}

@@ -25,9 +25,9 @@ func (n *Node) runForScheduler(ctx context.Context) error {
 	var c databaseContact
 	for {
 		l := &heldLease{}
-		l.renew = func(ctx context.Context, l *fleetdb.Lease) error { return n.Roster.Leases.Renew(ctx, l, n.TTL) }
+		l.renew = func(ctx context.Context, l *fleetdb.Lease) error { return n.Database.Leases.Renew(ctx, l, n.TTL) }
 		err := n.acquireLease(l, func() (err error) {
-			l.lease, err = n.Roster.Leases.Acquire(ctx, schedulerLease, n.id, n.TTL)
+			l.lease, err = n.Database.Leases.Acquire(ctx, schedulerLease, n.id, n.TTL)
 			return err
 		})
 		if err == nil || fault.Is(err, fault.Conflict) {
@@ -59,7 +59,7 @@ func (n *Node) scheduleTerm(ctx context.Context, l *heldLease, grace time.Durati
 		if ctx.Err() != nil { // stopped: the next scheduler need not wait until the lease expires
 			last, end := lastWritesContext(ctx)
 			defer end()
-			if err := n.Roster.Leases.Free(last, l.lease); err != nil && !errors.Is(err, fleetdb.ErrFenced) {
+			if err := n.Database.Leases.Free(last, l.lease); err != nil && !errors.Is(err, fleetdb.ErrFenced) {
 				n.Log.Debug("scheduler's lease not freed", "err", err)
 			}
 		}

@@ -203,7 +203,7 @@ func TestStatusCountsAndEstimates(t *testing.T) {
 		{Key: fleetdb.Key{VM: "d"}, Bytes: 100, State: fleetdb.Canceled},
 		{Key: fleetdb.Key{VM: "e"}, Bytes: 100, State: fleetdb.Failed, Failure: &fleetdb.Failure{Text: "damaged"}},
 	}
-	s.fillVMs(vms, []fleetdb.Progress{{Key: fleetdb.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
+	s.fillVMs(vms, []fleetdb.Progress{{Key: fleetdb.Key{VM: "b"}, Total: 200, Done: 50, Read: 20, Rate: 25}}, map[string]string{"e": "old"})
 	if s.Total != 500 || s.Done != 150 || s.Rate != 25 || s.Moved != 20 || s.Left != 7*time.Second {
 		t.Errorf("total %d, done %d, moved %d, rate %d, left %v", s.Total, s.Done, s.Moved, s.Rate, s.Left)
 	}

@@ -29,13 +29,13 @@ type Mover interface {
 	// The VM has no Spec. The worker that drives it is not among the resources.
 	Needs(vm fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration)
 
-	// Move drives the VM until it is published, until it fails, or until ctx ends. Its Order is the one that counts
+	// Move drives the VM until it is published, until it fails, or until ctx ends. Its Command is the one that counts
 	// for it, its own or that of its plan. A login.Limiter admits all logins, also those of List and Undo: a
 	// fault.ErrLogin is on record, and an operator lifts it.
 	Move(ctx context.Context, vm fleetdb.VM, d Driver) error
 
-	// Order passes a new order to a Move that is under way.
-	Order(vm fleetdb.VM, o fleetdb.Order) error
+	// SendCommand passes a new command to a Move that is under way.
+	SendCommand(vm fleetdb.VM, o fleetdb.Command) error
 
 	// Rehearse has a Move of a warm VM that is under way boot the VM from its images. The result goes to the Driver.
 	// The same request again changes nothing; another one during a rehearsal is fault.Conflict.
@@ -54,8 +54,8 @@ type Mover interface {
 
 // A Driver is what a Move calls. All methods but Turn and Storage return at once.
 type Driver interface {
-	// Turn returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
-	Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (giveBack func(), err error)
+	// RequestSlot returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
+	RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (giveBack func(), err error)
 
 	// Step reports the step of the VM, and why it waits there, for users.
 	Step(name, waits string)

@@ -19,7 +19,7 @@ func (m *mover) hold() (held chan string, letGo chan struct{}) {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+		back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	cut := make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		round := func(s fleetdb.Stage) error {
-			back, err := d.Turn(ctx, s, time.Minute)
+			back, err := d.RequestSlot(ctx, s, time.Minute)
 			if err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	r.wait("all to wait for their cutover", func() bool {
 		waiting := 0
 		for v := range r.each("wave") {
-			if v.Waits != "" && !v.Holds {
+			if v.WaitReason != "" && !v.Granted {
 				waiting++
 			}
 		}
@@ -216,7 +216,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	r.wait("all to be told", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Order) bool { return o != fleetdb.CutOver })) == 20
+		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Command) bool { return o != fleetdb.CutOver })) == 20
 	})
 	close(cut)
 	r.waitEnded("wave")

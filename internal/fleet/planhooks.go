@@ -51,7 +51,7 @@ func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb
 			p.Failure = failure // an operator may resume the plan before this process reads its row
 			r.submitPlan(p)
 		})
-		return r.Roster.Plans.SetState(ctx, row.Name, row.State, failure)
+		return r.Database.Plans.SetState(ctx, row.Name, row.State, failure)
 	}
 	r.callOwner(ctx, func() {
 		p.ready = true
@@ -89,7 +89,7 @@ func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure)
+	return r.Database.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure)
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began
@@ -126,7 +126,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 
 // readHook returns the record of a hook. It returns false if none exists.
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
-	records, err := r.Roster.Records.List(ctx, planHookKind)
+	records, err := r.Database.Records.List(ctx, planHookKind)
 	if err != nil {
 		return run, false, err
 	}
@@ -147,5 +147,5 @@ func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) err
 	if err != nil {
 		return err
 	}
-	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, planHookKind, id, text) })
+	return r.retryWhileAway(ctx, func() error { return r.Database.Records.Put(ctx, planHookKind, id, text) })
 }

@@ -172,7 +172,7 @@ func TestRefusedRetryLeavesThePlanUnlisted(t *testing.T) {
 	r.order("wave", fleetdb.Cancel)
 	next(t, undoing)
 	r.wait("the end of the listing", func() bool { return isRunning(r.plan("wave")) })
-	if err := r.ctl.OrderPlan(t.Context(), "wave", fleetdb.Retry); !fault.Is(err, fault.Conflict) {
+	if err := r.ctl.CommandPlan(t.Context(), "wave", fleetdb.Retry); !fault.Is(err, fault.Conflict) {
 		t.Errorf("retried while a VM is undone: %v, want a conflict", err)
 	}
 	close(undone)
@@ -188,7 +188,7 @@ func TestRefusedRetryLeavesThePlanUnlisted(t *testing.T) {
 // The VMs of a plan could not be listed, and an operator resumes or retries it while a VM that was found runs.
 // The VMs are listed again.
 func TestResumeListsTheVMsAgain(t *testing.T) {
-	for _, o := range []fleetdb.Order{fleetdb.GoOn, fleetdb.Retry} {
+	for _, o := range []fleetdb.Command{fleetdb.GoOn, fleetdb.Retry} {
 		t.Run(o.Word(), func(t *testing.T) {
 			r := newRig(t, newClock())
 			m := newMover(t)

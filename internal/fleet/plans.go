@@ -70,7 +70,7 @@ func (r *planRunner) setPlan(ctx context.Context, row fleetdb.Plan) error {
 		p.failed, p.listAfter = false, time.Time{}
 		r.loginDenied()
 	}
-	if row.Order.Undoes() && !old.Order.Undoes() && p.stopListing != nil {
+	if row.Command.Undoes() && !old.Command.Undoes() && p.stopListing != nil {
 		p.stopListing()
 	}
 	r.submitPlan(p)
@@ -86,7 +86,7 @@ func (r *planRunner) dropPlan(name string) {
 // readPlanText reads the text of a plan and the settings in it. A plan that was dropped meanwhile is
 // left unopened.
 func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
-	full, err := r.Roster.Plans.Get(ctx, p.Name)
+	full, err := r.Database.Plans.Get(ctx, p.Name)
 	if fault.Is(err, fault.NotFound) { // dropped in the meantime
 		return nil
 	}
@@ -104,11 +104,11 @@ func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 // submitPlan passes a plan to the admission of VMs. A plan that is canceled or rolled back needs no
 // preparation.
 func (r *planRunner) submitPlan(p *activePlan) {
-	undoes, failure := p.Order.Undoes(), ""
+	undoes, failure := p.Command.Undoes(), ""
 	if p.failed && p.Failure != nil && !undoes {
 		failure = p.Failure.Text
 	}
-	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready || undoes, Failure: failure, Capacities: p.capacities})
+	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Command, Weight: p.weight, Ready: p.ready || undoes, Failure: failure, Capacities: p.capacities})
 }
 
 // sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is not a
@@ -130,10 +130,10 @@ func sourceAndWeight(text string) (source string, weight int) {
 func (r *planRunner) advanceAll(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
-		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
-		case row.State == fleetdb.PlanListing && row.Order.Undoes():
-			r.startTask(ctx, p, func() error { return r.Roster.Plans.Advance(ctx, row, fleetdb.PlanRunning, unlistedFailure(row)) })
-		case !p.ready && !row.Order.Undoes():
+		case p.busy || !p.opened || p.failed && !row.Command.Undoes():
+		case row.State == fleetdb.PlanListing && row.Command.Undoes():
+			r.startTask(ctx, p, func() error { return r.Database.Plans.Advance(ctx, row, fleetdb.PlanRunning, unlistedFailure(row)) })
+		case !p.ready && !row.Command.Undoes():
 			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)
@@ -208,7 +208,7 @@ func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fl
 	case listing.Err() != nil: // canceled
 		return nil
 	case err == nil:
-		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
+		return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
 	case login.IsRefusal(err):
 		r.callOwner(ctx, r.loginDenied)
 		return nil
@@ -217,9 +217,9 @@ func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fl
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
-		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanListing, failureOf(err))
+		return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanListing, failureOf(err))
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
+	return r.Database.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
 }
 
 // listOnce adds the VMs of a plan to the database as the Mover finds them.
@@ -228,7 +228,7 @@ func (r *planRunner) listOnce(ctx context.Context, p fleetdb.Plan) error {
 		for i := range vms {
 			vms[i].Plan = p.Name
 		}
-		return r.retryWhileAway(ctx, func() error { return r.Roster.VMs.Add(ctx, vms) })
+		return r.retryWhileAway(ctx, func() error { return r.Database.VMs.Add(ctx, vms) })
 	})
 }
 
@@ -244,7 +244,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 		if f == nil {
 			state = stateWithoutFailure(p.Plan)
 		}
-		if err := r.Roster.Plans.SetState(ctx, name, state, f); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := r.Database.Plans.SetState(ctx, name, state, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		p.Failure = f

@@ -17,7 +17,7 @@ func TestPlansShareByTheirWeights(t *testing.T) {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, fleetdb.First, 0)
+		back, err := d.RequestSlot(ctx, fleetdb.First, 0)
 		if err != nil {
 			return err
 		}

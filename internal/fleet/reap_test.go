@@ -26,7 +26,7 @@ func (r *rig) dead() fleetdb.Lease {
 	}
 	r.submit("wave")
 	v := vmsOn(1, 1)[0]
-	v.Plan, v.Seq, v.State, v.Asks, v.Runs = "wave", 1, fleetdb.Queued, fleetdb.First, []string{"run"}
+	v.Plan, v.Seq, v.State, v.Requested, v.Runs = "wave", 1, fleetdb.Queued, fleetdb.First, []string{"run"}
 	if err := r.db.VMs.Add(ctx, []fleetdb.VM{v}); err != nil {
 		r.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func (r *rig) candidate(pauses ...time.Duration) {
 		}
 		r.clock.add(pauses[0])
 		pauses = pauses[1:]
-		return r.db.Board.Request(ctx)
+		return r.db.SchedulerState.Request(ctx)
 	}
 	r.start(c)
 }
@@ -64,7 +64,7 @@ func (r *rig) candidate(pauses ...time.Duration) {
 func (r *rig) looked() {
 	r.Helper()
 	r.wait("the board", func() bool {
-		_, at, err := r.db.Board.Read(r.Context())
+		_, at, err := r.db.SchedulerState.Read(r.Context())
 		return err == nil && at.Equal(r.clock.Now())
 	})
 }
@@ -81,7 +81,7 @@ func TestNextSchedulerKnowsThatTheRosterWasThere(t *testing.T) {
 	}
 }
 
-// The roster was away, or this process: nobody knows who could not renew.
+// The database was away, or this process: nobody knows who could not renew.
 func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
 	r := newRig(t, newClock())
 	lease := r.dead()

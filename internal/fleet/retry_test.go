@@ -85,7 +85,7 @@ func TestProgressBeginsTheCountAnew(t *testing.T) {
 		if tries++; tries > 2*maxAttempts {
 			return m.transfer(ctx, vm, d)
 		}
-		back, err := d.Turn(ctx, fleetdb.First, 0)
+		back, err := d.RequestSlot(ctx, fleetdb.First, 0)
 		if err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ type mover struct {
 	perHost map[string]int
 	most    map[string]int // of perHost
 	moves   map[fleetdb.Key]int
-	orders  []fleetdb.Order
+	orders  []fleetdb.Command
 	asked   []string // rehearsals that were asked of it, and that were taken back
 	taken   []string
 	hooks   []string
@@ -111,7 +111,7 @@ func (m *mover) transfer(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		return err
 	}
 	d.Step("copy", "")
-	back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+	back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (m *mover) busy(host string, n int) {
 	m.most[host] = max(m.most[host], m.perHost[host])
 }
 
-func (m *mover) Order(_ fleetdb.VM, o fleetdb.Order) error {
+func (m *mover) SendCommand(_ fleetdb.VM, o fleetdb.Command) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.orders = append(m.orders, o)
@@ -251,12 +251,12 @@ func (c *clock) add(d time.Duration) {
 	c.moved = make(chan struct{})
 }
 
-// A rig is a roster and nodes over it.
+// A rig is a database and nodes over it.
 type rig struct {
 	testing.TB
 	url   string
 	clock *clock // nil: the real time
-	db    *fleetdb.Roster
+	db    *fleetdb.Database
 	ctl   Control
 }
 
@@ -268,7 +268,7 @@ func newRig(t testing.TB, c *clock) *rig {
 	return r
 }
 
-func (r *rig) open() *fleetdb.Roster {
+func (r *rig) open() *fleetdb.Database {
 	r.Helper()
 	cfg := fleetdb.Config{URL: r.url}
 	if r.clock != nil {
@@ -293,7 +293,7 @@ type node struct {
 
 func (r *rig) config(m Mover, name string) Config {
 	c := Config{
-		Roster: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
+		Database: r.db, Mover: m, Schedule: true, Drive: true, TTL: steady,
 		Worker: fleetdb.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
 	}
 	if testing.Verbose() {
@@ -341,7 +341,7 @@ func (r *rig) submitText(name, text string) {
 func (r *rig) vm(plan, ref string) fleetdb.VM {
 	r.Helper()
 	v, err := r.db.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
-	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
+	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the database is away
 		r.Fatal(err)
 	}
 	return v
@@ -357,14 +357,14 @@ func (r *rig) plan(name string) fleetdb.Plan {
 }
 
 // order gives an order to PLAN or to PLAN/REF.
-func (r *rig) order(what string, o fleetdb.Order) {
+func (r *rig) order(what string, o fleetdb.Command) {
 	r.Helper()
 	plan, vm, one := strings.Cut(what, "/")
 	err := error(nil)
 	if one {
-		err = r.ctl.OrderVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
+		err = r.ctl.CommandVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
 	} else {
-		err = r.ctl.OrderPlan(r.Context(), plan, o)
+		err = r.ctl.CommandPlan(r.Context(), plan, o)
 	}
 	if err != nil {
 		r.Fatal(err)
@@ -374,8 +374,8 @@ func (r *rig) order(what string, o fleetdb.Order) {
 // snapshot returns the state of the scheduler, which it writes once a client reads it.
 func (r *rig) snapshot() (s admission.Snapshot) {
 	r.Helper()
-	err := r.db.Board.Request(r.Context())
-	text, _, berr := r.db.Board.Read(r.Context())
+	err := r.db.SchedulerState.Request(r.Context())
+	text, _, berr := r.db.SchedulerState.Read(r.Context())
 	if err == nil && berr == nil && len(text) > 0 {
 		berr = json.Unmarshal(text, &s)
 	}

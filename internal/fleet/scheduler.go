@@ -112,11 +112,11 @@ func (s *scheduler) loadAll(ctx context.Context) error {
 // readOthers reads the inputs of decisions that have no revision: live workers, the time, and refused
 // logins.
 func (s *scheduler) readOthers(ctx context.Context) error {
-	workers, err := s.Roster.Workers.List(ctx)
+	workers, err := s.Database.Workers.List(ctx)
 	if err != nil {
 		return err
 	}
-	now, err := s.Roster.Now(ctx)
+	now, err := s.Database.Now(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *scheduler) readOthers(ctx context.Context) error {
 // readRefusals reads the refused logins, and shows them as failures of the plans that wait for them.
 func (s *scheduler) readRefusals(ctx context.Context) error {
 	s.denied = false
-	refusals, err := login.Refusals(ctx, s.Roster)
+	refusals, err := login.Refusals(ctx, s.Database)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *scheduler) readRefusals(ctx context.Context) error {
 // readChanges reads and applies all changes since the last call.
 func (s *scheduler) readChanges(ctx context.Context) error {
 	for {
-		c, err := s.Roster.Feed.Changes(ctx, s.rev)
+		c, err := s.Database.Feed.Changes(ctx, s.rev)
 		if err != nil {
 			return err
 		}
@@ -209,13 +209,13 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	queue, strand := s.admission.Lost()
 	for worker, keys := range queue {
 		s.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
-		if err := s.Roster.Scheduling.Requeue(ctx, s.lease, keys, ""); err != nil {
+		if err := s.Database.Scheduling.Requeue(ctx, s.lease, keys, ""); err != nil {
 			return err
 		}
 	}
 	for worker, keys := range strand {
 		s.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
-		if err := s.Roster.Scheduling.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
+		if err := s.Database.Scheduling.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
 			return err
 		}
 	}
@@ -234,13 +234,13 @@ func lostReason(w fleetdb.Worker) string {
 // updateEstimates sets the expected end of active transfers by their progress. A round of a warm VM
 // keeps its estimate, because its progress counts the whole disks.
 func (s *scheduler) updateEstimates(ctx context.Context) error {
-	all, err := s.Roster.Progress.List(ctx, "")
+	all, err := s.Database.Progress.List(ctx, "")
 	if err != nil {
 		return err
 	}
 	for _, p := range all {
 		v, known := s.admission.VM(p.Key)
-		if !known || !v.Holds || v.State != fleetdb.Running || p.Round > 0 || p.Rate <= 0 {
+		if !known || !v.Granted || v.State != fleetdb.Running || p.Round > 0 || p.Rate <= 0 {
 			continue
 		}
 		left := min(leftToMove(v, p), max(p.Total-p.Done, 0))
@@ -254,7 +254,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if s.databaseNow().Before(s.writtenAt) {
 		return nil
 	}
-	ago, err := s.Roster.Board.Requested(ctx)
+	ago, err := s.Database.SchedulerState.Requested(ctx)
 	if err != nil || ago > readerTime {
 		return err
 	}
@@ -263,14 +263,14 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Roster.Board.Put(ctx, s.lease, text)
+	return s.Database.SchedulerState.Put(ctx, s.lease, text)
 }
 
 // recordGrants records the possible grants, in transactions of maxGrants.
 func (s *scheduler) recordGrants(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))
-		rows, err := s.Roster.Scheduling.Grant(ctx, s.lease, all[:n])
+		rows, err := s.Database.Scheduling.Grant(ctx, s.lease, all[:n])
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func (s *scheduler) recordGrants(ctx context.Context) error {
 
 // readHosts reads the health of hosts that an earlier scheduler recorded.
 func (s *scheduler) readHosts(ctx context.Context) error {
-	records, err := s.Roster.Records.List(ctx, hostHealth)
+	records, err := s.Database.Records.List(ctx, hostHealth)
 	if err != nil {
 		return err
 	}
@@ -298,9 +298,9 @@ func (s *scheduler) readHosts(ctx context.Context) error {
 func (s *scheduler) saveHosts(ctx context.Context) error {
 	return s.admission.Hosts().Save(func(host string, record []byte) error {
 		if record == nil {
-			return s.Roster.Records.Drop(ctx, hostHealth, host)
+			return s.Database.Records.Drop(ctx, hostHealth, host)
 		}
-		return s.Roster.Records.Put(ctx, hostHealth, host, record)
+		return s.Database.Records.Put(ctx, hostHealth, host, record)
 	})
 }
 
@@ -333,7 +333,7 @@ func (s *scheduler) nextWake() time.Time {
 func (s *scheduler) waitForChange(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
-	go func() { changed <- s.Roster.Feed.Await(ctx, s.rev) }()
+	go func() { changed <- s.Database.Feed.Await(ctx, s.rev) }()
 	go func() { slept <- s.Sleep(ctx, t.Sub(s.databaseNow())) }()
 	var err error
 	select {

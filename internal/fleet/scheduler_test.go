@@ -18,7 +18,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
+		back, err := d.RequestSlot(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	d := next(t, began)
 	var why string
 	r.wait("the estimate", func() bool {
-		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Moved: 1 << 28, Rate: 1 << 20})
+		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Read: 1 << 28, Rate: 1 << 20})
 		for _, w := range r.snapshot().Waiting {
 			why = w.Sentence
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
+// RequestSlot implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
 // released after the last of them: the runs of a VM with several destinations are one transfer.
-func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
 	select {
 	case <-d.slotToken:
 	case <-ctx.Done():
@@ -30,7 +30,7 @@ func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Du
 // requestSlot requests a slot and waits for it. A row with a slot may be older than the request, so
 // requestSlot waits for a row that is not older than one that was read after the request.
 func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
-	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Claims.Ask(ctx, d.claim, stage, expected) })
+	err := d.w.retryWhileAway(ctx, func() error { return d.w.Database.Claims.Ask(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected 
 	if err != nil {
 		return err
 	}
-	for row := asked; !row.Holds || row.Rev < asked.Rev; {
+	for row := asked; !row.Granted || row.Rev < asked.Rev; {
 		var news <-chan struct{}
-		if row, _, news = d.currentState(); row.Rev >= asked.Rev && row.Holds {
+		if row, _, news = d.currentState(); row.Rev >= asked.Rev && row.Granted {
 			return nil
 		}
 		select {
@@ -81,7 +81,7 @@ func (d *driver) releaseUnused() {
 // releaseSlot releases the slot in the database. If the claim is lost there is nothing to release: the
 // next worker gets a new grant.
 func (d *driver) releaseSlot() {
-	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
+	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Database.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
 		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
 	}
 }

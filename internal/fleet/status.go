@@ -14,7 +14,7 @@ type Status struct {
 	Plan  fleetdb.Plan  `json:"plan"`          // without Text
 	Total int64         `json:"total"`         // bytes of the disks of all VMs that are not canceled
 	Done  int64         `json:"done"`          // bytes of disks, zeros included
-	Moved int64         `json:"moved"`         // bytes read from the source
+	Moved int64         `json:"read"`          // bytes read from the source
 	Rate  int64         `json:"rate"`          // bytes per second that running transfers read from the source
 	Left  time.Duration `json:"left,omitzero"` // estimated time until all is read at this rate; 0 if unknown
 
@@ -31,7 +31,7 @@ type Status struct {
 type VMStatus struct {
 	fleetdb.VM
 	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if none exists
-	Why      string            `json:"why,omitempty"`      // reason of a wait or a failure
+	Why      string            `json:"reason,omitempty"`   // reason of a wait or a failure
 }
 
 // StatusOf returns the status of a plan from its rows in the fleet database and the state of the
@@ -80,7 +80,7 @@ func (s *Status) fillVMs(vms []fleetdb.VM, progress []fleetdb.Progress, why map[
 
 // leftToMove returns the bytes still to read from the source, as far as the allocation is known.
 func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
-	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
+	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Read, 0)
 }
 
 // addVM adds a VM to the sums. A VM that has not started counts with its allocated bytes.
@@ -88,7 +88,7 @@ func (s *Status) addVM(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
 		total, done, toMove = p.Total, p.Done, leftToMove(v.VM, *p)
-		s.Moved += p.Moved
+		s.Moved += p.Read
 		if v.State == fleetdb.Running {
 			s.Rate += p.Rate
 		}
@@ -109,7 +109,7 @@ func (s *Status) addVM(v VMStatus) {
 // Silence describes since when a transfer has no news: its worker is disconnected or dead, or the
 // source sends nothing. It is empty for a transfer in progress, and for a VM without a transfer.
 func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
-	if p == nil || !p.Silent || !v.Holds || v.State != fleetdb.Running {
+	if p == nil || !p.Silent || !v.Granted || v.State != fleetdb.Running {
 		return ""
 	}
 	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
@@ -118,8 +118,8 @@ func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
 // rowReason returns why a VM waits or ended, by its row; "" if the row does not contain the reason.
 func rowReason(v fleetdb.VM) string {
 	switch {
-	case v.Waits != "":
-		return v.Waits
+	case v.WaitReason != "":
+		return v.WaitReason
 	case v.Failure != nil && v.State == fleetdb.Queued && !v.NotBefore.IsZero():
 		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
 	case v.Failure != nil && v.State != fleetdb.Done:

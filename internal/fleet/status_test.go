@@ -12,9 +12,9 @@ import (
 // between its rounds holds none, and has nothing to tell.
 func TestSilenceIsTold(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 4, 5, 0, time.UTC)
-	holds := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, State: fleetdb.Running, Holds: true}
+	holds := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, State: fleetdb.Running, Granted: true}
 	waits, over := holds, holds
-	waits.Holds, over.State = false, fleetdb.Done
+	waits.Granted, over.State = false, fleetdb.Done
 	silent := []fleetdb.Progress{{Key: holds.Key, Total: 10, Done: 4, Silent: true, At: at}}
 	lively := []fleetdb.Progress{{Key: holds.Key, Total: 10, Done: 4, Rate: 7, At: at}}
 	for _, c := range []struct {

@@ -28,7 +28,7 @@ type worker struct {
 
 	mu          sync.Mutex                       // guards the fields below
 	assignments map[fleetdb.Key]*assignment      // VMs that this worker executes
-	planOrders  map[string]fleetdb.Order         // commands for plans, by plan
+	planOrders  map[string]fleetdb.Command       // commands for plans, by plan
 	over        map[fleetdb.Key]int64            // last epoch of each VM whose claim has ended here
 	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
 	group       *errgroup.Group                  // goroutines of the assignments
@@ -48,13 +48,13 @@ func runWorker(ctx context.Context, c Config) error {
 	w := &worker{Config: c, over: map[fleetdb.Key]int64{}}
 	name := c.Worker.Name
 	w.held.renew = func(ctx context.Context, l *fleetdb.Lease) error {
-		err := w.Roster.Leases.Renew(ctx, l, w.TTL)
+		err := w.Database.Leases.Renew(ctx, l, w.TTL)
 		w.logFull(err)
 		return err
 	}
 	err := w.retryWhileAway(ctx, func() error {
 		return w.acquireLease(&w.held, func() (err error) {
-			w.held.lease, err = w.Roster.Workers.Join(ctx, w.Worker, w.TTL)
+			w.held.lease, err = w.Database.Workers.Join(ctx, w.Worker, w.TTL)
 			return err
 		})
 	})
@@ -92,7 +92,7 @@ func explainFenced(name string, err error) error {
 // with this name.
 func (w *worker) renewOverdueLease(ctx context.Context) error {
 	err := w.retryWhileAway(ctx, func() error {
-		return w.acquireLease(&w.held, func() error { return w.Roster.Leases.Renew(ctx, &w.held.lease, w.TTL) })
+		return w.acquireLease(&w.held, func() error { return w.Database.Leases.Renew(ctx, &w.held.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
 		return w.freeLease(ctx)
@@ -105,7 +105,7 @@ func (w *worker) renewOverdueLease(ctx context.Context) error {
 func (w *worker) freeLease(ctx context.Context) error {
 	last, end := lastWritesContext(ctx)
 	defer end()
-	if err := w.Roster.Workers.Leave(last, w.held.lease); err != nil {
+	if err := w.Database.Workers.Leave(last, w.held.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
 	}
 	return ctx.Err()
@@ -136,7 +136,7 @@ func (w *worker) driveVMs(ctx context.Context) error {
 func (w *worker) resetState(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Order{}
+	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Command{}
 	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
@@ -151,7 +151,7 @@ func (w *worker) followChanges(ctx context.Context) error {
 	for rev := int64(0); ; {
 		var c fleetdb.Changes
 		err := w.retryWhileAway(ctx, func() (err error) {
-			c, err = w.Roster.Feed.Changes(ctx, rev)
+			c, err = w.Database.Feed.Changes(ctx, rev)
 			return err
 		})
 		if err != nil {
@@ -165,7 +165,7 @@ func (w *worker) followChanges(ctx context.Context) error {
 			rev = c.Rev
 			continue
 		}
-		if err := w.retryWhileAway(ctx, func() error { return w.Roster.Feed.Await(ctx, rev) }); err != nil {
+		if err := w.retryWhileAway(ctx, func() error { return w.Database.Feed.Await(ctx, rev) }); err != nil {
 			return err
 		}
 		if err := t.wait(ctx); err != nil {
@@ -185,10 +185,10 @@ func (w *worker) applyChanges(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
-		w.planOrders[p.Name] = p.Order
+		w.planOrders[p.Name] = p.Command
 		for key, a := range w.assignments {
 			if key.Plan == p.Name {
-				a.setPlanOrder(p.Order)
+				a.setPlanOrder(p.Command)
 			}
 		}
 	}
@@ -242,7 +242,7 @@ func (w *worker) flushProgress(ctx context.Context) {
 		return
 	}
 	all := slices.Collect(maps.Values(unreported))
-	if err := w.Roster.Progress.Report(ctx, w.lease, all); err != nil {
+	if err := w.Database.Progress.Report(ctx, w.lease, all); err != nil {
 		w.Log.Debug("progress not reported", "err", err)
 		w.mu.Lock()
 		maps.Copy(unreported, w.unreported)

@@ -54,8 +54,8 @@ func TestWorkerThatComesBackGoesOn(t *testing.T) {
 		next(t, held)
 	}
 	for v := range r.each("wave") {
-		if v.Epoch != 2 || v.State != fleetdb.Running || !v.Holds {
-			t.Errorf("%s: epoch %d, %s, holds %v", v.VM, v.Epoch, v.State, v.Holds)
+		if v.Epoch != 2 || v.State != fleetdb.Running || !v.Granted {
+			t.Errorf("%s: epoch %d, %s, holds %v", v.VM, v.Epoch, v.State, v.Granted)
 		}
 	}
 	close(letGo)
@@ -89,8 +89,8 @@ type silent struct {
 	dead context.Context
 }
 
-func (s silent) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
-	back, err := s.Driver.Turn(ctx, stage, expected)
+func (s silent) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+	back, err := s.Driver.RequestSlot(ctx, stage, expected)
 	return func() {
 		if s.dead.Err() == nil {
 			back()
@@ -235,8 +235,8 @@ func TestWorkerThatDies(t *testing.T) {
 	r.waitFor("wave", fleetdb.Done, 3)
 	r.waitFor("wave", fleetdb.Stranded, 1)
 	v := r.vm("wave", "vm-2")
-	if !strings.HasPrefix(v.Waits, "worker w1 is gone since ") || !strings.HasSuffix(v.Waits, "start it again") {
-		t.Errorf("it waits for %q", v.Waits)
+	if !strings.HasPrefix(v.WaitReason, "worker w1 is gone since ") || !strings.HasSuffix(v.WaitReason, "start it again") {
+		t.Errorf("it waits for %q", v.WaitReason)
 	}
 	r.start(r.only(offering(r.config(m, "w1"), 10, map[string]string{"/srv": "disk1"}), false, true))
 	r.waitEnded("wave")
@@ -336,7 +336,7 @@ func TestWorkersShareTheWork(t *testing.T) {
 	}
 	per := map[string]int{}
 	for v := range r.each("wave") {
-		if v.Holds {
+		if v.Granted {
 			per[v.Worker]++
 		}
 	}

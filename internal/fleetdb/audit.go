@@ -8,14 +8,14 @@ import (
 
 // Entry is one line of the audit trail: a change or a refused request, with its user.
 type Entry struct {
-	ID   int64     `json:"id"`            // number of the entry, from 1; set by Add
-	Time time.Time `json:"time"`          // time by the database's clock
-	Who  string    `json:"who"`           // name of the token or the certificate, or the local user
-	Role string    `json:"role"`          // role of the user: view, operate or admin
-	From string    `json:"from"`          // address of the client, or "local"
-	What string    `json:"what"`          // kind of the change: "cutover", "plan submit", "set limit"
-	On   string    `json:"on"`            // changed object: plan, VM or limit
-	Err  string    `json:"err,omitempty"` // error of a refused or failed request; "" for a change that is about to be made
+	ID     int64     `json:"id"`            // number of the entry, from 1; set by Add
+	Time   time.Time `json:"time"`          // time by the database's clock
+	User   string    `json:"user"`          // name of the token or the certificate, or the local user
+	Role   string    `json:"role"`          // role of the user: view, operate or admin
+	From   string    `json:"from"`          // address of the client, or "local"
+	Action string    `json:"action"`        // kind of the change: "cutover", "plan submit", "set limit"
+	On     string    `json:"on"`            // changed object: plan, VM or limit
+	Err    string    `json:"err,omitempty"` // error of a refused or failed request; "" for a change that is about to be made
 }
 
 // AuditTrail is the list of users' changes and refused requests.

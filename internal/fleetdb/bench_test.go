@@ -29,7 +29,7 @@ func BenchmarkAddVMs(b *testing.B) {
 	})
 }
 
-// full is a roster of 10,000 VMs that are done, 10,000 that wait and 200 that run on w1.
+// full is a database of 10,000 VMs that are done, 10,000 that wait and 200 that run on w1.
 func full(b *testing.B, p *place) (*fleet, []Claim) {
 	b.Helper()
 	ctx := b.Context()

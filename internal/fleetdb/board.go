@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Board is the document in which the scheduler explains its decisions. The scheduler writes it only
+// SchedulerState is the document in which the scheduler explains its decisions. The scheduler writes it only
 // while a client requests it.
-type Board struct{ db *database }
+type SchedulerState struct{ db *database }
 
 // Put replaces the board. l is the scheduler's lease: without it, Put returns ErrFenced. It uses no
 // revision.
-func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
+func (s *SchedulerState) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 	return s.db.writeUnordered(ctx, "write the state of the scheduler", func(x *tx) error {
 		if err := x.checkLease(l); err != nil {
 			return err
@@ -25,7 +25,7 @@ func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 
 // Read returns the last board, and when it was written by the database's clock. doc is empty and at is
 // zero if it was never written.
-func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
+func (s *SchedulerState) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
 	err = s.db.readTx(ctx, "read the state of the scheduler", func(ctx context.Context, t *sql.Tx) error {
@@ -35,7 +35,7 @@ func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, er
 }
 
 // Request makes the scheduler write the board for a while.
-func (s *Board) Request(ctx context.Context) error {
+func (s *SchedulerState) Request(ctx context.Context) error {
 	return s.db.writeUnordered(ctx, "request the state of the scheduler", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())
 		if err == nil && n == 0 {
@@ -49,7 +49,7 @@ func (s *Board) Request(ctx context.Context) error {
 const requestEvery = time.Second
 
 // Requested returns the time since the last Request.
-func (s *Board) Requested(ctx context.Context) (time.Duration, error) {
+func (s *SchedulerState) Requested(ctx context.Context) (time.Duration, error) {
 	var looked, now int64
 	err := s.db.readTx(ctx, "read the state of the scheduler", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT looked, `+s.db.kind.now+` FROM board WHERE id = 1`).Scan(&looked, &now)

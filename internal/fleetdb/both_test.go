@@ -89,7 +89,7 @@ func TestMain(m *testing.M) {
 }
 
 // open is one process of the fleet.
-func (p *place) open() *Roster {
+func (p *place) open() *Database {
 	p.t.Helper()
 	r, err := Open(p.t.Context(), Config{URL: p.url, Now: p.now})
 	if err != nil {
@@ -154,7 +154,7 @@ func someVMs(plan string, n int) []VM {
 
 // fleet is a plan with VMs, a scheduler and workers w1, w2 that last for a minute.
 type fleet struct {
-	*Roster
+	*Database
 	t       testing.TB
 	sched   Lease
 	workers map[string]Lease
@@ -162,12 +162,12 @@ type fleet struct {
 
 const aMinute = time.Minute
 
-func newFleet(t testing.TB, r *Roster, vms int) *fleet {
+func newFleet(t testing.TB, r *Database, vms int) *fleet {
 	t.Helper()
 	ctx := t.Context()
 	ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1\n", By: "ann"}))(t)
 	must(t, r.VMs.Add(ctx, someVMs("p", vms)))
-	f := &fleet{Roster: r, t: t, workers: map[string]Lease{}}
+	f := &fleet{Database: r, t: t, workers: map[string]Lease{}}
 	f.sched = ok(r.Leases.Acquire(ctx, "scheduler", "s1", aMinute))(t)
 	for _, w := range []string{"w1", "w2"} {
 		f.workers[w] = ok(r.Workers.Join(ctx, Worker{Name: w, Version: "1", VMs: 10, Offers: map[string]string{"/srv/vm": "id-" + w}}, aMinute))(t)
@@ -181,7 +181,7 @@ func key(n int) Key { return Key{"p", fmt.Sprintf("vm-%d", n)} }
 func (f *fleet) grant(n int, worker string) Claim {
 	f.t.Helper()
 	vms := ok(f.Scheduling.Grant(f.t.Context(), f.sched, []Granted{{Key: key(n), Worker: worker, Expected: time.Hour}}))(f.t)
-	if len(vms) != 1 || vms[0].State != Assigned || !vms[0].Holds || vms[0].Worker != worker {
+	if len(vms) != 1 || vms[0].State != Assigned || !vms[0].Granted || vms[0].Worker != worker {
 		f.t.Fatalf("granted %+v", vms)
 	}
 	return Claim{key(n), worker, vms[0].Epoch}

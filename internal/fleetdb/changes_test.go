@@ -8,7 +8,7 @@ import (
 )
 
 // follow asks until nothing is newer, and returns the VMs as a follower has them.
-func follow(t *testing.T, r *Roster, since int64, vms map[Key]VM) int64 {
+func follow(t *testing.T, r *Database, since int64, vms map[Key]VM) int64 {
 	t.Helper()
 	for {
 		c := ok(r.Feed.Changes(t.Context(), since))(t)
@@ -56,11 +56,11 @@ func TestAFollowerHasWhatTheTablesHave(t *testing.T) {
 		ok(r.Plans.Add(ctx, Plan{Name: "q", Text: "x"}))(t)
 		must(t, r.VMs.Add(ctx, someVMs("q", 20)))
 		must(t, r.VMs.Add(ctx, someVMs("p", some-10)))
-		must(t, r.Plans.Order(ctx, "q", Cancel)) // one revision, over the end of a page
+		must(t, r.Plans.SetCommand(ctx, "q", Cancel)) // one revision, over the end of a page
 		check("added, with a revision that is cut")
 		must(t, r.VMs.Add(ctx, someVMs("p", 2*some+10)))
 		check("added")
-		must(t, r.Plans.Order(ctx, "p", Cancel)) // more than a page, of one revision
+		must(t, r.Plans.SetCommand(ctx, "p", Cancel)) // more than a page, of one revision
 		check("canceled")
 		must(t, r.Plans.SetState(ctx, "p", PlanEnded, nil))
 		must(t, r.Plans.Drop(ctx, "p"))
@@ -77,15 +77,15 @@ func TestChangesOfPlansWorkersAndLimitsAreTold(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 1)
-		since := follow(t, f.Roster, 0, map[Key]VM{})
+		since := follow(t, f.Database, 0, map[Key]VM{})
 		next := func() Changes {
 			t.Helper()
 			c := ok(f.Feed.Changes(ctx, since))(t)
 			since = c.Rev
 			return c
 		}
-		must(t, f.Plans.Order(ctx, "p", Pause))
-		if c := next(); len(c.Plans) != 1 || c.Plans[0].Order != Pause {
+		must(t, f.Plans.SetCommand(ctx, "p", Pause))
+		if c := next(); len(c.Plans) != 1 || c.Plans[0].Command != Pause {
 			t.Errorf("paused: %+v", c)
 		}
 		must(t, f.Workers.Drain(ctx, "w1", true))
@@ -113,7 +113,7 @@ func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx, one, two := t.Context(), p.open(), p.open()
 		ok(one.Plans.Add(ctx, Plan{Name: "p"}))(t)
-		for round, writer := range []*Roster{one, two, one, two} {
+		for round, writer := range []*Database{one, two, one, two} {
 			since := ok(one.Feed.Changes(ctx, 0))(t).Rev
 			const waiters = 20
 			done := make(chan error, 2*waiters)

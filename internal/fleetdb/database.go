@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// database contains the open connections and runs transactions on them. All parts of a Roster share it.
+// database contains the open connections and runs transactions on them. All parts of a Database share it.
 // It is safe for concurrent use.
 type database struct {
 	insecure bool             // Config.Insecure

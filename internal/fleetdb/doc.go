@@ -5,8 +5,8 @@
 //
 // # Who writes
 //
-//	operators   Plans, VMs.Order, Rehearsals, Limits, Workers.Drain, Audit
-//	scheduler   Plans.SetState, VMs.Add, Scheduling and Board; one process at a time has its lease
+//	operators   Plans, VMs.SetCommand, Rehearsals, Limits, Workers.Drain, Audit
+//	scheduler   Plans.SetState, VMs.Add, Scheduling and SchedulerState; one process at a time has its lease
 //	worker      Workers, Claims and Progress, of its VMs; fenced by the claim's epoch
 //
 // Each change of a VM, plan, worker, command or limit gets the next revision. A follower reads the

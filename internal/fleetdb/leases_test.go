@@ -95,10 +95,10 @@ func TestASecondProcessOfAWorkerTakesItsPlaceAndItsVMs(t *testing.T) {
 				t.Errorf("the first one drives on: %v", err)
 			}
 		}
-		if v := f.vm(1); v.State != Assigned || v.Epoch != old.Epoch+1 || v.Holds || v.Asks != NoStage {
+		if v := f.vm(1); v.State != Assigned || v.Epoch != old.Epoch+1 || v.Granted || v.Requested != NoStage {
 			t.Errorf("of the first one: %+v", v)
 		}
-		if v := f.vm(2); v.State != Assigned || v.Epoch != assigned.Epoch+1 || !v.Holds {
+		if v := f.vm(2); v.State != Assigned || v.Epoch != assigned.Epoch+1 || !v.Granted {
 			t.Errorf("of the first one, with its slots: %+v", v)
 		}
 		must(t, f.Claims.Begin(ctx, Claim{key(1), "w1", old.Epoch + 1}, nil))

@@ -8,24 +8,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is a command for a VM, or for all VMs of a plan. It is valid until the next one. Retry and
+// Command is a command for a VM, or for all VMs of a plan. It is valid until the next one. Retry and
 // Rollback are executed once.
-type Order string
+type Command string
 
 // Commands of operators.
 const (
-	GoOn     Order = ""         // also: resume
-	Pause    Order = "pause"    // begin no transfer; a running one continues
-	CutOver  Order = "cutover"  // warm VMs: switch over as soon as the round is done
-	Cancel   Order = "cancel"   // stop, and undo unpublished results
-	Retry    Order = "retry"    // failed and canceled VMs: continue
-	Rollback Order = "rollback" // unpublished VMs: as cancel; the source runs again if it ran
-	Withdraw Order = "withdraw" // one VM: as rollback, also if it is published; it is removed from its target
+	GoOn     Command = ""         // also: resume
+	Pause    Command = "pause"    // begin no transfer; a running one continues
+	CutOver  Command = "cutover"  // warm VMs: switch over as soon as the round is done
+	Cancel   Command = "cancel"   // stop, and undo unpublished results
+	Retry    Command = "retry"    // failed and canceled VMs: continue
+	Rollback Command = "rollback" // unpublished VMs: as cancel; the source runs again if it ran
+	Withdraw Command = "withdraw" // one VM: as rollback, also if it is published; it is removed from its target
 )
 
 // Under returns the effective command of a VM with command o in a plan with another one: commands that
 // undo always win, else the VM's own command counts.
-func (o Order) Under(plan Order) Order {
+func (o Command) Under(plan Command) Command {
 	if plan.Undoes() && !o.Undoes() || o == GoOn {
 		return plan
 	}
@@ -33,7 +33,7 @@ func (o Order) Under(plan Order) Order {
 }
 
 // Undoes reports whether a command removes the results of a VM, unless it is published.
-func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
+func (o Command) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
 // requeueSQL queues VMs again without their failed attempts: $1 is the revision. A canceled VM starts
 // from the beginning.
@@ -51,9 +51,9 @@ const requeueFailedSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_b
 // revision.
 const requeueDoneSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
-// Order sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
+// Command sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
 // at once. A command that contradicts the VM's state is fault.Conflict.
-func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
+func (s *VMs) SetCommand(ctx context.Context, k Key, o Command) error {
 	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
 		v, err := x.readVM(k)
 		if err != nil {
@@ -63,10 +63,10 @@ func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 		if err != nil {
 			return err
 		}
-		if err := o.checkState(v, p.Order); err != nil {
+		if err := o.checkState(v, p.Command); err != nil {
 			return err
 		}
-		if err := x.orderVM(v, o); err != nil {
+		if err := x.setVMCommand(v, o); err != nil {
 			return err
 		}
 		return x.reopenIfQueued(p, k.VM)
@@ -74,29 +74,29 @@ func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 }
 
 // Word returns the word that users type for an order.
-func (o Order) Word() string {
+func (o Command) Word() string {
 	if o == GoOn {
 		return "resume"
 	}
 	return string(o)
 }
 
-// OrderOf returns the command for a word of the user. It does not check that there is such a command.
-func OrderOf(word string) Order {
+// CommandOf returns the command for a word of the user. It does not check that there is such a command.
+func CommandOf(word string) Command {
 	if word == GoOn.Word() {
 		return GoOn
 	}
-	return Order(word)
+	return Command(word)
 }
 
-// orderVM executes or records a command for v. It returns errSame if v has the command already, or is
+// setVMCommand executes or records a command for v. It returns errSame if v has the command already, or is
 // canceled.
-func (x *tx) orderVM(v VM, o Order) error {
+func (x *tx) setVMCommand(v VM, o Command) error {
 	if o == Retry {
 		_, err := x.exec(requeueSQL+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 		return err
 	}
-	if v.State == Canceled || v.Order == o && !v.State.Over() {
+	if v.State == Canceled || v.Command == o && !v.State.Over() {
 		return errSame
 	}
 	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
@@ -141,12 +141,12 @@ func (x *tx) reopenPlan(p Plan) error {
 
 // checkState returns fault.Conflict if the state of a VM contradicts the command. of is the command of
 // its plan.
-func (o Order) checkState(v VM, of Order) error {
+func (o Command) checkState(v VM, of Command) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
 	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
-	ending := v.Order.Undoes() && !v.State.Over()
+	ending := v.Command.Undoes() && !v.State.Over()
 	switch {
 	case o == Retry && v.State == Done:
 		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
@@ -172,9 +172,9 @@ func (o Order) checkState(v VM, of Order) error {
 	return nil
 }
 
-// Order sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
+// Command sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
 // at once. A command that contradicts the state of the plan is fault.Conflict.
-func (s *Plans) Order(ctx context.Context, name string, o Order) error {
+func (s *Plans) SetCommand(ctx context.Context, name string, o Command) error {
 	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
 		p, err := x.requirePlan(name)
 		if err != nil {
@@ -183,10 +183,10 @@ func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 		if o == Retry {
 			return x.retryPlan(p)
 		}
-		if err := x.checkPlanOrder(p, o); err != nil {
+		if err := x.checkPlanCommand(p, o); err != nil {
 			return err
 		}
-		if p.Order == o && !p.State.Over() {
+		if p.Command == o && !p.State.Over() {
 			return errSame
 		}
 		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.Undoes() {
@@ -226,15 +226,15 @@ func (x *tx) retryPlan(p Plan) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 && p.Failure == nil && !p.Order.Undoes() {
+	if n == 0 && p.Failure == nil && !p.Command.Undoes() {
 		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s lists their states", fault.Quote(p.Name))
 	}
-	if p.Order.Undoes() {
+	if p.Command.Undoes() {
 		if _, err := x.exec(`UPDATE plans SET ord = '', rev = $1 WHERE name = $2`, x.rev, p.Name); err != nil {
 			return err
 		}
 	}
-	if p.State.Over() || p.Order.Undoes() {
+	if p.State.Over() || p.Command.Undoes() {
 		return x.reopenPlan(p)
 	}
 	return nil
@@ -242,7 +242,7 @@ func (x *tx) retryPlan(p Plan) error {
 
 // checkUndone returns fault.Conflict while VMs of a canceled plan are not undone yet.
 func (x *tx) checkUndone(p Plan) error {
-	if !p.Order.Undoes() {
+	if !p.Command.Undoes() {
 		return nil
 	}
 	var left int
@@ -254,8 +254,8 @@ func (x *tx) checkUndone(p Plan) error {
 	return err
 }
 
-// checkPlanOrder returns fault.Conflict if the state of p contradicts the command.
-func (x *tx) checkPlanOrder(p Plan, o Order) error {
+// checkPlanCommand returns fault.Conflict if the state of p contradicts the command.
+func (x *tx) checkPlanCommand(p Plan, o Command) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)
 	}
@@ -272,7 +272,7 @@ func (x *tx) checkPlanOrder(p Plan, o Order) error {
 			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
 		}
 		return no("has ended with all of its VMs published", "it accepts no further commands: decamp status %s --all lists its VMs", name)
-	case p.Order.Undoes():
+	case p.Command.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:
 		var warm int

@@ -41,7 +41,7 @@ func failureOf(s State) *Failure {
 
 // What each order makes of a VM in each state: "" is fault.Conflict with a remedy.
 func TestOrdersToAVM(t *testing.T) {
-	table := map[Order]map[State]State{
+	table := map[Command]map[State]State{
 		GoOn:     {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
 		Pause:    {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
 		CutOver:  {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
@@ -57,15 +57,15 @@ func TestOrdersToAVM(t *testing.T) {
 			for from, want := range outcomes {
 				n += 2 // warm
 				f.stage(n, from)
-				err := f.VMs.Order(t.Context(), key(n), order)
+				err := f.VMs.SetCommand(t.Context(), key(n), order)
 				v := f.vm(n)
 				switch {
-				case want == "" && (!fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || v.State != from || v.Order != GoOn):
+				case want == "" && (!fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || v.State != from || v.Command != GoOn):
 					t.Errorf("%q of a VM that is %s: %v (%s)", order, from, err, fault.HintOf(err))
 				case want != "" && (err != nil || v.State != want):
 					t.Errorf("%q of a VM that is %s: %v, it is %s", order, from, err, v.State)
-				case want != "" && order != Retry && from != Canceled && v.Order != order:
-					t.Errorf("%q of a VM that is %s: its order is %q", order, from, v.Order)
+				case want != "" && order != Retry && from != Canceled && v.Command != order:
+					t.Errorf("%q of a VM that is %s: its order is %q", order, from, v.Command)
 				}
 			}
 		}
@@ -82,25 +82,25 @@ func TestOrdersThatContradictEachOther(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		conflict("cutover of a cold VM", f.VMs.Order(ctx, key(1), CutOver))
+		conflict("cutover of a cold VM", f.VMs.SetCommand(ctx, key(1), CutOver))
 		claim := f.run(2, "w1")
-		must(t, f.VMs.Order(ctx, key(2), Cancel))
-		conflict("resume of what is being canceled", f.VMs.Order(ctx, key(2), GoOn))
-		conflict("cutover of what is being canceled", f.VMs.Order(ctx, key(2), CutOver))
-		conflict("retry of what is being canceled", f.VMs.Order(ctx, key(2), Retry))
-		must(t, f.VMs.Order(ctx, key(2), Rollback))
+		must(t, f.VMs.SetCommand(ctx, key(2), Cancel))
+		conflict("resume of what is being canceled", f.VMs.SetCommand(ctx, key(2), GoOn))
+		conflict("cutover of what is being canceled", f.VMs.SetCommand(ctx, key(2), CutOver))
+		conflict("retry of what is being canceled", f.VMs.SetCommand(ctx, key(2), Retry))
+		must(t, f.VMs.SetCommand(ctx, key(2), Rollback))
 		must(t, f.Claims.Finish(ctx, claim, End{State: Canceled}))
-		must(t, f.VMs.Order(ctx, key(2), Retry))
-		if v := f.vm(2); v.State != Queued || v.Asks != First || !v.Began.IsZero() || len(v.Storage) != 0 || v.Order != GoOn {
+		must(t, f.VMs.SetCommand(ctx, key(2), Retry))
+		if v := f.vm(2); v.State != Queued || v.Requested != First || !v.Began.IsZero() || len(v.Storage) != 0 || v.Command != GoOn {
 			t.Errorf("retried after it was undone: %+v", v)
 		}
-		must(t, f.Plans.Order(ctx, "p", Cancel))
-		conflict("retry of one VM of a canceled plan", f.VMs.Order(ctx, key(1), Retry))
-		conflict("pause of a canceled plan", f.Plans.Order(ctx, "p", Pause))
-		if err := f.VMs.Order(ctx, Key{"p", "vm-99"}, Pause); !fault.Is(err, fault.NotFound) {
+		must(t, f.Plans.SetCommand(ctx, "p", Cancel))
+		conflict("retry of one VM of a canceled plan", f.VMs.SetCommand(ctx, key(1), Retry))
+		conflict("pause of a canceled plan", f.Plans.SetCommand(ctx, "p", Pause))
+		if err := f.VMs.SetCommand(ctx, Key{"p", "vm-99"}, Pause); !fault.Is(err, fault.NotFound) {
 			t.Errorf("no such VM: %v", err)
 		}
-		if err := f.Plans.Order(ctx, "q", Pause); !fault.Is(err, fault.NotFound) {
+		if err := f.Plans.SetCommand(ctx, "q", Pause); !fault.Is(err, fault.NotFound) {
 			t.Errorf("no such plan: %v", err)
 		}
 	})
@@ -114,7 +114,7 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 		f.stage(1, Done)
 		f.stage(2, Failed)
 		running := f.run(3, "w1")
-		must(t, f.Plans.Order(ctx, "p", Cancel))
+		must(t, f.Plans.SetCommand(ctx, "p", Cancel))
 		must(t, f.VMs.Add(ctx, someVMs("p", 6))) // found late
 		want := map[int]State{1: Done, 2: Queued, 3: Running, 4: Canceled, 5: Canceled, 6: Canceled}
 		for n, state := range want {
@@ -122,18 +122,18 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 				t.Errorf("canceled: VM %d is %s, not %s", n, v.State, state)
 			}
 		}
-		if err := f.Plans.Order(ctx, "p", Retry); !fault.Is(err, fault.Conflict) {
+		if err := f.Plans.SetCommand(ctx, "p", Retry); !fault.Is(err, fault.Conflict) {
 			t.Errorf("retry while it is being canceled: %v", err)
 		}
 		must(t, f.Claims.Finish(ctx, running, End{State: Canceled}))
 		must(t, f.Claims.Finish(ctx, f.run(2, "w1"), End{State: Canceled}))
 		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
-		if err := f.Plans.Order(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		if err := f.Plans.SetCommand(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("canceled again: %v", err)
 		}
-		must(t, f.Plans.Order(ctx, "p", Retry))
+		must(t, f.Plans.SetCommand(ctx, "p", Retry))
 		plan := ok(f.Plans.Get(ctx, "p"))(t)
-		if plan.State != PlanRunning || plan.Order != GoOn || !plan.Ended.IsZero() || fmt.Sprint(plan.Counts) != "map[done:1 queued:5]" {
+		if plan.State != PlanRunning || plan.Command != GoOn || !plan.Ended.IsZero() || fmt.Sprint(plan.Counts) != "map[done:1 queued:5]" {
 			t.Errorf("retried: %+v", plan)
 		}
 	})
@@ -148,11 +148,11 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 		f.stage(2, Done)
 		f.stage(3, Done)
 		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
-		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Withdraw, Retry} {
-			if err := f.Plans.Order(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		for _, o := range []Command{GoOn, Pause, CutOver, Cancel, Rollback, Withdraw, Retry} {
+			if err := f.Plans.SetCommand(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("%q: %v", o, err)
 			}
-			if err := f.Plans.Order(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
+			if err := f.Plans.SetCommand(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
 				t.Errorf("%q: all is published, and the remedy is to %s", o, fault.HintOf(err))
 			}
 		}
@@ -160,12 +160,12 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 		ok(f.Plans.Add(ctx, Plan{Name: "p", Text: "another"}))(t)
 		must(t, f.VMs.Add(ctx, someVMs("p", 1))) // cold
 		must(t, f.Plans.SetState(ctx, "p", PlanRunning, nil))
-		if err := f.Plans.Order(ctx, "p", CutOver); !fault.Is(err, fault.Conflict) {
+		if err := f.Plans.SetCommand(ctx, "p", CutOver); !fault.Is(err, fault.Conflict) {
 			t.Errorf("cutover of a plan without a warm VM: %v", err)
 		}
 		f.stage(1, Failed)
 		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
-		must(t, f.VMs.Order(ctx, key(1), Retry))
+		must(t, f.VMs.SetCommand(ctx, key(1), Retry))
 		if plan := ok(f.Plans.Get(ctx, "p"))(t); plan.State != PlanRunning {
 			t.Errorf("one VM of it goes on: it is %s", plan.State)
 		}
@@ -173,7 +173,7 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 }
 
 func TestTheOrderThatStands(t *testing.T) {
-	for _, c := range []struct{ own, plan, stands Order }{
+	for _, c := range []struct{ own, plan, stands Command }{
 		{GoOn, GoOn, GoOn}, {GoOn, Pause, Pause}, {Pause, GoOn, Pause}, {CutOver, Pause, CutOver},
 		{Pause, Cancel, Cancel}, {Cancel, Pause, Cancel}, {Rollback, Cancel, Rollback}, {GoOn, Rollback, Rollback},
 	} {
@@ -187,13 +187,13 @@ func TestAPausedPlanIsNotGrantedTo(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 4)
-		must(t, f.Plans.Order(ctx, "p", Pause))
-		must(t, f.VMs.Order(ctx, key(2), CutOver))
+		must(t, f.Plans.SetCommand(ctx, "p", Pause))
+		must(t, f.VMs.SetCommand(ctx, key(2), CutOver))
 		vms := ok(f.Scheduling.Grant(ctx, f.sched, []Granted{{Key: key(1), Worker: "w1", Expected: time.Hour}, {Key: key(2), Worker: "w1"}}))(t)
 		if len(vms) != 1 || vms[0].Key != key(2) {
 			t.Errorf("granted %+v", vms)
 		}
-		must(t, f.Plans.Order(ctx, "p", GoOn))
+		must(t, f.Plans.SetCommand(ctx, "p", GoOn))
 		f.grant(1, "w1")
 	})
 }

@@ -185,7 +185,7 @@ func TestAProcessThatStandsStillIsCutOff(t *testing.T) {
 }
 
 // Package flow makes its tables under a lock of its own, and builds indexes there that wait for
-// every statement under way. A roster that is opened meanwhile must not wait for that lock: each
+// every statement under way. A database that is opened meanwhile must not wait for that lock: each
 // would wait for the other, and PostgreSQL would not know.
 func TestOpeningDoesNotWaitForTheEngine(t *testing.T) {
 	const engine = 0x646563616d70 // flow's migrationLock
@@ -214,12 +214,12 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 		f.Leases.Renew(ctx, &worker, aMinute),
 		f.Leases.Renew(ctx, &f.sched, aMinute),
 		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
-		f.Board.Request(ctx), f.Board.Put(ctx, f.sched, []byte("{}"))))
+		f.SchedulerState.Request(ctx), f.SchedulerState.Put(ctx, f.sched, []byte("{}"))))
 	must(t, stopped.Rollback())
 }
 
 // standStill begins a transaction as all that write do, and returns in its middle.
-func standStill(t *testing.T, r *Roster) (amid *sql.Tx, rev int64) {
+func standStill(t *testing.T, r *Database) (amid *sql.Tx, rev int64) {
 	t.Helper()
 	amid, err := r.db.durable.BeginTx(t.Context(), nil)
 	must(t, err)

@@ -19,7 +19,7 @@ type Plan struct {
 	Role    string    `json:"role,omitempty"`    // role of By at submission, which determines the plan's permissions
 	Created time.Time `json:"created"`           // time by the database's clock
 	Listed  time.Time `json:"listed,omitzero"`   // when the list of its VMs was complete; zero if it is not
-	Order   Order     `json:"command,omitempty"` // command for all of its VMs
+	Command Command   `json:"command,omitempty"` // command for all of its VMs
 	State   PlanState `json:"state"`             // current state
 	// why its VMs could not be listed, or its hook failed; for an ended plan, why it failed. nil without a
 	// failure
@@ -52,7 +52,7 @@ type Failure struct {
 	Hint string `json:"hint,omitempty"` // remedy
 
 	// Ours reports that neither the source nor its host caused the failure.
-	Ours bool `json:"ours,omitempty"`
+	Local bool `json:"local,omitempty"`
 }
 
 // Plans are the submitted plans.
@@ -70,7 +70,7 @@ func scanPlan(row scanner) (Plan, error) {
 	var p Plan
 	var created, listed, ended int64
 	var failure string
-	err := row.Scan(&p.Name, &p.Folder, &p.By, &p.Role, &created, &listed, &p.Order, &p.State, &failure, &ended, &p.Rev)
+	err := row.Scan(&p.Name, &p.Folder, &p.By, &p.Role, &created, &listed, &p.Command, &p.State, &failure, &ended, &p.Rev)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -287,7 +287,7 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 const planUse = "plan"
 
 // planFields are the fields that a plan's signature covers: all that determines what workers do. State
-// and Order are not included, because they change.
+// and Command are not included, because they change.
 func planFields(p Plan) []string {
 	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(toMicros(p.Created), 10)}
 }

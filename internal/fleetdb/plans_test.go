@@ -30,7 +30,7 @@ func TestAPlanIsSubmittedOnce(t *testing.T) {
 		if plan.State != PlanFailed || *plan.Failure != *failure || !plan.Listed.IsZero() || plan.Ended.IsZero() {
 			t.Errorf("ended: %+v", plan)
 		}
-		must(t, r.Plans.Order(ctx, "p", Retry))
+		must(t, r.Plans.SetCommand(ctx, "p", Retry))
 		if plan := ok(r.Plans.Get(ctx, "p"))(t); plan.State != PlanListing || plan.Failure != nil {
 			t.Errorf("listed again: %+v", plan)
 		}
@@ -99,7 +99,7 @@ func TestWhatWasNotFoundHasFailed(t *testing.T) {
 		why := &Failure{Kind: "not-found", Text: "no VM is called web9", Hint: "decamp ls"}
 		must(t, r.VMs.Add(ctx, []VM{{Key: Key{"p", "line-7"}, Name: "web9", State: Failed, Failure: why}}))
 		v := ok(r.VMs.Get(ctx, Key{"p", "line-7"}))(t)
-		if v.State != Failed || v.Asks != NoStage || v.Ended.IsZero() || v.Failure == nil || *v.Failure != *why {
+		if v.State != Failed || v.Requested != NoStage || v.Ended.IsZero() || v.Failure == nil || *v.Failure != *why {
 			t.Errorf("it is %+v, %+v", v, v.Failure)
 		}
 		if n := ok(r.Plans.Get(ctx, "p"))(t).Counts; n[Failed] != 1 {
@@ -193,23 +193,23 @@ func TestTheBoardIsWrittenForThoseWhoLook(t *testing.T) {
 		p.now = clock.Now
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 1)
-		if since := ok(f.Board.Requested(ctx))(t); since < 24*time.Hour {
+		if since := ok(f.SchedulerState.Requested(ctx))(t); since < 24*time.Hour {
 			t.Errorf("looked at %v ago, never", since)
 		}
-		must(t, f.Board.Request(ctx))
-		must(t, f.Board.Request(ctx))
+		must(t, f.SchedulerState.Request(ctx))
+		must(t, f.SchedulerState.Request(ctx))
 		clock.pass(5 * time.Second)
-		if since := ok(f.Board.Requested(ctx))(t); since != 5*time.Second {
+		if since := ok(f.SchedulerState.Requested(ctx))(t); since != 5*time.Second {
 			t.Errorf("looked at %v ago", since)
 		}
-		must(t, f.Board.Put(ctx, f.sched, json.RawMessage(`{"waiting":[]}`)))
-		doc, at, err := f.Board.Read(ctx)
+		must(t, f.SchedulerState.Put(ctx, f.sched, json.RawMessage(`{"waiting":[]}`)))
+		doc, at, err := f.SchedulerState.Read(ctx)
 		if must(t, err); string(doc) != `{"waiting":[]}` || !at.Equal(clock.Now()) {
 			t.Errorf("the board is %s of %v", doc, at)
 		}
 		must(t, f.Leases.Free(ctx, f.sched))
 		ok(f.Leases.Acquire(ctx, "scheduler", "s2", aMinute))(t)
-		if err := f.Board.Put(ctx, f.sched, json.RawMessage(`{}`)); !fault.Is(err, fault.Conflict) {
+		if err := f.SchedulerState.Put(ctx, f.sched, json.RawMessage(`{}`)); !fault.Is(err, fault.Conflict) {
 			t.Errorf("written by a former scheduler: %v", err)
 		}
 	})
@@ -219,11 +219,11 @@ func TestTheAuditTrailIsReadBackwards(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx, r := t.Context(), p.open()
 		for i := range 5 {
-			must(t, r.Audit.Add(ctx, Entry{Who: "ann", Role: "operate", From: "local", What: "pause", On: fmt.Sprint("p", i), Err: "no"}))
+			must(t, r.Audit.Add(ctx, Entry{User: "ann", Role: "operate", From: "local", Action: "pause", On: fmt.Sprint("p", i), Err: "no"}))
 		}
 		first := ok(r.Audit.List(ctx, 0, 3))(t)
 		rest := ok(r.Audit.List(ctx, first[2].ID, 3))(t)
-		if len(first) != 3 || first[0].On != "p4" || first[0].Who != "ann" || first[0].Time.IsZero() || len(rest) != 2 || rest[1].On != "p0" {
+		if len(first) != 3 || first[0].On != "p4" || first[0].User != "ann" || first[0].Time.IsZero() || len(rest) != 2 || rest[1].On != "p0" {
 			t.Errorf("read %+v, then %+v", first, rest)
 		}
 	})
@@ -269,11 +269,11 @@ func TestAdvanceDecidesByTheCurrentRow(t *testing.T) {
 			return p
 		}
 		old := state(PlanListing)
-		must(t, f.Plans.Order(ctx, "p", Pause))
+		must(t, f.Plans.SetCommand(ctx, "p", Pause))
 		must(t, f.Plans.Advance(ctx, old, PlanRunning, nil)) // paused since
 		must(t, f.Plans.Advance(ctx, state(PlanListing), PlanRunning, nil))
 		must(t, f.Plans.Advance(ctx, state(PlanRunning), PlanEnded, nil)) // its VM is queued
-		must(t, f.VMs.Order(ctx, key(1), Cancel))
+		must(t, f.VMs.SetCommand(ctx, key(1), Cancel))
 		must(t, f.Plans.Advance(ctx, state(PlanRunning), PlanEnded, nil))
 		state(PlanEnded)
 	})

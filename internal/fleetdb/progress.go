@@ -14,7 +14,7 @@ type Progress struct {
 	Key
 	Total  int64         `json:"total"`            // bytes
 	Done   int64         `json:"done"`             // written or verified bytes, zeros included
-	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
+	Read   int64         `json:"read"`             // read from the source since the worker took the VM; zeros that need no reading are not moved
 	Rate   int64         `json:"rate"`             // recent Moved per second
 	Reread int64         `json:"reread,omitempty"` // recent bytes per second that verify reads back from images
 	Round  int           `json:"round,omitempty"`  // number of the round of a warm run; 0 for a cold run

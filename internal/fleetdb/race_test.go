@@ -21,7 +21,7 @@ const (
 // whoever reads in between: PostgreSQL does that to those who let it.
 func TestNoRevisionIsSkipped(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
-		handles := [2]*Roster{p.open(), p.open()}
+		handles := [2]*Database{p.open(), p.open()}
 		ok(handles[0].Plans.Add(t.Context(), Plan{Name: "p"}))(t)
 		followed := [2]map[Key]VM{{}, {}}
 		writing, done := context.WithCancel(t.Context())
@@ -44,7 +44,7 @@ func TestNoRevisionIsSkipped(t *testing.T) {
 	})
 }
 
-func addOneByOne(ctx context.Context, r *Roster, writer int) error {
+func addOneByOne(ctx context.Context, r *Database, writer int) error {
 	for i := range rounds {
 		if err := r.VMs.Add(ctx, []VM{{Key: Key{"p", fmt.Sprintf("vm-%d-%d", writer, i)}}}); err != nil {
 			return err
@@ -54,7 +54,7 @@ func addOneByOne(ctx context.Context, r *Roster, writer int) error {
 }
 
 // followUntil reads what is new, and once more after writing has ended.
-func followUntil(ctx, writing context.Context, r *Roster, vms map[Key]VM) error {
+func followUntil(ctx, writing context.Context, r *Database, vms map[Key]VM) error {
 	for since := int64(0); ; {
 		last := writing.Err() != nil
 		c, err := r.Feed.Changes(ctx, since)
@@ -78,7 +78,7 @@ func followUntil(ctx, writing context.Context, r *Roster, vms map[Key]VM) error 
 // step of each says who wrote it: it never goes back to an older epoch.
 func TestAVMHasOneDriver(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
-		handles := [2]*Roster{p.open(), p.open()}
+		handles := [2]*Database{p.open(), p.open()}
 		f := newFleet(t, handles[0], 4)
 		f.grant(1, "w1")
 		var group errgroup.Group
@@ -87,7 +87,7 @@ func TestAVMHasOneDriver(t *testing.T) {
 		go func() { watch <- watchSteps(t.Context(), watching, handles[1]) }()
 		var claims claimBox
 		for w := range writers {
-			m := &meddler{Roster: handles[w%2], rng: rand.New(rand.NewPCG(1, uint64(w))), sched: f.sched, claims: &claims}
+			m := &meddler{Database: handles[w%2], rng: rand.New(rand.NewPCG(1, uint64(w))), sched: f.sched, claims: &claims}
 			group.Go(func() error { return m.meddle(t.Context()) })
 		}
 		must(t, group.Wait())
@@ -139,7 +139,7 @@ func (b *claimBox) count(err error) error {
 }
 
 type meddler struct {
-	*Roster
+	*Database
 	rng    *rand.Rand
 	sched  Lease
 	claims *claimBox
@@ -180,7 +180,7 @@ func (m *meddler) once(ctx context.Context) error {
 }
 
 // watchSteps follows every change and holds each VM's step and epoch against the last ones.
-func watchSteps(ctx, watching context.Context, r *Roster) error {
+func watchSteps(ctx, watching context.Context, r *Database) error {
 	type seen struct{ epoch, step int64 }
 	last := map[Key]seen{}
 	for since := int64(0); ; {
@@ -207,7 +207,7 @@ func watchSteps(ctx, watching context.Context, r *Roster) error {
 // Of those who want a lease at once, one gets it.
 func TestALeaseIsTakenOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
-		handles := [2]*Roster{p.open(), p.open()}
+		handles := [2]*Database{p.open(), p.open()}
 		clock := newClock()
 		handles[0].db.now, handles[1].db.now = clock.Now, clock.Now
 		for round := range 5 {

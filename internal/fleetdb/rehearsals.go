@@ -59,7 +59,7 @@ func (x *tx) checkRehearsable(v VM) error {
 		return err
 	}
 	driven, err := isDriven(x.ctx, x.Tx, v, x.now)
-	order, at := v.Order.Under(p.Order), fault.Quote(v.Key.String())
+	order, at := v.Command.Under(p.Command), fault.Quote(v.Key.String())
 	switch {
 	case err != nil:
 		return err

@@ -124,18 +124,18 @@ func TestWhatCannotBeRehearsed(t *testing.T) {
 			f.stage(2+2*i, s)
 			refused(string(s), 2+2*i)
 		}
-		for i, o := range []Order{CutOver, Cancel} {
+		for i, o := range []Command{CutOver, Cancel} {
 			f.stage(12+2*i, Running)
-			must(t, f.VMs.Order(ctx, key(12+2*i), o))
+			must(t, f.VMs.SetCommand(ctx, key(12+2*i), o))
 			refused("ordered "+string(o), 12+2*i)
 		}
 		f.stage(16, Running)
-		must(t, f.VMs.Order(ctx, key(16), Pause))
+		must(t, f.VMs.SetCommand(ctx, key(16), Pause))
 		must(t, f.Rehearsals.Request(ctx, key(16), Rehearsal{ID: "r"}))
 		f.stage(18, Assigned)
 		must(t, f.Rehearsals.Request(ctx, key(18), Rehearsal{ID: "r"}))
 		f.stage(20, Running)
-		must(t, f.Plans.Order(ctx, "p", CutOver))
+		must(t, f.Plans.SetCommand(ctx, "p", CutOver))
 		refused("of a plan that is cut over", 20)
 		if err := f.Rehearsals.Request(ctx, Key{"p", "vm-99"}, Rehearsal{ID: "r"}); !fault.Is(err, fault.NotFound) {
 			t.Errorf("no such VM: %v", err)

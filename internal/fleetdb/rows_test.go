@@ -54,7 +54,7 @@ type deed struct {
 func (a *anybody) deeds() []deed {
 	ctx := a.t.Context()
 	k, worker, c := key(1+a.rng.IntN(6)), fmt.Sprint("w", 1+a.rng.IntN(2)), a.claim()
-	order := []Order{GoOn, Pause, CutOver, Cancel, Rollback, Retry, Retry}[a.rng.IntN(7)]
+	order := []Command{GoOn, Pause, CutOver, Cancel, Rollback, Retry, Retry}[a.rng.IntN(7)]
 	ends := []End{{State: Done}, {State: Failed, Failure: &Failure{}}, {State: Canceled}, {State: Queued}, {State: Queued, Failure: &Failure{}, NotBefore: a.clock.Now()}}
 	return []deed{
 		{"grant", 6, func() error {
@@ -68,8 +68,8 @@ func (a *anybody) deeds() []deed {
 		{"ask", 3, func() error { return a.Claims.Ask(ctx, c, Again, time.Hour) }},
 		{"give back", 3, func() error { return a.Claims.GiveBack(ctx, c) }},
 		{"finish", 2, func() error { return a.Claims.Finish(ctx, c, ends[a.rng.IntN(len(ends))]) }},
-		{"order", 2, func() error { return a.VMs.Order(ctx, k, order) }},
-		{"order plan", 1, func() error { return a.Plans.Order(ctx, "p", order) }},
+		{"order", 2, func() error { return a.VMs.SetCommand(ctx, k, order) }},
+		{"order plan", 1, func() error { return a.Plans.SetCommand(ctx, "p", order) }},
 		{"requeue", 1, func() error { return a.Scheduling.Requeue(ctx, a.sched, []Key{k}, "gone") }},
 		{"strand", 1, func() error { return a.Scheduling.Strand(ctx, a.sched, []Key{k}, "gone") }},
 		{"rehearse", 4, func() error { return a.Rehearsals.Request(ctx, k, Rehearsal{ID: fmt.Sprint(a.clock.Now().Unix())}) }},
@@ -142,17 +142,17 @@ func (a *anybody) check() {
 func contradiction(v VM) string {
 	driven := v.State == Assigned || v.State == Running
 	switch {
-	case v.Holds && !driven:
+	case v.Granted && !driven:
 		return "nobody drives what holds slots"
-	case v.Holds && v.Asks != NoStage:
+	case v.Granted && v.Requested != NoStage:
 		return "it asks for what it holds"
-	case v.Holds != !v.Since.IsZero():
+	case v.Granted != !v.Since.IsZero():
 		return "since when it holds is not known"
-	case v.State == Queued && (v.Asks == First) != v.Began.IsZero():
+	case v.State == Queued && (v.Requested == First) != v.Began.IsZero():
 		return "what is queued asks for the wrong thing"
-	case v.State == Queued && v.Asks == NoStage:
+	case v.State == Queued && v.Requested == NoStage:
 		return "what is queued asks for nothing"
-	case v.State.Over() && v.Asks != NoStage:
+	case v.State.Over() && v.Requested != NoStage:
 		return "what is over asks"
 	case v.State.Over() && v.Rehearse != nil:
 		return "what is over is rehearsed"

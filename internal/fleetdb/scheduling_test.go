@@ -13,9 +13,9 @@ func TestOnlyWhatStillWaitsIsGranted(t *testing.T) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 6)
 		f.run(1, "w1")
-		must(t, f.VMs.Order(ctx, key(2), Pause))
+		must(t, f.VMs.SetCommand(ctx, key(2), Pause))
 		must(t, f.Workers.Leave(ctx, f.workers["w2"]))
-		must(t, f.VMs.Order(ctx, key(4), Cancel))
+		must(t, f.VMs.SetCommand(ctx, key(4), Cancel))
 		given := []Granted{
 			{Key: key(1), Worker: "w1"}, // runs, and asks for nothing
 			{Key: key(2), Worker: "w1"}, // paused meanwhile
@@ -55,16 +55,16 @@ func TestTheVMsOfADeadWorkerAreAnothers(t *testing.T) {
 		clock.pass(2 * aMinute)
 		must(t, f.Scheduling.Requeue(ctx, f.sched, []Key{key(1), key(2), key(4)}, "w1 is gone"))
 		must(t, f.Scheduling.Strand(ctx, f.sched, []Key{key(3), key(4)}, "only w1 has its images"))
-		if v := f.vm(1); v.State != Queued || v.Asks != Again || v.Holds || v.Waits != "w1 is gone" || v.Storage[0] != "id-w1" {
+		if v := f.vm(1); v.State != Queued || v.Requested != Again || v.Granted || v.WaitReason != "w1 is gone" || v.Storage[0] != "id-w1" {
 			t.Errorf("it began: %+v", v)
 		}
-		if v := f.vm(2); v.State != Queued || v.Asks != First {
+		if v := f.vm(2); v.State != Queued || v.Requested != First {
 			t.Errorf("it did not begin: %+v", v)
 		}
-		if v := f.vm(3); v.State != Stranded || v.Holds || v.Worker != "w1" {
+		if v := f.vm(3); v.State != Stranded || v.Granted || v.Worker != "w1" {
 			t.Errorf("stranded: %+v", v)
 		}
-		if v := f.vm(4); v.State != Queued || v.Waits != "" {
+		if v := f.vm(4); v.State != Queued || v.WaitReason != "" {
 			t.Errorf("it was nobody's: %+v", v)
 		}
 		for _, c := range []Claim{begun, waits, stays} {
@@ -73,7 +73,7 @@ func TestTheVMsOfADeadWorkerAreAnothers(t *testing.T) {
 			}
 		}
 		ok(f.Workers.Join(ctx, Worker{Name: "w1", VMs: 10}, aMinute))(t)
-		if v := f.vm(3); v.State != Queued || v.Asks != Again {
+		if v := f.vm(3); v.State != Queued || v.Requested != Again {
 			t.Errorf("its worker is back: %+v", v)
 		}
 	})
@@ -89,16 +89,16 @@ func TestAnAttemptThatFailedIsMadeAgain(t *testing.T) {
 			must(t, f.Claims.Finish(ctx, c, End{State: Queued, Failure: &Failure{Kind: "unreachable", Text: "no route"}, NotBefore: later}))
 			must(t, f.Claims.Finish(ctx, c, End{State: Queued, NotBefore: later})) // the answer got lost
 			v := f.vm(1)
-			if v.State != Queued || v.Attempts != attempt || v.Asks != Again || !v.NotBefore.Equal(later) || v.Failure.Text != "no route" || !v.Ended.IsZero() {
+			if v.State != Queued || v.Attempts != attempt || v.Requested != Again || !v.NotBefore.Equal(later) || v.Failure.Text != "no route" || !v.Ended.IsZero() {
 				t.Fatalf("attempt %d: %+v", attempt, v)
 			}
 		}
 		must(t, f.Claims.Finish(ctx, f.run(1, "w1"), End{State: Failed, Failure: &Failure{Text: "no such disk"}}))
-		if v := f.vm(1); v.State != Failed || v.Attempts != 3 || v.Asks != NoStage || v.Ended.IsZero() {
+		if v := f.vm(1); v.State != Failed || v.Attempts != 3 || v.Requested != NoStage || v.Ended.IsZero() {
 			t.Fatalf("failed: %+v", v)
 		}
-		must(t, f.VMs.Order(ctx, key(1), Retry))
-		if v := f.vm(1); v.State != Queued || v.Attempts != 0 || v.Asks != Again || v.Failure != nil || !v.NotBefore.IsZero() {
+		must(t, f.VMs.SetCommand(ctx, key(1), Retry))
+		if v := f.vm(1); v.State != Queued || v.Attempts != 0 || v.Requested != Again || v.Failure != nil || !v.NotBefore.IsZero() {
 			t.Fatalf("retried: %+v", v)
 		}
 	})

@@ -52,10 +52,10 @@ func TestADatabaseOfVersion1IsRead(t *testing.T) {
 		p.statements(before + string(tables) + strings.TrimSuffix(string(rows), ";\n"))
 		ctx, r := t.Context(), p.open()
 		plan, v := ok(r.Plans.Get(ctx, "wave1"))(t), ok(r.VMs.Get(ctx, Key{"wave1", "vm-42"}))(t)
-		if plan.Order != Pause || plan.By != "ann" || plan.Counts[Running] != 1 || plan.Text != "version: 1" || plan.Listed.IsZero() {
+		if plan.Command != Pause || plan.By != "ann" || plan.Counts[Running] != 1 || plan.Text != "version: 1" || plan.Listed.IsZero() {
 			t.Errorf("plan %+v", plan)
 		}
-		if v.Name != "web1" || v.State != Running || v.Epoch != 3 || v.Storage[0] != "st-1" || !v.Holds || !v.Warm || v.Failure.Text != "no route" || string(v.Spec) != `{"to":["dir:/srv/vm"]}` || v.Began.IsZero() {
+		if v.Name != "web1" || v.State != Running || v.Epoch != 3 || v.Storage[0] != "st-1" || !v.Granted || !v.Warm || v.Failure.Text != "no route" || string(v.Spec) != `{"to":["dir:/srv/vm"]}` || v.Began.IsZero() {
 			t.Errorf("VM %+v", v)
 		}
 		must(t, r.Claims.SetStep(ctx, Claim{v.Key, "w1", 3}, "verify", ""))
@@ -64,7 +64,7 @@ func TestADatabaseOfVersion1IsRead(t *testing.T) {
 			t.Errorf("workers %+v, limits %+v", w, limits)
 		}
 		trail, progress, records := ok(r.Audit.List(ctx, 0, 9))(t), ok(r.Progress.List(ctx, "wave1"))(t), ok(r.Records.List(ctx, "leftover"))(t)
-		if len(trail) != 1 || trail[0].Who != "ann" || len(progress) != 1 || progress[0].Done != 5 || len(records) != 1 {
+		if len(trail) != 1 || trail[0].User != "ann" || len(progress) != 1 || progress[0].Done != 5 || len(records) != 1 {
 			t.Errorf("trail %+v, progress %+v, records %+v", trail, progress, records)
 		}
 	})

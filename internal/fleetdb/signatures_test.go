@@ -16,7 +16,7 @@ func someKeys(t *testing.T) *fleetkey.Keys {
 }
 
 // openWith opens the place's database with keys, which may be nil.
-func (p *place) openWith(keys *fleetkey.Keys) *Roster {
+func (p *place) openWith(keys *fleetkey.Keys) *Database {
 	p.t.Helper()
 	r := ok(Open(p.t.Context(), Config{URL: p.url, Keys: keys}))(p.t)
 	p.t.Cleanup(func() { r.Close() })
@@ -24,7 +24,7 @@ func (p *place) openWith(keys *fleetkey.Keys) *Roster {
 }
 
 // columns returns the names of a table's columns.
-func columns(t *testing.T, r *Roster, table string) []string {
+func columns(t *testing.T, r *Database, table string) []string {
 	t.Helper()
 	rows := ok(r.db.durable.Query(`SELECT * FROM ` + table + ` WHERE 1 = 0`))(t)
 	defer rows.Close()

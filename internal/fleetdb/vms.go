@@ -43,24 +43,24 @@ type VM struct {
 	Spec      json.RawMessage `json:"spec,omitempty"`     // planfile.Options for the worker; not in lists
 
 	// current state
-	State     State         `json:"state"`
-	Step      string        `json:"step,omitempty"`     // step of package migrate's pipeline
-	Waits     string        `json:"waits,omitempty"`    // reason of a wait, unless it waits for the scheduler
-	Worker    string        `json:"worker,omitempty"`   // worker that executes it, or did last
-	Storage   []string      `json:"storage,omitempty"`  // ids of the storages that its images are on; empty before Begin
-	Epoch     int64         `json:"epoch"`              // epoch of the last claim; 0 if it was never claimed
-	Asks      Stage         `json:"asks,omitempty"`     // requested transfer; NoStage if none
-	Holds     bool          `json:"holds,omitempty"`    // the VM has its transfer slots
-	Since     time.Time     `json:"since,omitzero"`     // start of Holds; zero without slots
-	Expected  time.Duration `json:"expected,omitempty"` // expected duration of the requested or granted transfer
-	Order     Order         `json:"command,omitempty"`  // command for this VM; see Order.Under
-	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // pending request for a rehearsal
-	Attempts  int           `json:"attempts,omitempty"` // failed attempts since the last retry command
-	NotBefore time.Time     `json:"notBefore,omitzero"` // earliest time of the next attempt
-	Began     time.Time     `json:"began,omitzero"`     // when its first attempt began; zero if none did
-	Ended     time.Time     `json:"ended,omitzero"`     // when it ended; zero while it is active
-	Failure   *Failure      `json:"failure,omitempty"`  // failure of the last attempt; nil if it had none
-	Rev       int64         `json:"rev"`                // revision of the last change
+	State      State         `json:"state"`
+	Step       string        `json:"step,omitempty"`       // step of package migrate's pipeline
+	WaitReason string        `json:"waitReason,omitempty"` // reason of a wait, unless it waits for the scheduler
+	Worker     string        `json:"worker,omitempty"`     // worker that executes it, or did last
+	Storage    []string      `json:"storage,omitempty"`    // ids of the storages that its images are on; empty before Begin
+	Epoch      int64         `json:"epoch"`                // epoch of the last claim; 0 if it was never claimed
+	Requested  Stage         `json:"requested,omitempty"`  // requested transfer; NoStage if none
+	Granted    bool          `json:"granted,omitempty"`    // the VM has its transfer slots
+	Since      time.Time     `json:"since,omitzero"`       // start of Holds; zero without slots
+	Expected   time.Duration `json:"expected,omitempty"`   // expected duration of the requested or granted transfer
+	Command    Command       `json:"command,omitempty"`    // command for this VM; see Command.Under
+	Rehearse   *Rehearsal    `json:"rehearse,omitempty"`   // pending request for a rehearsal
+	Attempts   int           `json:"attempts,omitempty"`   // failed attempts since the last retry command
+	NotBefore  time.Time     `json:"notBefore,omitzero"`   // earliest time of the next attempt
+	Began      time.Time     `json:"began,omitzero"`       // when its first attempt began; zero if none did
+	Ended      time.Time     `json:"ended,omitzero"`       // when it ended; zero while it is active
+	Failure    *Failure      `json:"failure,omitempty"`    // failure of the last attempt; nil if it had none
+	Rev        int64         `json:"rev"`                  // revision of the last change
 
 	signed signedVM // signed columns; only VMs.Get sets them
 }
@@ -134,8 +134,8 @@ func scanVM(row scanner) (VM, error) {
 	var v VM
 	var listed, storage, rehearse, failure string
 	var since, notBefore, began, ended int64
-	err := row.Scan(&v.Plan, &v.VM, &v.Seq, &v.Warm, &listed, &v.State, &v.Step, &v.Waits, &v.Worker, &storage, &v.Epoch, &v.Asks, &v.Holds, &since,
-		&v.Expected, &v.Order, &rehearse, &v.Attempts, &notBefore, &began, &ended, &failure, &v.Rev)
+	err := row.Scan(&v.Plan, &v.VM, &v.Seq, &v.Warm, &listed, &v.State, &v.Step, &v.WaitReason, &v.Worker, &storage, &v.Epoch, &v.Requested, &v.Granted, &since,
+		&v.Expected, &v.Command, &rehearse, &v.Attempts, &notBefore, &began, &ended, &failure, &v.Rev)
 	if err != nil {
 		return VM{}, err
 	}
@@ -232,7 +232,7 @@ func (a *vmInserter) tailOf(plan string) (*planTail, error) {
 		return nil, err
 	}
 	t := &planTail{plan: p, state: Queued}
-	if p.Order.Undoes() {
+	if p.Command.Undoes() {
 		t.state, t.ended = Canceled, a.now
 	}
 	a.plans[plan] = t

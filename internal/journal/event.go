@@ -14,51 +14,51 @@ import (
 type EventKind string
 
 const (
-	RunBegan     EventKind = "run-started"   // the run begins, or continues
+	RunStarted   EventKind = "run-started"   // the run begins, or continues
 	RunDone      EventKind = "run-done"      // the VM is published
 	RunFailed    EventKind = "run-failed"    // the run failed and can be started again; Failure has the reason
 	RunStopped   EventKind = "run-stopped"   // a user stopped the run; it can be started again
 	RunDiscarded EventKind = "run-discarded" // all data that was not published is removed
 	// the removal of the published VM begins; Failure describes the run if the removal does not end
-	Withdrawing   EventKind = "withdrawing"
-	StepBegan     EventKind = "step-started"    // a step begins
-	StepDone      EventKind = "step-done"       // a step is complete
-	StepRetried   EventKind = "step-retried"    // a step is tried again; Failure has the error of the last attempt
-	DiskBegan     EventKind = "disk-started"    // the copy of a disk begins; Message has its starting point
-	DiskDone      EventKind = "disk-done"       // the copy of a disk is complete; Message has the root of its manifest
-	DiskAnew      EventKind = "disk-restarted"  // the copied data is not reliable: the disk is copied again from its start
-	RoundDone     EventKind = "round-done"      // a precopy round is complete; Message and Outlook
-	Projected     EventKind = "outage-estimate" // outage estimate of a warm run that waits, in Outlook; not journaled
-	ChunkBad      EventKind = "chunk-bad"       // verify found a chunk that differs
-	SourceReread  EventKind = "source-reread"   // Reread has the chunks that are read from the source again, and later the result
-	Progressed    EventKind = "progress"        // progress of a disk in Bytes; not journaled
-	Waits         EventKind = "waiting"         // Message is the reason of a wait; empty if the run does not wait any more
-	RehearsalDone EventKind = "rehearsal-done"  // end of a rehearsal: Message; Failure if it had no result
-	Noted         EventKind = "note"            // information for the user in Message
-	Warned        EventKind = "warning"         // Warning
-	PowerChanged  EventKind = "power"           // decamp changed the power state of the source VM
-	Summarized    EventKind = "summary"         // Stages has the time of each stage, and Outage the outage
+	Withdrawing     EventKind = "withdrawing"
+	StepStarted     EventKind = "step-started"    // a step begins
+	StepDone        EventKind = "step-done"       // a step is complete
+	StepRetried     EventKind = "step-retried"    // a step is tried again; Failure has the error of the last attempt
+	DiskStarted     EventKind = "disk-started"    // the copy of a disk begins; Message has its starting point
+	DiskDone        EventKind = "disk-done"       // the copy of a disk is complete; Message has the root of its manifest
+	DiskRestarted   EventKind = "disk-restarted"  // the copied data is not reliable: the disk is copied again from its start
+	RoundDone       EventKind = "round-done"      // a precopy round is complete; Message and OutageEstimate
+	OutageEstimated EventKind = "outage-estimate" // outage estimate of a warm run that waits, in OutageEstimate; not journaled
+	ChunkBad        EventKind = "chunk-bad"       // verify found a chunk that differs
+	SourceReread    EventKind = "source-reread"   // Reread has the chunks that are read from the source again, and later the result
+	Progressed      EventKind = "progress"        // progress of a disk in Bytes; not journaled
+	Waiting         EventKind = "waiting"         // Message is the reason of a wait; empty if the run does not wait any more
+	RehearsalDone   EventKind = "rehearsal-done"  // end of a rehearsal: Message; Failure if it had no result
+	Noted           EventKind = "note"            // information for the user in Message
+	Warned          EventKind = "warning"         // Warning
+	PowerChanged    EventKind = "power"           // decamp changed the power state of the source VM
+	Summarized      EventKind = "summary"         // Stages has the time of each stage, and Outage the outage
 )
 
 // Event is one thing that happened in a run.
 type Event struct {
-	Time    time.Time          `json:"time"`                     // when it happened
-	Run     ID                 `json:"run"`                      // run that it belongs to
-	Step    string             `json:"step,omitempty"`           // step of the run; empty if it belongs to the run as a whole
-	Kind    EventKind          `json:"kind"`                     // determines which of the fields below are set
-	Disk    int32              `json:"disk,omitempty"`           // device key; 0 if the event does not concern a disk
-	Bytes   *Bytes             `json:"bytes,omitempty"`          // progress of the disk
-	Message string             `json:"message,omitempty"`        // text for the user
-	Warning *inventory.Warning `json:"warning,omitempty"`        // finding about the source VM
-	Failure *Failure           `json:"failure,omitempty"`        // error of a run, a step or a rehearsal
-	Stages  []Stage            `json:"stages,omitempty"`         // time of each stage
-	Outlook *Outlook           `json:"outageEstimate,omitempty"` // estimate of the cutover
-	Reread  *manifest.Reread   `json:"reread,omitempty"`         // chunks that were read from the source again
-	Outage  *Outage            `json:"outage,omitempty"`         // outage of a warm run; nil if unknown
+	Time           time.Time          `json:"time"`                     // when it happened
+	Run            ID                 `json:"run"`                      // run that it belongs to
+	Step           string             `json:"step,omitempty"`           // step of the run; empty if it belongs to the run as a whole
+	Kind           EventKind          `json:"kind"`                     // determines which of the fields below are set
+	Disk           int32              `json:"disk,omitempty"`           // device key; 0 if the event does not concern a disk
+	Bytes          *Bytes             `json:"bytes,omitempty"`          // progress of the disk
+	Message        string             `json:"message,omitempty"`        // text for the user
+	Warning        *inventory.Warning `json:"warning,omitempty"`        // finding about the source VM
+	Failure        *Failure           `json:"failure,omitempty"`        // error of a run, a step or a rehearsal
+	Stages         []StageTime        `json:"stages,omitempty"`         // time of each stage
+	OutageEstimate *OutageEstimate    `json:"outageEstimate,omitempty"` // estimate of the cutover
+	Reread         *manifest.Reread   `json:"reread,omitempty"`         // chunks that were read from the source again
+	Outage         *Outage            `json:"outage,omitempty"`         // outage of a warm run; nil if unknown
 }
 
-// Outlook is an estimate of the cutover of a warm run, if it began now.
-type Outlook struct {
+// OutageEstimate is an estimate of the cutover of a warm run, if it began now.
+type OutageEstimate struct {
 	Dirty  int64         `json:"dirty"`  // bytes that the guest changes per second; 0 if unknown
 	Rate   int64         `json:"rate"`   // bytes that are copied per second
 	Delta  int64         `json:"delta"`  // bytes that changed since the last round
@@ -107,16 +107,16 @@ func FailureOf(err error) *Failure {
 	return &Failure{Kind: fault.KindOf(err).String(), Text: err.Error(), Hint: fault.HintOf(err)}
 }
 
-// Stage is the time of a part of a run. Working, Source and Target are sums over parallel workers, so
+// StageTime is the time of a part of a run. Working, Source and Target are sums over parallel workers, so
 // they may exceed Elapsed.
-type Stage struct {
-	Name    string        `json:"name"`            // "copy", or "copy 2000" for one disk
-	Bytes   int64         `json:"bytes"`           // bytes of the disk, zeros included
-	Moved   int64         `json:"moved,omitempty"` // read from the source, or from the image by verify
-	Elapsed time.Duration `json:"elapsed"`         // duration
-	Working time.Duration `json:"working"`         // time of hashing and comparing
-	Source  time.Duration `json:"source"`          // time of waiting for the source
-	Target  time.Duration `json:"target"`          // time of waiting for the target
+type StageTime struct {
+	Name    string        `json:"name"`           // "copy", or "copy 2000" for one disk
+	Bytes   int64         `json:"bytes"`          // bytes of the disk, zeros included
+	Read    int64         `json:"read,omitempty"` // read from the source, or from the image by verify
+	Elapsed time.Duration `json:"elapsed"`        // duration
+	Working time.Duration `json:"working"`        // time of hashing and comparing
+	Source  time.Duration `json:"source"`         // time of waiting for the source
+	Target  time.Duration `json:"target"`         // time of waiting for the target
 }
 
 // Subscriber receives events, one call at a time. It must be quick and must not block.

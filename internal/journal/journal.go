@@ -58,14 +58,14 @@ func cutTornLine(f *os.File) (whole int64, err error) {
 // other events show whether a step continued, and the facts of a step contain findings, warnings and
 // copies. A power loss may remove the last events of these kinds from a journal.
 var recordedByEngine = map[EventKind]bool{
-	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
+	RunStarted: true, StepStarted: true, StepDone: true, DiskStarted: true, DiskDone: true, Warned: true, Summarized: true,
 }
 
 // Append writes e. The write is durable, with all events before, unless the workflow engine records
 // events of this kind as well: a small VM has about fifteen of these, and each would wait for the disk.
 // Progress and outage estimates are not journaled.
 func (j *Journal) Append(e Event) error {
-	if e.Kind == Progressed || e.Kind == Projected {
+	if e.Kind == Progressed || e.Kind == OutageEstimated {
 		return nil
 	}
 	line, err := json.Marshal(e)

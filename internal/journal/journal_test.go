@@ -104,13 +104,13 @@ func TestNewerAndDamagedPlansAreRefused(t *testing.T) {
 func story(id ID) []Event {
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	return []Event{
-		{Time: at(0), Run: id, Kind: RunBegan},
-		{Time: at(1), Run: id, Kind: StepBegan, Step: "copy"},
-		{Time: at(2), Run: id, Kind: RunBegan},
+		{Time: at(0), Run: id, Kind: RunStarted},
+		{Time: at(1), Run: id, Kind: StepStarted, Step: "copy"},
+		{Time: at(2), Run: id, Kind: RunStarted},
 		{Time: at(3), Run: id, Kind: RunFailed, Failure: &Failure{Kind: "full", Text: "no space", Hint: "free 3 GiB"}},
-		{Time: at(4), Run: id, Kind: RunBegan},
-		{Time: at(5), Run: id, Kind: StepBegan, Step: "commit"},
-		{Time: at(6), Run: id, Kind: Summarized, Stages: []Stage{{Name: "copy", Bytes: 7, Elapsed: time.Second}}},
+		{Time: at(4), Run: id, Kind: RunStarted},
+		{Time: at(5), Run: id, Kind: StepStarted, Step: "commit"},
+		{Time: at(6), Run: id, Kind: Summarized, Stages: []StageTime{{Name: "copy", Bytes: 7, Elapsed: time.Second}}},
 		{Time: at(7), Run: id, Kind: RunDone},
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is the user's command to a warm run. It is a file beside the plan. Any process may write it;
+// Command is the user's command to a warm run. It is a file beside the plan. Any process may write it;
 // the process that executes the run obeys it now or when it starts.
-type Order string
+type Command string
 
 const (
-	GoOn    Order = ""        // rounds in their interval
-	Pause   Order = "pause"   // no further round
-	CutOver Order = "cutover" // power the VM off when the current round is complete
-	GiveUp  Order = "cancel"  // stop at once and revert
+	GoOn    Command = ""        // rounds in their interval
+	Pause   Command = "pause"   // no further round
+	CutOver Command = "cutover" // power the VM off when the current round is complete
+	GiveUp  Command = "cancel"  // stop at once and revert
 )
 
-// Order returns the current order for a run.
-func (s *Store) Order(id ID) (Order, error) {
+// Command returns the current order for a run.
+func (s *Store) Command(id ID) (Command, error) {
 	text, err := os.ReadFile(s.filePath(id, "command"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return GoOn, nil
@@ -34,30 +34,30 @@ func (s *Store) Order(id ID) (Order, error) {
 	if err != nil {
 		return GoOn, fmt.Errorf("read command for run %s: %w", id, err)
 	}
-	o := Order(strings.TrimSpace(string(text)))
+	o := Command(strings.TrimSpace(string(text)))
 	if o != GoOn && o != Pause && o != CutOver && o != GiveUp {
 		return GoOn, fault.New(fault.Corrupt, "the command for run %s is %q", id, o).WithHint("send the command again: decamp pause, resume, cutover or cancel")
 	}
 	return o, nil
 }
 
-// Give durably replaces the order for a run.
-func (s *Store) Give(id ID, o Order) error {
+// SendCommand durably replaces the order for a run.
+func (s *Store) SendCommand(id ID, o Command) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
 	}
 	if err := atomicfile.Replace(s.filePath(id, "command"), []byte(o+"\n"), private); err != nil {
 		return fmt.Errorf("send command to run %s: %w", id, s.spaceError(err))
 	}
-	return s.markOrders()
+	return s.markCommands()
 }
 
-// Given returns the number of orders and removals by this Store.
-func (s *Store) Given() int64 { return s.given.Load() }
+// CommandCount returns the number of orders and removals by this Store.
+func (s *Store) CommandCount() int64 { return s.given.Load() }
 
-// OrderMark returns a text that changes with each order of any process, and with the removal of a run.
+// CommandMark returns a text that changes with each order of any process, and with the removal of a run.
 // It need not be durable, because no process that compares it survives a power loss.
-func (s *Store) OrderMark() string {
+func (s *Store) CommandMark() string {
 	text, err := os.ReadFile(s.markPath())
 	if err != nil {
 		return "" // same value as before the first command
@@ -68,9 +68,9 @@ func (s *Store) OrderMark() string {
 // markPath returns the path of the file with the mark.
 func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "commands") }
 
-// markOrders changes the mark. It must be called after the change. Without a state directory it does
+// markCommands changes the mark. It must be called after the change. Without a state directory it does
 // nothing.
-func (s *Store) markOrders() error {
+func (s *Store) markCommands() error {
 	s.given.Add(1)
 	mark := strconv.FormatUint(rand.Uint64(), 16)
 	if err := os.WriteFile(s.markPath(), []byte(mark+"\n"), private); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsal is a user's request to boot the VM of a warm run from its current images. Like an Order it
+// Rehearsal is a user's request to boot the VM of a warm run from its current images. Like an Command it
 // is a file beside the plan. The process that executes the run carries it out once. It is valid until
 // it is answered or withdrawn; withdrawing it ends a running rehearsal.
 type Rehearsal struct {
@@ -60,7 +60,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	if err := atomicfile.Replace(s.filePath(id, rehearsalFile), append(text, '\n'), private); err != nil {
 		return fmt.Errorf("request a rehearsal of run %s: %w", id, s.spaceError(err))
 	}
-	return s.markOrders()
+	return s.markCommands()
 }
 
 // Rehearsal returns the pending request for a run, or nil.
@@ -81,7 +81,7 @@ func (s *Store) TakeBack(id ID, rehearsal string) error {
 	if err := os.Remove(s.filePath(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("withdraw a rehearsal of run %s: %w", id, err)
 	}
-	return s.markOrders()
+	return s.markCommands()
 }
 
 // AnswerRehearsal durably records the result of a rehearsal, and removes the request.

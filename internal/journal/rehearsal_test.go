@@ -22,10 +22,10 @@ func TestRehearsalsStandUntilTheyAreAnswered(t *testing.T) {
 	if _, err := s.Create(p); err != nil {
 		t.Fatal(err)
 	}
-	mark := s.OrderMark()
+	mark := s.CommandMark()
 	changed := func(what string, err error) {
 		t.Helper()
-		now := s.OrderMark()
+		now := s.CommandMark()
 		if err != nil || now == mark {
 			t.Errorf("%s: %v, noticed %v", what, err, now != mark)
 		}
@@ -56,7 +56,7 @@ func TestRehearsalsStandUntilTheyAreAnswered(t *testing.T) {
 	if r, err := s.Rehearsed(p.ID); err != nil || r == nil || r.ID != "1" || r.Report == nil || r.Failure != nil {
 		t.Errorf("answered %+v, %v", r, err)
 	}
-	if o, err := s.Order(p.ID); o != GoOn || err != nil {
+	if o, err := s.Command(p.ID); o != GoOn || err != nil {
 		t.Errorf("the order became %q, %v", o, err)
 	}
 	torn := filepath.Join(s.Folder(p.ID), rehearsalFile)

@@ -16,14 +16,14 @@ const (
 
 // Run is the execution of a plan.
 type Run struct {
-	Plan    Plan      `json:"plan"`              // intent of the run
-	State   State     `json:"state"`             // state by the last event
-	Step    string    `json:"step,omitempty"`    // last step that began
-	Starts  int       `json:"starts"`            // number of times that it began or continued
-	Began   time.Time `json:"began,omitzero"`    // time of the first start; zero if never
-	Ended   time.Time `json:"ended,omitzero"`    // end of the last start, unless State is Open
-	Failure *Failure  `json:"failure,omitempty"` // error of the last end; nil if missing
-	Stages  []Stage   `json:"stages,omitempty"`  // times of the last summary
+	Plan    Plan        `json:"plan"`              // intent of the run
+	State   State       `json:"state"`             // state by the last event
+	Step    string      `json:"step,omitempty"`    // last step that began
+	Starts  int         `json:"starts"`            // number of times that it began or continued
+	Began   time.Time   `json:"began,omitzero"`    // time of the first start; zero if never
+	Ended   time.Time   `json:"ended,omitzero"`    // end of the last start, unless State is Open
+	Failure *Failure    `json:"failure,omitempty"` // error of the last end; nil if missing
+	Stages  []StageTime `json:"stages,omitempty"`  // times of the last summary
 }
 
 // newRun returns the state of a run from its events.
@@ -44,12 +44,12 @@ var endings = map[EventKind]State{
 // applyEvent updates the state with the next event.
 func (r *Run) applyEvent(e Event) {
 	switch e.Kind {
-	case RunBegan:
+	case RunStarted:
 		if r.Starts++; r.Starts == 1 {
 			r.Began = e.Time
 		}
 		r.State, r.Failure, r.Ended = Open, nil, time.Time{}
-	case StepBegan:
+	case StepStarted:
 		r.Step = e.Step
 	case Summarized:
 		r.Stages = e.Stages

@@ -156,5 +156,5 @@ func (s *Store) Remove(id ID) error {
 	if err := os.RemoveAll(s.filePath(id, "")); err != nil {
 		return fmt.Errorf("forget run %s: %w", id, err)
 	}
-	return s.markOrders()
+	return s.markCommands()
 }

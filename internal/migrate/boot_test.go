@@ -62,8 +62,8 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 		if !fault.Is(err, fault.Canceled) {
 			t.Fatalf("it did not go on with rounds: %v", err)
 		}
-		if e.Outlook == nil || e.Outlook.Boot != boot || e.Outlook.Outage < shutdownGuess+boot || !strings.Contains(e.Message, "its boot of 20s included") {
-			t.Errorf("told %q, %+v", e.Message, e.Outlook)
+		if e.OutageEstimate == nil || e.OutageEstimate.Boot != boot || e.OutageEstimate.Outage < shutdownGuess+boot || !strings.Contains(e.Message, "its boot of 20s included") {
+			t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
 		}
 	}
 	journal, err := journal.ReadJournal(filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl"))
@@ -72,7 +72,7 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 	}
 	kept := 0
 	for _, e := range journal {
-		if e.Outlook != nil && e.Outlook.Boot == boot {
+		if e.OutageEstimate != nil && e.OutageEstimate.Boot == boot {
 			kept++
 		}
 	}
@@ -83,8 +83,8 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatalf("it did not cut over: %v", err)
 	}
-	if e.Outlook != nil && (e.Outlook.Boot != 0 || !strings.Contains(e.Message, "its boot not counted")) {
-		t.Errorf("told %q, %+v", e.Message, e.Outlook)
+	if e.OutageEstimate != nil && (e.OutageEstimate.Boot != 0 || !strings.Contains(e.Message, "its boot not counted")) {
+		t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
 	}
 	if b.published == nil {
 		t.Error("nothing is published")

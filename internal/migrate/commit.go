@@ -47,7 +47,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	began := r.Options.Now()
-	if err := r.Rig.Target.Publish(ctx, r.Definition()); err != nil {
+	if err := r.Env.Target.Publish(ctx, r.Definition()); err != nil {
 		return err
 	}
 	published := r.Options.Now()
@@ -55,7 +55,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Record.Facts.Outage = newOutage(r, began, published)
-	r.Record.Tell(journal.Event{Kind: journal.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
+	r.Record.Report(journal.Event{Kind: journal.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
 	return nil
 }
 
@@ -93,7 +93,7 @@ func newOutage(r *Run, began, published time.Time) *journal.Outage {
 		return nil
 	}
 	o := &journal.Outage{Began: r.Record.Facts.Warm.Off, Took: r.Options.Now().Sub(r.Record.Facts.Warm.Off), Started: r.Record.Facts.Started != nil}
-	if _, ok := r.Rig.Target.(targets.Sender); ok {
+	if _, ok := r.Env.Target.(targets.Sender); ok {
 		o.Delivery = published.Sub(began)
 	}
 	return o
@@ -106,14 +106,14 @@ func startVM(ctx context.Context, r *Run) error {
 	if !r.Permit.Start {
 		return nil
 	}
-	s, err := targets.StarterOf(r.Rig.Target)
+	s, err := targets.StarterOf(r.Env.Target)
 	if err != nil {
 		return err
 	}
 	if err := r.VM.checkOff(ctx); err != nil {
 		return err
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "starting at the target"})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "starting at the target"})
 	began := r.Options.Now()
 	var started targets.Started
 	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
@@ -124,8 +124,8 @@ func startVM(ctx context.Context, r *Run) error {
 		return notStarted(err)
 	}
 	r.Record.Facts.Started = &started
-	r.Record.AddStage(journal.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "runs at the target"})
+	r.Record.AddStage(journal.StageTime{Name: "start", Elapsed: r.Options.Now().Sub(began)})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "runs at the target"})
 	return nil
 }
 

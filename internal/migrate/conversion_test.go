@@ -100,7 +100,7 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == "commit" && !bytes.Equal(b.image().medium, b.disks[2000]) {
+		if e.Kind == journal.StepStarted && e.Step == "commit" && !bytes.Equal(b.image().medium, b.disks[2000]) {
 			t.Error("the image was changed before commit")
 		}
 	}
@@ -258,7 +258,7 @@ func TestOtherHardwareKeepsHowTheVMWasFound(t *testing.T) {
 // failsInCommit has the operation fail once commit began.
 func (b *bench) failsInCommit(op string) {
 	began := false
-	b.onEvent = func(e journal.Event) { began = began || e.Kind == journal.StepBegan && e.Step == "commit" }
+	b.onEvent = func(e journal.Event) { began = began || e.Kind == journal.StepStarted && e.Step == "commit" }
 	b.before = func(_ context.Context, o string) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -45,16 +45,16 @@ func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r)
 // A converter changes the guest of a run for other hardware, on overlays. Its engines are linux-append
 // and virt-v2v.
 type converter struct {
-	record   *Record   // results, warnings and events of the run
-	overlays *overlays // stores the changes
-	rig      *Rig      // engines and encryption keys
-	opts     *Options  // options of the Migrator
-	folder   string    // folder of the engines' logs
+	record   *Record      // results, warnings and events of the run
+	overlays *overlays    // stores the changes
+	rig      *Environment // engines and encryption keys
+	opts     *Options     // options of the Migrator
+	folder   string       // folder of the engines' logs
 }
 
 // newConverter returns the converter of a run.
 func newConverter(r *Run) *converter {
-	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
+	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Env, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
 }
 
 // toVirtio changes the guest so that it boots from virtio, with the first engine that accepts it. A
@@ -180,12 +180,12 @@ func cannotConvert(err error, warm bool) error {
 // reportChanges reports the changes in the guest, and the notes of the engine as warnings.
 func (r *converter) reportChanges(result convert.Result) {
 	for _, c := range result.Changes {
-		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
+		r.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}
 	for _, n := range result.Notes {
 		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check it after the first boot"})
 	}
 	if len(result.Changes) == 0 && result.Engine == string(journal.LinuxAppend) {
-		r.record.Tell(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})
+		r.record.Report(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {
-		r := unitRun(journal.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Rig{}, Permit{}, Options{})
+		r := unitRun(journal.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Environment{}, Permit{}, Options{})
 		if got := newConverter(r).newOptions().GuestAgent; got != want {
 			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
 		}
@@ -55,7 +55,7 @@ func TestRecountedCardsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
 	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
-	r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}, Rig{}, Permit{}, Options{})
+	r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}, Environment{}, Permit{}, Options{})
 	if err := newConverter(r).keepConverted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
 		t.Fatal(err)
 	}
@@ -73,15 +73,15 @@ func TestEnginesOfAPlan(t *testing.T) {
 	system := []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}
 	for _, c := range []struct {
 		engine       journal.Engine
-		rig          Rig
+		rig          Environment
 		guest        []guest.Report
 		appends, v2v bool
 	}{
-		{"", Rig{V2V: there}, system, true, true},
-		{"", Rig{V2V: there}, nil, true, false},
-		{"", Rig{}, system, true, false},
-		{journal.LinuxAppend, Rig{V2V: there}, system, true, false},
-		{journal.VirtV2V, Rig{}, nil, false, true},
+		{"", Environment{V2V: there}, system, true, true},
+		{"", Environment{V2V: there}, nil, true, false},
+		{"", Environment{}, system, true, false},
+		{journal.LinuxAppend, Environment{V2V: there}, system, true, false},
+		{journal.VirtV2V, Environment{}, nil, false, true},
 	} {
 		r := unitRun(journal.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
 		if appends, v2v := newConverter(r).permittedEngines(); appends != c.appends || v2v != c.v2v {
@@ -127,7 +127,7 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 		if (err == nil) != (missing == "") || err != nil && (!strings.Contains(err.Error(), missing) || !strings.Contains(fault.HintOf(err), "--key-file")) {
 			t.Errorf("%q: %v (%s)", keys, err, fault.HintOf(err))
 		}
-		rig := Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
+		rig := Environment{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
 		r := unitRun(journal.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
 		if _, v2v := newConverter(r).permittedEngines(); v2v != (len(given) > 0) {
 			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)

@@ -26,17 +26,17 @@ func (copyStep) Name() string { return stepCopy }
 
 // Run implements Step. It requires a transfer slot, and ends it when all disks are copied.
 func (copyStep) Run(ctx context.Context, r *Run) error {
-	if err := r.Turn.Take(ctx, copyStage(r.Record)); err != nil {
+	if err := r.Slot.Acquire(ctx, copyStage(r.Record)); err != nil {
 		return err
 	}
-	defer r.Turn.Back()
+	defer r.Slot.Release()
 	if err := r.VM.checkUnchangedRecent(ctx); err != nil {
 		return err
 	}
 	if err := newOverlays(r).dropUnrecorded(ctx); err != nil {
 		return err
 	}
-	stages := make([]journal.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.StageTime, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i := range r.Record.Facts.Images {
@@ -56,7 +56,7 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 
 // copyStage returns the stage of the transfer. A warm run copies in this step only to repair images,
 // while its VM is off.
-func copyStage(r *Record) Stage {
+func copyStage(r *Record) TransferKind {
 	if r.Facts.Warm != nil {
 		return AtCutover
 	}
@@ -72,12 +72,12 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 	for _, img := range r.Record.Facts.Images {
 		errs = append(errs, manifest.Remove(img.Manifest), image.ForgetProven(img.Manifest))
 	}
-	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Record.Facts.VM, r.Record.Facts.Images))...)
+	return errors.Join(append(errs, r.Env.Target.Discard(ctx, r.Record.Facts.VM, r.Record.Facts.Images))...)
 }
 
 // copyDisk copies one disk. It retries while the copy fails for reasons that pass; newly copied chunks
 // count as progress.
-func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, error) {
+func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.StageTime, error) {
 	defer notifySettled(r, img.Key)
 	var total blockcopy.Result
 	began, missing := r.Options.Now(), int64(-1)
@@ -89,16 +89,16 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, e
 		return further, err
 	})
 	if err != nil {
-		return journal.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
+		return journal.StageTime{}, fmt.Errorf("disk %d: %w", img.Key, err)
 	}
-	r.Record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
+	r.Record.Report(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
-// notifySettled reports to the Rig that a disk needs no transfer for now.
+// notifySettled reports to the Environment that a disk needs no transfer for now.
 func notifySettled(r *Run, key int32) {
-	if r.Rig.Settled != nil {
-		r.Rig.Settled(key)
+	if r.Env.Settled != nil {
+		r.Env.Settled(key)
 	}
 }
 
@@ -117,33 +117,33 @@ func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Re
 
 // transferDisk copies the missing chunks of a disk with the transport of the run.
 func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
-	r.Record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: c.From()})
+	r.Record.Report(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
 		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Record.Facts.VM.Name)
 	}
-	return r.Rig.Transport.Transfer(ctx, transport.Job{
+	return r.Env.Transport.Transfer(ctx, transport.Job{
 		Disk:     transport.Disk{VM: r.Record.Facts.VM, Disk: d},
 		Target:   c.Target,
 		Manifest: c.Log,
 		Progress: r.Record.Meter(img.Key).Copying,
-		Pace:     r.Rig.Pace,
-		Free:     r.Rig.Free,
-		ReadBack: imagePlace{r.Rig.Target, img, nil}.ReadUnfinished,
+		Pace:     r.Env.Pace,
+		Free:     r.Env.Free,
+		ReadBack: imagePlace{r.Env.Target, img, nil}.ReadUnfinished,
 	})
 }
 
 // stageOf returns the result of a copy as a stage, with the time of each part.
-func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Stage {
-	return journal.Stage{
-		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
+func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.StageTime {
+	return journal.StageTime{
+		Name: name, Bytes: r.Done, Read: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
 }
 
 // NextStage returns the stage of the next transfer of a VM whose power state does not change: Again if
 // an image has data, else First.
-func NextStage(r *Record) Stage {
+func NextStage(r *Record) TransferKind {
 	if slices.ContainsFunc(r.Facts.Images, Begun) {
 		return Again
 	}

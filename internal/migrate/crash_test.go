@@ -262,7 +262,7 @@ func TestResumeCopiesOnlyWhatIsMissing(t *testing.T) {
 	if wire := b.continued(); wire != 5*mib+512-proven {
 		t.Fatalf("%d bytes over the wire, with %d proven of %d", wire, proven, 5*mib+512)
 	}
-	if len(b.told(journal.DiskAnew)) > 0 {
+	if len(b.told(journal.DiskRestarted)) > 0 {
 		t.Error("the disk was copied anew")
 	}
 }
@@ -301,8 +301,8 @@ func TestImageThatLostBytesIsCopiedAgain(t *testing.T) {
 	b := interrupted(t)
 	lost := b.safe()[2000][0]
 	b.image().now[lost.Off+9] ^= 1
-	if wire := b.continued(); wire != 5*mib+512 || len(b.told(journal.DiskAnew)) != 1 {
-		t.Fatalf("%d bytes over the wire, told %+v", wire, b.told(journal.DiskAnew))
+	if wire := b.continued(); wire != 5*mib+512 || len(b.told(journal.DiskRestarted)) != 1 {
+		t.Fatalf("%d bytes over the wire, told %+v", wire, b.told(journal.DiskRestarted))
 	}
 }
 

@@ -45,7 +45,7 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 			r.Record.Warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)})
 		}
 		if report.Verdict != "" {
-			r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Report(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 	return nil
@@ -58,7 +58,7 @@ func (detectStep) Undo(context.Context, *Run) error { return nil }
 // image i through wrap.
 func detectGuests(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
-		src, err := r.Rig.Target.Read(ctx, images[i])
+		src, err := r.Env.Target.Read(ctx, images[i])
 		if err != nil {
 			return nil, fmt.Errorf("image of disk %d: %w", images[i].Key, err)
 		}
@@ -119,20 +119,20 @@ func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.Sta
 	if state.Empty() {
 		return nil, nil
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + describeEFI(state)})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "EFI: " + describeEFI(state)})
 	return &state, nil
 }
 
-// readNVRAM returns the state in the VM's .nvram file; the zero value if there is no file or the Rig
+// readNVRAM returns the state in the VM's .nvram file; the zero value if there is no file or the Environment
 // cannot read it.
 func readNVRAM(ctx context.Context, r *Run) (s efi.State, err error) {
 	vm := r.Record.Facts.VM
-	if r.Rig.NVRAM == nil || vm.NVRAM.File == "" {
+	if r.Env.NVRAM == nil || vm.NVRAM.File == "" {
 		return s, nil
 	}
 	var file []byte
 	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
-		file, err = r.Rig.NVRAM(ctx, vm)
+		file, err = r.Env.NVRAM(ctx, vm)
 		return false, err
 	})
 	if err != nil || len(file) == 0 { // the VM was never on

@@ -16,7 +16,7 @@ import (
 // Discard ends a run: it undoes every step in reverse order, and removes the record of the run. The VM
 // at the source is restored: without snapshots of decamp, and powered on if the run shut it down. A
 // completed run is fault.Conflict: Rollback removes published VMs. An unknown run is fault.NotFound.
-func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
+func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Environment) error {
 	p, err := m.planToUndo(ctx, id)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (m *Migrator) planToUndo(ctx context.Context, id journal.ID) (journal.Plan,
 
 // isPublished returns fault.Conflict if the VM was published, or may have been: if the source were
 // powered on again, two instances would run.
-func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts, rig Rig) error {
+func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts, rig Environment) error {
 	var after Facts
 	committed, err := st.Result(StepCommit, &after)
 	if err != nil || f.VM == nil {
@@ -103,7 +103,7 @@ func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts,
 
 // undoSteps undoes all steps in reverse order, and restores the source. An error does not stop it; it
 // returns all errors.
-func (m *Migrator) undoSteps(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
+func (m *Migrator) undoSteps(ctx context.Context, p journal.Plan, f Facts, rig Environment) error {
 	r := m.pipeline.newRun(p, f, m.newLocalRun(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
@@ -123,7 +123,7 @@ func (m *Migrator) restoreSource(ctx context.Context, r *Run) error {
 	if err != nil || !off && facts.Warm == nil {
 		return err
 	}
-	source, ok := r.Rig.Source.(PowerOner)
+	source, ok := r.Env.Source.(PowerOner)
 	switch {
 	case !ok:
 		return fault.New(fault.Internal, "this source powers no VM on")

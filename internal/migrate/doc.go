@@ -9,7 +9,7 @@
 //
 // # Terms
 //
-// A Rig has the open connections of one run: source, transport and target. A Permit has the
+// A Environment has the open connections of one run: source, transport and target. A Permit has the
 // permissions of this call, such as powering the VM off. Facts are the results of the steps;
 // package workflow stores them after each step and passes them to the next, so that a run
 // continues after its process was killed. A Record is the stored data of a run: plan, facts
@@ -28,7 +28,7 @@
 //   - The same command continues a failed run: its plan identifies it.
 //   - While a process executes a run, other processes cannot use its images, even with a
 //     separate state directory, until the process has ended.
-//   - A run that waits for its transfer slot (Rig.Turn) has no snapshot, and its VM is not off
+//   - A run that waits for its transfer slot (Environment.TransferSlot) has no snapshot, and its VM is not off
 //     because of the wait.
 //
 // # Limits

@@ -27,6 +27,6 @@ func (m *Migrator) Facts(ctx context.Context, id journal.ID) (Facts, error) {
 }
 
 // Undo is undo.
-func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
+func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, rig Environment) error {
 	return m.undoSteps(ctx, p, f, rig)
 }

@@ -216,7 +216,7 @@ type memImage struct {
 	finished bool
 }
 
-func (t memTarget) Hold(context.Context, *inventory.VM) (func() error, error) {
+func (t memTarget) LockImages(context.Context, *inventory.VM) (func() error, error) {
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	if t.w.held {
@@ -436,13 +436,13 @@ func (w *world) powerCut() {
 }
 
 // rig is the world as a run sees it.
-func (w *world) rig(t *testing.T, dir string) migrate.Rig {
+func (w *world) rig(t *testing.T, dir string) migrate.Environment {
 	t.Helper()
 	to := targets.Target(memTarget{w, dir})
 	if w.wrap != nil {
 		to = w.wrap(to)
 	}
-	return migrate.Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
+	return migrate.Environment{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, RequestSlot: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		},

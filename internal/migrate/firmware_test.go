@@ -37,8 +37,8 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 				warnings = append(warnings, e.Warning.Text)
 			}
 		}}
-		r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Rig{}, Permit{}, o)
-		r.Rig.NVRAM = func(context.Context, *inventory.VM) ([]byte, error) { return []byte(tt.data), tt.err }
+		r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Environment{}, Permit{}, o)
+		r.Env.NVRAM = func(context.Context, *inventory.VM) ([]byte, error) { return []byte(tt.data), tt.err }
 		state, err := readFirmware(t.Context(), r, reports)
 		n := 0
 		if state != nil {

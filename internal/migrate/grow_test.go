@@ -36,7 +36,7 @@ func (b *bench) growAt(n int) *journal.Event {
 func (b *bench) mayGrow(e journal.Event) bool {
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
-	moment := e.Kind == journal.StepBegan || e.Kind == journal.RoundDone || e.Kind == journal.PowerChanged || e.Kind == journal.DiskDone
+	moment := e.Kind == journal.StepStarted || e.Kind == journal.RoundDone || e.Kind == journal.PowerChanged || e.Kind == journal.DiskDone
 	return moment && b.published == nil && len(b.guest.snapshots) == 0
 }
 
@@ -117,7 +117,7 @@ func TestWarmDiskThatGrewIsComparedBeforeTheOutage(t *testing.T) {
 	for _, step := range []string{stepWait, stepPowerOff} {
 		b := warmBench(t, 21)
 		b.meddle = func(e journal.Event) bool {
-			return e.Kind == journal.StepBegan && e.Step == step && b.grow(2000, growth)
+			return e.Kind == journal.StepStarted && e.Step == step && b.grow(2000, growth)
 		}
 		out, err := b.warm(1)
 		if err != nil {

@@ -47,7 +47,7 @@ type Images struct {
 	record *Record        // results and events of the run
 	target targets.Target // target of the images
 	warm   WarmRun        // warm part of the run; nil unless this process executes a warm run
-	rig    *Rig           // connections to the source, for samples
+	rig    *Environment   // connections to the source, for samples
 	permit Permit         // whether the VM must be started
 	opts   *Options       // options of the Migrator
 }
@@ -86,8 +86,8 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 
 // reportRestart reports that an image is copied again from the start, with the reason.
 func (m *Images) reportRestart(img targets.Image, why string) {
-	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
-	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
+	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "reason", why)
+	m.record.Report(journal.Event{Kind: journal.DiskRestarted, Disk: img.Key, Message: why})
 }
 
 // Place requests images from the target and checks its contract: one for each disk, in order and of its

@@ -11,11 +11,11 @@ import (
 
 // A localRun is the state of a run in the process that executes it, besides its record.
 type localRun struct {
-	rig     Rig              // open connections
+	rig     Environment      // open connections
 	permit  Permit           // permissions of this call
 	journal *journal.Journal // open journal of the run
 	eventMu sync.Mutex       // held while one event is journaled and reported, so that events keep their order
-	turn    *Turn            // transfer slot, shared by the steps
+	turn    *TransferSlot    // transfer slot, shared by the steps
 	seen    seenVM           // last description of the VM
 	warm    WarmRun          // warm part of the run; nil for a cold run
 

@@ -68,7 +68,7 @@ func (m *Meter) reportProgress(b journal.Bytes, t blockcopy.Times) {
 	}
 	m.reportedAt = now
 	m.setRates(&b, meterReading{now, b.Done, b.Read, t})
-	m.record.Tell(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
+	m.record.Report(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
 }
 
 // setRates sets the rates of b from the readings in the last meterWindow. mu must be held.

@@ -90,7 +90,7 @@ func TestRatesAreOfWhatMoved(t *testing.T) {
 					t.Errorf("after %v the rate is %d, the most is %.0f", now.Sub(began), last.Rate, most)
 				}
 			}}
-			m := unitRun(journal.Plan{}, Facts{}, Rig{}, Permit{}, opts).Record.Meter(2000)
+			m := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, opts).Record.Meter(2000)
 			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // a disk that is done at once is shown at once
 				for range 40 {
 					tc.shown(m, now.Sub(began))

@@ -20,7 +20,7 @@ type Outcome struct {
 // Migrate executes p, or continues it after the last recorded step. A plan that is completed and still
 // published is not executed again. Images that another process has locked are fault.Transient. If ctx
 // ends, the current step is stopped and the run can be continued; the error is then fault.Canceled.
-func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
+func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Environment, permit Permit) (Outcome, error) {
 	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return Outcome{}, err
@@ -53,7 +53,7 @@ func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit 
 // Three kinds of runs start again: a completed run whose published VM is missing, a run with another
 // plan that has no images yet, and a run that gets other hardware. Manifests keep their copied data. A
 // run with an incomplete withdrawal is fault.Conflict.
-func (m *Migrator) admitPlan(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
+func (m *Migrator) admitPlan(ctx context.Context, p journal.Plan, rig Environment) (_ journal.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
 		return p, false, err
@@ -133,7 +133,7 @@ func (m *Migrator) replaceRun(ctx context.Context, p journal.Plan, st workflow.S
 }
 
 // repeatDone handles a run that was completed before: it reports that, and starts the VM if requested.
-func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
+func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Environment, permit Permit) (Outcome, error) {
 	if err := m.events.recordDone(p.ID); err != nil {
 		return Outcome{}, err
 	}

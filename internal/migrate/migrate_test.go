@@ -179,7 +179,7 @@ func TestMigrate(t *testing.T) {
 	}
 	b.checkPublished(out)
 	var steps []string
-	for _, e := range b.told(journal.StepBegan) {
+	for _, e := range b.told(journal.StepStarted) {
 		steps = append(steps, e.Step)
 	}
 	if want := []string{"preflight", "copy", "detect", "convert", "verify", "commit"}; !slices.Equal(steps, want) {

@@ -36,16 +36,16 @@ func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
 func (m *Migrator) Store() *journal.Store { return m.store }
 
 // newLocalRun returns the state of a run in this process, without a journal.
-func (m *Migrator) newLocalRun(id journal.ID, rig Rig, permit Permit) *localRun {
-	return &localRun{rig: rig, permit: permit, turn: &Turn{run: id, request: rig.Turn, store: m.store, opts: &m.opts}}
+func (m *Migrator) newLocalRun(id journal.ID, rig Environment, permit Permit) *localRun {
+	return &localRun{rig: rig, permit: permit, turn: &TransferSlot{run: id, request: rig.RequestSlot, store: m.store, opts: &m.opts}}
 }
 
 // lockImages locks the images against other processes, from before their first use until release is
 // called: also between transfers, and while the images are verified and published. Images that another
 // process has locked are fault.Transient.
-func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
+func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Environment) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
-	free, err := rig.Target.Hold(ctx, vm)
+	free, err := rig.Target.LockImages(ctx, vm)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (e
 		return err
 	}
 	defer m.runs.removeRun(p.ID)
-	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunBegan})
+	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunStarted})
 	if p.Warm {
 		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.runFlow(ctx, p) })
 	} else {
 		err = m.runFlow(ctx, p)
 	}
-	a.turn.closeTurn()
+	a.turn.closeSlot()
 	if err != nil && p.Warm {
 		m.releaseSource(ctx, p, a)
 	}
@@ -111,12 +111,12 @@ func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRu
 	if err != nil || facts.Warm == nil {
 		return
 	}
-	m.warm.LetGo(ctx, m.pipeline.newRun(p, facts, a, ""))
+	m.warm.ReleaseSource(ctx, m.pipeline.newRun(p, facts, a, ""))
 }
 
 // Visit calls do with a run that no process executes, and locks its images meanwhile. Its events have
 // the name step. st is the state of the run in the record.
-func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step string, do func(r *Run, st workflow.Status) error) (err error) {
+func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Environment, step string, do func(r *Run, st workflow.Status) error) (err error) {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err
@@ -215,8 +215,8 @@ type WarmRuns interface {
 	// is on record.
 	Ready(r *Run, p *Permit) (WarmRun, error)
 
-	// LetGo removes the run's load on the source while it is stopped.
-	LetGo(ctx context.Context, r *Run)
+	// ReleaseSource removes the run's load on the source while it is stopped.
+	ReleaseSource(ctx context.Context, r *Run)
 
 	// Restore leaves the VM at the source as it was found, but for its power.
 	Restore(ctx context.Context, r *Run) error

@@ -13,7 +13,7 @@ import (
 func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
 	return slices.DeleteFunc(listBlockers(vm), func(w inventory.Warning) bool {
 		switch {
-		case transport.Lifts(t, w.Code):
+		case transport.Supports(t, w.Code):
 			return true
 		case !p.PowerOff:
 			return false

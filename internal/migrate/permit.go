@@ -19,7 +19,7 @@ type Permit struct {
 }
 
 // Cutover determines when a warm run powers the VM off. The first condition that holds counts. Without
-// a condition the operator decides (journal.Order).
+// a condition the operator decides (journal.Command).
 type Cutover struct {
 	At       time.Time     // time of the cutover; zero if none is set
 	Budget   time.Duration // power the VM off when the expected outage is at most this long; 0 if none is set
@@ -27,7 +27,7 @@ type Cutover struct {
 
 	// Open reports whether the VM may be switched off at t, and when that changes next; zero is never.
 	// The estimated outage must end before the window closes. Without At and Budget the VM is switched
-	// off as soon as a window fits. nil permits any time. A command of the operator (journal.Order) is
+	// off as soon as a window fits. nil permits any time. A command of the operator (journal.Command) is
 	// also valid at any time.
 	Open func(t time.Time) (open bool, turns time.Time)
 

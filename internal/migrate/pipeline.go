@@ -86,13 +86,13 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 		}
 		a.beginStep(name)
 		r := l.newRun(s.Plan, s.Facts, a, name)
-		r.Record.Tell(journal.Event{Kind: journal.StepBegan})
+		r.Record.Report(journal.Event{Kind: journal.StepStarted})
 		began := l.opts.Now()
 		if err := run(ctx, r); err != nil {
 			return Facts{}, fmt.Errorf("%s: %w", name, err)
 		}
-		r.Record.AddStage(journal.Stage{Name: name, Elapsed: l.opts.Now().Sub(began)})
-		r.Record.Tell(journal.Event{Kind: journal.StepDone})
+		r.Record.AddStage(journal.StageTime{Name: name, Elapsed: l.opts.Now().Sub(began)})
+		r.Record.Report(journal.Event{Kind: journal.StepDone})
 		return r.Record.Facts, nil
 	}
 }

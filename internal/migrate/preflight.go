@@ -22,7 +22,7 @@ func runPreflight(ctx context.Context, r *Run) error {
 		return err
 	}
 	if vm.Power != inventory.PoweredOff { // the VM stays on while the run waits for a transfer slot
-		if err := r.Turn.Take(ctx, First); err != nil {
+		if err := r.Slot.Acquire(ctx, First); err != nil {
 			return err
 		}
 	}

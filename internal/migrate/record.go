@@ -24,8 +24,8 @@ type Record struct {
 	warning sync.Mutex // held while Facts.Warnings grows
 }
 
-// Tell journals an event of the step, and passes it to the subscriber.
-func (r *Record) Tell(e journal.Event) {
+// Report journals an event of the step, and passes it to the subscriber.
+func (r *Record) Report(e journal.Event) {
 	e.Step = r.step
 	r.events.reportEvent(r.Plan.ID, e)
 }
@@ -41,23 +41,23 @@ func (r *Record) Warn(w inventory.Warning) {
 	if had {
 		return
 	}
-	r.Tell(journal.Event{Kind: journal.Warned, Warning: &w})
+	r.Report(journal.Event{Kind: journal.Warned, Warning: &w})
 }
 
-// Foretell reports a warning that applies now, without recording it: it may not apply when the VM is
+// ReportWarning reports a warning that applies now, without recording it: it may not apply when the VM is
 // published.
-func (r *Record) Foretell(code, remedy, format string, args ...any) {
-	r.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
+func (r *Record) ReportWarning(code, remedy, format string, args ...any) {
+	r.Report(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
 }
 
 // AddStage adds the time of a stage. Stages of the same name in several rounds of a warm run are added
 // up.
-func (r *Record) AddStage(s journal.Stage) {
+func (r *Record) AddStage(s journal.StageTime) {
 	if r.Facts.Warm != nil {
 		for i := range r.Facts.Stages {
 			if had := &r.Facts.Stages[i]; had.Name == s.Name {
 				had.Bytes += s.Bytes
-				had.Moved += s.Moved
+				had.Read += s.Read
 				had.Elapsed += s.Elapsed
 				had.Working += s.Working
 				had.Source += s.Source

@@ -39,7 +39,7 @@ func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrat
 				err = p.store.AskRehearsal(e.Run, journal.Rehearsal{ID: "1", Expect: "up"})
 			}
 		case journal.RehearsalDone:
-			err = p.store.Give(e.Run, journal.CutOver)
+			err = p.store.SendCommand(e.Run, journal.CutOver)
 		}
 		if err != nil {
 			b.t.Error(err)
@@ -142,7 +142,7 @@ func TestRehearsals(t *testing.T) {
 		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
 			return testboot.Report{Verdict: testboot.Initramfs, Why: "(initramfs)"}, nil
 		}, "", "rehearsal: it does not boot (initramfs): (initramfs)"},
-		"cutover": {waits(func(p *process) error { return p.store.Give(id, journal.CutOver) }), "canceled", "the cutover ended it"},
+		"cutover": {waits(func(p *process) error { return p.store.SendCommand(id, journal.CutOver) }), "canceled", "the cutover ended it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,10 +168,10 @@ func (b *bench) leftAt(inRound bool) {
 	p := b.process()
 	var rounds atomic.Int32
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == stepRound {
+		if e.Kind == journal.StepStarted && e.Step == stepRound {
 			rounds.Add(1)
 		}
-		if e.Kind == journal.StepBegan && e.Step == stepWait && !inRound {
+		if e.Kind == journal.StepStarted && e.Step == stepWait && !inRound {
 			stop()
 		}
 	}
@@ -327,7 +327,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if e := b.told(journal.Waits); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !left {
+	if e := b.told(journal.Waiting); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !left {
 		t.Errorf("told %+v, left %v", e, left)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // flippedOnce returns a source that reads like the world's disks, with one bit of disk 2000 wrong in
 // every copy and right in every second reading.
-func flippedOnce(b *bench, rig migrate.Rig, off int64) migrate.Rig {
+func flippedOnce(b *bench, rig migrate.Environment, off int64) migrate.Environment {
 	wrong := bytes.Clone(b.disks[2000])
 	wrong[off] ^= 1
 	right := b.disks[2000]
@@ -50,7 +50,7 @@ func TestWrongBytesFromTheSourceAreFoundByDefault(t *testing.T) {
 		if hint := fault.HintOf(err); !strings.Contains(hint, "same command again") || !strings.Contains(hint, "--source-hash") {
 			t.Errorf("remedy %q", hint)
 		}
-		if anew := b.told(journal.DiskAnew); len(anew) != 1 || anew[0].Disk != 2000 {
+		if anew := b.told(journal.DiskRestarted); len(anew) != 1 || anew[0].Disk != 2000 {
 			t.Errorf("told %+v", anew)
 		}
 		log, err := manifest.Open(p.images(t, b)[0])
@@ -336,7 +336,7 @@ func TestRereadIsPaced(t *testing.T) {
 	var paced, copied int64
 	rig.Pace = func(_ context.Context, n int64) error { mu.Lock(); defer mu.Unlock(); paced += n; return nil }
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == "verify" {
+		if e.Kind == journal.StepStarted && e.Step == "verify" {
 			mu.Lock()
 			defer mu.Unlock()
 			copied = paced

@@ -43,7 +43,7 @@ func (r *Retrier) doLimited(ctx context.Context, transient int, diskKey int32, f
 		if err == nil || ctx.Err() != nil || !isTransient(err) || failed >= most {
 			return err
 		}
-		r.record.Tell(journal.Event{Kind: journal.StepRetried, Disk: diskKey, Failure: journal.FailureOf(err)})
+		r.record.Report(journal.Event{Kind: journal.StepRetried, Disk: diskKey, Failure: journal.FailureOf(err)})
 		r.opts.Log.Warn("retrying", "run", r.record.Plan.ID, "step", r.record.step, "disk", diskKey, "err", err)
 		if err := r.opts.Sleep(ctx, backOff(failed)); err != nil {
 			return err

@@ -34,8 +34,8 @@ type PowerOner interface {
 	PowerOn(ctx context.Context, vm inventory.MoRef) error
 }
 
-// Rig contains the connections and tools of one run. The caller opens and closes them.
-type Rig struct {
+// Environment contains the connections and tools of one run. The caller opens and closes them.
+type Environment struct {
 	Source    Source              // host or vCenter of the VM
 	Transport transport.Transport // way to read the disks
 	Target    targets.Target      // destination of the VM
@@ -100,9 +100,9 @@ type Rig struct {
 	// snapshots. 0 means that takeovers are not counted.
 	Epoch int64
 
-	// Turn returns when the run may transfer, and a function that returns the slot. It is called by one
+	// TransferSlot returns when the run may transfer, and a function that returns the slot. It is called by one
 	// step at a time, and waits as long as ctx. Nil: at once.
-	Turn func(ctx context.Context, s Stage) (giveBack func(), err error)
+	RequestSlot func(ctx context.Context, s TransferKind) (giveBack func(), err error)
 }
 
 // Rehearsing describes the VM to boot.

@@ -14,7 +14,7 @@ import (
 // restores the VM at the source, running if the run shut it down. This order prevents two running
 // instances. Data written to the published VM is lost; a running published VM is a Conflict. A run that
 // does not exist is fault.NotFound. After an error it may be called again.
-func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
+func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Environment) error {
 	p, err := m.planToUndo(ctx, id)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
 // withdrawVM removes the published VM from its target, and restores the source. It journals its
 // beginning first: a withdrawal that is interrupted must be completed. A running VM is fault.Conflict,
 // and nothing is removed.
-func (m *Migrator) withdrawVM(ctx context.Context, p journal.Plan, st workflow.Status, rig Rig) error {
+func (m *Migrator) withdrawVM(ctx context.Context, p journal.Plan, st workflow.Status, rig Environment) error {
 	facts, err := factsOf(st)
 	if err != nil {
 		return err

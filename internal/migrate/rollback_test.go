@@ -149,7 +149,7 @@ func TestUndoWithoutTheJournal(t *testing.T) {
 		}
 	}
 	must(os.Rename(p.store.Folder(id), filepath.Join(elsewhere, "run")))
-	for what, undo := range map[string]func(context.Context, journal.ID, migrate.Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
+	for what, undo := range map[string]func(context.Context, journal.ID, migrate.Environment) error{"discard": p.Discard, "rollback": p.Rollback} {
 		err := undo(t.Context(), id, b.rig(t, b.dir))
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), filepath.Join(b.dir, "2000")) || !strings.Contains(err.Error(), "powered off") {
 			t.Errorf("%s: %v", what, err)

@@ -12,14 +12,14 @@ import (
 // transfer slot, and the permissions. Steps pass on single parts if those are enough. A Run belongs to
 // one step.
 type Run struct {
-	Record *Record   // plan, results and events
-	VM     *SourceVM // VM at its source
-	Images *Images   // images at the target
-	Turn   *Turn     // transfer slot of the run
-	Retry  *Retrier  // repeats work that fails for a reason that passes
+	Record *Record       // plan, results and events
+	VM     *SourceVM     // VM at its source
+	Images *Images       // images at the target
+	Slot   *TransferSlot // transfer slot of the run
+	Retry  *Retrier      // repeats work that fails for a reason that passes
 
 	Warm    WarmRun        // warm part of the run; nil unless this process executes a warm run
-	Rig     *Rig           // open connections
+	Env     *Environment   // open connections
 	Permit  Permit         // permissions of this call
 	Options *Options       // options of the Migrator
 	Store   *journal.Store // commands and files of the run
@@ -34,10 +34,10 @@ func newRun(rec *Record, a *localRun, store *journal.Store, o *Options) *Run {
 		Record: rec,
 		VM:     &SourceVM{record: rec, retry: retry, seen: &a.seen, rig: &a.rig, permit: a.permit, opts: o},
 		Images: &Images{record: rec, target: a.rig.Target, rig: &a.rig, permit: a.permit, opts: o, warm: a.warm},
-		Turn:   a.turn,
+		Slot:   a.turn,
 		Retry:  retry,
 
-		Warm: a.warm, Rig: &a.rig, Permit: a.permit, Options: o, Store: store,
+		Warm: a.warm, Env: &a.rig, Permit: a.permit, Options: o, Store: store,
 		local: a,
 	}
 }

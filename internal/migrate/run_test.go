@@ -15,16 +15,16 @@ import (
 )
 
 // unitRun is a run that no process drives, and that has no state directory.
-func unitRun(p journal.Plan, f Facts, rig Rig, permit Permit, o Options) *Run {
+func unitRun(p journal.Plan, f Facts, rig Environment, permit Permit, o Options) *Run {
 	opts := o.withDefaults()
 	rec := &Record{Plan: p, Facts: f, events: &events{opts: &opts, runs: &localRuns{}}}
-	return newRun(rec, &localRun{rig: rig, permit: permit, turn: &Turn{}}, journal.NewStore(""), &opts)
+	return newRun(rec, &localRun{rig: rig, permit: permit, turn: &TransferSlot{}}, journal.NewStore(""), &opts)
 }
 
 func TestWarningsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
-	err := unitRun(journal.Plan{}, Facts{}, Rig{}, Permit{}, Options{}).VM.Refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
+	err := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, Options{}).VM.Refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
 	if strings.Count(err.Error(), "powered on") != 1 {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestWarningsAreToldOnce(t *testing.T) {
 // gets nowhere; only failures without a new chunk in between are counted.
 func TestRetriesAreCountedFromTheLastChunkThatArrived(t *testing.T) {
 	t.Parallel()
-	r := unitRun(journal.Plan{}, Facts{}, Rig{}, Permit{}, Options{Attempts: 3, Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
+	r := unitRun(journal.Plan{}, Facts{}, Environment{}, Permit{}, Options{Attempts: 3, Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
 	reset := fault.New(fault.Transient, "connection reset")
 	for _, tc := range []struct {
 		further func(call int) bool
@@ -70,7 +70,7 @@ func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 		"no root":      {Images: []targets.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
 	} {
 		f.VM = &inventory.VM{}
-		if err := (commitStep{}).Run(t.Context(), unitRun(journal.Plan{}, f, Rig{}, Permit{}, Options{})); err == nil {
+		if err := (commitStep{}).Run(t.Context(), unitRun(journal.Plan{}, f, Environment{}, Permit{}, Options{})); err == nil {
 			t.Errorf("%s: published", name)
 		}
 	}

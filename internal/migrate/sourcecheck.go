@@ -20,12 +20,12 @@ import (
 // A sourceCheck compares the copied data with the source, which is read a second time or hashed by its
 // host.
 type sourceCheck struct {
-	record *Record   // hashes of the first reading, and events
-	vm     *SourceVM // VM at its source
-	images *Images   // images of the run
-	retry  *Retrier  // repeats failed reads
-	rig    *Rig      // second connection to the source
-	permit Permit    // size of the sample
+	record *Record      // hashes of the first reading, and events
+	vm     *SourceVM    // VM at its source
+	images *Images      // images of the run
+	retry  *Retrier     // repeats failed reads
+	rig    *Environment // second connection to the source
+	permit Permit       // size of the sample
 }
 
 // rereadSample reads a sample of the disk's chunks from the source a second time, over another
@@ -64,14 +64,14 @@ func (c *sourceCheck) rereadSample(ctx context.Context, img targets.Image) (mani
 	if err != nil {
 		return none, fmt.Errorf("read a sample of the source again: %w", err)
 	}
-	c.record.Tell(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
+	c.record.Report(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
 	return report, nil
 }
 
 // RereadTime returns the maximum time of the second reading of all disks, at a rate in bytes per
 // second; 0 if it is off.
 func RereadTime(r *Run, rate int64) time.Duration {
-	if r.Permit.Spot.None || r.Rig.Reread == nil {
+	if r.Permit.Spot.None || r.Env.Reread == nil {
 		return 0
 	}
 	var n int64
@@ -109,7 +109,7 @@ func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d trans
 		*began = true
 		chunks, choice := sample.Of(m.Info())
 		choice.By = by
-		c.record.Tell(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
+		c.record.Report(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
 	}
 	report, err = sample.Compare(ctx, source, m, c.rig.Pace)
 	report.By = by

@@ -16,12 +16,12 @@ import (
 // A SourceVM is the VM of a run at its source. It reads the VM, compares it with the plan, and powers
 // it off.
 type SourceVM struct {
-	record *Record  // plan and facts of the run
-	retry  *Retrier // repeats calls that fail for a reason that passes
-	seen   *seenVM  // shared by the steps that this process drives
-	rig    *Rig     // connection to the source
-	permit Permit   // permission to power the VM off
-	opts   *Options // options of the Migrator
+	record *Record      // plan and facts of the run
+	retry  *Retrier     // repeats calls that fail for a reason that passes
+	seen   *seenVM      // shared by the steps that this process drives
+	rig    *Environment // connection to the source
+	permit Permit       // permission to power the VM off
+	opts   *Options     // options of the Migrator
 }
 
 // Planned reads the VM and checks that its reference still identifies it: after a host was reinstalled,
@@ -42,7 +42,7 @@ func (s *SourceVM) Planned(ctx context.Context) (*inventory.VM, error) {
 	return vm, s.checkIdentity(vm)
 }
 
-// firstVM is Planned, unless the caller has just read the VM (Rig.Seen).
+// firstVM is Planned, unless the caller has just read the VM (Environment.Seen).
 func (s *SourceVM) firstVM(ctx context.Context) (*inventory.VM, error) {
 	if s.rig.Seen == nil {
 		return s.Planned(ctx)
@@ -80,14 +80,14 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	if vm.Power == inventory.PoweredOff {
 		return vm, nil
 	}
-	s.record.Tell(journal.Event{Kind: journal.PowerChanged, Message: "powering off"})
+	s.record.Report(journal.Event{Kind: journal.PowerChanged, Message: "powering off"})
 	err := s.retry.DoBusy(ctx, func() error {
 		return s.rig.Source.PowerOff(ctx, vm.Ref, s.permit.Wait, s.permit.Force)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
 	}
-	s.record.Tell(journal.Event{Kind: journal.PowerChanged, Message: "powered off"})
+	s.record.Report(journal.Event{Kind: journal.PowerChanged, Message: "powered off"})
 	off, err := s.Planned(ctx)
 	if err != nil {
 		return nil, err

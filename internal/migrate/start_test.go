@@ -40,7 +40,7 @@ func TestStart(t *testing.T) {
 	if slices.Index(b.ops, "start") < slices.Index(b.ops, "published") {
 		t.Errorf("operations: %v", b.ops)
 	}
-	if !slices.ContainsFunc(out.Facts.Stages, func(s journal.Stage) bool { return s.Name == "start" }) {
+	if !slices.ContainsFunc(out.Facts.Stages, func(s journal.StageTime) bool { return s.Name == "start" }) {
 		t.Errorf("stages: %+v", out.Facts.Stages)
 	}
 	p := b.process()

@@ -168,7 +168,7 @@ func TestColdRunDoesNotTrustWhatAWarmOneLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if len(b.told(journal.DiskAnew)) == 0 {
+	if len(b.told(journal.DiskRestarted)) == 0 {
 		t.Error("nobody was told")
 	}
 }

@@ -18,45 +18,45 @@ func tryBoot(ctx context.Context, r *Run) error {
 	if !r.Permit.Trial {
 		return nil
 	}
-	if r.Rig.Boot == nil {
+	if r.Env.Boot == nil {
 		return fault.New(fault.Internal, "a trial boot was requested, and no trial is set")
 	}
-	domain, err := r.Rig.Target.Domain(trialDefinition(r))
+	domain, err := r.Env.Target.Domain(trialDefinition(r))
 	if err != nil {
 		return err
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
 	leave, err := EnterTrial(ctx, r)
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.Boot(ctx, domain, targets.StaticAddresses(r.Record.Facts.VM, r.Record.Facts.Guest))
+	report, err := r.Env.Boot(ctx, domain, targets.StaticAddresses(r.Record.Facts.VM, r.Record.Facts.Guest))
 	leave()
 	if err != nil {
 		return fmt.Errorf("trial boot: %w", err)
 	}
 	r.Record.Facts.Trial = &report
-	r.Record.AddStage(journal.Stage{Name: "trial boot", Elapsed: report.Elapsed})
+	r.Record.AddStage(journal.StageTime{Name: "trial boot", Elapsed: report.Elapsed})
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
 	warnMissing(r.Record, report)
 	return nil
 }
 
 // EnterTrial returns when the VM may boot here. It reports the reason of a wait, and its end.
 func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
-	if r.Rig.Trials == nil {
+	if r.Env.Trials == nil {
 		return func() {}, nil
 	}
 	waited := false
-	leave, err = r.Rig.Trials(ctx, func(why string) {
+	leave, err = r.Env.Trials(ctx, func(why string) {
 		waited = true
-		r.Record.Tell(journal.Event{Kind: journal.Waits, Message: why})
+		r.Record.Report(journal.Event{Kind: journal.Waiting, Message: why})
 	})
 	if err == nil && waited {
-		r.Record.Tell(journal.Event{Kind: journal.Waits})
+		r.Record.Report(journal.Event{Kind: journal.Waiting})
 	}
 	return leave, err
 }

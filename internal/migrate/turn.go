@@ -10,28 +10,28 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// Stage is the kind of transfer for which a run requests a slot. The values are those of package sched.
-type Stage string
+// StageTime is the kind of transfer for which a run requests a slot. The values are those of package sched.
+type TransferKind string
 
-// LookEvery is how often a waiting run checks for commands and the time.
-const LookEvery = time.Second
+// PollInterval is how often a waiting run checks for commands and the time.
+const PollInterval = time.Second
 
 // Stages.
 const (
-	First     Stage = "first"   // nothing of the VM was copied yet
-	Again     Stage = "again"   // a warm round, or a copy that continues
-	AtCutover Stage = "cutover" // warm run: the VM is about to be powered off, or is off
+	First     TransferKind = "first"   // nothing of the VM was copied yet
+	Again     TransferKind = "again"   // a warm round, or a copy that continues
+	AtCutover TransferKind = "cutover" // warm run: the VM is about to be powered off, or is off
 )
 
-// A Turn is a run's transfer slot. A run requests it before the source waits for the transfer (with a
+// A TransferSlot is a run's transfer slot. A run requests it before the source waits for the transfer (with a
 // snapshot, or a VM that is off), and returns it when the data is copied: later work reads only local
-// images. All steps of a run in this process share one Turn. A step that transfers requests the slot if
+// images. All steps of a run in this process share one TransferSlot. A step that transfers requests the slot if
 // the run does not have it: after a crash it is the first step to do so. It is safe for concurrent use.
-type Turn struct {
-	run     journal.ID                                                      // id of the run
-	request func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn; nil grants slots at once
-	store   *journal.Store                                                  // commands of the run
-	opts    *Options                                                        // options of the Migrator
+type TransferSlot struct {
+	run     journal.ID                                                             // id of the run
+	request func(ctx context.Context, s TransferKind) (giveBack func(), err error) // Environment.TransferSlot; nil grants slots at once
+	store   *journal.Store                                                         // commands of the run
+	opts    *Options                                                               // options of the Migrator
 
 	mu       sync.Mutex // guards the fields below
 	giveBack func()     // returns the slot; nil while the run has none
@@ -39,7 +39,7 @@ type Turn struct {
 }
 
 // isHeld reports whether the run has its slot.
-func (t *Turn) isHeld() bool {
+func (t *TransferSlot) isHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.giveBack != nil
@@ -47,7 +47,7 @@ func (t *Turn) isHeld() bool {
 
 // keepSlot keeps the granted slot until Back. If the run has ended, it returns the slot at once, and
 // fault.Canceled.
-func (t *Turn) keepSlot(giveBack func()) error {
+func (t *TransferSlot) keepSlot(giveBack func()) error {
 	t.mu.Lock()
 	over := t.closed
 	if !over {
@@ -61,8 +61,8 @@ func (t *Turn) keepSlot(giveBack func()) error {
 	return fault.New(fault.Canceled, "the run was left while it waited for its turn")
 }
 
-// Back returns the slot, if the run has it.
-func (t *Turn) Back() {
+// Release returns the slot, if the run has it.
+func (t *TransferSlot) Release() {
 	t.mu.Lock()
 	giveBack := t.giveBack
 	t.giveBack = nil
@@ -72,17 +72,17 @@ func (t *Turn) Back() {
 	}
 }
 
-// closeTurn returns the slot, and prevents that the run gets another one.
-func (t *Turn) closeTurn() {
+// closeSlot returns the slot, and prevents that the run gets another one.
+func (t *TransferSlot) closeSlot() {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	t.Back()
+	t.Release()
 }
 
-// Take returns when the run may transfer. A paused run requests no slot. A run that was paused while it
+// Acquire returns when the run may transfer. A paused run requests no slot. A run that was paused while it
 // waited returns the granted slot, and waits again.
-func (t *Turn) Take(ctx context.Context, s Stage) error {
+func (t *TransferSlot) Acquire(ctx context.Context, s TransferKind) error {
 	for t.request != nil && !t.isHeld() {
 		if err := t.whilePaused(ctx); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 		if err != nil {
 			return fmt.Errorf("wait for the turn: %w", err)
 		}
-		if o, err := t.store.Order(t.run); err != nil || o == journal.Pause {
+		if o, err := t.store.Command(t.run); err != nil || o == journal.Pause {
 			giveBack()
 			if err != nil {
 				return err
@@ -104,13 +104,13 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 }
 
 // whilePaused returns when the run is not paused, or with ctx's error.
-func (t *Turn) whilePaused(ctx context.Context) error {
+func (t *TransferSlot) whilePaused(ctx context.Context) error {
 	for {
-		o, err := t.store.Order(t.run)
+		o, err := t.store.Command(t.run)
 		if err != nil || o != journal.Pause {
 			return err
 		}
-		if err := t.opts.Sleep(ctx, LookEvery); err != nil {
+		if err := t.opts.Sleep(ctx, PollInterval); err != nil {
 			return err
 		}
 	}

@@ -17,22 +17,22 @@ import (
 
 // line is what a run waits in for its turn. It sees what is done with the turn and without.
 type line struct {
-	grant func(ctx context.Context, s migrate.Stage) error // before a turn is granted; nil: at once
+	grant func(ctx context.Context, s migrate.TransferKind) error // before a turn is granted; nil: at once
 
 	mu     sync.Mutex
-	asks   []migrate.Stage
+	asks   []migrate.TransferKind
 	held   bool
 	faults []string
 }
 
-func (l *line) asked() func(context.Context, migrate.Stage) (func(), error) {
+func (l *line) asked() func(context.Context, migrate.TransferKind) (func(), error) {
 	if l == nil {
 		return nil
 	}
 	return l.turn
 }
 
-func (l *line) turn(ctx context.Context, s migrate.Stage) (func(), error) {
+func (l *line) turn(ctx context.Context, s migrate.TransferKind) (func(), error) {
 	l.mu.Lock()
 	l.asks = append(l.asks, s)
 	l.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *bench) inLine() *line {
 		}
 		return before(ctx, op)
 	}
-	l.grant = func(context.Context, migrate.Stage) error {
+	l.grant = func(context.Context, migrate.TransferKind) error {
 		b.world.mu.Lock()
 		defer b.world.mu.Unlock()
 		if len(b.guest.snapshots) > 0 {
@@ -92,7 +92,7 @@ func (b *bench) inLine() *line {
 		return nil
 	}
 	b.meddle = func(e journal.Event) bool {
-		if e.Kind == journal.StepBegan && withoutTurn[e.Step] {
+		if e.Kind == journal.StepStarted && withoutTurn[e.Step] {
 			l.expect(false, e.Step)
 		}
 		return false
@@ -100,7 +100,7 @@ func (b *bench) inLine() *line {
 	return l
 }
 
-func (b *bench) checkLine(want ...migrate.Stage) {
+func (b *bench) checkLine(want ...migrate.TransferKind) {
 	b.t.Helper()
 	for _, f := range b.line.faults {
 		b.t.Error(f)
@@ -165,7 +165,7 @@ func TestTurnIsGivenBackWhenTheCutoverHasToWait(t *testing.T) {
 	b.inLine()
 	watch, grown := b.meddle, false
 	b.meddle = func(e journal.Event) bool {
-		if e.Kind == journal.StepBegan && e.Step == stepPowerOff && !grown {
+		if e.Kind == journal.StepStarted && e.Step == stepPowerOff && !grown {
 			grown = b.grow(2000, growth)
 		}
 		return watch(e)
@@ -223,18 +223,18 @@ func TestPausedInLine(t *testing.T) {
 	l := b.inLine()
 	p := b.process()
 	id, slept := b.plan().ID, 0
-	l.grant = func(context.Context, migrate.Stage) error {
+	l.grant = func(context.Context, migrate.TransferKind) error {
 		if len(l.asks) > 1 {
 			return nil
 		}
-		return p.store.Give(id, journal.Pause)
+		return p.store.SendCommand(id, journal.Pause)
 	}
 	p.Options().Sleep = func(context.Context, time.Duration) error {
 		l.expect(false, "paused")
 		if slept++; slept < 3 {
 			return nil
 		}
-		return p.store.Give(id, journal.GoOn)
+		return p.store.SendCommand(id, journal.GoOn)
 	}
 	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
@@ -257,10 +257,10 @@ func TestStoppedInLine(t *testing.T) {
 		p := b.process()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		l.grant = func(line context.Context, _ migrate.Stage) error {
+		l.grant = func(line context.Context, _ migrate.TransferKind) error {
 			if how == "interrupted" {
 				stop()
-			} else if err := p.store.Give(b.plan().ID, journal.GiveUp); err != nil {
+			} else if err := p.store.SendCommand(b.plan().ID, journal.GiveUp); err != nil {
 				return err
 			}
 			<-line.Done()

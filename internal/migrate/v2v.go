@@ -24,11 +24,11 @@ const v2vLog = "virt-v2v.log"
 
 // A v2vEngine changes the guest of a run with virt-v2v, on overlays beside the images.
 type v2vEngine struct {
-	record   *Record   // results and events of the run
-	overlays *overlays // images of the run
-	rig      *Rig      // virt-v2v, and encryption keys
-	opts     *Options  // options of the Migrator
-	folder   string    // folder of virt-v2v's log
+	record   *Record      // results and events of the run
+	overlays *overlays    // images of the run
+	rig      *Environment // virt-v2v, and encryption keys
+	opts     *Options     // options of the Migrator
+	folder   string       // folder of virt-v2v's log
 }
 
 // keepFunc stores the changes of an engine on disks, for the hardware that boots the result.
@@ -56,7 +56,7 @@ func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep ke
 	if err != nil {
 		return err
 	}
-	e.record.AddStage(journal.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	e.record.AddStage(journal.StageTime{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
 	unseen := targets.VirtioBlk
@@ -67,7 +67,7 @@ func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep ke
 }
 
 // prepareOverlays creates the overlays that virt-v2v writes to, on top of the images. They contain the
-// changes of Rig.Prepare, if it accepts the guest.
+// changes of Environment.Prepare, if it accepts the guest.
 func (e *v2vEngine) prepareOverlays(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
 	disks, closeAll, err := e.overlays.openDisks(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (e *v2vEngine) newJob() virtv2v.Job {
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
 		Log: filepath.Join(e.folder, v2vLog),
 		Tell: func(doing string) {
-			e.record.Tell(journal.Event{Kind: journal.Noted, Message: "virt-v2v: " + doing})
+			e.record.Report(journal.Event{Kind: journal.Noted, Message: "virt-v2v: " + doing})
 		},
 	}
 	j.Windows = WindowsOf(e.record.Facts.Guest)
@@ -132,11 +132,11 @@ func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen 
 	if err != nil {
 		return err
 	}
-	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	e.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	e.record.AddStage(journal.Stage{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
+	e.record.AddStage(journal.StageTime{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Record.Facts.Verified = make([]Verified, len(r.Record.Facts.Images))
-	stages := make([]journal.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.StageTime, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
@@ -91,18 +91,18 @@ type verifier struct {
 
 // newVerifier returns the verifier of a run.
 func newVerifier(r *Run) *verifier {
-	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit}
+	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Env, permit: r.Permit}
 	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
 // verifyImage compares one image with its manifest and the source, and returns the time as a stage.
-func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
+func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.StageTime, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
 		err = r.source.invalidateIfDiffers(img, err)
 	}
-	stage := journal.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
+	stage := journal.StageTime{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Read: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 
@@ -115,7 +115,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	}
 	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.record.Meter(img.Key).Verifying}, p)
 	for _, b := range report.Bad {
-		r.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
+		r.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // the storage is not reliable

@@ -52,7 +52,7 @@ func (b *bench) warm(rounds int) (migrate.Outcome, error) {
 	had := len(b.told(journal.RoundDone))
 	flip, meddle := b.flipAtVerify, b.meddle
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == "verify" && flip != nil {
+		if e.Kind == journal.StepStarted && e.Step == "verify" && flip != nil {
 			off := flip()
 			b.image().now[off] ^= 1
 			flip = nil
@@ -62,7 +62,7 @@ func (b *bench) warm(rounds int) (migrate.Outcome, error) {
 		}
 		if e.Kind == journal.RoundDone {
 			if had++; had >= rounds {
-				if err := p.store.Give(e.Run, journal.CutOver); err != nil {
+				if err := p.store.SendCommand(e.Run, journal.CutOver); err != nil {
 					b.t.Error(err)
 				}
 			}
@@ -99,12 +99,12 @@ func TestWarm(t *testing.T) {
 		if b.vm.Power != inventory.PoweredOff {
 			t.Error("the source runs after the cutover")
 		}
-		for _, e := range b.told(journal.Projected) {
-			if e.Outlook == nil || e.Outlook.Outage < shutdownGuess {
-				t.Errorf("told %+v", e.Outlook)
+		for _, e := range b.told(journal.OutageEstimated) {
+			if e.OutageEstimate == nil || e.OutageEstimate.Outage < shutdownGuess {
+				t.Errorf("told %+v", e.OutageEstimate)
 			}
 		}
-		if n := len(b.told(journal.Projected)); rounds > 0 && n == 0 {
+		if n := len(b.told(journal.OutageEstimated)); rounds > 0 && n == 0 {
 			t.Error("nobody was told what a cutover would mean")
 		}
 	}
@@ -128,7 +128,7 @@ func TestWarmApproachesTheCutover(t *testing.T) {
 			tell := looks == 10 && how == "told"
 			b.mu.Unlock()
 			if tell {
-				if err := p.store.Give(b.plan().ID, journal.CutOver); err != nil {
+				if err := p.store.SendCommand(b.plan().ID, journal.CutOver); err != nil {
 					b.t.Error(err)
 				}
 			}
@@ -411,13 +411,13 @@ func TestWarmDisksThatChange(t *testing.T) {
 			b.disks[2000] = b.disks[2000][:b.vm.Disks[0].Capacity]
 		},
 	} {
-		for _, when := range []journal.EventKind{journal.RoundDone, journal.StepBegan} { // of the first round; of the cutover
+		for _, when := range []journal.EventKind{journal.RoundDone, journal.StepStarted} { // of the first round; of the cutover
 			t.Run(fmt.Sprint(name, when), func(t *testing.T) {
 				t.Parallel()
 				b := warmBench(t, 14)
 				b.vm.ChangeTracking, b.guest.tracking = false, false
 				b.meddle = func(e journal.Event) bool {
-					if e.Kind != when || e.Kind == journal.StepBegan && e.Step != stepPowerOff {
+					if e.Kind != when || e.Kind == journal.StepStarted && e.Step != stepPowerOff {
 						return false
 					}
 					b.world.mu.Lock()

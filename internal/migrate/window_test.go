@@ -31,7 +31,7 @@ func (w windows) at(began time.Time) func(time.Time) (bool, time.Time) {
 
 // cutOff moves the bench's VM warm by a clock that only waiting moves on, and returns when it was
 // switched off, and how many rounds there were. A time that is set is at, from the beginning.
-func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine func(s migrate.Stage) time.Duration) (time.Duration, int) {
+func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine func(s migrate.TransferKind) time.Duration) (time.Duration, int) {
 	b.t.Helper()
 	p := b.process()
 	began := time.Unix(1_800_000_000, 0)
@@ -48,7 +48,7 @@ func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine fu
 		return nil
 	}
 	if inLine != nil {
-		b.line = &line{grant: func(_ context.Context, s migrate.Stage) error { pass(inLine(s)); return nil }}
+		b.line = &line{grant: func(_ context.Context, s migrate.TransferKind) error { pass(inLine(s)); return nil }}
 	}
 	c.Open = w.at(began)
 	if at > 0 {
@@ -99,7 +99,7 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 32)
 	waits := 15 * time.Minute
-	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, migrate.Cutover{}, func(s migrate.Stage) time.Duration {
+	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, migrate.Cutover{}, func(s migrate.TransferKind) time.Duration {
 		d := waits
 		if s == migrate.AtCutover {
 			waits = 0
@@ -121,8 +121,8 @@ func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 33)
 	b.onEvent = func(e journal.Event) {
-		if e.Kind == journal.StepBegan && e.Step == stepWait {
-			if err := journal.NewStore(b.dir+"/state").Give(e.Run, journal.CutOver); err != nil {
+		if e.Kind == journal.StepStarted && e.Step == stepWait {
+			if err := journal.NewStore(b.dir+"/state").SendCommand(e.Run, journal.CutOver); err != nil {
 				t.Error(err)
 			}
 		}

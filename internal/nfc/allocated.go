@@ -33,7 +33,7 @@ func bitmapSize(p []byte, count int) (int, error) {
 		return 0, badAnswer("the reply with a map has %d bytes", len(p))
 	}
 	if n := le.Uint64(p[countOffset:]); n != uint64(count) {
-		return 0, badAnswer("a map of %d chunks, asked for were %d", n, count)
+		return 0, badAnswer("a map of %d chunks instead of %d", n, count)
 	}
 	return (count + 31) / 32 * wordBytes, nil
 }

@@ -52,7 +52,7 @@ func parseFragment(p []byte, r *readOp) (f fragmentHeader, err error) {
 	case le.Uint32(p[8:]) != ioRead:
 		return f, badAnswer("a read is answered as operation %d", le.Uint32(p[8:]))
 	case off != uint64(r.off) || uint64(total) != whole:
-		return f, badAnswer("%d bytes at %d, asked for were %d at %d", total, off, whole, r.off)
+		return f, badAnswer("%d bytes at %d, requested %d at %d", total, off, whole, r.off)
 	case size == 0 || uint64(start)+uint64(size) > whole:
 		return f, badAnswer("a fragment of %d bytes at %d of a request of %d", size, start, whole)
 	case compression > uint32(SkipZ):

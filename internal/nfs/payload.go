@@ -88,7 +88,7 @@ func newPayloadMemory(o Options) *payloadMemory {
 // getBuffer returns a buffer of n bytes for a write to f at a place. spare reports that it is spare
 // memory, which the Content must not own. It waits first for the file's pool and then for spare memory,
 // until ctx ends. Before it waits it sends held replies.
-func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
+func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.DiskOffset) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
 	shortage := pool.shortageOf(n)
 	if b, err := pool.GetAt(expiredContext, n, at); !errors.Is(err, context.Canceled) {

@@ -32,7 +32,7 @@ func newPayloadRig(t *testing.T, o Options) *payloadRig {
 func (r *payloadRig) get(name string, f *file, n int, wait time.Duration, wantSpare bool) *Buffer {
 	r.Helper()
 	start := time.Now()
-	b, spare, err := r.memory.getBuffer(r.Context(), new(oncrpc.Call), f, n, writebehind.Place{})
+	b, spare, err := r.memory.getBuffer(r.Context(), new(oncrpc.Call), f, n, writebehind.DiskOffset{})
 	if err != nil {
 		r.Fatalf("%s: %v", name, err)
 	}
@@ -46,7 +46,7 @@ func (r *payloadRig) get(name string, f *file, n int, wait time.Duration, wantSp
 func (r *payloadRig) useUp(pool *payloadPool, n int) (lent []*Buffer) {
 	r.Helper()
 	for {
-		b, err := pool.GetAt(expiredContext, n, writebehind.Place{})
+		b, err := pool.GetAt(expiredContext, n, writebehind.DiskOffset{})
 		if errors.Is(err, context.Canceled) {
 			return lent
 		}
@@ -118,7 +118,7 @@ func TestCanceledWaitDoesNotEndTheShortage(t *testing.T) {
 		const early = sparePatience / 5
 		ctx, cancel := context.WithTimeout(t.Context(), early)
 		defer cancel()
-		b, _, err := r.memory.getBuffer(ctx, new(oncrpc.Call), r.disk, largeWrite, writebehind.Place{})
+		b, _, err := r.memory.getBuffer(ctx, new(oncrpc.Call), r.disk, largeWrite, writebehind.DiskOffset{})
 		if b != nil || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got buffer %v, error %v", b, err)
 		}

@@ -89,11 +89,11 @@ func (w *writeCall) tryQuick() bool {
 
 // payloadPlace returns the destination of the payload, a hint for its memory. Two files with one inode
 // number, in two exports, would only make it slower.
-func (w *writeCall) payloadPlace() writebehind.Place {
+func (w *writeCall) payloadPlace() writebehind.DiskOffset {
 	if !w.file.special {
-		return writebehind.Place{}
+		return writebehind.DiskOffset{}
 	}
-	return writebehind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
+	return writebehind.DiskOffset{Disk: w.node.id.ino, Off: int64(w.off)}
 }
 
 // openFile opens the file of the call. It fails before the payload is read if the file must not be

@@ -26,11 +26,11 @@ type Hardware struct {
 	VM   Rate `yaml:"vm" doc:"maximum rate of one VM's transfer"` // bytes per second; 0: unlimited
 	Disk Rate `yaml:"disk" doc:"maximum rate of one disk"`        // bytes per second; 0: unlimited
 	// fraction of Link; 0: none
-	Crowd Percent `yaml:"crowd" doc:"part of link that each transfer after the first costs, such as 0.1%"`
+	Crowd Percent `yaml:"contention" doc:"part of link that each transfer after the first costs, such as 0.1%"`
 	// 0: transfers start at once
-	Hold Duration `yaml:"hold" doc:"time from the grant of a VM's slots to the start of its transfer, for example for a tool that starts a container first"`
+	Hold Duration `yaml:"startDelay" doc:"time from the grant of a VM's slots to the start of its transfer, for example for a tool that starts a container first"`
 	// 0: the result has no bounds
-	Uncertain Percent `yaml:"uncertain" doc:"uncertainty of the rates in both directions, for the bounds of the prediction"`
+	Uncertain Percent `yaml:"uncertainty" doc:"uncertainty of the rates in both directions, for the bounds of the prediction"`
 	// 0: limits of the plan or the defaults
 	PerHost HostLimits `yaml:"perHost" doc:"VMs and disks of a host at a time; replaces the limits of the plan"`
 	VMs     []Group    `yaml:"vms" doc:"VMs to simulate without a plan"` // may be empty if there is a plan

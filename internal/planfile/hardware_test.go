@@ -13,9 +13,9 @@ datastores: {slow: 100M}
 link: 2G
 vm: 120M
 disk: 60M
-crowd: 0.1%
-hold: 30s
-uncertain: 15%
+contention: 0.1%
+startDelay: 30s
+uncertainty: 15%
 perHost: {vms: 10}
 vms: [{count: 3, hosts: 2, disks: 2, allocated: 8G}, {count: 1, allocated: 1T}]
 `
@@ -42,14 +42,14 @@ func TestHardwareIsRead(t *testing.T) {
 
 func TestHardwareIsReadStrictly(t *testing.T) {
 	for text, says := range map[string]string{
-		"":                        "empty",
-		"version: 2":              "version 2 is not supported",
-		"hosts: {}":               "version is missing",
-		"version: 1\nhost: {}":    "did you mean hosts?",
-		"version: 1\ncrowd: 5":    "want text",
-		"version: 1\ncrowd: 100%": "below 100%",
-		"version: 1\nlink: fast":  "rate",
-		"version: 1\nvms: []":     "the list is empty",
+		"":                             "empty",
+		"version: 2":                   "version 2 is not supported",
+		"hosts: {}":                    "version is missing",
+		"version: 1\nhost: {}":         "did you mean hosts?",
+		"version: 1\ncontention: 5":    "want text",
+		"version: 1\ncontention: 100%": "below 100%",
+		"version: 1\nlink: fast":       "rate",
+		"version: 1\nvms: []":          "the list is empty",
 		"version: 1\nvms: [{count: 0, allocated: 1G}]": "not between 1 and",
 		"version: 1\nhosts: &a {esx1: 1M}":             "anchors",
 		"version: 1\n---\nversion: 1":                  "second document",

@@ -25,7 +25,7 @@ type Matrix struct {
 	// nil: chosen by the transport
 	Streams []Count `yaml:"streams" doc:"numbers of streams for each disk, with https and nfc; default: the transport's choice"`
 	// nil: one VM
-	Together []Count `yaml:"together" doc:"numbers of parallel VMs to measure in addition to one, if disks has that many"`
+	Together []Count `yaml:"parallel" doc:"numbers of parallel VMs to measure in addition to one, if disks has that many"`
 	// nil: one folder
 	Copies []Count `yaml:"copies" doc:"numbers of folders that one read fills in addition to one, if to has that many"`
 	Ends   bool    `yaml:"ends" doc:"first measure each end alone"` // default true
@@ -40,7 +40,7 @@ type Readable struct {
 	// unique among the entries of disks
 	Medium Medium `yaml:"medium" required:"true" doc:"medium of the datastore: hdd, ssd, nvme, or another word"`
 	// at least one
-	VMs []Text `yaml:"vms" required:"true" doc:"names of the VMs; one row reads the first one, other rows as many as together selects"`
+	VMs []Text `yaml:"vms" required:"true" doc:"names of the VMs; one row reads the first one, other rows as many as parallel selects"`
 }
 
 // Writable lists folders on one kind of storage.
@@ -201,7 +201,7 @@ func (m *Matrix) checkDisks(d *decoder) {
 		named = max(named, len(r.VMs))
 	}
 	if n := maxOf(m.Together); n > named {
-		d.addRuleError("together", "name more VMs, or reduce together", "together requires %d VMs, and no entry of disks has more than %d", n, named)
+		d.addRuleError("parallel", "name more VMs, or reduce parallel", "parallel requires %d VMs, and no entry of disks has more than %d", n, named)
 	}
 }
 

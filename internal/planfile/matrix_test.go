@@ -49,7 +49,7 @@ func TestMatrixIsReadStrictly(t *testing.T) {
 		{"medium: hdd", "medium: ssd", "disks[1]: ssd occurs twice"},
 		{"{nic: 1g, mtu: 1500}", "{nic: 25g, mtu: 9000}", "links[1]: 25g with MTU 9000 occurs twice"},
 		{"dir:/srv/nvme2", "dir:/srv/nvme", "twice"},
-		{"streams:", "together: [3]\nstreams:", "together requires 3 VMs, and no entry of disks has more than 2"},
+		{"streams:", "parallel: [3]\nstreams:", "parallel requires 3 VMs, and no entry of disks has more than 2"},
 		{"streams:", "copies: [3]\nstreams:", "copies requires 3 folders, and no entry of to has more than 2"},
 		{"[https, landing]", "[nfs]", "transport nfs requires a folder that the host has mounted"},
 		{"[https, landing]", "[ftp]", "not one of https, nfc, landing, nfs"},

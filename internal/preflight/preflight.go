@@ -57,7 +57,7 @@ type Place interface {
 	Room() (free int64, device uint64, err error)
 }
 
-// Rig has the functions with which a plan is checked.
+// Environment has the functions with which a plan is checked.
 type Rig struct {
 	Source Source                               // session with the source
 	Names  func([]inventory.VM) planfile.Finder // returns a Finder for the VMs of the source
@@ -87,11 +87,11 @@ type Sight struct {
 
 // Report is the result of a check. The JSON form is the output of decamp plan check --json.
 type Report struct {
-	VMs      int               `json:"vms"`      // number of VMs in the plan
-	Disks    int               `json:"disks"`    // number of their disks
-	Bytes    int64             `json:"bytes"`    // bytes of all disks
-	Places   []Space           `json:"places"`   // use of each file system at the targets
-	Findings planfile.Findings `json:"findings"` // findings in the order of the plan; not nil
+	VMs      int               `json:"vms"`         // number of VMs in the plan
+	Disks    int               `json:"disks"`       // number of their disks
+	Bytes    int64             `json:"bytes"`       // bytes of all disks
+	Places   []Space           `json:"fileSystems"` // use of each file system at the targets
+	Findings planfile.Findings `json:"findings"`    // findings in the order of the plan; not nil
 }
 
 // Space is the space that VMs of the plan require on one file system.
@@ -110,7 +110,7 @@ type check struct {
 	hosts          map[inventory.MoRef]inventory.Host // hosts of the source by reference
 	datastoreTypes map[datastoreName]string           // type of each datastore, such as VMFS
 	freeLicence    bool                               // the host's API changes nothing
-	inspection     Sight                              // data for Rig.Examine
+	inspection     Sight                              // data for Environment.Examine
 	moves          []planfile.Move                    // migrations of the plan; other fields refer to them by index
 	found          planfile.Findings                  // findings so far
 

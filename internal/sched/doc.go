@@ -40,7 +40,7 @@
 // A weight above the capacity is granted when no other run holds any of that resource, and then no other run
 // gets any. Capacity 0 is the exception: it is closed to all.
 //
-// # Order
+// # Command
 //
 //  1. Cutovers first: their VMs are off. Then higher priorities. A lower rank gets nothing while a request
 //     of a higher rank fits.

@@ -38,8 +38,8 @@ type Waiting struct {
 	Plan     string    `json:"plan"`               // plan of the run
 	Stage    Stage     `json:"stage"`              // stage of the requested transfer
 	Priority int       `json:"priority,omitempty"` // Request.Priority; higher values go first
-	Asked    time.Time `json:"asked"`              // time of the first request; later requests of the run keep it
-	Why      Reason    `json:"why"`                // reason of the wait; the fields below depend on it
+	Asked    time.Time `json:"requested"`          // time of the first request; later requests of the run keep it
+	Why      Reason    `json:"reason"`             // reason of the wait; the fields below depend on it
 
 	// Blocks are the resources that the run lacks now. The resource that becomes free last is first, and
 	// unknown times precede known ones. It is empty unless Why is Full, Aside or Closed.
@@ -51,13 +51,13 @@ type Waiting struct {
 
 // A Block is one resource that a run lacks.
 type Block struct {
-	Resource string `json:"resource"`         // name of the resource, such as "host:esx3/vms"
-	Needs    int64  `json:"needs"`            // units that the run requires
-	Used     int64  `json:"used"`             // units in use; more than Capacity after a limit was lowered
-	Capacity int64  `json:"capacity"`         // all units of the resource; Unlimited if it only counts
-	Closed   bool   `json:"closed,omitempty"` // the capacity is 0: no run may begin
-	Waiting  int    `json:"waiting"`          // runs in wait queues that need the resource, this run included
-	Aside    string `json:"aside,omitempty"`  // run that the remaining units are reserved for; "" if none
+	Resource string `json:"resource"`              // name of the resource, such as "host:esx3/vms"
+	Needs    int64  `json:"needs"`                 // units that the run requires
+	Used     int64  `json:"used"`                  // units in use; more than Capacity after a limit was lowered
+	Capacity int64  `json:"capacity"`              // all units of the resource; Unlimited if it only counts
+	Closed   bool   `json:"closed,omitempty"`      // the capacity is 0: no run may begin
+	Waiting  int    `json:"waiting"`               // runs in wait queues that need the resource, this run included
+	Aside    string `json:"reservedFor,omitempty"` // run that the remaining units are reserved for; "" if none
 
 	// Next is when the first holder is expected to end. Free is when Needs units are expected to be free for
 	// this run, if no other run waits. Zero is unknown: a holder without an expected end

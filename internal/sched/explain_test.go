@@ -122,7 +122,7 @@ func TestSnapshotIsReadableJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"why":"full"`, `"stage":"first"`, `"name":"host:a/vms","capacity":1,"used":1,"waiting":1`, `"holders":[{"run":"p-a-0"`, `"name":"p","weight":1,"holding":1,"waiting":1`} {
+	for _, want := range []string{`"reason":"full"`, `"stage":"first"`, `"name":"host:a/vms","capacity":1,"used":1,"waiting":1`, `"holders":[{"run":"p-a-0"`, `"name":"p","weight":1,"granted":1,"waiting":1`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)
 		}

@@ -16,12 +16,12 @@ type Snapshot struct {
 
 // ResourceState is the state of one resource.
 type ResourceState struct {
-	Name     string   `json:"name"`              // name from SetCapacity
-	Capacity int64    `json:"capacity"`          // units of the resource; 0 is closed
-	Used     int64    `json:"used"`              // units in use; more than Capacity after a limit was lowered
-	Waiting  int      `json:"waiting"`           // waiting runs that need the resource
-	Aside    string   `json:"aside,omitempty"`   // run that units are reserved for; "" if none
-	Holders  []Holder `json:"holders,omitempty"` // runs that hold units, the first to end first
+	Name     string   `json:"name"`                  // name from SetCapacity
+	Capacity int64    `json:"capacity"`              // units of the resource; 0 is closed
+	Used     int64    `json:"used"`                  // units in use; more than Capacity after a limit was lowered
+	Waiting  int      `json:"waiting"`               // waiting runs that need the resource
+	Aside    string   `json:"reservedFor,omitempty"` // run that units are reserved for; "" if none
+	Holders  []Holder `json:"holders,omitempty"`     // runs that hold units, the first to end first
 }
 
 // PlanState is the state of one plan.
@@ -29,7 +29,7 @@ type PlanState struct {
 	Name    string  `json:"name"`             // name of the plan
 	Weight  float64 `json:"weight"`           // share relative to other plans; 1 by default
 	Paused  bool    `json:"paused,omitempty"` // PausePlan was called and ResumePlan was not
-	Holding int     `json:"holding"`          // number of runs with a grant
+	Holding int     `json:"granted"`          // number of runs with a grant
 	Waiting int     `json:"waiting"`          // number of runs without a grant, paused ones included
 }
 

@@ -19,7 +19,7 @@ func TestMistakesOfAPlanAreToldWithTheirLines(t *testing.T) {
 	if a.status != http.StatusUnprocessableEntity || len(p.Findings) != 2 || p.Findings[0].Line != 7 || p.Findings[1].Line != 9 || p.Findings[0].Remedy == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if plans, err := r.Roster.Plans.List(t.Context()); err != nil || len(plans) != 0 {
+	if plans, err := r.Database.Plans.List(t.Context()); err != nil || len(plans) != 0 {
 		t.Errorf("plans %+v, %v", plans, err)
 	}
 }
@@ -36,7 +36,7 @@ func TestASubmittedPlanIsThereOnce(t *testing.T) {
 		}
 	}
 	r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans", text+"# changed\n"), "conflict")
-	if e := r.audit(2); e[0].Err == "" || e[0].What != "submit a plan" || e[1].Err != "" || e[1].On != "p" {
+	if e := r.audit(2); e[0].Err == "" || e[0].Action != "submit a plan" || e[1].Err != "" || e[1].On != "p" {
 		t.Errorf("noted %+v", e)
 	}
 }
@@ -90,7 +90,7 @@ func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 	if p := r.wantProblem(a, "conflict"); !strings.Contains(p.Detail, strings.Repeat("12", 32)) || !strings.Contains(p.Detail, strings.Repeat("AB", 32)) {
 		t.Errorf("another fingerprint: %s", a.body)
 	}
-	if plans, err := r.Roster.Plans.List(t.Context()); err != nil || len(plans) > 0 {
+	if plans, err := r.Database.Plans.List(t.Context()); err != nil || len(plans) > 0 {
 		t.Errorf("a refused plan was added: %v, %v", plans, err)
 	}
 	if a := r.ask(server.Operate, "POST", "/v1/plans", to("place:rack1?staging=/srv/vm/stage")); a.status != http.StatusCreated {
@@ -106,10 +106,10 @@ func TestPlansOfAdminsAreAudited(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	want := "submit a plan that sets source.credentials.file in line 5, hooks.pre.command in line 10"
-	if e := r.audit(1)[0]; e.What != want || e.Role != "admin" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != want || e.Role != "admin" || e.Err != "" {
 		t.Errorf("noted %+v, want %s", e, want)
 	}
-	p, err := r.Roster.Plans.Get(t.Context(), "p")
+	p, err := r.Database.Plans.Get(t.Context(), "p")
 	if err != nil || p.Role != "admin" {
 		t.Errorf("role %q, %v", p.Role, err)
 	}
@@ -124,12 +124,12 @@ func TestVMsComeInPages(t *testing.T) {
 	r.plan("p", 25)
 	claims := r.running("p", 3)
 	r.must(r.Report(t.Context(), claims, 50))
-	r.must(r.Board(t.Context(), server.Board{Waiting: []server.Waiting{{Key: servertest.Key("p", 4), Sentence: "host esx4: 20 of 20 vms"}}}))
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Waiting: []server.Waiting{{Key: servertest.Key("p", 4), Sentence: "host esx4: 20 of 20 vms"}}}))
 	var page struct {
 		Items []struct {
 			fleetdb.VM
 			Progress *fleetdb.Progress
-			Why      string
+			Reason   string
 		}
 		Next int64
 	}
@@ -140,7 +140,7 @@ func TestVMsComeInPages(t *testing.T) {
 		if page.Next == 0 {
 			break
 		}
-		if first := page.Items[0]; first.Seq == 1 && (first.Progress == nil || first.Progress.Done != servertest.Size/2 || page.Items[3].Why != "host esx4: 20 of 20 vms" || page.Items[3].Progress != nil) {
+		if first := page.Items[0]; first.Seq == 1 && (first.Progress == nil || first.Progress.Done != servertest.Size/2 || page.Items[3].Reason != "host esx4: 20 of 20 vms" || page.Items[3].Progress != nil) {
 			t.Errorf("%+v, %+v", first, page.Items[3])
 		}
 		path = "/v1/plans/p/vms?limit=10&after=" + string(rune('0'+page.Next/10)) + "0"
@@ -192,7 +192,7 @@ func TestRequestsThatAreNotAsDocumentedAreRefused(t *testing.T) {
 func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 1)
-	r.must(r.Roster.Close())
+	r.must(r.Database.Close())
 	a := r.ask(server.Operate, "POST", "/v1/plans/p/commands", `{"command":"pause"}`)
 	if a.status/100 != 5 {
 		t.Errorf("%d %s", a.status, a.body)
@@ -200,7 +200,7 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	again, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(filepath.Dir(r.State), "fleet.db")})
 	r.must(err)
 	defer again.Close()
-	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
+	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.GoOn {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if e, err := again.Audit.List(t.Context(), 0, 9); err != nil || len(e) != 0 {
@@ -214,7 +214,7 @@ func TestLimitsAreSetAllOrNone(t *testing.T) {
 	if r.wantProblem(a, "invalid"); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if limits, err := r.Roster.Limits.List(t.Context()); err != nil || len(limits) != 0 {
+	if limits, err := r.Database.Limits.List(t.Context()); err != nil || len(limits) != 0 {
 		t.Errorf("%+v, %v", limits, err)
 	}
 }
@@ -224,7 +224,7 @@ func TestReadyIsOnlyWhoseDatabaseAnswers(t *testing.T) {
 	if a := r.ask("", "GET", "/readyz", ""); a.status != http.StatusOK {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	r.must(r.Roster.Close())
+	r.must(r.Database.Close())
 	if a := r.ask("", "GET", "/readyz", ""); a.status != http.StatusServiceUnavailable || strings.Contains(a.body, r.State) {
 		t.Errorf("%d %s", a.status, a.body)
 	}

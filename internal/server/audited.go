@@ -19,14 +19,14 @@ var _ Control = Audited{}
 // recordChange records a change, calls do, and records its error if it fails. If the first record
 // fails, do is not called.
 func (c Audited) recordChange(ctx context.Context, what, on string, do func() error) error {
-	e := fleetdb.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
-	if err := c.Roster.Audit.Add(ctx, e); err != nil {
+	e := fleetdb.Entry{User: c.Who, Role: string(Admin), From: "local", Action: what, On: on}
+	if err := c.Database.Audit.Add(ctx, e); err != nil {
 		return err
 	}
 	err := do()
 	if err != nil {
 		e.Err = err.Error()
-		_ = c.Roster.Audit.Add(ctx, e) // the attempt is on record
+		_ = c.Database.Audit.Add(ctx, e) // the attempt is on record
 	}
 	return err
 }
@@ -37,14 +37,14 @@ func (c Audited) Submit(ctx context.Context, s Submission) (p fleetdb.Plan, err 
 	return p, err
 }
 
-// OrderPlan is part of Control.
-func (c Audited) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return c.recordChange(ctx, "command "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
+// CommandPlan is part of Control.
+func (c Audited) CommandPlan(ctx context.Context, name string, o fleetdb.Command) error {
+	return c.recordChange(ctx, "command "+o.Word(), name, func() error { return c.Local.CommandPlan(ctx, name, o) })
 }
 
-// OrderVM is part of Control.
-func (c Audited) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return c.recordChange(ctx, "command "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
+// CommandVM is part of Control.
+func (c Audited) CommandVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
+	return c.recordChange(ctx, "command "+o.Word(), k.String(), func() error { return c.Local.CommandVM(ctx, k, o) })
 }
 
 // Rehearse is part of Control.

@@ -19,7 +19,7 @@ type authenticator struct {
 
 // identifyUser returns the user of a request, by a bearer token, a client certificate or a session. A
 // request without any of them has role Nobody and no error.
-func (a *authenticator) identifyUser(r *http.Request) (Who, error) {
+func (a *authenticator) identifyUser(r *http.Request) (User, error) {
 	from := peerAddress(r)
 	if secret, ok := bearerToken(r); ok {
 		return a.byToken(secret, from)
@@ -29,19 +29,19 @@ func (a *authenticator) identifyUser(r *http.Request) (Who, error) {
 	}
 	if said, value, ok := a.sessions.readSession(r); ok {
 		if token, ok := a.tokens.tokenNamed(said.Token, said.Mark); ok {
-			return Who{Name: token.Name, Role: token.Role, From: from, Session: value}, nil
+			return User{Name: token.Name, Role: token.Role, From: from, Session: value}, nil
 		}
 	}
-	return Who{From: from}, nil
+	return User{From: from}, nil
 }
 
 // maxSecret is the limit of a token, in bytes; tokens of decamp have 50.
 const maxSecret = 256
 
 // byToken returns the owner of a token. from is the address of the client.
-func (a *authenticator) byToken(secret, from string) (Who, error) {
+func (a *authenticator) byToken(secret, from string) (User, error) {
 	token, err := a.checkSecret(secret, from)
-	return Who{Name: token.Name, Role: token.Role, From: from}, err
+	return User{Name: token.Name, Role: token.Role, From: from}, err
 }
 
 // checkSecret returns the token of a secret, or fault.Denied. A valid token is accepted at all times:
@@ -63,15 +63,15 @@ func (a *authenticator) checkSecret(secret, from string) (Token, error) {
 
 // byCertificate returns the user of a certificate that our CA signed: the highest role in its
 // organizational units, and its common name.
-func byCertificate(c *x509.Certificate, from string) (Who, error) {
-	who := Who{Name: c.Subject.CommonName, From: from}
+func byCertificate(c *x509.Certificate, from string) (User, error) {
+	who := User{Name: c.Subject.CommonName, From: from}
 	for _, unit := range c.Subject.OrganizationalUnit {
 		if role, err := RoleOf(unit); err == nil && role.May(who.Role) {
 			who.Role = role
 		}
 	}
 	if who.Role == Nobody || who.Name == "" {
-		return Who{From: from}, fault.New(fault.Denied, "the certificate of %q names no role", c.Subject.CommonName).
+		return User{From: from}, fault.New(fault.Denied, "the certificate of %q names no role", c.Subject.CommonName).
 			WithHint("it needs a common name, and the organizational unit (OU) view, operate or admin")
 	}
 	return who, nil

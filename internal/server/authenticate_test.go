@@ -90,7 +90,7 @@ func TestCertificatesSayWhoAsks(t *testing.T) {
 	if a := r.with(ca.sign("bob", "staff", "operate")).ask("", "PUT", "/v1/limits", `{"limits":[{"name":"host:esx1/rate","units":1}]}`); a.status != http.StatusOK {
 		t.Errorf("operate: %d %s", a.status, a.body)
 	}
-	if e := r.audit(1)[0]; e.Who != "bob" || e.Role != "operate" || e.On != "host:esx1/rate" || e.From != "127.0.0.1" {
+	if e := r.audit(1)[0]; e.User != "bob" || e.Role != "operate" || e.On != "host:esx1/rate" || e.From != "127.0.0.1" {
 		t.Errorf("noted %+v", e)
 	}
 	if a := r.with(ca.sign("eve", "staff")).ask("", "GET", "/v1/plans", ""); a.status != http.StatusForbidden || !strings.Contains(a.body, "OU") {

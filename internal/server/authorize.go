@@ -18,7 +18,7 @@ type gate struct {
 
 // permitRequest returns the user of the request, with an error if the role does not include need. what
 // and on are for the audit trail: "cutover", "wave-1/vm-42". A session may only read below /v1/.
-func (g *gate) permitRequest(r *http.Request, need Role, what, on string) (Who, error) {
+func (g *gate) permitRequest(r *http.Request, need Role, what, on string) (User, error) {
 	who, err := g.auth.identifyUser(r)
 	switch {
 	case need == Nobody:

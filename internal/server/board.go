@@ -30,6 +30,6 @@ type boardOut struct {
 func (a *boardAPI) get(ctx context.Context, _ *struct{}) (*boardOut, error) {
 	out := &boardOut{}
 	var err error
-	out.Body.Board, out.Body.At, err = a.control.Board(ctx)
+	out.Body.Board, out.Body.At, err = a.control.SchedulerState(ctx)
 	return out, err
 }

@@ -10,12 +10,12 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	Roster  *fleetdb.Roster // fleet database
-	State   string          // folder of the tokens and the certificate; created if missing
-	Folder  string          // base of relative paths of submitted plans; State if empty
-	Access  string          // file with the credentials and places of submitted plans; access.yaml in State if empty
-	Version string          // release of decamp, for the API document and the metrics
-	Log     *slog.Logger    // receives the log; nil discards it
+	Database *fleetdb.Database // fleet database
+	State    string            // folder of the tokens and the certificate; created if missing
+	Folder   string            // base of relative paths of submitted plans; State if empty
+	Access   string            // file with the credentials and places of submitted plans; access.yaml in State if empty
+	Version  string            // release of decamp, for the API document and the metrics
+	Log      *slog.Logger      // receives the log; nil discards it
 
 	Listen    string // host:port; DefaultListen if empty
 	Cert, Key string // PEM files; our own certificate if empty

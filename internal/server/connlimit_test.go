@@ -93,7 +93,7 @@ func TestOneAddressDoesNotHoldAllConnections(t *testing.T) {
 	}
 }
 
-// Who connects when there is no room is hung up on.
+// User connects when there is no room is hung up on.
 func TestConnectionsThatAreTooManyAreClosed(t *testing.T) {
 	b := newLimitListener(nil, 100, 1)
 	l := &callers{from: make(chan string, 3)}

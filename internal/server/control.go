@@ -29,8 +29,8 @@ type Control interface {
 	// returns the last reports; of all plans if plan is empty
 	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error)
 
-	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error // gives a command to a plan
-	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error         // gives a command to a VM
+	CommandPlan(ctx context.Context, name string, o fleetdb.Command) error // gives a command to a plan
+	CommandVM(context.Context, fleetdb.Key, fleetdb.Command) error         // gives a command to a VM
 
 	// Rehearse requests a boot of a warm VM from its current images; Rehearsals returns the results.
 	Rehearse(context.Context, fleetdb.Key, fleetdb.Rehearsal) error
@@ -38,11 +38,11 @@ type Control interface {
 	Rehearsals(context.Context, fleetdb.Key) ([]fleetdb.Rehearsed, error)
 	TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error // withdraws the request for a rehearsal
 
-	Limits(context.Context) ([]fleetdb.Limit, error)                        // returns the limits that operators set
-	SetLimit(ctx context.Context, name string, units int64) error           // sets a limit; negative units remove it
-	Workers(context.Context) ([]fleetdb.Worker, error)                      // returns all workers that ever joined
-	Drain(ctx context.Context, worker string, on bool) error                // stops or resumes assignments to a worker
-	Board(context.Context) (board json.RawMessage, at time.Time, err error) // returns the scheduler's last board
+	Limits(context.Context) ([]fleetdb.Limit, error)                                 // returns the limits that operators set
+	SetLimit(ctx context.Context, name string, units int64) error                    // sets a limit; negative units remove it
+	Workers(context.Context) ([]fleetdb.Worker, error)                               // returns all workers that ever joined
+	Drain(ctx context.Context, worker string, on bool) error                         // stops or resumes assignments to a worker
+	SchedulerState(context.Context) (board json.RawMessage, at time.Time, err error) // returns the scheduler's last board
 	// returns entries before that ID, newest first
 	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
@@ -59,128 +59,130 @@ type Submission struct {
 	Role   Role   // role of By, which determines the plan's permissions
 }
 
-// Mistakes is the error for the text of a plan: all findings in it.
-type Mistakes struct {
+// PlanError is the error for the text of a plan: all findings in it.
+type PlanError struct {
 	Findings planfile.Findings // findings with their lines
 	Err      error             // errors of the findings
 }
 
 // Error returns the text of Err.
-func (m *Mistakes) Error() string { return m.Err.Error() }
+func (m *PlanError) Error() string { return m.Err.Error() }
 
 // Unwrap returns Err, so that its kind and remedy are found.
-func (m *Mistakes) Unwrap() error { return m.Err }
+func (m *PlanError) Unwrap() error { return m.Err }
 
 // Local is the Control of an open fleet database.
-type Local struct{ Roster *fleetdb.Roster }
+type Local struct{ Database *fleetdb.Database }
 
 var _ Control = Local{}
 
 // Plans implements Control.
-func (l Local) Plans(ctx context.Context) ([]fleetdb.Plan, error) { return l.Roster.Plans.List(ctx) }
+func (l Local) Plans(ctx context.Context) ([]fleetdb.Plan, error) { return l.Database.Plans.List(ctx) }
 
 // Plan implements Control.
 func (l Local) Plan(ctx context.Context, name string) (fleetdb.Plan, error) {
-	return l.Roster.Plans.Get(ctx, name)
+	return l.Database.Plans.Get(ctx, name)
 }
 
 // DropPlan implements Control.
 func (l Local) DropPlan(ctx context.Context, name string) error {
-	return l.Roster.Plans.Drop(ctx, name)
+	return l.Database.Plans.Drop(ctx, name)
 }
 
 // VMs implements Control.
 func (l Local) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
-	return l.Roster.VMs.List(ctx, q)
+	return l.Database.VMs.List(ctx, q)
 }
 
 // VM implements Control.
 func (l Local) VM(ctx context.Context, k fleetdb.Key) (fleetdb.VM, error) {
-	return l.Roster.VMs.Get(ctx, k)
+	return l.Database.VMs.Get(ctx, k)
 }
 
 // Progress implements Control.
 func (l Local) Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) {
-	return l.Roster.Progress.List(ctx, plan)
+	return l.Database.Progress.List(ctx, plan)
 }
 
 // Rehearse implements Control.
 func (l Local) Rehearse(ctx context.Context, k fleetdb.Key, r fleetdb.Rehearsal) error {
-	return l.Roster.Rehearsals.Request(ctx, k, r)
+	return l.Database.Rehearsals.Request(ctx, k, r)
 }
 
 // Rehearsals implements Control.
 func (l Local) Rehearsals(ctx context.Context, k fleetdb.Key) ([]fleetdb.Rehearsed, error) {
-	return l.Roster.Rehearsals.List(ctx, k)
+	return l.Database.Rehearsals.List(ctx, k)
 }
 
 // TakeBack implements Control.
 func (l Local) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
-	return l.Roster.Rehearsals.TakeBack(ctx, k, rehearsal)
+	return l.Database.Rehearsals.TakeBack(ctx, k, rehearsal)
 }
 
 // Limits implements Control.
-func (l Local) Limits(ctx context.Context) ([]fleetdb.Limit, error) { return l.Roster.Limits.List(ctx) }
+func (l Local) Limits(ctx context.Context) ([]fleetdb.Limit, error) {
+	return l.Database.Limits.List(ctx)
+}
 
 // Workers implements Control.
 func (l Local) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
-	return l.Roster.Workers.List(ctx)
+	return l.Database.Workers.List(ctx)
 }
 
 // Drain implements Control.
 func (l Local) Drain(ctx context.Context, worker string, on bool) error {
-	return l.Roster.Workers.Drain(ctx, worker, on)
+	return l.Database.Workers.Drain(ctx, worker, on)
 }
 
 // Audit implements Control.
 func (l Local) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error) {
-	return l.Roster.Audit.List(ctx, before, limit)
+	return l.Database.Audit.List(ctx, before, limit)
 }
 
-// Submit checks the text and adds the plan. Errors in the text are *Mistakes.
+// Submit checks the text and adds the plan. Errors in the text are *PlanError.
 func (l Local) Submit(ctx context.Context, s Submission) (fleetdb.Plan, error) {
 	f, err := parsePlan(s.Text)
 	if err != nil {
 		return fleetdb.Plan{}, err
 	}
-	return l.Roster.Plans.Add(ctx, fleetdb.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
+	return l.Database.Plans.Add(ctx, fleetdb.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
 }
 
-// OrderPlan implements Control. See fleet.Control.OrderPlan.
-func (l Local) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
-	return fleet.Control{Roster: l.Roster}.OrderPlan(ctx, name, o)
+// CommandPlan implements Control. See fleet.Control.CommandPlan.
+func (l Local) CommandPlan(ctx context.Context, name string, o fleetdb.Command) error {
+	return fleet.Control{Database: l.Database}.CommandPlan(ctx, name, o)
 }
 
-// OrderVM implements Control. See fleet.Control.OrderVM.
-func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
-	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
+// CommandVM implements Control. See fleet.Control.CommandVM.
+func (l Local) CommandVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
+	return fleet.Control{Database: l.Database}.CommandVM(ctx, k, o)
 }
 
-// parsePlan parses the text of a plan file. Errors in the text are *Mistakes.
+// parsePlan parses the text of a plan file. Errors in the text are *PlanError.
 func parsePlan(text string) (*planfile.File, error) {
 	f, found := planfile.Parse([]byte(text))
 	if err := found.Err(); err != nil {
-		return nil, &Mistakes{found, fault.Wrap(fault.Invalid, err)}
+		return nil, &PlanError{found, fault.Wrap(fault.Invalid, err)}
 	}
 	return f, nil
 }
 
-// Board requests the board from the scheduler, which writes it only on request, and returns the last
+// SchedulerState requests the board from the scheduler, which writes it only on request, and returns the last
 // one. If the database is full, the board contains that error.
-func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
-	err := l.Roster.Board.Request(ctx)
+func (l Local) SchedulerState(ctx context.Context) (json.RawMessage, time.Time, error) {
+	err := l.Database.SchedulerState.Request(ctx)
 	switch {
 	case fault.Is(err, fault.Full):
 		return l.fullBoard(ctx, err)
 	case err != nil:
 		return nil, time.Time{}, err
 	}
-	return l.Roster.Board.Read(ctx)
+	return l.Database.SchedulerState.Read(ctx)
 }
 
 // fullBoard returns a board that shows the lack of room as a Breaker.
 func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
-	now, err := l.Roster.Now(ctx)
+	now, err := l.Database.Now(ctx)
 	if err != nil {
 		return nil, now, err
 	}
@@ -194,7 +196,7 @@ func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
 	if err := checkLimit(name, units); err != nil {
 		return err
 	}
-	return l.Roster.Limits.Set(ctx, name, units)
+	return l.Database.Limits.Set(ctx, name, units)
 }
 
 // checkLimit returns fault.Invalid for the name of a limit that would have no effect. The removal of
@@ -212,14 +214,14 @@ const gatherTime = 100 * time.Millisecond
 // Follow implements Control. Changes in quick succession are passed on together.
 func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	if since < 0 {
-		head, err := l.Roster.Feed.Newest(ctx)
+		head, err := l.Database.Feed.Newest(ctx)
 		if err != nil {
 			return err
 		}
 		since = head
 	}
 	for {
-		changes, err := l.Roster.Feed.Changes(ctx, since)
+		changes, err := l.Database.Feed.Changes(ctx, since)
 		if err != nil {
 			return err
 		}
@@ -231,7 +233,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Change
 			_ = sleep.For(ctx, gatherTime) // the next check of ctx ends the loop
 			continue
 		}
-		if err := l.Roster.Feed.Await(ctx, since); err != nil {
+		if err := l.Database.Feed.Await(ctx, since); err != nil {
 			return err
 		}
 	}

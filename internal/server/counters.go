@@ -100,10 +100,10 @@ func (m *metrics) addTransfers(progress []fleetdb.Progress) map[string]transferS
 	defer m.mu.Unlock()
 	plans, now := map[string]transferSums{}, make(map[fleetdb.Key]int64, len(progress))
 	for _, p := range progress {
-		if before, known := m.lastMoved[p.Key]; known && p.Moved > before {
-			m.moved[p.Plan] += p.Moved - before
+		if before, known := m.lastMoved[p.Key]; known && p.Read > before {
+			m.moved[p.Plan] += p.Read - before
 		}
-		now[p.Key] = p.Moved
+		now[p.Key] = p.Read
 		t := plans[p.Plan]
 		t.total, t.done, t.rate, t.moved = t.total+p.Total, t.done+p.Done, t.rate+p.Rate, m.moved[p.Plan]
 		plans[p.Plan] = t

@@ -120,11 +120,11 @@ func TestEventsTellWhatChanges(t *testing.T) {
 	l.until("progress", func(data string) bool {
 		return strings.Contains(data, fmt.Sprintf(`"done":%d`, 40*servertest.Size/100))
 	})
-	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}}}))
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}}}))
 	l.until("fleet", func(data string) bool {
 		return strings.Contains(data, "host esx3 vms: 20 of 20 in use, 7 VMs wait") && strings.Contains(data, "bottleneck: source (100 % busy); next: target")
 	})
-	r.must(r.Roster.Workers.Drain(t.Context(), servertest.Worker, true))
+	r.must(r.Database.Workers.Drain(t.Context(), servertest.Worker, true))
 	l.until("workers", func(data string) bool { return strings.Contains(data, `"drains":true`) })
 }
 
@@ -193,7 +193,7 @@ func TestClientsAreToldThatTheDatabaseIsAway(t *testing.T) {
 	r := newRig(t, nil)
 	l := r.listen("", "")
 	l.until("hello", anyData)
-	r.must(r.Roster.Close())
+	r.must(r.Database.Close())
 	l.until("trouble", func(data string) bool { return data != `{"text":""}` })
 }
 

@@ -30,7 +30,7 @@ type fleetCache struct {
 
 	boardAt time.Time              // when the board was read
 	raw     json.RawMessage        // last board as JSON
-	board   Board                  // last board
+	board   SchedulerState         // last board
 	why     map[fleetdb.Key]string // reasons of waits in the board, by VM
 }
 
@@ -41,7 +41,7 @@ func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: 
 type fleetState struct {
 	progress []fleetdb.Progress     // last reports of the workers
 	byVM     map[fleetdb.Key]int    // indexes into progress by VM
-	board    Board                  // last board of the scheduler
+	board    SchedulerState         // last board of the scheduler
 	why      map[fleetdb.Key]string // reasons of waits, by VM
 }
 
@@ -80,7 +80,7 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 	if !c.boardAt.IsZero() && c.now().Sub(c.boardAt) < boardAge {
 		return nil
 	}
-	raw, at, err := c.control.Board(ctx)
+	raw, at, err := c.control.SchedulerState(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 
 // decodeBoard decodes a board that was written at that time. mu must be held.
 func (c *fleetCache) decodeBoard(raw json.RawMessage, at time.Time) error {
-	board := Board{}
+	board := SchedulerState{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &board); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
 		it.Progress = &b.progress[i]
 	}
-	if vm.Holds || vm.State.Over() {
+	if vm.Granted || vm.State.Over() {
 		it.Why = "" // the board is of a moment ago
 	}
 	return it
@@ -138,8 +138,8 @@ func commonReason(waiting []Waiting) string {
 	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
 }
 
-// Board is the scheduler's state. The scheduler writes it while clients read it.
-type Board struct {
+// SchedulerState is the scheduler's state. The scheduler writes it while clients read it.
+type SchedulerState struct {
 	At        time.Time  `json:"at,omitzero"`        // zero if no scheduler runs, or no client has read it yet
 	Resources []Resource `json:"resources"`          // resources that VMs need to begin
 	Waiting   []Waiting  `json:"waiting"`            // waiting VMs
@@ -150,8 +150,8 @@ type Board struct {
 
 // Breaker is a source or a host where no VM begins for a while, or until an operator resumes a plan.
 type Breaker struct {
-	Of       string `json:"of"`       // source or host: "source vc1:443"
-	Sentence string `json:"sentence"` // why no VM begins there
+	Of       string `json:"object"` // source or host: "source vc1:443"
+	Sentence string `json:"reason"` // why no VM begins there
 }
 
 // Resource is a resource that VMs need units of to begin.
@@ -165,7 +165,7 @@ type Resource struct {
 // Waiting is why a VM waits, for users.
 type Waiting struct {
 	fleetdb.Key
-	Sentence string `json:"sentence"`           // reason of the wait
+	Sentence string `json:"reason"`             // reason of the wait
 	Position int    `json:"position,omitempty"` // position in its plan, from 1; 0 if no worker can take it
 }
 
@@ -174,7 +174,7 @@ type vmItem struct {
 	fleetdb.VM
 	// last report of its worker; nil if none exists or the VM has ended
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"why,omitempty" doc:"reason of its wait for a transfer slot"`
+	Why      string            `json:"reason,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
 // Silence returns fleet.Silence of the VM, for templates.

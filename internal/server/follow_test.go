@@ -32,7 +32,7 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 	enough := errors.New("enough")
 	done := make(chan error, 1)
 	go func() {
-		done <- server.Local{Roster: r}.Follow(ctx, -1, func(c fleetdb.Changes) error {
+		done <- server.Local{Database: r}.Follow(ctx, -1, func(c fleetdb.Changes) error {
 			if len(c.Limits) != 1 || len(c.Plans)+len(c.VMs) > 0 {
 				t.Errorf("changes %+v, want one limit", c)
 			}

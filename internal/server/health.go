@@ -30,7 +30,7 @@ func (s *Server) checkReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	if _, err := s.config.Roster.Now(ctx); err != nil {
+	if _, err := s.config.Database.Now(ctx); err != nil {
 		s.log.Warn("not ready", "err", err)
 		return errAway
 	}

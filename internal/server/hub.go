@@ -59,7 +59,7 @@ type listener struct {
 }
 
 // newHub returns a hub that does not run.
-func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
+func newHub(r *fleetdb.Database, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
 		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
 		closing: make(chan struct{}), known: make(chan struct{}), clients: map[*listener]struct{}{}, rev: -1,

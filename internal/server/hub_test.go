@@ -11,7 +11,7 @@ import (
 )
 
 func newTestHub() *hub {
-	h := newHub(&fleetdb.Roster{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler))
+	h := newHub(&fleetdb.Database{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler))
 	h.rev, h.from = 0, 0
 	return h
 }

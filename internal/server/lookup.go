@@ -98,7 +98,7 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 
 // BoardOf returns the scheduler's explanations of waits. The board is empty if no scheduler runs.
 func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
-	text, at, err := c.Board(ctx)
+	text, at, err := c.SchedulerState(ctx)
 	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
 		return admission.Snapshot{}
 	}

@@ -34,10 +34,10 @@ func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
 
 func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 	c := waveOf(t, servertest.VM("vm-1", "web1"))
-	if err := c.OrderVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
+	if err := c.CommandVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.OrderPlan(t.Context(), "wove", fleetdb.Pause); !fault.Is(err, fault.NotFound) {
+	if err := c.CommandPlan(t.Context(), "wove", fleetdb.Pause); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a plan that is not there: %v", err)
 	}
 	if err := c.SetLimit(t.Context(), "host:esx1/vms", 3); err != nil {
@@ -49,10 +49,10 @@ func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 	}
 	var lines []string
 	for _, e := range trail {
-		if e.Who != "tester" || e.From != "local" {
+		if e.User != "tester" || e.From != "local" {
 			t.Errorf("who: %+v", e)
 		}
-		line := e.What + " " + e.On
+		line := e.Action + " " + e.On
 		if e.Err != "" {
 			line += " failed"
 		}

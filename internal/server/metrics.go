@@ -119,7 +119,7 @@ func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 }
 
 // limitFamilies returns the limits and the use of resources.
-func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
+func limitFamilies(limits []fleetdb.Limit, board SchedulerState) []exposition.Family {
 	units := newGauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
 	capacity := newGauge("decamp_resource_capacity_units", "Units of a resource that VMs need to begin.", "resource")
 	used := newGauge("decamp_resource_used_units", "Units of a resource that are in use.", "resource")
@@ -138,7 +138,7 @@ func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 // transferFamilies returns the sums of the progress, by plan.
 func transferFamilies(plans map[string]transferSums) []exposition.Family {
 	total := newGauge("decamp_transfer_disk_bytes", "Size of the disks of VMs that were started.", "plan")
-	held := newGauge("decamp_transfer_held_bytes", "Bytes of these disks that are written or verified.", "plan")
+	held := newGauge("decamp_transfer_written_bytes", "Bytes of these disks that are written or verified.", "plan")
 	rate := newGauge("decamp_transfer_rate_bytes_per_second", "Bytes read from the source, lately; reading images back is not counted.", "plan")
 	moved := newCounter("decamp_transfer_bytes_total", "Bytes read from the source since this server was first asked; zeros that need no reading are not counted.", "plan")
 	for name, t := range plans {

@@ -31,8 +31,8 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r.plan("p", 5)
 	claims := r.running("p", 2)
 	r.must(r.Report(t.Context(), claims, 10))
-	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
-	r.must(r.Roster.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
+	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
 	first := r.metrics()
 	for _, want := range []string{
 		`decamp_plan_vms{plan="p",state="queued"} 3`, `decamp_plan_vms{plan="p",state="running"} 2`, `decamp_plan_vms{plan="p",state="failed"} 0`,
@@ -95,8 +95,8 @@ func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 1)
 	r.must(r.Report(t.Context(), r.running("p", 1), 1))
-	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx1/vms"}}}))
-	r.must(r.Roster.Limits.Set(t.Context(), "host:esx1/rate", 1))
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms"}}}))
+	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 1))
 	r.metrics() // counts the request that the next one shows
 	text := r.metrics()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

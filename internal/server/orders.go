@@ -14,15 +14,15 @@ type orders struct {
 
 // orderPlan gives a command to a plan. word is the user's word for it.
 func (o *orders) orderPlan(ctx context.Context, plan, word string) error {
-	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.OrderOf(word)) })
+	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.CommandPlan(ctx, plan, fleetdb.CommandOf(word)) })
 }
 
 // orderVM gives a command to a VM. A withdrawal requires the role Admin.
 func (o *orders) orderVM(ctx context.Context, k fleetdb.Key, word string) error {
-	if who := whoIn(ctx); fleetdb.OrderOf(word) == fleetdb.Withdraw && !who.Role.May(Admin) {
+	if who := whoIn(ctx); fleetdb.CommandOf(word) == fleetdb.Withdraw && !who.Role.May(Admin) {
 		err := who.roleError(Admin, "withdraw a published VM")
 		o.trail.noteRefusal(ctx, who, word, k.String(), err)
 		return err
 	}
-	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.OrderOf(word)) })
+	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.CommandVM(ctx, k, fleetdb.CommandOf(word)) })
 }

@@ -24,7 +24,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 // pageFrame is the data that all pages have.
 type pageFrame struct {
 	Title   string       // title of the page
-	Who     Who          // user; the zero value on the login page
+	Who     User         // user; the zero value on the login page
 	Proof   string       // proof of the session for forms; "" without a session
 	Version string       // release of decamp
 	Fleet   fleetSummary // resources in use, for the header
@@ -65,7 +65,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 
 // pageHandler returns the handler of a page. Users without a session are redirected to the login. what
 // is for the audit trail.
-func (s *website) pageHandler(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
+func (s *website) pageHandler(what string, show func(http.ResponseWriter, *http.Request, User) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		who, err := s.gate.auth.identifyUser(r)
 		if err == nil && who.Role == Nobody {
@@ -121,7 +121,7 @@ func (s *website) renderPage(w http.ResponseWriter, status int, name string, p p
 }
 
 // showError writes the page of an error.
-func (s *website) showError(w http.ResponseWriter, who Who, err error) {
+func (s *website) showError(w http.ResponseWriter, who User, err error) {
 	p := problemOf(err)
 	for name, values := range p.header {
 		w.Header()[name] = values
@@ -151,7 +151,7 @@ func (s *website) handleLogin(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.gate.trail.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
+	s.gate.trail.noteRefusal(r.Context(), User{From: from}, "log in", "/login", err)
 	p := problemOf(err)
 	w.Header()["Retry-After"] = p.header["Retry-After"]
 	if err := s.renderPage(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
@@ -201,7 +201,7 @@ func rowOf(p fleetdb.Plan) planRow {
 }
 
 // showPlans writes the first page.
-func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
+func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who User) error {
 	ctx := r.Context()
 	plans, err := s.plans.List(ctx)
 	if err != nil {
@@ -239,7 +239,7 @@ type stateTab struct {
 }
 
 // showPlan writes the page of a plan.
-func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
+func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who User) error {
 	ctx := r.Context()
 	p, err := s.plans.Get(ctx, r.PathValue("plan"))
 	if err != nil {

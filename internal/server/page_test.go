@@ -51,11 +51,11 @@ func (r *rig) proof(plan string) string {
 	return m[1]
 }
 
-func (r *rig) order(k fleetdb.Key) fleetdb.Order {
+func (r *rig) order(k fleetdb.Key) fleetdb.Command {
 	r.t.Helper()
-	vm, err := r.Roster.VMs.Get(r.t.Context(), k)
+	vm, err := r.Database.VMs.Get(r.t.Context(), k)
 	r.must(err)
-	return vm.Order
+	return vm.Command
 }
 
 func TestPagesShowPlansAndVMs(t *testing.T) {
@@ -96,13 +96,13 @@ func TestButtonsGiveOrders(t *testing.T) {
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != fleetdb.CutOver {
 		t.Errorf("%d to %s, order %q", a.status, a.header.Get("Location"), r.order(k))
 	}
-	if e := r.audit(1)[0]; e.What != "cutover" || e.On != "p/vm-1" || e.Who != "test-operate" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != "cutover" || e.On != "p/vm-1" || e.User != "test-operate" || e.Err != "" {
 		t.Errorf("noted %+v", e)
 	}
 	if a := b.form("/plans/p/commands", url.Values{"proof": {proof}, "command": {"pause"}}); a.status != http.StatusSeeOther {
 		t.Errorf("pause: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.Pause {
+	if p, err := r.Database.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.Pause {
 		t.Errorf("plan %+v, %v", p, err)
 	}
 	if a := b.form("/plans/p/vms/vm-2/commands", url.Values{"proof": {proof}, "command": {"explode"}}); a.status != http.StatusUnprocessableEntity {
@@ -114,9 +114,9 @@ func TestButtonsGiveOrders(t *testing.T) {
 func (r *rig) end(plan string, failure *fleetdb.Failure, states ...fleetdb.State) {
 	r.t.Helper()
 	for i, c := range r.running(plan, len(states)) {
-		r.must(r.Roster.Claims.Finish(r.t.Context(), c, fleetdb.End{State: states[i]}))
+		r.must(r.Database.Claims.Finish(r.t.Context(), c, fleetdb.End{State: states[i]}))
 	}
-	r.must(r.Roster.Plans.SetState(r.t.Context(), plan, fleetdb.PlanEnded, failure))
+	r.must(r.Database.Plans.SetState(r.t.Context(), plan, fleetdb.PlanEnded, failure))
 }
 
 var orderButton = regexp.MustCompile(`name="command" value="([a-z]+)"`)
@@ -170,10 +170,10 @@ func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/commands", `{"command":"withdraw"}`); a.status != http.StatusNoContent {
 		t.Errorf("one VM: %d %s", a.status, a.body)
 	}
-	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Order != fleetdb.Withdraw {
+	if vm, err := r.Database.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Command != fleetdb.Withdraw {
 		t.Errorf("%+v, %v", vm, err)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.State.Over() {
+	if p, err := r.Database.Plans.Get(t.Context(), "p"); err != nil || p.State.Over() {
 		t.Errorf("the plan does not go on: %+v, %v", p, err)
 	}
 }
@@ -198,7 +198,7 @@ func TestOnlyPublishedVMsFillTheBar(t *testing.T) {
 // A plan whose VMs were never found has failed on the page, in the API and in the metrics.
 func TestFailedPlansAreShownAsFailed(t *testing.T) {
 	r := newRig(t, nil)
-	_, err := r.Roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "p", Text: servertest.PlanText("p")})
+	_, err := r.Database.Plans.Add(t.Context(), fleetdb.Plan{Name: "p", Text: servertest.PlanText("p")})
 	r.must(err)
 	r.end("p", &fleetdb.Failure{Kind: "unreachable", Text: "esx1 does not answer", Hint: "start it"})
 	b := r.browse(server.Operate)
@@ -243,7 +243,7 @@ func TestOtherSitesGiveNoOrders(t *testing.T) {
 	if a := b.askWith("POST", "/v1/plans/p/commands", `{"command":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
 		t.Errorf("the API by a cookie: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
+	if p, err := r.Database.Plans.Get(t.Context(), "p"); err != nil || p.Command != fleetdb.GoOn {
 		t.Errorf("the plan was ordered: %+v, %v", p, err)
 	}
 }
@@ -269,11 +269,11 @@ func TestSessionsReadTheAPIAndEnd(t *testing.T) {
 func TestNamesAreTextOnThePage(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
-	_, err := r.Roster.Plans.Add(ctx, fleetdb.Plan{Name: "p", Text: servertest.PlanText("p"), By: `<b>"eve"`})
+	_, err := r.Database.Plans.Add(ctx, fleetdb.Plan{Name: "p", Text: servertest.PlanText("p"), By: `<b>"eve"`})
 	r.must(err)
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
-	r.must(r.Roster.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}, Name: evil, Host: evil}}))
-	r.must(r.Roster.Plans.SetState(ctx, "p", fleetdb.PlanRunning, &fleetdb.Failure{Text: evil, Hint: evil}))
+	r.must(r.Database.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}, Name: evil, Host: evil}}))
+	r.must(r.Database.Plans.SetState(ctx, "p", fleetdb.PlanRunning, &fleetdb.Failure{Text: evil, Hint: evil}))
 	b := r.browse(server.Operate)
 	for _, path := range []string{"/", "/plans/p"} {
 		a := b.ask("", "GET", path, "")

@@ -80,7 +80,7 @@ func problemOf(err error) *Problem {
 	kind := fault.KindOf(err)
 	p = newProblem(statuses[kind], err.Error())
 	p.Kind, p.Remedy = kind.String(), fault.HintOf(err)
-	var mistakes *Mistakes
+	var mistakes *PlanError
 	if errors.As(err, &mistakes) {
 		p.Findings = mistakes.Findings
 	}

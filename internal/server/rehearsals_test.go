@@ -43,13 +43,13 @@ func TestRehearsalsAreAskedForByName(t *testing.T) {
 	if it := seen("r-1")[0]; it.Expect != "up" || it.Deadline != time.Minute || it.Worker != servertest.Worker || !it.Ended.IsZero() {
 		t.Errorf("it stands as %+v", it)
 	}
-	if e := r.audit(1)[0]; e.What != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
+	if e := r.audit(1)[0]; e.Action != "rehearse" || e.On != "p/vm-1" || e.Err != "" {
 		t.Errorf("noted %+v", e)
 	}
 	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {
 		t.Errorf("a second one: %d %s", a.status, a.body)
 	}
-	r.must(r.Roster.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
+	r.must(r.Database.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
 		Rehearsal: fleetdb.Rehearsal{ID: "r-1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "login:",
 	}))
 	if it := seen("r-1")[0]; it.Ended.IsZero() || string(it.Report) != `{"verdict":"booted"}` || it.Tail != "login:" {

@@ -105,7 +105,7 @@ func (r *rig) running(plan string, vms int) []fleetdb.Claim {
 // audit returns the newest lines of the audit trail.
 func (r *rig) audit(n int) []fleetdb.Entry {
 	r.t.Helper()
-	entries, err := r.Roster.Audit.List(r.t.Context(), 0, n)
+	entries, err := r.Database.Audit.List(r.t.Context(), 0, n)
 	r.must(err)
 	return entries
 }

@@ -38,8 +38,8 @@ func (r Role) May(need Role) bool {
 	return need == Nobody || slices.Index(roles, r) >= slices.Index(roles, need)
 }
 
-// Who is the user of a request.
-type Who struct {
+// User is the user of a request.
+type User struct {
 	Name    string // name of the token or the certificate
 	Role    Role   // role of the user; Nobody without a user
 	From    string // address of the client
@@ -50,17 +50,17 @@ type Who struct {
 type whoKey struct{}
 
 // withWho returns a context with the user.
-func withWho(ctx context.Context, w Who) context.Context { return context.WithValue(ctx, whoKey{}, w) }
+func withWho(ctx context.Context, w User) context.Context { return context.WithValue(ctx, whoKey{}, w) }
 
 // whoIn returns the user in ctx; the zero value if none exists.
-func whoIn(ctx context.Context) Who {
-	w, _ := ctx.Value(whoKey{}).(Who)
+func whoIn(ctx context.Context) User {
+	w, _ := ctx.Value(whoKey{}).(User)
 	return w
 }
 
 // roleError returns the error for a user without the required role. what is a description: "drop a
 // plan".
-func (w Who) roleError(need Role, what string) error {
+func (w User) roleError(need Role, what string) error {
 	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
 		WithHint("use a token of that role; an administrator of the server creates one: decamp token add NAME --role %s", strings.ToLower(string(need)))
 }

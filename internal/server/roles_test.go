@@ -107,7 +107,7 @@ func (r *rig) tryRole(id, method string, role server.Role) {
 	}
 	r.wantProblem(a, "denied")
 	path, _, _ := strings.Cut(want.path, "?")
-	if e := r.audit(1); role != server.Nobody && (len(e) == 0 || e[0].Role != string(role) || e[0].On != path || e[0].Err == "" || e[0].Who != "test-"+string(role)) {
+	if e := r.audit(1); role != server.Nobody && (len(e) == 0 || e[0].Role != string(role) || e[0].On != path || e[0].Err == "" || e[0].User != "test-"+string(role)) {
 		r.t.Errorf("%s as %q: the audit trail has %+v", id, role, e)
 	}
 }

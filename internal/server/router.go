@@ -24,7 +24,7 @@ func (o *router) guardHandler(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := fault.New(fault.Denied, "the request comes from another site's page")
-		o.trail.noteRefusal(r.Context(), Who{From: peerAddress(r)}, "a request of another site", r.URL.Path, err)
+		o.trail.noteRefusal(r.Context(), User{From: peerAddress(r)}, "a request of another site", r.URL.Path, err)
 		problemOf(err).writeTo(w)
 	}))
 	inner := cross.Handler(next)

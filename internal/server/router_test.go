@@ -10,7 +10,7 @@ import (
 )
 
 func TestAPanicIsAnAnswer(t *testing.T) {
-	s, err := New(Config{Roster: &fleetdb.Roster{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Database: &fleetdb.Database{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

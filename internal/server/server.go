@@ -55,13 +55,13 @@ func New(c Config) (*Server, error) {
 	if err := forgetSessionKey(c.State); err != nil {
 		return nil, err
 	}
-	m, control := newMetrics(c.Version), Local{c.Roster}
-	trail := &auditTrail{entries: c.Roster.Audit, strangers: newThrottle(c.Now), metrics: m, log: c.Log}
+	m, control := newMetrics(c.Version), Local{c.Database}
+	trail := &auditTrail{entries: c.Database.Audit, strangers: newThrottle(c.Now), metrics: m, log: c.Log}
 	auth := &authenticator{NewTokens(c.State), newSessions(!c.Plain), newThrottle(c.Now)}
 	cache := newFleetCache(control)
 	s := &Server{
 		config: c, log: c.Log, gate: &gate{auth, trail}, orders: &orders{control, trail}, control: control, cache: cache,
-		hub: newHub(c.Roster, cache, m, c.Log), metrics: m, router: &router{http.NewServeMux(), trail, m, c.Log},
+		hub: newHub(c.Database, cache, m, c.Log), metrics: m, router: &router{http.NewServeMux(), trail, m, c.Log},
 	}
 	return s, s.registerHandlers()
 }
@@ -70,22 +70,22 @@ func New(c Config) (*Server, error) {
 func (s *Server) registerHandlers() (err error) {
 	c, mux, trail := s.config, s.router.mux, s.gate.trail
 	api := newAPI(mux, c.Version, s.gate,
-		&planAPI{plans: c.Roster.Plans, workers: c.Roster.Workers, control: s.control, trail: trail, orders: s.orders, access: c.Access, folder: c.Folder},
-		&vmAPI{c.Roster.Plans, c.Roster.VMs, s.cache, s.orders},
-		&rehearsalAPI{c.Roster.Rehearsals, trail},
+		&planAPI{plans: c.Database.Plans, workers: c.Database.Workers, control: s.control, trail: trail, orders: s.orders, access: c.Access, folder: c.Folder},
+		&vmAPI{c.Database.Plans, c.Database.VMs, s.cache, s.orders},
+		&rehearsalAPI{c.Database.Rehearsals, trail},
 		&limitAPI{s.control, trail},
-		&workerAPI{c.Roster.Workers, trail},
+		&workerAPI{c.Database.Workers, trail},
 		&boardAPI{s.control},
-		&auditAPI{c.Roster.Audit},
-		&eventAPI{s.hub, c.Roster.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(maxReads)})
+		&auditAPI{c.Database.Audit},
+		&eventAPI{s.hub, c.Database.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(maxReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {
 		return err
 	}
 	mux.HandleFunc("GET /openapi.json", s.serveDocument)
-	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Roster.Plans, c.Roster.Workers, c.Roster.Limits, s.cache, s.hub})
+	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Database.Plans, c.Database.Workers, c.Database.Limits, s.cache, s.hub})
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	(&website{c.Version, s.gate, c.Roster.Plans, c.Roster.VMs, c.Roster.Workers, s.cache, s.orders, c.Log}).registerRoutes(mux)
+	(&website{c.Version, s.gate, c.Database.Plans, c.Database.VMs, c.Database.Workers, s.cache, s.orders, c.Log}).registerRoutes(mux)
 	return nil
 }
 

@@ -63,7 +63,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 	if err := os.WriteFile(old, make([]byte, keyBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Roster: &fleetdb.Roster{}, State: state, Plain: true})
+	s, err := New(Config{Database: &fleetdb.Database{}, State: state, Plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,13 @@ import (
 // fleetSummary contains the resources in use and the bottleneck of the fleet, for the page and the
 // event "fleet".
 type fleetSummary struct {
-	At         time.Time  `json:"at,omitzero"` // time of the scheduler's board
-	Bottleneck string     `json:"bottleneck"`  // description for users; empty if nothing is transferred and nothing waits
-	Moving     int        `json:"moving"`      // number of transfers
-	Rate       int64      `json:"rate"`        // bytes per second of all transfers together
-	Waiting    int        `json:"waiting"`     // VMs that wait for the scheduler
-	Hosts      []Resource `json:"hosts"`       // resources of hosts
-	Others     []Resource `json:"others"`      // other resources in use, those with most waiting VMs first
+	At         time.Time  `json:"at,omitzero"`    // time of the scheduler's board
+	Bottleneck string     `json:"bottleneck"`     // description for users; empty if nothing is transferred and nothing waits
+	Moving     int        `json:"transfers"`      // number of transfers
+	Rate       int64      `json:"rate"`           // bytes per second of all transfers together
+	Waiting    int        `json:"waiting"`        // VMs that wait for the scheduler
+	Hosts      []Resource `json:"hosts"`          // resources of hosts
+	Others     []Resource `json:"otherResources"` // other resources in use, those with most waiting VMs first
 }
 
 // maxOthers is the number of displayed resources that do not belong to hosts.

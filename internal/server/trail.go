@@ -21,13 +21,13 @@ type auditTrail struct {
 
 // noteRefusal records a refusal. Refusals of unauthenticated clients are recorded only while they are
 // few: otherwise they could fill the database.
-func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
+func (t *auditTrail) noteRefusal(ctx context.Context, who User, what, on string, err error) {
 	t.metrics.refused.Add(1)
 	if who.Role == Nobody && !t.strangers.spendGuess(who.From) {
 		return
 	}
 	if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
-		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
+		t.log.Error("refusal not noted", "user", who.Name, "from", who.From, "action", what, "on", on, "err", noted)
 	}
 }
 
@@ -36,10 +36,10 @@ const noteTime = 10 * time.Second
 
 // addEntry appends an entry. Long texts of clients are shortened. err is the error of the request; nil
 // before a change.
-func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
+func (t *auditTrail) addEntry(ctx context.Context, who User, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: shortenText(on)}
+	e := fleetdb.Entry{User: who.Name, Role: string(who.Role), From: who.From, Action: what, On: shortenText(on)}
 	if err != nil {
 		e.Err = shortenText(err.Error())
 	}
@@ -71,10 +71,10 @@ func (t *auditTrail) recordChange(ctx context.Context, what, on string, do func(
 	err := do()
 	if err != nil {
 		if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
-			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
+			t.log.Error("failure not noted", "user", who.Name, "action", what, "on", on, "err", noted)
 		}
 		return err
 	}
-	t.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
+	t.log.Info("changed by an operator", "user", who.Name, "action", what, "on", on)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 // Outline describes the VM that a target would define, so that the user can review it before the copy.
 // It is derived from the same definition as the VM that Publish creates.
 type Outline struct {
-	Place      string        `json:"place"`                // the target, such as "folder /srv/vms"
+	Target     string        `json:"target"`               // the target, such as "folder /srv/vms"
 	Name       string        `json:"name"`                 // name of the VM at the target
 	UUID       string        `json:"uuid,omitempty"`       // UUID that the guest reads from SMBIOS
 	Machine    string        `json:"machine"`              // machine type, such as "q35"

@@ -110,9 +110,9 @@ func (d Definition) AgentChannel() bool { return d.GuestAgent() && d.Hardware.On
 
 // Receipt identifies a delivered VM on its platform.
 type Receipt struct {
-	Place string `json:"place"` // the platform, such as "proxmox pve1"
-	ID    string `json:"id"`    // identifier for programs, such as "103"
-	Name  string `json:"name"`  // name that the platform displays
+	Platform string `json:"platform"` // the platform, such as "proxmox pve1"
+	ID       string `json:"id"`       // identifier for programs, such as "103"
+	Name     string `json:"name"`     // name that the platform displays
 	// differences that the platform found during the delivery
 	Warnings []inventory.Warning `json:"warnings,omitempty"`
 
@@ -127,17 +127,17 @@ type Receipt struct {
 // if only the platform can name that command.
 const NotStarted = "no-server"
 
-// ErrHeld is returned by Hold if another process has the lock on the images.
-var ErrHeld = errors.New("another decamp has them")
+// ErrLocked is returned by Hold if another process has the lock on the images.
+var ErrLocked = errors.New("another decamp has them")
 
 // Target stores VMs. Its methods are idempotent: after a crash, each can be called again. Users of the
 // target see nothing before Publish returns.
 type Target interface {
 	// Hold locks vm's images against other callers, also in other processes, until release is called or
 	// this
-	// process ends. If the lock is taken, Hold fails with ErrHeld and fault.Transient, and the error names
+	// process ends. If the lock is taken, Hold fails with ErrLocked and fault.Transient, and the error names
 	// the holder. Only vm's reference and UUIDs are used.
-	Hold(ctx context.Context, vm *inventory.VM) (release func() error, err error)
+	LockImages(ctx context.Context, vm *inventory.VM) (release func() error, err error)
 
 	// Plan chooses names and paths for vm's images and checks that they fit. A name clash is
 	// fault.Conflict, missing space is fault.Full. Plan creates nothing.

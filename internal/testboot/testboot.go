@@ -70,7 +70,7 @@ const (
 // Report is the result of a trial.
 type Report struct {
 	Verdict Verdict       `json:"verdict"`           // how far the guest booted
-	Why     string        `json:"why"`               // observation that decided the verdict
+	Why     string        `json:"reason"`            // observation that decided the verdict
 	Remedy  string        `json:"remedy,omitempty"`  // remedy for a guest that did not boot
 	Accel   Accel         `json:"accel"`             // KVM or TCG
 	NoKVM   string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested

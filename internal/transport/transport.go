@@ -133,16 +133,16 @@ type Transport interface {
 	Close() error // Close releases the resources of all disks. No other method may be running.
 }
 
-// Lifter is a Transport that moves disks which others cannot. A warning of the inventory with a lifted
+// DiskSupporter is a Transport that moves disks which others cannot. A warning of the inventory with a lifted
 // code ("rdm", "vsan") is then no obstacle.
-type Lifter interface {
-	Lifts(code string) bool // Lifts reports whether the transport moves disks with that warning.
+type DiskSupporter interface {
+	Supports(code string) bool // Supports reports whether the transport moves disks with that warning.
 }
 
-// Lifts reports whether t is a Lifter that lifts the code.
-func Lifts(t Transport, code string) bool {
-	l, ok := t.(Lifter)
-	return ok && l.Lifts(code)
+// Supports reports whether t is a DiskSupporter that lifts the code.
+func Supports(t Transport, code string) bool {
+	l, ok := t.(DiskSupporter)
+	return ok && l.Supports(code)
 }
 
 // Deltas moves whole disks with one transport, and later changes of them with another. It is for a

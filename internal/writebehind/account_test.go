@@ -160,12 +160,12 @@ func TestClassesOfSizes(t *testing.T) {
 	}
 }
 
-// A Place puts pieces of a MiB into one block, each at its own offset, in any order; pieces of another
+// A DiskOffset puts pieces of a MiB into one block, each at its own offset, in any order; pieces of another
 // disk, of another MiB, or without alignment go elsewhere.
 func TestPlacesOfBuffers(t *testing.T) {
 	p := NewPool(MinBudget)
 	get := func(disk uint64, off int64) *Buffer {
-		b, err := p.GetAt(t.Context(), 64<<10, Place{Disk: disk, Off: off})
+		b, err := p.GetAt(t.Context(), 64<<10, DiskOffset{Disk: disk, Off: off})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestFreedSlotStaysWithItsHome(t *testing.T) {
 	p := NewPool(MinBudget)
 	var all []*Buffer
 	for off := int64(0); off < blockLen; off += 64 << 10 {
-		b, err := p.GetAt(t.Context(), 64<<10, Place{Disk: 7, Off: off})
+		b, err := p.GetAt(t.Context(), 64<<10, DiskOffset{Disk: 7, Off: off})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func TestFreedSlotStaysWithItsHome(t *testing.T) {
 	if b := mustGet(t, p, 64<<10); b.block == home {
 		t.Error("a buffer without a place has it")
 	}
-	if b, err := p.GetAt(t.Context(), 64<<10, Place{Disk: 7, Off: 3 * 64 << 10}); err != nil || b.block != home || b.slot != 3 {
+	if b, err := p.GetAt(t.Context(), 64<<10, DiskOffset{Disk: 7, Off: 3 * 64 << 10}); err != nil || b.block != home || b.slot != 3 {
 		t.Errorf("the buffer of that place does not have it: %v", err)
 	}
 }

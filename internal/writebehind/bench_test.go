@@ -53,7 +53,7 @@ func landBytes(ctx context.Context, log manifest.Ledger, number uint64, size int
 	defer f.Close()
 	payload := bytes.Repeat([]byte{0xdc}, piece)
 	for off := int64(0); off < size; off += int64(piece) {
-		b, err := pool.GetAt(ctx, piece, Place{Disk: number, Off: off})
+		b, err := pool.GetAt(ctx, piece, DiskOffset{Disk: number, Off: off})
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type block struct {
 // A diskMiB identifies one MiB of a disk. Its pieces get slots of one block, at their offsets: then
 // they are in memory as on the disk, and can be written without a copy.
 type diskMiB struct {
-	disk uint64 // Place.Disk; 0 means no reservation
+	disk uint64 // DiskOffset.Disk; 0 means no reservation
 	mib  int64  // number of the MiB from the start of the disk
 }
 

@@ -126,7 +126,7 @@ func TestPlacedWritesAreNotGathered(t *testing.T) {
 	var home *block
 	for _, n := range rand.Perm(size / piece) {
 		off := int64(n) * piece
-		b, err := r.pool.GetAt(t.Context(), piece, Place{Disk: 7, Off: off})
+		b, err := r.pool.GetAt(t.Context(), piece, DiskOffset{Disk: 7, Off: off})
 		r.must(err)
 		home = b.block
 		copy(b.Bytes(), want[off:])
@@ -146,7 +146,7 @@ func TestMisplacedWritesAreGathered(t *testing.T) {
 	want := fill(size, 3)
 	for n := size/piece - 1; n >= 0; n-- {
 		off, place := int64(n*piece), int64(n^1)*piece // neighbours have each other's place
-		b, err := r.pool.GetAt(t.Context(), piece, Place{Disk: 7, Off: place})
+		b, err := r.pool.GetAt(t.Context(), piece, DiskOffset{Disk: 7, Off: place})
 		r.must(err)
 		copy(b.Bytes(), want[off:])
 		r.must(r.Write(t.Context(), b, off))

@@ -251,7 +251,7 @@ func (r *rig) write(p []byte, off int64) error {
 // deliver writes p by one of the ways there are, at random: in place or anywhere, without
 // waiting where that goes or with.
 func deliver(ctx context.Context, f *File, pool *Pool, p []byte, off int64) error {
-	b, err := pool.GetAt(ctx, len(p), Place{Disk: rand.Uint64N(2), Off: off})
+	b, err := pool.GetAt(ctx, len(p), DiskOffset{Disk: rand.Uint64N(2), Off: off})
 	if err != nil {
 		return err
 	}

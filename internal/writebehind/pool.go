@@ -71,25 +71,25 @@ func (p *Pool) Lent() int64 {
 	return p.lent
 }
 
-// A Place is the destination of a buffer: bytes of a disk, identified by a number other than 0, from an
+// A DiskOffset is the destination of a buffer: bytes of a disk, identified by a number other than 0, from an
 // offset on. It is a hint. Writes of a power of two, aligned to it, are then in memory in the order of
 // the disk, for any order of the writes, and are written from there.
-type Place struct {
+type DiskOffset struct {
 	Disk uint64 // number that identifies the disk; 0 means no hint
 	Off  int64  // offset on the disk, in bytes
 }
 
 // toDiskMiB returns the MiB that the place is in, and the offset within it.
-func (l Place) toDiskMiB() (diskMiB, int) {
+func (l DiskOffset) toDiskMiB() (diskMiB, int) {
 	return diskMiB{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
 }
 
 // Get lends a buffer of n bytes, at most MaxBuffer. It waits while the budget is used up, until ctx
 // ends. This slows senders down to the speed of the targets.
-func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
+func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, DiskOffset{}) }
 
 // GetAt is Get for bytes with a known destination.
-func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
+func (p *Pool) GetAt(ctx context.Context, n int, at DiskOffset) (*Buffer, error) {
 	if n < 0 || n > MaxBuffer {
 		return nil, fault.New(fault.Unsupported, "a write of %d bytes", n).
 			WithHint("send at most %d bytes in one write", MaxBuffer)
@@ -107,7 +107,7 @@ func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 }
 
 // lendOrQueue returns a buffer, or else a ticket for one.
-func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
+func (p *Pool) lendOrQueue(class int, at DiskOffset) (*Buffer, *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.queueFor(class)
@@ -147,7 +147,7 @@ func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 }
 
 // lendBuffer returns a buffer of a class; nil if no memory is free. mu must be held.
-func (p *Pool) lendBuffer(class int, at Place) *Buffer {
+func (p *Pool) lendBuffer(class int, at DiskOffset) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
 		reserve = 0

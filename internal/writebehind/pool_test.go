@@ -23,7 +23,7 @@ func getAll(t *testing.T, p *Pool, n int) []*Buffer {
 	t.Helper()
 	var out []*Buffer
 	for {
-		b, ticket := p.lendOrQueue(classOf(n), Place{})
+		b, ticket := p.lendOrQueue(classOf(n), DiskOffset{})
 		if ticket != nil {
 			p.abandonTicket(p.queueFor(ticket.class), ticket)
 			return out

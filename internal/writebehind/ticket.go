@@ -11,7 +11,7 @@ type ticket struct {
 	ready   chan struct{} // receives the one answer; has room for it
 	account *account      // account of the file that waits, for admission and windows
 	class   int           // class of the requested buffer
-	place   Place         // destination of the buffer
+	place   DiskOffset    // destination of the buffer
 	buffer  *Buffer       // buffer to admit, or the answer
 	window  []byte        // answer to a request for a window; nil if the account was shut
 	ok      bool          // the buffer was admitted

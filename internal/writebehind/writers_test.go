@@ -116,7 +116,7 @@ func TestRunsOfALaggingTarget(t *testing.T) {
 		r.mu.Lock()
 		ws.running = ws.most // no other writer begins
 		for n := range waiting {
-			b, err := r.pool.GetAt(t.Context(), chunkLen, Place{Disk: 1, Off: n * chunkLen})
+			b, err := r.pool.GetAt(t.Context(), chunkLen, DiskOffset{Disk: 1, Off: n * chunkLen})
 			r.must(err)
 			copy(b.Bytes(), fill(chunkLen, byte(n)+1))
 			r.addToChunks(b, disk.Range{Off: n * chunkLen, Len: chunkLen})

@@ -76,7 +76,7 @@ func (m *warmRun) runConversion(ctx context.Context) (took map[string]time.Durat
 			return nil, 0, err
 		}
 		switch e := o.Event; e.Kind {
-		case journal.StepBegan:
+		case journal.StepStarted:
 			since[e.Step] = e.Time
 		case journal.StepDone:
 			took[e.Step] = e.Time.Sub(since[e.Step])

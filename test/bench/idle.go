@@ -106,7 +106,7 @@ func (job stockJob) planVMs(plan string) []fleetdb.VM {
 	for i := range vms {
 		vms[i] = fleetdb.VM{
 			Key: fleetdb.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)}, Name: fmt.Sprintf("vm%05d", i), Seq: int64(i + 1),
-			State: fleetdb.Queued, Asks: fleetdb.First, Source: "192.0.2.1:443", Host: hostOf(i % planHosts), Datastore: "datastore1",
+			State: fleetdb.Queued, Requested: fleetdb.First, Source: "192.0.2.1:443", Host: hostOf(i % planHosts), Datastore: "datastore1",
 			To: []string{"dir:" + job.Folder}, Runs: []string{stockRun(i)}, Disks: 1, Bytes: 8 << 30,
 		}
 	}
@@ -142,7 +142,7 @@ func (job stockJob) addRows(ctx context.Context) error {
 		}
 	}
 	// A paused plan keeps its VMs queued.
-	if err := r.Plans.Order(ctx, "later", fleetdb.Pause); err != nil {
+	if err := r.Plans.SetCommand(ctx, "later", fleetdb.Pause); err != nil {
 		return err
 	}
 	if err := publishPlan(ctx, r, "done"); err != nil {
@@ -153,7 +153,7 @@ func (job stockJob) addRows(ctx context.Context) error {
 
 // grantAll registers a worker and assigns all VMs of a plan to it. It returns both
 // leases.
-func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, scheduler fleetdb.Lease, granted []fleetdb.VM, err error) {
+func grantAll(ctx context.Context, r *fleetdb.Database, plan string) (worker, scheduler fleetdb.Lease, granted []fleetdb.VM, err error) {
 	vms, err := r.VMs.List(ctx, fleetdb.Query{Plan: plan})
 	if err != nil {
 		return worker, scheduler, nil, err
@@ -174,7 +174,7 @@ func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, sche
 }
 
 // publishPlan records that the VMs of a plan were migrated.
-func publishPlan(ctx context.Context, r *fleetdb.Roster, plan string) error {
+func publishPlan(ctx context.Context, r *fleetdb.Database, plan string) error {
 	worker, scheduler, granted, err := grantAll(ctx, r, plan)
 	if err != nil {
 		return err
@@ -244,6 +244,6 @@ func stockFacts(i int) migrate.Facts {
 	vm := &inventory.VM{Ref: inventory.MoRef(fmt.Sprintf("vm-%d", i)), Name: fmt.Sprintf("vm%05d", i), UUID: fmt.Sprintf("42200b7e-5d1c-4c1f-9a55-%012d", i),
 		Disks: []inventory.Disk{{Key: 2000, Capacity: 8 << 30}}}
 	p := journal.New(&url.URL{Scheme: "esxi", Host: "192.0.2.1"}, vm, "dir:/srv/vm", "raw", "https", time.Now())
-	return migrate.Facts{VM: vm, Images: []targets.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []journal.Stage{{}}, Warnings: []inventory.Warning{
+	return migrate.Facts{VM: vm, Images: []targets.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []journal.StageTime{{}}, Warnings: []inventory.Warning{
 		{Code: "note", Text: "a sentence about the VM " + string(p.ID)}}}
 }

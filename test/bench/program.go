@@ -77,7 +77,7 @@ func (d *workspace) databaseURL() string {
 }
 
 // openFleetDB opens the fleet database while decamp uses it.
-func (d *workspace) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
+func (d *workspace) openFleetDB(ctx context.Context) (*fleetdb.Database, error) {
 	if err := os.MkdirAll(d.stateDir(), 0o700); err != nil {
 		return nil, err
 	}

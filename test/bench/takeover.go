@@ -104,7 +104,7 @@ func (t takeover) String() string {
 // workerSet is a set of workers with one folder, some of which are killed.
 type workerSet struct {
 	*sourceSetup
-	fleetDB *fleetdb.Roster     // fleet database
+	fleetDB *fleetdb.Database   // fleet database
 	workers map[string]*program // workers by name
 }
 
@@ -215,7 +215,7 @@ func (k *workerSet) describeVMs(ctx context.Context) string {
 		if vm.Failure != nil {
 			why = vm.Failure.Text
 		}
-		count[strings.Join(strings.Fields(fmt.Sprintln(vm.Worker, vm.State, vm.Step, vm.Waits, why)), " ")]++
+		count[strings.Join(strings.Fields(fmt.Sprintln(vm.Worker, vm.State, vm.Step, vm.WaitReason, why)), " ")]++
 	}
 	return fmt.Sprintf("%d VMs: %v", len(vms), count)
 }

@@ -114,12 +114,12 @@ func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) 
 // records the times of steps after the power-off.
 func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *string) error {
 	switch {
-	case e.Kind == journal.StepBegan && e.Step == "wait":
+	case e.Kind == journal.StepStarted && e.Step == "wait":
 		if err := m.lab.GuestWrites(benchVM, lastDelta/guestWrite); err != nil {
 			return err
 		}
 		return m.command(ctx, "cutover", string(e.Run)).Run()
-	case e.Kind == journal.StepBegan && e.Step == "power off":
+	case e.Kind == journal.StepStarted && e.Step == "power off":
 		m.off, m.ended = e.Time, e.Time
 	case e.Kind == journal.StepDone && !m.off.IsZero():
 		// Each step starts when the previous one has ended.

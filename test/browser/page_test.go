@@ -72,17 +72,17 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 	s.Eval(`window.sameDocument = true`, nil)
 	s.must(s.Report(ctx, claims, 37))
 	s.Wait(row(3) + `.querySelector("progress").value === 37`)
-	s.Wait(row(3) + `.querySelector(".done").textContent === "37.0 GiB of 100.0 GiB, 18.5 GiB moved"`)
+	s.Wait(row(3) + `.querySelector(".done").textContent === "37.0 GiB of 100.0 GiB, 18.5 GiB read"`)
 	s.Wait(row(3) + `.querySelector(".rate").textContent === "100.0 MB/s" && document.querySelector("#moving").textContent === "50"`)
-	s.must(s.Board(ctx, server.Board{
+	s.must(s.SetSchedulerState(ctx, server.SchedulerState{
 		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},
 		Waiting:   []server.Waiting{{Key: servertest.Key(plan, 60), Sentence: "host esx3: 20 of 20 vms; next in about 4 min"}},
 	}))
 	s.Wait(`document.querySelector("#bottleneck").textContent.includes("bottleneck: source (100 % busy); next: target, at ")`)
 	s.Wait(row(60) + `.querySelector(".why").textContent.includes("next in about 4 min")`)
 	s.Wait(`document.querySelector("#bottleneck").textContent.includes("host esx3 vms: 20 of 20 in use, 9950 VMs wait")`)
-	s.must(s.Roster.Claims.Finish(ctx, claims[4], fleetdb.End{State: fleetdb.Done}))
-	s.must(s.Roster.Claims.Finish(ctx, claims[5], fleetdb.End{State: fleetdb.Failed, Failure: &fleetdb.Failure{Kind: "full", Text: "no space on /srv/vm", Hint: "free 3 GiB"}}))
+	s.must(s.Database.Claims.Finish(ctx, claims[4], fleetdb.End{State: fleetdb.Done}))
+	s.must(s.Database.Claims.Finish(ctx, claims[5], fleetdb.End{State: fleetdb.Failed, Failure: &fleetdb.Failure{Kind: "full", Text: "no space on /srv/vm", Hint: "free 3 GiB"}}))
 	s.Wait(row(5) + `.dataset.state === "done" && ` + row(6) + `.querySelector(".why").textContent === "no space on /srv/vm – free 3 GiB"`)
 	s.Wait(`document.querySelector("#plan span.done").textContent === "1 of 10000 done"`)
 	var same, hidden bool
@@ -94,7 +94,7 @@ func TestThePageIsLiveAndGivesOrders(t *testing.T) {
 
 	s.Eval(row(2)+`.querySelector("button[value=cutover]").click()`, nil)
 	s.Wait(`window.sameDocument === undefined && document.querySelectorAll("tr[data-vm]").length === 100 && ` + row(2) + `.textContent.includes("ordered: cutover")`)
-	if vm, err := s.Roster.VMs.Get(ctx, servertest.Key(plan, 2)); err != nil || vm.Order != fleetdb.CutOver {
+	if vm, err := s.Database.VMs.Get(ctx, servertest.Key(plan, 2)); err != nil || vm.Command != fleetdb.CutOver {
 		t.Errorf("%+v, %v", vm, err)
 	}
 	if asked := s.Asked(); len(asked) != 1 || !strings.Contains(asked[0], "Cut over wave-1 guest 2 now?") {
@@ -118,11 +118,11 @@ func TestThePageOfAPlanThatEnds(t *testing.T) {
 	s.Wait(`location.pathname === "/plans/wave-1" && document.documentElement.dataset.live === "yes"`)
 	s.must(s.Report(ctx, claims, 90))
 	s.Wait(row(1) + `.querySelector("progress").value === 90 && document.querySelector("#plan button[value=pause]")`)
-	s.must(s.Roster.Claims.Finish(ctx, claims[0], fleetdb.End{State: fleetdb.Failed}))
-	s.must(s.Roster.Claims.Finish(ctx, claims[1], fleetdb.End{State: fleetdb.Done}))
+	s.must(s.Database.Claims.Finish(ctx, claims[0], fleetdb.End{State: fleetdb.Failed}))
+	s.must(s.Database.Claims.Finish(ctx, claims[1], fleetdb.End{State: fleetdb.Done}))
 	s.Wait(row(1) + `.querySelector("progress").value === 0 && ` + row(2) + `.querySelector("progress").value === 100`)
 	s.Wait(`document.querySelector("#plan progress").value === 1 && document.querySelector("#plan span.done").textContent === "1 of 2 done"`)
-	s.must(s.Roster.Plans.SetState(ctx, plan, fleetdb.PlanEnded, nil))
+	s.must(s.Database.Plans.SetState(ctx, plan, fleetdb.PlanEnded, nil))
 	s.Wait(`document.querySelector("#plan .state").textContent === "ended" && !document.querySelector("button[value=pause]") && document.querySelector("#plan button[value=retry]")`)
 	if errs := s.Errors(); len(errs) != 0 {
 		t.Errorf("the page complains: %v", errs)

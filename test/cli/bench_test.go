@@ -25,7 +25,7 @@ links: [{nic: 10g, mtu: 65536, prepare: ["true"]}]
 transports: [landing, https]
 exports: [async, sync]
 streams: [1, 4]
-together: [2]
+parallel: [2]
 copies: [2]
 computed: {size: 32M, fill: 50%%}
 landing: {listen: "127.0.0.1:0", portmap: %q}

@@ -119,7 +119,7 @@ func TestDiscardedFanOut(t *testing.T) {
 	r := newRig(t, slow()).trusting()
 	second, args := r.second()
 	u := r.begin("web01", args...)
-	u.untilEvent(journal.DiskBegan, "copy")
+	u.untilEvent(journal.DiskStarted, "copy")
 	u.end(syscall.SIGINT)
 	res := r.migrate("web01", append(args, "--discard")...).ends(0)
 	if n := strings.Count(res.stdout, "is discarded"); n != 2 {

@@ -35,9 +35,9 @@ type moment struct {
 }
 
 func moments() []moment {
-	all := []moment{{journal.RunBegan, ""}, {journal.DiskBegan, "copy"}, {journal.DiskDone, "copy"}, {journal.Summarized, "commit"}}
+	all := []moment{{journal.RunStarted, ""}, {journal.DiskStarted, "copy"}, {journal.DiskDone, "copy"}, {journal.Summarized, "commit"}}
 	for _, step := range []string{"preflight", "copy", "detect", "convert", "verify", "commit"} {
-		all = append(all, moment{journal.StepBegan, step}, moment{journal.StepDone, step})
+		all = append(all, moment{journal.StepStarted, step}, moment{journal.StepDone, step})
 	}
 	return all
 }

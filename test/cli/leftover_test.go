@@ -99,7 +99,7 @@ func TestLeftSnapshotIsRemoved(t *testing.T) {
 			cfg.VMs = append(cfg.VMs, lab.VM{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}})
 			r := newRig(t, cfg).trusting().steps()
 			u := r.resting()
-			u.untilEvent(journal.DiskBegan, "round")
+			u.untilEvent(journal.DiskStarted, "round")
 			u.end(syscall.SIGKILL)
 			r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp web01-")
 			next(r)

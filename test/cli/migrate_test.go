@@ -80,7 +80,7 @@ func TestMigrateAsJSONEndsInTheOutcome(t *testing.T) {
 		must(t, json.Unmarshal([]byte(line), &o))
 		kinds[o.Event.Kind] = true
 	}
-	if !kinds[journal.RunBegan] || !kinds[journal.StepDone] || !kinds[journal.RunDone] || res.stderr != "" {
+	if !kinds[journal.RunStarted] || !kinds[journal.StepDone] || !kinds[journal.RunDone] || res.stderr != "" {
 		t.Errorf("events %v; stderr %q", kinds, res.stderr)
 	}
 }

@@ -35,11 +35,11 @@ func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
 		t.Error("no rate was shown")
 	}
 	var out struct {
-		Facts struct{ Stages []journal.Stage }
+		Facts struct{ Stages []journal.StageTime }
 	}
 	res.last(&out)
 	for _, s := range out.Facts.Stages {
-		if strings.HasPrefix(s.Name, "copy 2") && (s.Bytes != 2<<30 || s.Moved > 96<<20 || float64(s.Moved)/s.Elapsed.Seconds() > limit*1.1) {
+		if strings.HasPrefix(s.Name, "copy 2") && (s.Bytes != 2<<30 || s.Read > 96<<20 || float64(s.Read)/s.Elapsed.Seconds() > limit*1.1) {
 			t.Errorf("stage %+v", s)
 		}
 	}

@@ -177,7 +177,7 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It booted", "serial port: ")
 	r.nothingOfRehearsals()
 	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
-	u.untilEvent(journal.StepBegan, "wait")
+	u.untilEvent(journal.StepStarted, "wait")
 	c = r.rehearse("--expect", up)
 	u.booting()
 	must(t, c.Process.Kill()) // nobody takes it back: it goes on, and is answered

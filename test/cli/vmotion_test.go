@@ -48,10 +48,10 @@ func TestWarmVMotion(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for name, at := range map[string]moment{
-			"taking a snapshot": {journal.StepBegan, "freeze"}, "first round": {journal.DiskBegan, "round"},
-			"reading back": {journal.StepBegan, "prove"}, "waiting": {journal.StepBegan, "wait"},
-			"powering off": {journal.StepBegan, "power off"}, "last round": {journal.DiskBegan, "last round"},
-			"verify": {journal.StepBegan, "verify"}, "putting back": {journal.StepBegan, "put back"},
+			"taking a snapshot": {journal.StepStarted, "freeze"}, "first round": {journal.DiskStarted, "round"},
+			"reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+			"powering off": {journal.StepStarted, "power off"}, "last round": {journal.DiskStarted, "last round"},
+			"verify": {journal.StepStarted, "verify"}, "putting back": {journal.StepStarted, "put back"},
 		} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -77,7 +77,7 @@ func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 	r := newRig(t, cfg).trusting().atVCenter()
 	u := r.warm("--transport", "nfc", "--network", "vmk2")
 	for range 3 {
-		u.untilEvent(journal.StepBegan, "wait")
+		u.untilEvent(journal.StepStarted, "wait")
 		r.moves(false)
 		u.rounds(1)
 	}

@@ -130,8 +130,8 @@ func TestWarmMigrationToQCOW2(t *testing.T) {
 		Facts struct {
 			Images   []struct{ Size int64 }
 			Verified []struct {
-				Proven int64
-				SHA256 string
+				VerifiedBefore int64
+				SHA256         string
 			}
 		}
 	}
@@ -141,8 +141,8 @@ func TestWarmMigrationToQCOW2(t *testing.T) {
 		t.Fatalf("verified %+v", out.Facts.Verified)
 	}
 	for i, v := range out.Facts.Verified {
-		if size := out.Facts.Images[i].Size; v.Proven < size/2 || v.Proven > size || v.SHA256 != "" {
-			t.Errorf("disk %d of %d bytes: %d were proven before the outage, sum %q", i, size, v.Proven, v.SHA256)
+		if size := out.Facts.Images[i].Size; v.VerifiedBefore < size/2 || v.VerifiedBefore > size || v.SHA256 != "" {
+			t.Errorf("disk %d of %d bytes: %d were proven before the outage, sum %q", i, size, v.VerifiedBefore, v.SHA256)
 		}
 	}
 	r.asFound(inventory.PoweredOff)

@@ -116,7 +116,7 @@ func TestWarmMeddledWith(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
 			u := r.resting()
-			u.untilEvent(journal.StepBegan, "wait")
+			u.untilEvent(journal.StepStarted, "wait")
 			mend := meddle(r)
 			r.run("cutover", r.onlyRun()).ends(0)
 			if mend != nil { // refused, before the outage
@@ -178,7 +178,7 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 			r := newRig(t, cfg).trusting()
 			mount(t, r.vms(), "size=100m")
 			u := r.resting()
-			u.untilEvent(journal.StepBegan, "wait")
+			u.untilEvent(journal.StepStarted, "wait")
 			filler := filepath.Join(r.vms(), "filler")
 			fill(t, filler)
 			must(t, r.lab.GuestWrites("web01", 400))
@@ -206,8 +206,8 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 func TestWarmCancel(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]moment{
-		"first round": {journal.DiskBegan, "round"}, "reading back": {journal.StepBegan, "prove"}, "waiting": {journal.StepBegan, "wait"},
-		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepBegan, "verify"},
+		"first round": {journal.DiskStarted, "round"}, "reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepStarted, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestWarmParanoid(t *testing.T) {
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCBTLose})
 	must(t, err)
 	u := r.resting("--paranoid")
-	u.untilEvent(journal.StepBegan, "wait")
+	u.untilEvent(journal.StepStarted, "wait")
 	must(t, r.lab.GuestWrites("web01", 200))
 	r.run("cutover", r.onlyRun()).ends(0)
 	warned := u.untilEvent(journal.Warned, "last round")

@@ -159,7 +159,7 @@ func (r *rig) untouched(tracked bool) {
 func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"prepare", "track", "freeze", "round", "prove", "wait", "power off", "last round", "verify", "commit", "put back"} {
-		for _, kind := range []journal.EventKind{journal.StepBegan, journal.StepDone} {
+		for _, kind := range []journal.EventKind{journal.StepStarted, journal.StepDone} {
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
 				r := newFreeRig(t, writing()).steps()
@@ -178,7 +178,7 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 // VM is as it was found.
 func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, at := range []moment{{journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.StepBegan, "wait"}, {journal.StepDone, "power off"}, {journal.DiskBegan, "last round"}} {
+	for _, at := range []moment{{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
 		for _, killed := range []bool{false, true} {
 			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
 				t.Parallel()
@@ -337,7 +337,7 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())
 	u := r.resting()
-	u.untilEvent(journal.StepBegan, "wait")
+	u.untilEvent(journal.StepStarted, "wait")
 	u.end(syscall.SIGTERM)
 	must(t, r.lab.SetSSH(false))
 	u = r.resting("--cutover", "2026-01-01T00:00Z")

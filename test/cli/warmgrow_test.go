@@ -58,7 +58,7 @@ func TestWarmDiskGrown(t *testing.T) {
 			args := append(ways(t, &cfg)[c.way], "--warm", "--format", c.format)
 			r := newRig(t, cfg).trusting()
 			u := r.begin("web01", args...)
-			u.untilEvent(journal.StepBegan, "wait")
+			u.untilEvent(journal.StepStarted, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
 			told := u.untilEvent(journal.Noted, "freeze")
@@ -78,16 +78,16 @@ func TestWarmDiskGrown(t *testing.T) {
 func TestWarmDiskGrownAndKilled(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.Noted, "freeze"}, {journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.RoundDone, "round"},
-		{journal.StepBegan, "prove"}, {journal.StepBegan, "wait"}, {journal.StepBegan, "power off"}, {journal.StepDone, "power off"},
-		{journal.DiskBegan, "last round"}, {journal.DiskDone, "last round"}, {journal.StepBegan, "verify"},
+		{journal.Noted, "freeze"}, {journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"},
+		{journal.StepStarted, "prove"}, {journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
+		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepStarted, "verify"},
 	} {
 		format := []string{"raw", "qcow2"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting().steps()
 			u := r.resting("--format", format)
-			u.untilEvent(journal.StepBegan, "wait")
+			u.untilEvent(journal.StepStarted, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
 			u.untilEvent(m.kind, m.step)
@@ -103,9 +103,9 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.RoundDone, "round"}, {journal.StepBegan, "prove"},
-		{journal.StepBegan, "wait"}, {journal.StepBegan, "power off"}, {journal.StepDone, "power off"},
-		{journal.DiskBegan, "last round"}, {journal.DiskDone, "last round"}, {journal.StepDone, "last round"},
+		{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "prove"},
+		{journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
+		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepDone, "last round"},
 	} {
 		format := []string{"qcow2", "raw"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	cfg := writing()
 	r := newRig(t, cfg).trusting()
 	u := r.resting("--cutover", "2026-01-01T00:00Z")
-	u.untilEvent(journal.StepBegan, "last round")
+	u.untilEvent(journal.StepStarted, "last round")
 	u.end(syscall.SIGKILL)
 	r.grow()
 	u = r.resting()

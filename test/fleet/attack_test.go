@@ -98,7 +98,7 @@ func TestOperatorsPlanSendsNoTokenToAListener(t *testing.T) {
 	// Who can write to the database skips the server. The worker checks again.
 	text, err := os.ReadFile(file)
 	must(t, err)
-	_, err = r.roster().Plans.Add(t.Context(), fleetdb.Plan{Name: "attack", Text: string(text), Folder: r.dir, By: "op", Role: "operate"})
+	_, err = r.database().Plans.Add(t.Context(), fleetdb.Plan{Name: "attack", Text: string(text), Folder: r.dir, By: "op", Role: "operate"})
 	must(t, err)
 	r.until("attack", "is refused", func(v view) bool { return v.plan.Failure != nil && v.plan.Failure.Kind == "denied" })
 	e.mustBeUntouched(t)
@@ -144,7 +144,7 @@ func TestSubmittedPlanWithoutCredentialsLogsInNowhere(t *testing.T) {
 		r.run(append([]string{"plan", "run", file, "--detach"}, operator...)...).ends(4).says("Remedy: ")
 		s.asks("plan", "run", file, "--detach").ends(4).says("Remedy: ")
 		for _, role := range []string{"operate", "admin"} {
-			_, err := r.roster().Plans.Add(t.Context(), fleetdb.Plan{Name: name + role, Text: strings.Replace(text, "name: "+name, "name: "+name+role, 1), Folder: r.dir, By: "op", Role: role})
+			_, err := r.database().Plans.Add(t.Context(), fleetdb.Plan{Name: name + role, Text: strings.Replace(text, "name: "+name, "name: "+name+role, 1), Folder: r.dir, By: "op", Role: role})
 			must(t, err)
 			r.until(name+role, "is refused", func(v view) bool { return v.plan.Failure != nil && v.plan.Failure.Kind == "denied" })
 		}

@@ -184,7 +184,7 @@ func (c *chaos) kill() {
 	}
 }
 
-// quiet waits for a while, or for some changes in the roster.
+// quiet waits for a while, or for some changes in the database.
 func (c *chaos) quiet(most time.Duration, changes int64) {
 	c.t.Helper()
 	late, rev := time.Now().Add(time.Duration(c.rnd.Int64N(int64(most)))), c.rev()+1+c.rnd.Int64N(changes)
@@ -291,7 +291,7 @@ func (c *chaos) clean() {
 // leftovers are the records of what was changed on hosts, in the database and in state directories.
 func (c *chaos) leftovers() (all []string) {
 	c.t.Helper()
-	records, err := c.roster().Records.List(c.t.Context(), "leftover")
+	records, err := c.database().Records.List(c.t.Context(), "leftover")
 	must(c.t, err)
 	for _, r := range records {
 		all = append(all, string(r.Doc))

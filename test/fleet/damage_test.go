@@ -144,11 +144,11 @@ func (r *rig) setAside(said result) string {
 func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*rig, *damage){
-		"the roster's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "fleet.db-wal"), 8*sqlitePage) },
-		"the record's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "state.db-wal"), 8*sqlitePage) },
-		"the roster's log is gone": func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "fleet.db-wal")) },
-		"the record's log is gone": func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "state.db-wal")) },
-		"garbage behind logs":      func(r *rig, d *damage) { d.each(r.state(), "*.db-wal", d.append) },
+		"the database's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "fleet.db-wal"), 8*sqlitePage) },
+		"the record's log is cut":    func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "state.db-wal"), 8*sqlitePage) },
+		"the database's log is gone": func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "fleet.db-wal")) },
+		"the record's log is gone":   func(r *rig, d *damage) { d.empty(filepath.Join(r.state(), "state.db-wal")) },
+		"garbage behind logs":        func(r *rig, d *damage) { d.each(r.state(), "*.db-wal", d.append) },
 		"garbage behind journals and manifests": func(r *rig, d *damage) {
 			d.each(r.state(), "journal.jsonl", d.append)
 			d.each(r.vms(), "*.manifest", d.append)
@@ -156,14 +156,14 @@ func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
 		"manifests are cut": func(r *rig, d *damage) {
 			d.each(r.vms(), "*.manifest", func(path string) { d.cut(path, 100) })
 		},
-		"the roster's last page": func(r *rig, d *damage) {
+		"the database's last page": func(r *rig, d *damage) {
 			r.run("status").ends(0) // whoever closes it last puts its log into it
 			d.spoil(filepath.Join(r.state(), "fleet.db"), sqlitePage)
 		},
 		"a part of the record's last page": func(r *rig, d *damage) {
 			d.spoil(filepath.Join(r.state(), "state.db"), sqlitePage/2)
 		},
-		"the roster's file is cut": func(r *rig, d *damage) {
+		"the database's file is cut": func(r *rig, d *damage) {
 			r.run("status").ends(0)
 			d.cut(filepath.Join(r.state(), "fleet.db"), 3*sqlitePage)
 		},

@@ -40,7 +40,7 @@ func TestForgedPlanIsNotCarriedOut(t *testing.T) {
 	path, hooked := r.hookedPlan("forged")
 	text, err := os.ReadFile(path)
 	must(t, err)
-	_, err = r.roster().Plans.Add(t.Context(), fleetdb.Plan{Name: "forged", Text: string(text), Folder: r.dir, By: "root", Role: "admin"})
+	_, err = r.database().Plans.Add(t.Context(), fleetdb.Plan{Name: "forged", Text: string(text), Folder: r.dir, By: "root", Role: "admin"})
 	must(t, err)
 	r.worker("a", r.vms())
 	v := r.until("forged", "refused", func(v view) bool { return v.plan.Failure != nil })

@@ -29,7 +29,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// A moment comes after so many changes in the roster, or so many bytes of disks, or when the
+// A moment comes after so many changes in the database, or so many bytes of disks, or when the
 // process has ended, whatever is first; where there may be none of it, at the latest at one of late.
 func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
 	r.t.Helper()
@@ -45,9 +45,9 @@ func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
 	})
 }
 
-// rev is how often the roster changed; 0 while it cannot be asked.
+// rev is how often the database changed; 0 while it cannot be asked.
 func (r *rig) rev() int64 {
-	c, err := r.roster().Feed.Changes(r.t.Context(), 1<<62)
+	c, err := r.database().Feed.Changes(r.t.Context(), 1<<62)
 	if err != nil {
 		return 0
 	}

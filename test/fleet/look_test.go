@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A view is what the roster says of a plan at a moment.
+// A view is what the database says of a plan at a moment.
 type view struct {
 	plan fleetdb.Plan
 	vms  map[string]fleetdb.VM // by name
@@ -28,8 +28,8 @@ func (v view) count(states ...fleetdb.State) (n int) {
 	return n
 }
 
-// roster opens the roster beside whoever else has it.
-func (r *rig) roster() *fleetdb.Roster {
+// database opens the database beside whoever else has it.
+func (r *rig) database() *fleetdb.Database {
 	r.t.Helper()
 	if r.seen == nil {
 		url := r.db
@@ -48,7 +48,7 @@ func (r *rig) roster() *fleetdb.Roster {
 // does not answer is asked again.
 func (r *rig) until(plan, what string, is func(view) bool) view {
 	r.t.Helper()
-	ro := r.roster()
+	ro := r.database()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
 	v := view{vms: map[string]fleetdb.VM{}}
@@ -90,7 +90,7 @@ func (v view) String() string {
 		s += ": " + v.plan.Failure.Text
 	}
 	for name, vm := range v.vms {
-		s += "\n" + name + ": " + string(vm.State) + " " + vm.Step + " on " + vm.Worker + " " + vm.Waits
+		s += "\n" + name + ": " + string(vm.State) + " " + vm.Step + " on " + vm.Worker + " " + vm.WaitReason
 		if vm.Failure != nil {
 			s += " (" + vm.Failure.Text + ")"
 		}

@@ -32,7 +32,7 @@ type rig struct {
 	keyless  bool // they have no --fleet-key
 	hookless bool // they have no --allow-hooks
 
-	seen *fleetdb.Roster
+	seen *fleetdb.Database
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {

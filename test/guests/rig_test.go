@@ -101,7 +101,7 @@ func (r *rig) migrate() telling {
 		var o struct{ Event journal.Event }
 		must(r.t, json.Unmarshal(lines.Bytes(), &o))
 		switch e := o.Event; e.Kind {
-		case journal.StepBegan:
+		case journal.StepStarted:
 			since[e.Step] = e.Time
 		case journal.StepDone:
 			told.took[e.Step] = e.Time.Sub(since[e.Step])

@@ -20,10 +20,10 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 		{"admin", planfile.Local, planfile.Admin}, {"operate", planfile.Operate, planfile.Operate}, {"view", "", ""}, {"", "", ""}, {"local", "", ""},
 	} {
 		p := fleetdb.Plan{Role: v.recorded}
-		if got := (&Mover{database: &fleetdb.Roster{}, Command: true}).roleOf(p); got != v.command {
+		if got := (&Mover{database: &fleetdb.Database{}, Command: true}).roleOf(p); got != v.command {
 			t.Errorf("%q in a command: %q, want %q", v.recorded, got, v.command)
 		}
-		if got := (&Mover{database: &fleetdb.Roster{}}).roleOf(p); got != v.worker {
+		if got := (&Mover{database: &fleetdb.Database{}}).roleOf(p); got != v.worker {
 			t.Errorf("%q in a worker: %q, want %q", v.recorded, got, v.worker)
 		}
 	}

@@ -30,7 +30,7 @@ func hookedPlan(where string) string {
 }
 
 // workerOn is the mover of a worker with a key and a credential for operators, on an empty database.
-func workerOn(t *testing.T) (m *Mover, r *fleetdb.Roster, url string) {
+func workerOn(t *testing.T) (m *Mover, r *fleetdb.Database, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	keys, err := fleetkey.Ensure(filepath.Join(dir, fleetkey.FileName))

@@ -97,7 +97,7 @@ func (m *Mover) runHook(ctx context.Context, s *planSource, hook planfile.Hook, 
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = hookOutputTimeout
 	err := cmd.Run()
-	m.a.Log.Info("hook", "plan", s.name, "command", hook.Command[0], "vars", vars, "said", said, "err", err)
+	m.a.Log.Info("hook", "plan", s.name, "command", hook.Command[0], "vars", vars, "output", said, "err", err)
 	return hookError(ctx, hook, err, said.String())
 }
 

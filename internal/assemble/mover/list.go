@@ -117,7 +117,7 @@ func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	vm := m.VM
 	l.seq++
 	row := fleetdb.VM{
-		Key: fleetdb.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: fleetdb.Queued, Asks: fleetdb.First,
+		Key: fleetdb.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: fleetdb.Queued, Requested: fleetdb.First,
 		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
 		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}

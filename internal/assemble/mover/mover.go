@@ -30,7 +30,7 @@ import (
 // concurrent use.
 type Mover struct {
 	a         *assemble.Assembler // state of this machine, and prompts
-	database  *fleetdb.Roster     // fleet database; nil for a mover that only reads plans
+	database  *fleetdb.Database   // fleet database; nil for a mover that only reads plans
 	engine    *workflow.Engine    // workflow engine of the state directory
 	store     *journal.Store      // journals of runs
 	migrator  *migrate.Migrator   // executes runs
@@ -60,7 +60,7 @@ func New(a *assemble.Assembler) *Mover {
 // Open opens the state directory for the worker w and launches the workflow engine. Runs that were
 // interrupted continue with Move. url is the database that machines share; it is empty for a database
 // in a file, whose records are in the state directory.
-func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w fleetdb.Worker, r *fleetdb.Roster) (*Mover, error) {
+func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w fleetdb.Worker, r *fleetdb.Database) (*Mover, error) {
 	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
@@ -236,11 +236,11 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 	defer m.unregisterRuns(w)
 	flow, leave := m.pacer.joinFlow(ctx, row)
 	defer leave()
-	if err := m.restoreOrder(w, row.Order); err != nil {
+	if err := m.restoreOrder(w, row.Command); err != nil {
 		return err
 	}
 	var errs []error
-	for _, e := range w.MigrateAll(ctx, permit, migrate.Rig{Turn: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
+	for _, e := range w.MigrateAll(ctx, permit, migrate.Environment{RequestSlot: dr.acquireSlot, Pace: flow.Wait, Free: flow.Free, Epoch: d.Epoch(), Seen: seen}) {
 		err := e.Err
 		if err != nil && len(w.To) > 1 {
 			err = fmt.Errorf("to %s: %w", e.To.Name, err)
@@ -252,7 +252,7 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 
 // restoreOrder passes the current command to warm runs, because the recorded one may be older. It also
 // drops a recorded rehearsal of the fleet; the fleet requests it again if it is still wanted.
-func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
+func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Command) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
 			continue
@@ -260,7 +260,7 @@ func (m *Mover) restoreOrder(w *assemble.Parts, o fleetdb.Order) error {
 		if _, err := m.store.Create(d.Plan); err != nil && !fault.Is(err, fault.Conflict) {
 			return err // Migrate explains a conflict better
 		}
-		if err := m.store.Give(d.Plan.ID, orderOf(o)); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := m.store.SendCommand(d.Plan.ID, orderOf(o)); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		if err := m.forgetRehearsal(d.Plan.ID); err != nil {
@@ -302,12 +302,12 @@ func (m *Mover) passEvent(e journal.Event) {
 	}
 }
 
-// Order passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
-func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
+// SendCommand passes a command to the runs of a VM. Cold runs accept none. It implements fleet.Mover.
+func (m *Mover) SendCommand(row fleetdb.VM, o fleetdb.Command) error {
 	var errs []error
 	for _, run := range row.Runs {
 		if row.Warm {
-			errs = append(errs, m.store.Give(journal.ID(run), orderOf(o)))
+			errs = append(errs, m.store.SendCommand(journal.ID(run), orderOf(o)))
 		}
 	}
 	return errors.Join(errs...)
@@ -315,7 +315,7 @@ func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 
 // orderOf converts a command of the fleet to a command of a warm run. Commands that end a run are
 // handled by the node, which stops and undoes it; here they continue the run.
-func orderOf(o fleetdb.Order) journal.Order {
+func orderOf(o fleetdb.Command) journal.Command {
 	switch o {
 	case fleetdb.Pause:
 		return journal.Pause
@@ -349,9 +349,9 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.
 // If its VM is published nevertheless, undoRun returns fault.Conflict.
-func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Rig) error {
+func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Environment) error {
 	undo := m.migrator.Discard
-	if row.Order == fleetdb.Withdraw {
+	if row.Command == fleetdb.Withdraw {
 		undo = m.migrator.Rollback
 	}
 	err := undo(ctx, id, rig)

@@ -53,11 +53,11 @@ func TestUndoOfAnUnknownRun(t *testing.T) {
 	to, err := dir.New(vms, dir.Options{})
 	must(t, err)
 	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web01"}
-	undo := func(o fleetdb.Order) error {
-		row.Order = o
-		return m.undoRun(t.Context(), row, "web01-123456", to, migrate.Rig{Target: to})
+	undo := func(o fleetdb.Command) error {
+		row.Command = o
+		return m.undoRun(t.Context(), row, "web01-123456", to, migrate.Environment{Target: to})
 	}
-	orders := []fleetdb.Order{fleetdb.Cancel, fleetdb.Rollback, fleetdb.Withdraw}
+	orders := []fleetdb.Command{fleetdb.Cancel, fleetdb.Rollback, fleetdb.Withdraw}
 	for _, o := range orders {
 		if err := undo(o); err != nil {
 			t.Errorf("%s of a run that never began: %v", o, err)

@@ -36,7 +36,7 @@ type NodeOptions struct {
 
 // OpenNode opens the state directory and returns a node of the fleet with the database r. It fails if a
 // folder cannot be offered.
-func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o NodeOptions) (*Node, error) {
+func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o NodeOptions) (*Node, error) {
 	var err error
 	if o.Name == "" {
 		if o.Name, err = hostName(); err != nil {
@@ -55,7 +55,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o N
 	m.Command, m.Hooks = o.Command, o.Hooks
 	m.Trials = make(chan struct{}, max(o.Trials, 1))
 	return &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
-		Roster: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
+		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
 	})}, nil
 }
 

@@ -139,7 +139,7 @@ func (p *pacer) updateRates(ctx context.Context) {
 			p.limited[name] = true
 		}
 		if err := p.budgets.Set(name, scaleWeek(week, parts[name])); err != nil {
-			p.m.a.Log.Warn("rate not set", "of", name, "err", err)
+			p.m.a.Log.Warn("rate not set", "limit", name, "err", err)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (p *pacer) localShares(ctx context.Context) (map[string]float64, error) {
 		increment(ours, namesOf(vm, p.worker))
 	}
 	for _, vm := range under {
-		if vm.Holds && vm.Worker != p.worker {
+		if vm.Granted && vm.Worker != p.worker {
 			increment(all, namesOf(vm, vm.Worker))
 		}
 	}

@@ -50,9 +50,9 @@ func newRunEvents(row fleetdb.VM, d fleet.Driver) *runEvents {
 }
 
 // acquireSlot waits for a transfer slot. All runs of the VM call it, and the Driver gives them one slot
-// together. It has the type of migrate.Rig.Turn.
-func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.Stage) (func(), error) {
-	return dr.to.Turn(ctx, fleetdb.Stage(s), 0)
+// together. It has the type of migrate.Environment.TransferSlot.
+func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.TransferKind) (func(), error) {
+	return dr.to.RequestSlot(ctx, fleetdb.Stage(s), 0)
 }
 
 // handleEvent handles one event of a run.
@@ -60,7 +60,7 @@ func (dr *runEvents) handleEvent(e journal.Event) {
 	dr.mu.Lock()
 	defer dr.mu.Unlock()
 	switch e.Kind {
-	case journal.StepBegan:
+	case journal.StepStarted:
 		if dr.step != e.Step {
 			dr.step = e.Step
 			clear(dr.disks)
@@ -82,15 +82,15 @@ func (dr *runEvents) handleEvent(e journal.Event) {
 			dr.disks[diskStep{e.Run, e.Step, e.Disk}] = *e.Bytes
 			dr.reportProgress(e.Time)
 		}
-	case journal.Waits:
+	case journal.Waiting:
 		if e.Step == dr.step {
 			dr.to.Step(e.Step, e.Message)
 		}
 	case journal.RoundDone:
 		dr.last.Round++
-	case journal.Projected:
-		if e.Outlook != nil {
-			dr.last.Outage, dr.last.Dirty = e.Outlook.Outage, e.Outlook.Dirty
+	case journal.OutageEstimated:
+		if e.OutageEstimate != nil {
+			dr.last.Outage, dr.last.Dirty = e.OutageEstimate.Outage, e.OutageEstimate.Dirty
 			dr.to.Progress(dr.last)
 		}
 	}
@@ -120,7 +120,7 @@ func (dr *runEvents) countBytes(e journal.Event) {
 	// only bytes beyond the furthest run are new: the others come from shared reads
 	before := dr.maxRead(e.Step, e.Disk)
 	dr.read[k] += more
-	dr.last.Moved += dr.maxRead(e.Step, e.Disk) - before
+	dr.last.Read += dr.maxRead(e.Step, e.Disk) - before
 }
 
 // readsImages reports whether a step reads images back, and not the source.
@@ -155,13 +155,13 @@ func (dr *runEvents) reportProgress(now time.Time) {
 
 // updateRates sets the bytes copied and read back per second over the last rateWindow.
 func (dr *runEvents) updateRates(now time.Time) {
-	dr.points = append(dr.points, ratePoint{now, dr.last.Moved, dr.reread})
+	dr.points = append(dr.points, ratePoint{now, dr.last.Read, dr.reread})
 	// the first point that stays is the last one before the window
 	for len(dr.points) > 2 && now.Sub(dr.points[1].at) >= rateWindow {
 		dr.points = dr.points[1:]
 	}
 	first := dr.points[0]
 	d := max(now.Sub(first.at), rateWindow)
-	dr.last.Rate = int64(float64(dr.last.Moved-first.moved) / d.Seconds())
+	dr.last.Rate = int64(float64(dr.last.Read-first.moved) / d.Seconds())
 	dr.last.Reread = int64(float64(dr.reread-first.reread) / d.Seconds())
 }

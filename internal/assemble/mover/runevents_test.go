@@ -15,28 +15,30 @@ type heard struct {
 	rehearsed fleetdb.Rehearsed
 }
 
-func (h *heard) Turn(context.Context, fleetdb.Stage, time.Duration) (func(), error) { return nil, nil }
-func (h *heard) Step(string, string)                                                {}
-func (h *heard) Progress(p fleetdb.Progress)                                        { h.last = p }
-func (h *heard) Storage([]string) error                                             { return nil }
-func (h *heard) Rehearsed(done fleetdb.Rehearsed)                                   { h.rehearsed = done }
-func (h *heard) Epoch() int64                                                       { return 1 }
+func (h *heard) RequestSlot(context.Context, fleetdb.Stage, time.Duration) (func(), error) {
+	return nil, nil
+}
+func (h *heard) Step(string, string)              {}
+func (h *heard) Progress(p fleetdb.Progress)      { h.last = p }
+func (h *heard) Storage([]string) error           { return nil }
+func (h *heard) Rehearsed(done fleetdb.Rehearsed) { h.rehearsed = done }
+func (h *heard) Epoch() int64                     { return 1 }
 
 // What moved in one step does not move in the next, until that says so.
 func TestRateEndsWithItsStep(t *testing.T) {
 	var to heard
 	dr := newRunEvents(fleetdb.VM{Bytes: 100}, &to)
-	dr.handleEvent(journal.Event{Kind: journal.StepBegan, Step: "round"})
+	dr.handleEvent(journal.Event{Kind: journal.StepStarted, Step: "round"})
 	dr.handleEvent(journal.Event{Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 20, Read: 5}})
 	dr.handleEvent(journal.Event{Time: time.Time{}.Add(time.Second), Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 40, Read: 40}})
 	if to.last.Rate != 7 || to.last.Done != 40 {
 		t.Fatalf("told %+v", to.last)
 	}
-	dr.handleEvent(journal.Event{Kind: journal.StepBegan, Step: "wait"})
+	dr.handleEvent(journal.Event{Kind: journal.StepStarted, Step: "wait"})
 	if to.last.Rate != 0 || to.last.Done != 40 {
 		t.Errorf("told %+v", to.last)
 	}
-	dr.handleEvent(journal.Event{Kind: journal.Projected, Step: "wait", Outlook: &journal.Outlook{Outage: time.Minute}})
+	dr.handleEvent(journal.Event{Kind: journal.OutageEstimated, Step: "wait", OutageEstimate: &journal.OutageEstimate{Outage: time.Minute}})
 	if to.last.Rate != 0 || to.last.Outage != time.Minute {
 		t.Errorf("told %+v", to.last)
 	}
@@ -66,7 +68,7 @@ func (f *fleetOf) add(step string) *movedVM {
 
 func (vm *movedVM) begin(f *fleetOf, step string) {
 	vm.step = step
-	vm.runEvents.handleEvent(journal.Event{Time: f.now, Kind: journal.StepBegan, Step: step})
+	vm.runEvents.handleEvent(journal.Event{Time: f.now, Kind: journal.StepStarted, Step: step})
 }
 
 // reads has a disk of a run read n bytes more, beside nine times as many zeros.
@@ -114,10 +116,10 @@ func TestRatesOfVMsStayWithinTheirLimit(t *testing.T) {
 		sum := int64(0)
 		for _, vm := range f.vms {
 			sum += vm.last().Rate
-			if vm.last().Moved < moved[vm] {
+			if vm.last().Read < moved[vm] {
 				t.Fatalf("after %v less is moved than before", f.now)
 			}
-			moved[vm] = vm.last().Moved
+			moved[vm] = vm.last().Read
 		}
 		if sum > limit {
 			t.Fatalf("%d s: %d bytes a second, of %.0f", i/5, sum, limit)

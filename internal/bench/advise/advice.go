@@ -31,7 +31,7 @@ type Advice struct {
 	After  float64  `json:"after"`           // predicted MiB/s after the change
 	Least  float64  `json:"least"`           // lower bound: After divided by exp(2·Model.spreadOf)
 	Most   float64  `json:"most"`            // upper bound: After multiplied by exp(2·Model.spreadOf)
-	Rests  []Effect `json:"rests"`           // measured pairs of the change, the most similar first
+	Rests  []Effect `json:"evidence"`        // measured pairs of the change, the most similar first
 	Price  float64  `json:"price,omitempty"` // price in the currency of the caller
 }
 

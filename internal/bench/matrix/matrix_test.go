@@ -25,7 +25,7 @@ links: [{nic: 1g, mtu: 1500}, {nic: 10g, mtu: 9000}]
 transports: [https, landing]
 exports: [async, sync]
 streams: [1, 8]
-together: [1, 2]
+parallel: [1, 2]
 copies: [2]
 `
 

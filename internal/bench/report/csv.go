@@ -29,7 +29,7 @@ var columns = []column{
 	{"vms", func(r bench.Row) string { return formatNonZero(float64(r.Together)) }},
 	{"copies", func(r bench.Row) string { return formatNonZero(float64(r.Copies)) }},
 	{"rate_MiBs", func(r bench.Row) string { return formatFixed(r.Rate()) }},
-	{"told_MiBs", func(r bench.Row) string { return formatNonZero(r.Wire) }},
+	{"wire_MiBs", func(r bench.Row) string { return formatNonZero(r.Wire) }},
 	{"seconds", func(r bench.Row) string { return formatFixed(r.Seconds) }},
 	{"allocated_B", func(r bench.Row) string { return strconv.FormatInt(r.Allocated, 10) }},
 	{"read_IOPS", func(r bench.Row) string { return formatNonZero(r.Read.IOPS) }},

@@ -57,7 +57,7 @@ func (g guests) Volumes(_ context.Context, refs []inventory.MoRef) (map[inventor
 // lifter moves what others do not.
 type lifter struct{ transport.Transport }
 
-func (lifter) Lifts(code string) bool { return code == "rdm" }
+func (lifter) Supports(code string) bool { return code == "rdm" }
 
 func examine(t *testing.T, o vm.Options) map[string][]doctor.Finding {
 	t.Helper()

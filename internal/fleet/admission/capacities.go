@@ -109,7 +109,7 @@ func (c *Controller) trialUnits(host string) int64 {
 	}
 	return c.hosts.allowedVMs(host, func(tried time.Time) (n int64) {
 		for _, v := range c.vms {
-			if v.Host == host && v.Holds && (tried.IsZero() || v.Since.Before(tried)) {
+			if v.Host == host && v.Granted && (tried.IsZero() || v.Since.Before(tried)) {
 				n++
 			}
 		}

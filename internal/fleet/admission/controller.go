@@ -126,11 +126,11 @@ func (c *Controller) submitVM(v fleetdb.VM) {
 	delete(c.unassignable, v.Key)
 	delete(c.undo, v.Key)
 	run := runOf(v.Key)
-	if !v.Holds && c.sched.Holds(run) {
+	if !v.Granted && c.sched.Holds(run) {
 		c.sched.Release(run)
 	}
 	switch {
-	case v.Holds:
+	case v.Granted:
 		if !c.sched.Holds(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
 			c.sched.Release(run)
 			c.restoreHolding(v)
@@ -138,7 +138,7 @@ func (c *Controller) submitVM(v fleetdb.VM) {
 	case v.State == fleetdb.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
-	case v.State == fleetdb.Queued, v.Asks != fleetdb.NoStage && !v.State.Over():
+	case v.State == fleetdb.Queued, v.Requested != fleetdb.NoStage && !v.State.Over():
 		c.requestTransfer(v)
 	default:
 		c.sched.Release(run)
@@ -160,7 +160,7 @@ func (c *Controller) submitQueued(match func(fleetdb.VM) bool) {
 // restoreHolding counts the resources that a VM holds by its row.
 func (c *Controller) restoreHolding(v fleetdb.VM) {
 	needs, _ := c.needsOf(v)
-	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Asks], Needs: needs, Since: v.Since}
+	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Requested], Needs: needs, Since: v.Since}
 	if v.Expected > 0 {
 		h.Until = v.Since.Add(v.Expected)
 	}
@@ -184,11 +184,11 @@ func (c *Controller) requestTransfer(v fleetdb.VM) {
 		c.workers.assign(v.Key, to)
 	}
 	needs, expected := c.needsOf(v)
-	q := sched.Request{Run: run, Plan: v.Plan, Priority: v.Priority, Stage: stages[v.Asks], Needs: needs, Expected: expected}
+	q := sched.Request{Run: run, Plan: v.Plan, Priority: v.Priority, Stage: stages[v.Requested], Needs: needs, Expected: expected}
 	if !v.NotBefore.IsZero() {
 		q.Windows = []sched.Window{{From: v.NotBefore}}
 	}
-	if v.Order == fleetdb.Pause {
+	if v.Command == fleetdb.Pause {
 		c.sched.PauseRun(run)
 	} else {
 		c.sched.ResumeRun(run)
@@ -204,12 +204,12 @@ func (c *Controller) requestTransfer(v fleetdb.VM) {
 // limits: a slot of the worker, a trial of the host and, for a queued VM, a login. It sets a capacity
 // for each of them.
 func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
-	stage := v.Asks
+	stage := v.Requested
 	if stage == fleetdb.NoStage {
 		stage = fleetdb.Again
 	}
 	needs, expected := c.Needs(v, stage)
-	if v.Expected > 0 && v.Asks != fleetdb.NoStage && v.State != fleetdb.Queued {
+	if v.Expected > 0 && v.Requested != fleetdb.NoStage && v.State != fleetdb.Queued {
 		expected = v.Expected // the requesting worker has the better estimate
 	}
 	needs = append(needs, sched.Need{Resource: workerSlots(v.Worker), Weight: 1}, sched.Need{Resource: hostTrials(v.Host), Weight: 1})
@@ -227,7 +227,7 @@ func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 	driven := old.State == fleetdb.Assigned || old.State == fleetdb.Running
 	switch {
-	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == fleetdb.Queued || v.State == fleetdb.Failed):
+	case driven && v.Failure != nil && !v.Failure.Local && (v.State == fleetdb.Queued || v.State == fleetdb.Failed):
 		switch v.Failure.Kind {
 		case fault.Transient.String(), fault.Unreachable.String():
 			if c.hosts.recordFailure(v.Host, v.Failure.Text) {
@@ -236,7 +236,7 @@ func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 		case fault.Denied.String():
 			return true
 		}
-	case v.State == fleetdb.Done, driven && old.Holds && !v.Holds && v.State == fleetdb.Running:
+	case v.State == fleetdb.Done, driven && old.Granted && !v.Granted && v.State == fleetdb.Running:
 		if c.hosts.recordSuccess(v.Host) {
 			c.capacities.updateCapacity(hostTrials(v.Host))
 		}
@@ -255,7 +255,7 @@ func (c *Controller) SetWorkers(rows []fleetdb.Worker) {
 		c.capacities.updateCapacity(workerSlots(w.Name))
 	}
 	if changed && c.started {
-		c.submitQueued(func(v fleetdb.VM) bool { return !v.Holds })
+		c.submitQueued(func(v fleetdb.VM) bool { return !v.Granted })
 	}
 }
 
@@ -279,7 +279,7 @@ func (c *Controller) Tick() {
 func (c *Controller) moveToIdleWorkers() {
 	held := map[string]int{}
 	for _, v := range c.vms {
-		if v.Holds {
+		if v.Granted {
 			held[v.Worker]++
 		}
 	}
@@ -290,7 +290,7 @@ func (c *Controller) moveToIdleWorkers() {
 		}
 		moved := 0
 		c.submitQueued(func(v fleetdb.VM) bool {
-			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !canTake(w, v) {
+			if v.Granted || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !canTake(w, v) {
 				return false
 			}
 			moved++

@@ -36,7 +36,7 @@ func newFleet(n, slots int) *fleet {
 	f.SetPlan(Plan{Name: "wave", Ready: true})
 	for i := range n {
 		f.set(fleetdb.VM{
-			Key: fleetdb.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Seq: int64(i + 1), State: fleetdb.Queued, Asks: fleetdb.First,
+			Key: fleetdb.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Seq: int64(i + 1), State: fleetdb.Queued, Requested: fleetdb.First,
 			Source: "vc1:443", Host: "esx1", To: []string{"dir:/srv"},
 		})
 	}
@@ -54,7 +54,7 @@ func (f *fleet) begin() (began []fleetdb.VM) {
 	grants := f.Decide()
 	for _, g := range grants {
 		v := f.rows[g.Key]
-		v.State, v.Asks, v.Holds, v.Worker, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, g.Worker, f.now, v.Rev+1
+		v.State, v.Requested, v.Granted, v.Worker, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, g.Worker, f.now, v.Rev+1
 		f.rows[g.Key] = v
 		began = append(began, v)
 	}
@@ -65,7 +65,7 @@ func (f *fleet) begin() (began []fleetdb.VM) {
 // fail queues a VM again after a failure.
 func (f *fleet) fail(v fleetdb.VM, kind string) {
 	v = f.rows[v.Key]
-	v.State, v.Asks, v.Holds, v.Failure = fleetdb.Queued, fleetdb.First, false, &fleetdb.Failure{Kind: kind, Text: "no route"}
+	v.State, v.Requested, v.Granted, v.Failure = fleetdb.Queued, fleetdb.First, false, &fleetdb.Failure{Kind: kind, Text: "no route"}
 	f.set(v)
 }
 

@@ -8,11 +8,11 @@ import (
 
 // A Plan is the part of an active plan that decides about its VMs.
 type Plan struct {
-	Name    string        // name of the plan
-	Order   fleetdb.Order // command for the whole plan
-	Weight  int           // share of resources relative to other plans; 0 is 1
-	Ready   bool          // the plan is admitted, and its hook before the first VM has succeeded
-	Failure string        // why the plan is not ready; "" if that is not decided
+	Name    string          // name of the plan
+	Order   fleetdb.Command // command for the whole plan
+	Weight  int             // share of resources relative to other plans; 0 is 1
+	Ready   bool            // the plan is admitted, and its hook before the first VM has succeeded
+	Failure string          // why the plan is not ready; "" if that is not decided
 
 	// Capacities are the limits that the plan sets, by resource. "host:*/vms" is the limit of every host that
 	// is not named. If several plans limit a resource, the lowest limit counts.
@@ -58,4 +58,6 @@ func (c *Controller) setWeight(plan string, weight int) {
 }
 
 // orderOf returns the effective command for a VM, by its row and its plan.
-func (c *Controller) orderOf(v fleetdb.VM) fleetdb.Order { return v.Order.Under(c.plans[v.Plan].Order) }
+func (c *Controller) orderOf(v fleetdb.VM) fleetdb.Command {
+	return v.Command.Under(c.plans[v.Plan].Order)
+}

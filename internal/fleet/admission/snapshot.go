@@ -23,14 +23,14 @@ type Snapshot struct {
 type Waiting struct {
 	Plan     string `json:"plan"`     // plan of the VM
 	VM       string `json:"vm"`       // reference of the VM
-	Sentence string `json:"sentence"` // why it waits, for users
+	Sentence string `json:"reason"`   // why it waits, for users
 	Position int    `json:"position"` // position among the waiting VMs of its plan, from 1; 0 if no worker can take it
 }
 
 // A Breaker is a source or a host where no VM begins.
 type Breaker struct {
-	Of       string    `json:"of"`             // source or host: "source vc1:443", "host esx3"
-	Sentence string    `json:"sentence"`       // why no VM begins there, for users
+	Of       string    `json:"object"`         // source or host: "source vc1:443", "host esx3"
+	Sentence string    `json:"reason"`         // why no VM begins there, for users
 	Until    time.Time `json:"until,omitzero"` // end of the rest; zero if it lasts until an operator resumes a plan
 }
 

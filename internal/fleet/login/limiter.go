@@ -33,9 +33,9 @@ const (
 // A Limiter permits the logins of one process at one place: at a source, or by SSH at one of its hosts with
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
-	db           *fleetdb.Roster // fleet database with the leases and the refusals
-	source, host string          // place of the logins; host is "" for the source itself
-	owner        string          // owner of the lease, different in each process
+	db           *fleetdb.Database // fleet database with the leases and the refusals
+	source, host string            // place of the logins; host is "" for the source itself
+	owner        string            // owner of the lease, different in each process
 
 	waiting atomic.Int32   // callers that hold token or wait for it
 	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below
@@ -45,7 +45,7 @@ type Limiter struct {
 }
 
 // NewLimiter returns the limiter of logins at source, host:port, or at one of its hosts unless host is "".
-func NewLimiter(r *fleetdb.Roster, source, host string) *Limiter {
+func NewLimiter(r *fleetdb.Database, source, host string) *Limiter {
 	l := &Limiter{
 		db: r, source: source, host: host, token: make(chan struct{}, 1),
 		owner: fmt.Sprintf("%d/%08x", os.Getpid(), rand.Uint32()),

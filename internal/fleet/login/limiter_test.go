@@ -17,7 +17,7 @@ import (
 var errDenied = fault.New(fault.Denied, "cannot complete login due to an incorrect user name or password").OfLogin()
 
 // open returns an empty fleet database. Its clock is now, or the real one if now is nil.
-func open(t *testing.T, now func() time.Time) *fleetdb.Roster {
+func open(t *testing.T, now func() time.Time) *fleetdb.Database {
 	t.Helper()
 	db, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db"), Now: now})
 	if err != nil {

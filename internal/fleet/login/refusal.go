@@ -52,13 +52,13 @@ func RefusedAt(source string) string { return "login to " + source + " was refus
 func IsRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
 // putRefusal records a refusal. It replaces an earlier one of the same place.
-func putRefusal(ctx context.Context, r *fleetdb.Roster, refused Refusal) error {
+func putRefusal(ctx context.Context, r *fleetdb.Database, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
 	return r.Records.Put(ctx, recordKind, RecordID(refused.Source, refused.Host), text)
 }
 
 // Refusals returns the refusals on record, by RecordID.
-func Refusals(ctx context.Context, r *fleetdb.Roster) (map[string]Refusal, error) {
+func Refusals(ctx context.Context, r *fleetdb.Database) (map[string]Refusal, error) {
 	records, err := r.Records.List(ctx, recordKind)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func Refusals(ctx context.Context, r *fleetdb.Roster) (map[string]Refusal, error
 }
 
 // Forgive drops the refusals of a source and of its hosts, so that logins there are permitted again.
-func Forgive(ctx context.Context, r *fleetdb.Roster, source string) error {
+func Forgive(ctx context.Context, r *fleetdb.Database, source string) error {
 	records, err := r.Records.List(ctx, recordKind)
 	for _, rec := range records {
 		if rec.ID == source || strings.HasPrefix(rec.ID, source+" ") {

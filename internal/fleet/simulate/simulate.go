@@ -54,12 +54,12 @@ type Result struct {
 // A VM is one transfer.
 type VM struct {
 	fleetdb.Key
-	Name   string        `json:"name"`             // name of the VM
-	Host   string        `json:"host"`             // ESXi host of the VM
-	Worker string        `json:"worker"`           // worker that executed it
-	Began  time.Duration `json:"began"`            // start of its slots, from the beginning
-	Ended  time.Duration `json:"ended"`            // end of its transfer
-	Waited string        `json:"waited,omitempty"` // reason of the wait before its start
+	Name   string        `json:"name"`                 // name of the VM
+	Host   string        `json:"host"`                 // ESXi host of the VM
+	Worker string        `json:"worker"`               // worker that executed it
+	Began  time.Duration `json:"began"`                // start of its slots, from the beginning
+	Ended  time.Duration `json:"ended"`                // end of its transfer
+	Waited string        `json:"waitReason,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
@@ -75,7 +75,7 @@ type Load struct {
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
 	fleetdb.Key
-	Why string `json:"why"` // reason of its wait at the end
+	Why string `json:"reason"` // reason of its wait at the end
 }
 
 // epoch is the time at which the simulation begins. No result contains it.
@@ -131,7 +131,7 @@ func newSimulation(c Config) *simulation {
 			plans[v.Plan] = true
 			s.admission.SetPlan(admission.Plan{Name: v.Plan, Capacities: c.Capacities, Ready: true})
 		}
-		v.State, v.Asks, v.Rev, v.Seq = fleetdb.Queued, fleetdb.First, 1, int64(i+1)
+		v.State, v.Requested, v.Rev, v.Seq = fleetdb.Queued, fleetdb.First, 1, int64(i+1)
 		s.admission.SetVM(v)
 	}
 	return s
@@ -142,7 +142,7 @@ func (s *simulation) startTransfers() {
 	for _, g := range s.admission.Decide() {
 		v, _ := s.admission.VM(g.Key)
 		v.Worker = g.Worker
-		v.State, v.Asks, v.Holds, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, s.now, v.Rev+1
+		v.State, v.Requested, v.Granted, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, s.now, v.Rev+1
 		s.admission.SetVM(v)
 		s.startTransfer(v, g.Expected)
 	}
@@ -223,7 +223,7 @@ func (s *simulation) endFlow(f *flow) {
 		s.loadNamed(name).removeTransfer(s.now)
 	}
 	v, _ := s.admission.VM(f.vm.Key)
-	v.State, v.Holds, v.Rev = fleetdb.Done, false, v.Rev+1
+	v.State, v.Granted, v.Rev = fleetdb.Done, false, v.Rev+1
 	s.admission.SetVM(v)
 }
 

@@ -5,5 +5,5 @@ INSERT INTO leases (name, owner, epoch, until) VALUES ('worker:w1', 'w1', 2, 180
 INSERT INTO workers (name, version, offers, vms, drains, rev) VALUES ('w1', '0.9', '{"/srv/vm":"st-1"}', 10, FALSE, 12);
 INSERT INTO limits (name, units, rev) VALUES ('host:esx1/vms', 4, 13);
 INSERT INTO progress (plan, vm, at, doc) VALUES ('wave1', 'vm-42', 1800000003000000, '{"plan":"wave1","vm":"vm-42","total":10,"done":5,"rate":1,"at":"0001-01-01T00:00:00Z"}');
-INSERT INTO audit (id, at, doc) VALUES (1, 1800000000000000, '{"id":1,"time":"2027-01-15T08:00:00Z","who":"ann","role":"operate","from":"local","what":"plan submit","on":"wave1"}');
+INSERT INTO audit (id, at, doc) VALUES (1, 1800000000000000, '{"id":1,"time":"2027-01-15T08:00:00Z","user":"ann","role":"operate","from":"local","action":"plan submit","on":"wave1"}');
 INSERT INTO records (kind, id, doc) VALUES ('leftover', 'a1', '{"n":1}');

@@ -15,7 +15,7 @@ type Name struct {
 	Name string `json:"name"` // name of the device: "/dev/sda1"
 
 	// Stays reports that a disk on a virtio-scsi bus has the same name, as sda.
-	Stays bool `json:"stays"`
+	Stays bool `json:"sameOnVirtio"`
 }
 
 // hardwareName matches disk names that depend on the hardware. Names by UUID or label and names of LVM

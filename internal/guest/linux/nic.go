@@ -19,7 +19,7 @@ type NIC struct {
 	File      string   `json:"file"`                // configuration file
 
 	Match string   `json:"match,omitempty"` // hardware condition: "driver vmxnet3", "path pci-0000:0b:00.0"
-	Under []string `json:"under,omitempty"` // interfaces on top of the card: "br0", "bond0", "ens192.7"
+	Under []string `json:"upper,omitempty"` // interfaces on top of the card: "br0", "bond0", "ens192.7"
 	// "cloud-init" if that has written the file, because it may write it again; otherwise empty
 	Maker string `json:"maker,omitempty"`
 }

@@ -51,7 +51,7 @@
 // usual settings of tests:
 //
 //	NFC{Hold: 8}                                    // Stats().NFC.HoldsMissed counts clients with fewer reads in flight
-//	NFC{Order: nfchost.Mixed, Fragments: []int{1000, 65536, 7}}
+//	NFC{Command: nfchost.Mixed, Fragments: []int{1000, 65536, 7}}
 //	NFC{SessionRate: 142 << 20, HostRate: 505 << 20} // measured rates of VDDK tools on one handle, and of a host
 //	NFC{Memory: 48 << 20, Exhausted: nfchost.Queue}
 //

@@ -27,23 +27,23 @@ type commandCache struct {
 
 // cachedCommands are the commands for one run.
 type cachedCommands struct {
-	order     journal.Order      // last command; journal.GoOn without one
+	order     journal.Command    // last command; journal.GoOn without one
 	rehearsal *journal.Rehearsal // requested rehearsal; nil if none
 	read      time.Time          // when the files were read
 }
 
 // commandsOf returns the command for a run at now, and the requested rehearsal. Both may be outdated by
-// LookEvery.
+// PollInterval.
 func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if age := now.Sub(o.looked); age < 0 || age >= migrate.LookEvery || o.given != o.store.Given() {
+	if age := now.Sub(o.looked); age < 0 || age >= migrate.PollInterval || o.given != o.store.CommandCount() {
 		o.refreshMark(now)
 	}
 	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {
 		return k, nil
 	}
-	order, err := o.store.Order(id)
+	order, err := o.store.Command(id)
 	if err != nil {
 		return cachedCommands{}, err
 	}
@@ -58,7 +58,7 @@ func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands,
 // refreshMark removes all cached commands if a command was given since the last call. It precedes the
 // read of files, so that the next call finds commands that are given in between. mu must be held.
 func (o *commandCache) refreshMark(now time.Time) {
-	given, mark := o.store.Given(), o.store.OrderMark()
+	given, mark := o.store.CommandCount(), o.store.CommandMark()
 	if given != o.given || mark != o.mark || o.known == nil {
 		o.known = map[journal.ID]cachedCommands{}
 	}

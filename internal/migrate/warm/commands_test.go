@@ -22,15 +22,15 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 		}
 	}
 	o := &commandCache{store: journal.NewStore(dir)}
-	is := func(want journal.Order) {
+	is := func(want journal.Command) {
 		t.Helper()
 		if got, err := o.commandsOf(p.ID, now); got.order != want || err != nil {
 			t.Errorf("order %q, error %v, not %q", got.order, err, want)
 		}
 	}
-	give := func(order journal.Order) {
+	give := func(order journal.Command) {
 		t.Helper()
-		if err := other.Give(p.ID, order); err != nil {
+		if err := other.SendCommand(p.ID, order); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,12 +38,12 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 	is(journal.GoOn)
 	give(journal.Pause)
 	is(journal.GoOn) // not looked yet
-	now = now.Add(migrate.LookEvery)
+	now = now.Add(migrate.PollInterval)
 	is(journal.Pause)
 
 	give(journal.CutOver)
-	o.mark = other.OrderMark() // as if its giver had died before that
-	now = now.Add(migrate.LookEvery)
+	o.mark = other.CommandMark() // as if its giver had died before that
+	now = now.Add(migrate.PollInterval)
 	is(journal.Pause)
 	now = now.Add(orderAge)
 	is(journal.CutOver)
@@ -52,6 +52,6 @@ func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	create()
-	now = now.Add(migrate.LookEvery)
+	now = now.Add(migrate.PollInterval)
 	is(journal.GoOn)
 }

@@ -52,10 +52,10 @@ func waitForNext(ctx context.Context, m *migration) error {
 		}
 		if now := m.run.Options.Now(); now.Sub(told) >= estimateInterval {
 			o := estimateOutage(m.run, now)
-			m.record.Tell(journal.Event{Kind: journal.Projected, Outlook: &o})
+			m.record.Report(journal.Event{Kind: journal.OutageEstimated, OutageEstimate: &o})
 			told = now
 		}
-		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.LookEvery)); err != nil {
+		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.PollInterval)); err != nil {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func waitForNext(ctx context.Context, m *migration) error {
 // isApproaching reports whether one more round follows at once: the cutover is due, and the changes
 // since the last round should be copied while the VM runs. If the whole disk is compared anyway,
 // another round would save nothing.
-func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
+func (m *migration) isApproaching(order journal.Command, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	if w.Approached || last.Compared || now.Sub(last.Began) < freshTime {
@@ -140,12 +140,12 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 // cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for
 // a transfer slot. Another round follows then.
 func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
-	order, err := m.run.Store.Order(m.record.Plan.ID)
+	order, err := m.run.Store.Command(m.record.Plan.ID)
 	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.isDue(m.run.Options.Now()) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
-	m.record.Tell(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
+	m.record.Report(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
 	return true, nil
 }
 
@@ -153,7 +153,7 @@ func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 // meanwhile, the round is not complete and must be repeated.
 func lastRound(ctx context.Context, m *migration) error {
 	m.driven.rehearsals.stop(errCutover)
-	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+	if err := m.run.Slot.Acquire(ctx, migrate.AtCutover); err != nil {
 		return err
 	}
 	vm, err := m.run.VM.Planned(ctx)
@@ -180,7 +180,7 @@ func lastRound(ctx context.Context, m *migration) error {
 			return fmt.Errorf("disk %d: %w", img.Key, err)
 		}
 		img.Root = root.String()
-		m.record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
+		m.record.Report(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 		return nil
 	})
 	for _, d := range done.missed {
@@ -190,7 +190,7 @@ func lastRound(ctx context.Context, m *migration) error {
 	}
 	done.Took = m.run.Options.Now().Sub(began)
 	m.record.Facts.Warm.Rounds = append(m.record.Facts.Warm.Rounds, done.Round)
-	m.run.Turn.Back()
+	m.run.Slot.Release()
 	return err
 }
 
@@ -220,7 +220,7 @@ func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *
 // has grown, another round compares it first. A disk that grows while the guest shuts down is compared
 // in the outage.
 func powerOffForCutover(ctx context.Context, m *migration) error {
-	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+	if err := m.run.Slot.Acquire(ctx, migrate.AtCutover); err != nil {
 		return err
 	}
 	vm, err := m.run.VM.Planned(ctx)
@@ -235,7 +235,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 		return err
 	}
 	if missed || m.toCompareFirst(vm) {
-		m.run.Turn.Back()
+		m.run.Slot.Release()
 		return nil
 	}
 	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // obstacles end the run before the outage

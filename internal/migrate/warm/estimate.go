@@ -18,9 +18,9 @@ const shutdownGuess = 30 * time.Second
 // guest. It assumes the rate of changes between the last two rounds, the best copy rate of all rounds
 // (a small round mostly shows its fixed costs, which are those of the shortest round), and the last
 // rate of reading back. The second reading of the source runs at the same time.
-func estimateOutage(r *migrate.Run, now time.Time) journal.Outlook {
+func estimateOutage(r *migrate.Run, now time.Time) journal.OutageEstimate {
 	rounds := r.Record.Facts.Warm.Rounds
-	o := journal.Outlook{Boot: bootTime(r.Permit.Cutover)}
+	o := journal.OutageEstimate{Boot: bootTime(r.Permit.Cutover)}
 	o.Outage = shutdownGuess + o.Boot
 	if len(rounds) == 0 {
 		return o
@@ -57,7 +57,7 @@ func estimateOutage(r *migrate.Run, now time.Time) journal.Outlook {
 // changed. A target with early deliveries is assumed to reach the best rate of those, and to take at
 // least their shortest time. For other targets the rate is passRate.
 func estimateDelivery(r *migrate.Run, changed int64) time.Duration {
-	s, ok := r.Rig.Target.(targets.Sender)
+	s, ok := r.Env.Target.(targets.Sender)
 	if !ok {
 		return 0
 	}
@@ -91,7 +91,7 @@ func FullPass(vm *inventory.VM) string {
 
 // describeRound returns "round 3: 1200 MiB read, 1180 MiB written, 14s; …" for users. d is the last
 // round, o the estimate after it.
-func describeRound(r *migrate.Run, d migrate.Round, o journal.Outlook) string {
+func describeRound(r *migrate.Run, d migrate.Round, o journal.OutageEstimate) string {
 	const mib = 1 << 20
 	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
 	if len(r.Record.Facts.Warm.Rounds) > 1 {

@@ -35,16 +35,16 @@ func TestEstimateCountsTheSecondReading(t *testing.T) {
 		{Began: began.Add(time.Hour), Took: 5 * time.Second},
 	}
 	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
-	outage := func(rig migrate.Rig, spot migrate.Spot) time.Duration {
-		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Rig: &rig}
+	outage := func(rig migrate.Environment, spot migrate.Spot) time.Duration {
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Env: &rig}
 		return estimateOutage(r, began.Add(time.Hour)).Outage
 	}
-	rig := migrate.Rig{Target: struct{ targets.Target }{}, Reread: again}
+	rig := migrate.Environment{Target: struct{ targets.Target }{}, Reread: again}
 	without := outage(rig, migrate.Spot{None: true})
 	if want := without + migrate.TimeFor(266<<20, 107374182); outage(rig, migrate.Spot{}) != want { // 2.6 s
 		t.Errorf("%v, want %v", outage(rig, migrate.Spot{}), want)
 	}
-	if got := outage(migrate.Rig{Target: struct{ targets.Target }{}}, migrate.Spot{}); got != without {
+	if got := outage(migrate.Environment{Target: struct{ targets.Target }{}}, migrate.Spot{}); got != without {
 		t.Errorf("with a source that is read only once: %v, want %v", got, without)
 	}
 }
@@ -62,24 +62,24 @@ func TestEstimateOutage(t *testing.T) {
 		paranoid bool
 		boot     time.Duration
 		after    time.Duration // the last round began
-		want     journal.Outlook
+		want     journal.OutageEstimate
 	}{
-		"nothing copied yet": {want: journal.Outlook{Outage: shutdownGuess}},
+		"nothing copied yet": {want: journal.OutageEstimate{Outage: shutdownGuess}},
 		"after one round it may be all of it": {rounds: []migrate.Round{first}, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
 		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s; half an hour has gathered.
 		"two rounds": {rounds: []migrate.Round{first, second}, after: 30 * time.Minute,
-			want: journal.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
+			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
 		"a guest that writes nothing": {rounds: []migrate.Round{first, quiet}, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
 		"everything is compared": {rounds: []migrate.Round{first, blind}, after: 30 * time.Minute,
-			want: journal.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
+			want: journal.OutageEstimate{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
 		"the boot counts": {rounds: []migrate.Round{first, quiet}, boot: 40 * time.Second, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
 		"and once more": {rounds: []migrate.Round{first, quiet}, paranoid: true, after: time.Hour,
-			want: journal.Outlook{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
+			want: journal.OutageEstimate{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
 	} {
-		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Permit: migrate.Permit{Paranoid: c.paranoid, Cutover: migrate.Cutover{Boot: &c.boot}}, Rig: &migrate.Rig{}}
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Permit: migrate.Permit{Paranoid: c.paranoid, Cutover: migrate.Cutover{Boot: &c.boot}}, Env: &migrate.Environment{}}
 		now := began
 		if n := len(c.rounds); n > 0 {
 			now = c.rounds[n-1].Began.Add(c.after)
@@ -112,9 +112,9 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 		{true, rounds, 30 * time.Minute, 12 * time.Second},
 	} {
 		s.all = c.all
-		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Rig: &migrate.Rig{Target: s}}
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Env: &migrate.Environment{Target: s}}
 		with := estimateOutage(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
-		r.Rig.Target = nil
+		r.Env.Target = nil
 		without := estimateOutage(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
 		if with.Delivery.Round(time.Millisecond) != c.want || with.Outage != without.Outage+with.Delivery || without.Delivery != 0 {
 			t.Errorf("all %v, %d rounds, after %v: %v of %v, want %v", c.all, len(c.rounds), c.after, with.Delivery, with.Outage, c.want)

@@ -60,7 +60,7 @@ func (m *migration) noteGrown(had map[int32]int64) {
 		if _, before := w.Grown[d.Key]; !before {
 			w.Grown[d.Key] = was
 		}
-		m.record.Tell(journal.Event{Kind: journal.Noted, Disk: d.Key, Message: fmt.Sprintf("disk %d %s", d.Key, afterGrowth(m.record, d.Key))})
+		m.record.Report(journal.Event{Kind: journal.Noted, Disk: d.Key, Message: fmt.Sprintf("disk %d %s", d.Key, afterGrowth(m.record, d.Key))})
 	}
 }
 

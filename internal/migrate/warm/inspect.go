@@ -31,7 +31,7 @@ func inspectGuest(ctx context.Context, m *migration) error {
 	}
 	m.record.Facts.Warm.ToLook = false
 	if err != nil {
-		m.record.Foretell("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
+		m.record.ReportWarning("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
 		return deliverEarly(ctx, m.run)
 	}
 	reportGuest(m.run, g.Guest)
@@ -59,16 +59,16 @@ var runningGuestWarnings = []string{"ntfs-dirty", "ntfs-journal", "registry-dirt
 // examined.
 func reportGuest(r *migrate.Run, reports []guest.Report) {
 	for _, w := range migrate.BootWarnings(r.Record.Facts.VM.Firmware, reports) {
-		r.Record.Foretell(w.Code, w.Remedy, "%s", w.Text)
+		r.Record.ReportWarning(w.Code, w.Remedy, "%s", w.Text)
 	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
 			if !slices.Contains(runningGuestWarnings, w.Code) {
-				r.Record.Foretell(w.Code, "", "disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)
+				r.Record.ReportWarning(w.Code, "", "disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)
 			}
 		}
 		if report.Verdict != "" {
-			r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Report(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 }
@@ -78,12 +78,12 @@ func reportGuest(r *migrate.Run, reports []guest.Report) {
 func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
-		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
+		r.Record.Report(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
 	case g.Refused == nil:
 	case g.Unsure:
-		r.Record.Foretell("not-looked", fault.HintOf(g.Refused), "whether the guest can be converted is known only in the outage, when it is shut down: %v", g.Refused)
+		r.Record.ReportWarning("not-looked", fault.HintOf(g.Refused), "whether the guest can be converted is known only in the outage, when it is shut down: %v", g.Refused)
 	case r.Record.Plan.Hardware == journal.AutoHardware:
-		r.Record.Foretell("not-converted", "none is needed: it boots with the drivers it has", "the guest will not be converted, and keeps the hardware it has: %v", g.Refused)
+		r.Record.ReportWarning("not-converted", "none is needed: it boots with the drivers it has", "the guest will not be converted, and keeps the hardware it has: %v", g.Refused)
 	default:
 		return cannotConvertYet(g.Refused)
 	}
@@ -101,7 +101,7 @@ func cannotConvertYet(err error) error {
 // handles only the changes of the last round. A failure is reported and does not end the run: the next
 // round tries again, and finally commit in the outage, which returns the error.
 func deliverEarly(ctx context.Context, r *migrate.Run) error {
-	early, ok := r.Rig.Target.(targets.Preparer)
+	early, ok := r.Env.Target.(targets.Preparer)
 	if !ok {
 		return nil
 	}
@@ -119,7 +119,7 @@ func deliverEarly(ctx context.Context, r *migrate.Run) error {
 		return nil
 	}
 	r.Options.Log.Warn("not delivered early", "run", r.Record.Plan.ID, "err", err)
-	r.Record.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{
+	r.Record.Report(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{
 		Code:   "early-delivery",
 		Text:   fmt.Sprintf("the copied data could not be delivered before the outage (%v): decamp tries again after the next round, or during the outage", err),
 		Remedy: fault.HintOf(err),

@@ -50,7 +50,7 @@ func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Rep
 			r.Options.Log.Warn("rehearsal is not answered", "run", id, "err", err)
 		}
 	}
-	r.Record.Tell(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
+	r.Record.Report(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
 }
 
 // rehearsalStep is the name that events of a rehearsal have in place of a step, because it runs beside
@@ -90,10 +90,10 @@ func scratchOf(r *migrate.Run) string {
 // bootNow converts the guest of the images in srcs on overlays, as the plan requires, and boots it. The
 // caller closes srcs and removes scratch.
 func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
-	if r.Rig.Rehearse == nil {
+	if r.Env.Rehearse == nil {
 		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, and no trial is set")
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
 	leave, err := migrate.EnterTrial(ctx, r)
 	if err != nil {
 		return testboot.Report{}, err
@@ -107,14 +107,14 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 		return testboot.Report{}, cannotRehearse(g)
 	}
 	if g.Refused != nil {
-		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
+		r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
 	}
 	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
 	if def.EFI == nil { // it is read from the host when the VM is off
 		def.EFI = new(guest.EFIState(g.Guest, efi.State{}))
 	}
-	domain, err := r.Rig.Target.Domain(def)
+	domain, err := r.Env.Target.Domain(def)
 	if err != nil {
 		return testboot.Report{}, err
 	}
@@ -122,7 +122,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	for i, img := range r.Record.Facts.Images {
 		disks[img.Path] = g.Disks[i].Overlay
 	}
-	return r.Rig.Rehearse(ctx, migrate.Rehearsing{
+	return r.Env.Rehearse(ctx, migrate.Rehearsing{
 		Rehearsal: ask, Domain: domain, Static: targets.StaticAddresses(r.Record.Facts.VM, g.Guest), Disks: disks, Keep: filepath.Join(r.Store.Folder(r.Record.Plan.ID), "rehearsal"), Scratch: scratch,
 	})
 }
@@ -142,7 +142,7 @@ var stepsAtRest = []string{stepRound, stepProve, stepLook, stepWait}
 // Rehearse boots a warm run that no process executes from its images of the last round. Images of an
 // incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
 // error.
-func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Rig, ask journal.Rehearsal) (report testboot.Report, err error) {
+func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Environment, ask journal.Rehearsal) (report testboot.Report, err error) {
 	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st workflow.Status) error {
 		if err := checkAtRest(r.Record, st); err != nil {
 			return err

@@ -127,7 +127,7 @@ func (s *rehearsals) runRequest(ctx context.Context, end context.CancelCauseFunc
 // watchRequest ends a rehearsal if its request is withdrawn, and for the cutover. It returns when ctx
 // ends.
 func (s *rehearsals) watchRequest(ctx context.Context, end context.CancelCauseFunc, ask string) {
-	for sleep.For(ctx, migrate.LookEvery) == nil {
+	for sleep.For(ctx, migrate.PollInterval) == nil {
 		k, err := s.watched.commandsOf(s.run.Record.Plan.ID, time.Now())
 		switch {
 		case err != nil:
@@ -199,7 +199,7 @@ const maxKept = 8 << 30
 
 // newView returns a view of one image. mu must be held.
 func (s *rehearsals) newView(ctx context.Context, img targets.Image, dir string, torn func(error)) (*image.View, error) {
-	src, err := s.rest.Rig.Target.ReadUnfinished(ctx, img)
+	src, err := s.rest.Env.Target.ReadUnfinished(ctx, img)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ import (
 func (m *migration) takeSlotForRound(ctx context.Context) error {
 	if !m.driven.snapshotsRemoved { // no lock: steps run one after the other
 		keep := m.snapshots.nextName()
-		if m.run.Rig.Turn != nil {
+		if m.run.Env.RequestSlot != nil {
 			keep = ""
 		}
 		if err := m.snapshots.removeAllBut(ctx, keep); err != nil {
@@ -36,7 +36,7 @@ func (m *migration) takeSlotForRound(ctx context.Context) error {
 		}
 		m.driven.snapshotsRemoved = true
 	}
-	return m.run.Turn.Take(ctx, migrate.NextStage(m.record))
+	return m.run.Slot.Acquire(ctx, migrate.NextStage(m.record))
 }
 
 // takeSnapshot takes the snapshot of the next round. The point in time of the first one is recorded
@@ -95,12 +95,12 @@ func copyRound(ctx context.Context, m *migration) error {
 	if err := m.snapshots.removeCurrent(ctx); err != nil {
 		return err
 	}
-	m.run.Turn.Back()
+	m.run.Slot.Release()
 	m.driven.roundDone = true
 	w := m.record.Facts.Warm
 	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
 	o := estimateOutage(m.run, m.run.Options.Now())
-	m.record.Tell(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
+	m.record.Report(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), OutageEstimate: &o})
 	return nil
 }
 
@@ -173,8 +173,8 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
 				done.noteComparison(job)
 			}
-			m.record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
-			res, err := m.run.Rig.Transport.Transfer(ctx, job)
+			m.record.Report(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: m.fromWhat(job, c)})
+			res, err := m.run.Env.Transport.Transfer(ctx, job)
 			total = total.Then(res)
 			return err
 		})
@@ -184,7 +184,7 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 	})
 	done.addResult(total)
 	if total.Rotten > 0 {
-		m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
+		m.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
 			"%d chunks of the image differed from the data written; they were copied again: check the target's storage (dmesg, smartctl)", total.Rotten)})
 	}
 	if err != nil {
@@ -216,7 +216,7 @@ func readBackRound(ctx context.Context, m *migration) error {
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 		report, err := m.run.Images.Job(*img).Prove(ctx, m.record.Meter(img.Key).Verifying)
 		for _, b := range report.Bad {
-			m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
+			m.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 		}
 		if err != nil {
 			return fmt.Errorf("read disk %d back: %w", img.Key, err)
@@ -273,8 +273,8 @@ func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.
 	}
 	job = transport.Job{
 		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
-		Target: c.Target, Manifest: ledger, Progress: m.record.Meter(img.Key).Copying, Pace: m.run.Rig.Pace, Free: m.run.Rig.Free,
-		ReadBack: func(ctx context.Context) (disk.Source, error) { return m.run.Rig.Target.ReadUnfinished(ctx, img) },
+		Target: c.Target, Manifest: ledger, Progress: m.record.Meter(img.Key).Copying, Pace: m.run.Env.Pace, Free: m.run.Env.Free,
+		ReadBack: func(ctx context.Context) (disk.Source, error) { return m.run.Env.Target.ReadUnfinished(ctx, img) },
 		Partial:  len(m.record.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
 	}
 	if c.Log.Missing() < c.Log.Chunks() {

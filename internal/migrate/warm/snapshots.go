@@ -21,8 +21,8 @@ type snapshots struct{ run *migrate.Run }
 // leftovers of the previous process never have the name of a later snapshot.
 func (s *snapshots) nextName() string {
 	name := fmt.Sprintf("%s%d", snapshotsOf(s.run.Record.Plan.ID), len(s.run.Record.Facts.Warm.Rounds)+1)
-	if s.run.Rig.Epoch > 0 {
-		name += fmt.Sprintf(" e%d", s.run.Rig.Epoch)
+	if s.run.Env.Epoch > 0 {
+		name += fmt.Sprintf(" e%d", s.run.Env.Epoch)
 	}
 	return name
 }

@@ -51,7 +51,7 @@ type Frozen struct {
 
 // liveOf returns the source of a warm run; fault.Internal if the source does not support warm runs.
 func liveOf(r *migrate.Run) (Live, error) {
-	l, ok := r.Rig.Source.(Live)
+	l, ok := r.Env.Source.(Live)
 	if !ok {
 		return nil, fault.New(fault.Internal, "this source cannot be migrated warm")
 	}

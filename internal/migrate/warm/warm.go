@@ -43,9 +43,9 @@ func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error)
 	return d, nil
 }
 
-// LetGo implements migrate.WarmRuns. It removes the snapshot, which would grow until the run continues;
+// ReleaseSource implements migrate.WarmRuns. It removes the snapshot, which would grow until the run continues;
 // the next round takes another one. If that fails, the snapshot is recorded as a leftover.
-func (w *runs) LetGo(ctx context.Context, r *migrate.Run) {
+func (w *runs) ReleaseSource(ctx context.Context, r *migrate.Run) {
 	s := &snapshots{run: r}
 	live, err := liveOf(r)
 	if err == nil {

@@ -161,7 +161,7 @@ func (c *Client) connectionFault(ctx context.Context, err error) error {
 // problemBytes is the limit of an error response, in bytes.
 const problemBytes = 1 << 20
 
-// problemError returns the error of a response. Findings in a plan file become a *server.Mistakes.
+// problemError returns the error of a response. Findings in a plan file become a *server.PlanError.
 func problemError(resp *http.Response) error {
 	var p server.Problem
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, problemBytes))
@@ -173,7 +173,7 @@ func problemError(resp *http.Response) error {
 		err = err.WithHint("%s", p.Remedy)
 	}
 	if len(p.Findings) > 0 {
-		return &server.Mistakes{Findings: p.Findings, Err: err}
+		return &server.PlanError{Findings: p.Findings, Err: err}
 	}
 	return err
 }

@@ -60,10 +60,10 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 	if err := f.Report(ctx, claims, 12); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Board(ctx, server.Board{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Sentence: "host esx1: 20 of 20"}}}); err != nil {
+	if err := f.SetSchedulerState(ctx, server.SchedulerState{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Sentence: "host esx1: 20 of 20"}}}); err != nil {
 		t.Fatal(err)
 	}
-	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Roster: f.Roster})
+	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Database: f.Database})
 	for name, ask := range map[string]func(server.Control) string{
 		"plans":   func(c server.Control) string { return said(c.Plans(ctx)) },
 		"plan":    func(c server.Control) string { return said(c.Plan(ctx, "p")) },
@@ -79,10 +79,10 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 		"no VM":       func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 9999))) },
 		"progress":    func(c server.Control) string { return said(c.Progress(ctx, "p")) },
 		"no progress": func(c server.Control) string { p, err := c.Progress(ctx, "q"); return said(len(p), err) },
-		"pause":       func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", fleetdb.Pause)) },
-		"resume":      func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", fleetdb.GoOn)) },
+		"pause":       func(c server.Control) string { return said(nil, c.CommandPlan(ctx, "p", fleetdb.Pause)) },
+		"resume":      func(c server.Control) string { return said(nil, c.CommandPlan(ctx, "p", fleetdb.GoOn)) },
 		"cutover": func(c server.Control) string {
-			return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), fleetdb.CutOver))
+			return said(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.CutOver))
 		},
 		"no rehearsal of what is cut over": func(c server.Control) string {
 			return said(nil, c.Rehearse(ctx, servertest.Key("p", 1), fleetdb.Rehearsal{ID: "r-1"}))
@@ -96,17 +96,19 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 			return said(len(all), err)
 		},
 		"nothing to take back": func(c server.Control) string { return said(nil, c.TakeBack(ctx, servertest.Key("p", 3), "r-9")) },
-		"no retry":             func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), fleetdb.Retry)) },
-		"set limit":            func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
-		"limits":               func(c server.Control) string { return said(c.Limits(ctx)) },
-		"drain":                func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
-		"drain nobody":         func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
+		"no retry": func(c server.Control) string {
+			return said(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.Retry))
+		},
+		"set limit":    func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
+		"limits":       func(c server.Control) string { return said(c.Limits(ctx)) },
+		"drain":        func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
+		"drain nobody": func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },
 		"workers": func(c server.Control) string {
 			w, err := c.Workers(ctx)
 			return said(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)
 		},
 		"board": func(c server.Control) string {
-			b, at, err := c.Board(ctx)
+			b, at, err := c.SchedulerState(ctx)
 			return said(fmt.Sprint(string(b), at.UTC()), err)
 		},
 		"drop": func(c server.Control) string { return said(nil, c.DropPlan(ctx, "p")) },
@@ -124,7 +126,7 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 		},
 	} {
 		if near, far := ask(near), ask(far); near != far {
-			t.Errorf("%s: the roster says %.300s, the server %.300s", name, near, far)
+			t.Errorf("%s: the database says %.300s, the server %.300s", name, near, far)
 		}
 	}
 }
@@ -132,7 +134,7 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 func TestMistakesOfAPlanComeWithTheirLines(t *testing.T) {
 	f := servertest.Start(t, nil)
 	_, err := open(t, f, server.Operate).Submit(t.Context(), server.Submission{Text: "version: 1\nnmae: x\nsource: 3\n"})
-	var m *server.Mistakes
+	var m *server.PlanError
 	if !errors.As(err, &m) || !fault.Is(err, fault.Invalid) || !slices.ContainsFunc(m.Findings, func(f planfile.Finding) bool { return f.Line == 2 && f.Remedy != "" && f.Blocks }) {
 		t.Errorf("got %#v, %v", m, err)
 	}
@@ -151,7 +153,7 @@ func TestTheAuditTrailIsReadInPages(t *testing.T) {
 		t.Fatalf("%+v, %v", one, err)
 	}
 	two, err := c.Audit(t.Context(), one[3].ID, 4)
-	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].What != "set limit" || two[0].Who != "test-admin" {
+	if err != nil || len(two) != 3 || two[0].ID >= one[3].ID || two[0].Action != "set limit" || two[0].User != "test-admin" {
 		t.Errorf("%+v, %v", two, err)
 	}
 }

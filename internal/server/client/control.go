@@ -118,13 +118,13 @@ type order struct {
 	Order string `json:"command"` // the user's word for the command
 }
 
-// OrderPlan gives a command to a plan.
-func (c *Client) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
+// CommandPlan gives a command to a plan.
+func (c *Client) CommandPlan(ctx context.Context, name string, o fleetdb.Command) error {
 	return c.doJSON(ctx, http.MethodPost, planPath(name, "commands"), nil, order{o.Word()}, nil)
 }
 
-// OrderVM gives a command to a VM.
-func (c *Client) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
+// CommandVM gives a command to a VM.
+func (c *Client) CommandVM(ctx context.Context, k fleetdb.Key, o fleetdb.Command) error {
 	return c.doJSON(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "commands"), nil, order{o.Word()}, nil)
 }
 
@@ -177,8 +177,8 @@ func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 	return c.doJSON(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)
 }
 
-// Board returns the scheduler's last board. It is empty, with a zero time, if none was written.
-func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
+// SchedulerState returns the scheduler's last board. It is empty, with a zero time, if none was written.
+func (c *Client) SchedulerState(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`
 		Board json.RawMessage `json:"state"`

@@ -33,12 +33,12 @@ func Wave(t testing.TB, limitText func(string, int64) string, vms ...fleetdb.VM)
 		t.Fatal(err)
 	}
 	for i := range vms {
-		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), fleetdb.Queued, fleetdb.First
+		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Requested = "wave", int64(i+1), fleetdb.Queued, fleetdb.First
 	}
 	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
 	}
-	return server.Audited{Local: server.Local{Roster: r}, Who: "tester", LimitText: limitText}
+	return server.Audited{Local: server.Local{Database: r}, Who: "tester", LimitText: limitText}
 }
 
 // VM returns a VM of Wave, whose run is its name with -1f.
@@ -54,7 +54,7 @@ const leaseTime = time.Hour
 
 // Fleet is a fleet database with a server.
 type Fleet struct {
-	Roster      *fleetdb.Roster        // open fleet database
+	Database    *fleetdb.Database      // open fleet database
 	State       string                 // state directory of the server
 	URL         string                 // https://127.0.0.1:…
 	Addr        string                 // host:port of the server; kept when it is started again
@@ -70,14 +70,14 @@ type Fleet struct {
 // server; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
 	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}}
-	if f.Roster, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
+	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.acquireLeases(ctx), f.addTokens(), f.nameCredentials()); err != nil {
-		return nil, errors.Join(err, f.Roster.Close())
+		return nil, errors.Join(err, f.Database.Close())
 	}
 	if err := f.Serve(ctx, change); err != nil {
-		return nil, errors.Join(err, f.Roster.Close())
+		return nil, errors.Join(err, f.Database.Close())
 	}
 	return f, nil
 }
@@ -99,11 +99,11 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 
 // acquireLeases acquires the leases of the scheduler and of the worker.
 func (f *Fleet) acquireLeases(ctx context.Context) (err error) {
-	if f.sched, err = f.Roster.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
+	if f.sched, err = f.Database.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
 		return err
 	}
 	w := fleetdb.Worker{Name: Worker, Version: "test", Offers: map[string]string{"/srv/vm": "storage-1"}, VMs: 1000}
-	f.worker, err = f.Roster.Workers.Join(ctx, w, leaseTime)
+	f.worker, err = f.Database.Workers.Join(ctx, w, leaseTime)
 	return err
 }
 
@@ -140,7 +140,7 @@ func (f *Fleet) nameCredentials() error {
 // Serve starts the server; Stop ends it. A server that is started again has the same address.
 func (f *Fleet) Serve(ctx context.Context, change func(*server.Config)) error {
 	ready := make(chan struct{})
-	c := server.Config{Roster: f.Roster, State: f.State, Version: "test", Listen: "127.0.0.1:0", Ready: func(addr net.Addr, fingerprint string) {
+	c := server.Config{Database: f.Database, State: f.State, Version: "test", Listen: "127.0.0.1:0", Ready: func(addr net.Addr, fingerprint string) {
 		f.Addr, f.Fingerprint = addr.String(), fingerprint
 		close(ready)
 	}}
@@ -176,7 +176,7 @@ func (f *Fleet) Stop() error {
 }
 
 // Close ends the server and closes the database.
-func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Roster.Close()) }
+func (f *Fleet) Close() error { return errors.Join(f.Stop(), f.Database.Close()) }
 
 // PlanText returns the text of a plan file.
 func PlanText(name string) string {
@@ -191,7 +191,7 @@ const Size = 100 << 30
 
 // Plan adds a plan with a complete list of warm VMs, which are queued.
 func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
-	if _, err := f.Roster.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
+	if _, err := f.Database.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
 		return err
 	}
 	all := make([]fleetdb.VM, vms)
@@ -202,10 +202,10 @@ func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
 			Spec: json.RawMessage(`{}`),
 		}
 	}
-	if err := f.Roster.VMs.Add(ctx, all); err != nil {
+	if err := f.Database.VMs.Add(ctx, all); err != nil {
 		return err
 	}
-	return f.Roster.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil)
+	return f.Database.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil)
 }
 
 // Run starts the VMs of a plan from the first-th to the last-th on the worker, and returns their
@@ -215,14 +215,14 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetd
 	for i := first; i <= last; i++ {
 		given = append(given, fleetdb.Granted{Key: Key(plan, i), Worker: Worker, Expected: time.Hour})
 	}
-	granted, err := f.Roster.Scheduling.Grant(ctx, f.sched, given)
+	granted, err := f.Database.Scheduling.Grant(ctx, f.sched, given)
 	if err != nil {
 		return nil, err
 	}
 	var claims []fleetdb.Claim
 	for _, vm := range granted {
 		c := fleetdb.Claim{Key: vm.Key, Worker: Worker, Epoch: vm.Epoch}
-		if err := errors.Join(f.Roster.Claims.Begin(ctx, c, []string{"storage-1"}), f.Roster.Claims.SetStep(ctx, c, "copy", "")); err != nil {
+		if err := errors.Join(f.Database.Claims.Begin(ctx, c, []string{"storage-1"}), f.Database.Claims.SetStep(ctx, c, "copy", "")); err != nil {
 			return nil, err
 		}
 		claims = append(claims, c)
@@ -234,18 +234,18 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetd
 func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) error {
 	var all []fleetdb.Progress
 	for _, c := range claims {
-		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
+		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Read: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
-	return f.Roster.Progress.Report(ctx, f.worker, all)
+	return f.Database.Progress.Report(ctx, f.worker, all)
 }
 
-// Board writes the board of the scheduler.
-func (f *Fleet) Board(ctx context.Context, b server.Board) error {
+// SchedulerState writes the board of the scheduler.
+func (f *Fleet) SetSchedulerState(ctx context.Context, b server.SchedulerState) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	return f.Roster.Board.Put(ctx, f.sched, text)
+	return f.Database.SchedulerState.Put(ctx, f.sched, text)
 }
 
 // Client returns a client that accepts only the server's certificate.

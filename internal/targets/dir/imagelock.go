@@ -18,12 +18,12 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Hold locks a file next to vm's partial folder. The file exists while it is locked, and may remain
+// LockImages locks a file next to vm's partial folder. The file exists while it is locked, and may remain
 // after a
 // crash. The lock is a POSIX lock of the open file description (F_OFD_SETLK): NFS and cluster file
 // systems
-// support it, and a stopped process keeps it. On a file system without locks, Hold always succeeds.
-func (t *Target) Hold(_ context.Context, vm *inventory.VM) (release func() error, err error) {
+// support it, and a stopped process keeps it. On a file system without locks, LockImages always succeeds.
+func (t *Target) LockImages(_ context.Context, vm *inventory.VM) (release func() error, err error) {
 	path := filepath.Join(t.root, lockPrefix+sourceID(vm)+lockSuffix)
 	f, err := openLocked(path)
 	if err != nil {
@@ -61,12 +61,12 @@ func openLocked(path string) (*os.File, error) {
 	}
 }
 
-// lockFile locks f without waiting. If another process has the lock, the error is targets.ErrHeld.
+// lockFile locks f without waiting. If another process has the lock, the error is targets.ErrLocked.
 func lockFile(f *os.File) error {
 	whole := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-		return fault.New(fault.Transient, "%w: %s", targets.ErrHeld, readHolder(f)).
+		return fault.New(fault.Transient, "%w: %s", targets.ErrLocked, readHolder(f)).
 			WithHint("wait for it, or end it: its images are kept, and the same command goes on with them; fuser -v %s", fault.Quote(f.Name()))
 	}
 	return nil // ENOLCK, EOPNOTSUPP: a file system without locks

@@ -26,14 +26,14 @@ func TestHold(t *testing.T) {
 	folder := t.TempDir()
 	vm, other := &inventory.VM{Ref: "7", Name: "web01", UUID: "u"}, &inventory.VM{Ref: "8", Name: "web01", UUID: "v"}
 	a, b := targetOf(t, folder), targetOf(t, folder)
-	release, err := a.Hold(t.Context(), vm)
+	release, err := a.LockImages(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Hold(t.Context(), vm); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "process ") || fault.HintOf(err) == "" {
+	if _, err := b.LockImages(t.Context(), vm); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "process ") || fault.HintOf(err) == "" {
 		t.Errorf("the second got %v (%v)", err, fault.KindOf(err))
 	}
-	free, err := b.Hold(t.Context(), other)
+	free, err := b.LockImages(t.Context(), other)
 	if err != nil {
 		t.Fatalf("another VM: %v", err)
 	}
@@ -42,7 +42,7 @@ func TestHold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	again, err := b.Hold(t.Context(), vm)
+	again, err := b.LockImages(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestOneHoldsAtATime(t *testing.T) {
 		tgt := targetOf(t, folder)
 		done.Go(func() {
 			for held := 0; held < 50; {
-				release, err := tgt.Hold(t.Context(), vm)
+				release, err := tgt.LockImages(t.Context(), vm)
 				if fault.Is(err, fault.Transient) {
 					continue
 				}
@@ -97,7 +97,7 @@ func TestHoldInAFolderThatCannotBeWritten(t *testing.T) {
 	if err := os.Remove(folder); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tgt.Hold(t.Context(), &inventory.VM{Name: "web01"}); err == nil || !strings.Contains(err.Error(), "web01") {
+	if _, err := tgt.LockImages(t.Context(), &inventory.VM{Name: "web01"}); err == nil || !strings.Contains(err.Error(), "web01") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -124,7 +124,7 @@ func TestVariablesThatStayBehind(t *testing.T) {
 // firmware. Of one that starts what was made here it does.
 func TestVariablesOfAnotherFirmware(t *testing.T) {
 	for _, own := range []bool{true, false} {
-		_, r := publishedAt(t, t.TempDir(), entry(), &targets.Receipt{Place: "proxmox pve1", ID: "100", Name: "efi", EFI: own})
+		_, r := publishedAt(t, t.TempDir(), entry(), &targets.Receipt{Platform: "proxmox pve1", ID: "100", Name: "efi", EFI: own})
 		if told := len(r.Warnings) == 1 && r.Warnings[0].Code == defaultVariablesCode; told == own || len(r.Warnings) > 1 {
 			t.Errorf("with a firmware of its own: %v, warnings %v", own, r.Warnings)
 		}

@@ -31,7 +31,7 @@ func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
 		return targets.Outline{}, fmt.Errorf("read the domain of VM %s: %w", def.VM.Name, err)
 	}
 	o := targets.NewOutline(def)
-	o.Place, o.Name, o.Machine = "folder "+t.root, x.Name, x.OS.Type.Machine
+	o.Target, o.Name, o.Machine = "folder "+t.root, x.Name, x.OS.Type.Machine
 	o.Warnings = append(o.Warnings, warnings...)
 	s := outlineBuilder{vm: def.VM, x: &x, out: &o, order: map[uint]string{}}
 	s.addDisks(def.Images)

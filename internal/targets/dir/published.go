@@ -39,10 +39,10 @@ func (p *Published) CheckPresent() error {
 		return nil
 	}
 	if at := Started(p.Folder); !at.IsZero() {
-		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.Record.Source.Name, d.Place, d.ID, at.Local().Format(time.DateTime)).
+		return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s, and decamp started the VM there on %s", p.Record.Source.Name, d.Platform, d.ID, at.Local().Format(time.DateTime)).
 			WithHint("the manifests in %s contain the delivered hashes; the VM has changed its disks since, as expected after a start", fault.Quote(p.Folder))
 	}
-	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.Record.Source.Name, d.Place, d.ID).
+	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.Record.Source.Name, d.Platform, d.ID).
 		WithHint("the manifests in %s contain the delivered hashes; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.Folder))
 }
 

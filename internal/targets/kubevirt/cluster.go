@@ -29,7 +29,7 @@ var (
 	classes = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
 )
 
-// Cluster implements platform.Place for a namespace of a Kubernetes cluster.
+// Cluster implements platform.Platform for a namespace of a Kubernetes cluster.
 type Cluster struct {
 	client *kube.Client // connection to the API server
 	opts   Options      // fixed after newCluster
@@ -43,7 +43,7 @@ type Cluster struct {
 	now           func() time.Time // time.Now; replaced by tests
 }
 
-var _ platform.Place = (*Cluster)(nil)
+var _ platform.Platform = (*Cluster)(nil)
 
 // Default times of a Cluster.
 const (

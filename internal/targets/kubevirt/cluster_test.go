@@ -154,7 +154,7 @@ func TestClusterGetsOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			arrived(t, lab, contents)
-			if r.ID != "vms/web-01" || r.Name != "web-01" || !strings.HasPrefix(r.Place, "kubevirt 127.0.0.1:") || len(r.Warnings) == 0 {
+			if r.ID != "vms/web-01" || r.Name != "web-01" || !strings.HasPrefix(r.Platform, "kubevirt 127.0.0.1:") || len(r.Warnings) == 0 {
 				t.Errorf("receipt %+v", r)
 			}
 			if err := c.Withdraw(t.Context(), d.VM); err != nil {

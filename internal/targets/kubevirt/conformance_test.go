@@ -50,7 +50,7 @@ func TestClusterConformance(t *testing.T) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) platform.Place {
+		Denied: func(t *testing.T) platform.Platform {
 			_, c := start(t, kube.Config{}, func(a *address) {
 				text, err := os.ReadFile(a.kubeconfig)
 				if err != nil {
@@ -60,7 +60,7 @@ func TestClusterConformance(t *testing.T) {
 			})
 			return c
 		},
-		Unreachable: func(t *testing.T) platform.Place {
+		Unreachable: func(t *testing.T) platform.Platform {
 			lab, c := start(t, kube.Config{})
 			lab.Close()
 			return c

@@ -60,7 +60,7 @@ func (c *Cluster) Deliver(ctx context.Context, d platform.Delivery) (platform.Re
 		return platform.Receipt{}, err
 	}
 	receipt := platform.Receipt{
-		Place: c.String(), ID: o.vm.Metadata.Namespace + "/" + o.vm.Metadata.Name, Name: o.vm.Metadata.Name, Warnings: o.warnings,
+		Platform: c.String(), ID: o.vm.Metadata.Namespace + "/" + o.vm.Metadata.Name, Name: o.vm.Metadata.Name, Warnings: o.warnings,
 	}
 	there, err := c.isDelivered(ctx, o, d.VM)
 	if there || err != nil {

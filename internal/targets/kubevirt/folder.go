@@ -22,7 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Folder implements platform.Place for users who bring VMs into a cluster themselves. The images stay
+// Folder implements platform.Platform for users who bring VMs into a cluster themselves. The images stay
 // in the staging
 // folder, which is the same folder. Folder adds the manifests, with the required commands as comments:
 //
@@ -33,7 +33,7 @@ type Folder struct {
 	opts Options // fixed after New
 }
 
-var _ platform.Place = (*Folder)(nil)
+var _ platform.Platform = (*Folder)(nil)
 
 // String returns the platform's name for receipts and messages.
 func (f *Folder) String() string { return "kubevirt " + f.root }
@@ -66,7 +66,7 @@ func (f *Folder) Deliver(_ context.Context, d platform.Delivery) (platform.Recei
 	if err := atomicfile.Replace(f.manifestPath(d.VM), append(f.headerComment(o, d.Definition), text...), 0o644); err != nil {
 		return platform.Receipt{}, ioFault(fmt.Errorf("write manifests: %w", err))
 	}
-	return platform.Receipt{Place: f.String(), ID: f.manifestPath(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
+	return platform.Receipt{Platform: f.String(), ID: f.manifestPath(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
 }
 
 // Withdraw removes the VM's manifests. A file with manifests of another VM stays.

@@ -421,8 +421,8 @@ func isAPlace(t *testing.T, c *controllers) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) platform.Place { return c.server.place(t, "wrong", c.server.namespace(t)) },
-		Unreachable: func(t *testing.T) platform.Place {
+		Denied: func(t *testing.T) platform.Platform { return c.server.place(t, "wrong", c.server.namespace(t)) },
+		Unreachable: func(t *testing.T) platform.Platform {
 			return placeAt(t, fmt.Sprintf("https://127.0.0.1:%d", freePort(t)), c.server.ca, "any", "default")
 		},
 		Bottomless: true,

@@ -1,7 +1,7 @@
 // Package kubevirt delivers VMs to Kubernetes clusters that run KubeVirt. A VM becomes a VirtualMachine, and
 // each disk a DataVolume of CDI.
 //
-// The function Manifests defines these objects. Two implementations of platform.Place use it:
+// The function Manifests defines these objects. Two implementations of platform.Platform use it:
 //
 //   - Folder needs no cluster. It writes the manifests next to the folders of the images, with the
 //     remaining commands as comments.
@@ -116,7 +116,7 @@ type address struct {
 // are not sent anywhere. New uses the maps and the plugin policy of o; the address contains all other
 // options. It sends
 // no request. An invalid address is fault.Invalid.
-func New(to string, o Options) (place platform.Place, keep bool, err error) {
+func New(to string, o Options) (place platform.Platform, keep bool, err error) {
 	a, err := parseAddress(to)
 	if err != nil {
 		return nil, false, err

@@ -32,7 +32,7 @@ func newOutline(def targets.Definition, opts Options, place string) (targets.Out
 		return targets.Outline{}, err
 	}
 	o := targets.NewOutline(def)
-	o.Place, o.Name, o.Machine = place, made.vm.Metadata.Name, made.vm.Spec.Template.Spec.Domain.Machine.Type
+	o.Target, o.Name, o.Machine = place, made.vm.Metadata.Name, made.vm.Spec.Template.Spec.Domain.Machine.Type
 	o.Warnings = append(o.Warnings, made.warnings...)
 	o.Tags = nil
 	for _, key := range slices.Sorted(maps.Keys(made.vm.Metadata.Labels)) {

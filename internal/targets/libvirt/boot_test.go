@@ -36,7 +36,7 @@ func webVM(size int64) *inventory.VM {
 }
 
 // onStage writes vm's disk to a stage, as the steps before commit do.
-func onStage(t *testing.T, vm *inventory.VM, p platform.Place, data []byte) (*dir.Target, *platform.Target, targets.Definition) {
+func onStage(t *testing.T, vm *inventory.VM, p platform.Platform, data []byte) (*dir.Target, *platform.Target, targets.Definition) {
 	t.Helper()
 	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu"}})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ platform.Consoler = (*Place)(nil)
+var _ platform.Consoler = (*Platform)(nil)
 
 // Console attaches to the serial console of the delivered domain. If another client uses the console,
 // or if the
@@ -26,7 +26,7 @@ var _ platform.Consoler = (*Place)(nil)
 //
 // Read returns io.EOF when the VM is off. If libvirt ends the console of a running VM, as after
 // virsh console --force, Read returns fault.Conflict.
-func (p *Place) Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
+func (p *Platform) Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return nil, err

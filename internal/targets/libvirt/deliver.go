@@ -68,7 +68,7 @@ func (j *job) run(ctx context.Context) (platform.Receipt, error) {
 	if err != nil {
 		return platform.Receipt{}, err
 	}
-	return platform.Receipt{Place: j.at.displayName(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.removeStaged()
+	return platform.Receipt{Platform: j.at.displayName(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.removeStaged()
 }
 
 // findPools sets j.into and j.pools.

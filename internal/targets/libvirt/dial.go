@@ -24,7 +24,7 @@ const (
 )
 
 // connect opens a connection to libvirt and its driver. The caller closes it.
-func (p *Place) connect(ctx context.Context) (*rpc.Client, error) {
+func (p *Platform) connect(ctx context.Context) (*rpc.Client, error) {
 	conn, err := p.dial(ctx, p.at)
 	if err != nil {
 		return nil, fmt.Errorf("libvirt at %s: %w", p.at, err)

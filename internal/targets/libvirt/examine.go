@@ -12,12 +12,12 @@ import (
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
-var _ platform.Examiner = (*Place)(nil)
+var _ platform.Examiner = (*Platform)(nil)
 
 // Examine performs the checks of Check by aspect. libvirt has no call to query permissions, so it
 // returns nothing
 // for platform.Rights.
-func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	look := map[platform.Aspect]func(context.Context, *rpc.Client) []platform.Look{
 		platform.Login: func(context.Context, *rpc.Client) []platform.Look {
 			return []platform.Look{{Seen: "libvirt answers and accepts the login"}}
@@ -36,7 +36,7 @@ func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look 
 }
 
 // seeType checks whether libvirt supports the domain type.
-func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
+func (p *Platform) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 	if p.opts.Type == "" {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 }
 
 // seePools checks all pools that the address and the map name.
-func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
+func (p *Platform) seePools(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
 	for _, d := range platform.StandIn(p.opts.Maps).Disks {
 		name := cmp.Or(p.opts.Maps.Storage(namemap.Datastore(d)), p.at.pool)
@@ -60,7 +60,7 @@ func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []platform.L
 
 // seeNetworks checks the libvirt networks of the map. Bridges are not checked, because libvirt does not
 // list them.
-func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
+func (p *Platform) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
 	for _, card := range platform.StandIn(p.opts.Maps).NICs {
 		name, bridge := dir.DomainOptions{Maps: p.opts.Maps}.Joins(card)

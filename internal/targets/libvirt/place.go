@@ -36,7 +36,7 @@ import (
 type Options struct {
 	// Stage is the staging folder. Check requires no space in pools of the same file system, because the
 	// images are linked. Empty if not known.
-	Stage string
+	Staging string
 
 	// Type is the domain type, "kvm" or "qemu". Check verifies that libvirt supports it. Empty skips the
 	// check.
@@ -46,8 +46,8 @@ type Options struct {
 	Maps namemap.Map
 }
 
-// Place implements platform.Place for a libvirt and some of its pools.
-type Place struct {
+// Platform implements platform.Platform for a libvirt and some of its pools.
+type Platform struct {
 	at   address                                          // address with the default pool
 	opts Options                                          // fixed after New
 	dial func(context.Context, address) (net.Conn, error) // connects to libvirt; replaced by tests
@@ -56,28 +56,28 @@ type Place struct {
 	linked atomic.Bool // all images of the last checked VM can be linked instead of uploaded
 }
 
-var _ platform.Place = (*Place)(nil)
+var _ platform.Platform = (*Platform)(nil)
 
 // New returns the platform at an address such as qemu:///system?pool=default or
 // qemu+ssh://root@kvm1/system?pool=vms. It does not connect. An invalid address is fault.Invalid.
-func New(url string, o Options) (*Place, error) {
+func New(url string, o Options) (*Platform, error) {
 	at, err := parseAddress(url)
 	if err != nil {
 		return nil, err
 	}
-	return &Place{at: at, opts: o, dial: dial, wait: sleep.For}, nil
+	return &Platform{at: at, opts: o, dial: dial, wait: sleep.For}, nil
 }
 
 // poolFinder returns the finder of the address's and the map's pools.
-func (p *Place) poolFinder() poolFinder { return poolFinder{p.at, p.opts.Maps} }
+func (p *Platform) poolFinder() poolFinder { return poolFinder{p.at, p.opts.Maps} }
 
 // domainFinder returns the finder of delivered domains.
-func (p *Place) domainFinder() domainFinder { return domainFinder{p.at} }
+func (p *Platform) domainFinder() domainFinder { return domainFinder{p.at} }
 
 // Check verifies that vm can be delivered. A pool must have as much free space as thin disks use on
 // their
 // datastores, or the whole capacity if volumes are block devices.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // only queries
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 // checkType verifies that libvirt supports the domain type. Without KVM, libvirt refuses to define
 // domains of
 // type kvm; the check finds this before the copy.
-func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
+func (p *Platform) checkType(ctx context.Context, c *rpc.Client) error {
 	if p.opts.Type == "" {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (p *Place) checkType(ctx context.Context, c *rpc.Client) error {
 // countLeft adds the volumes of an earlier delivery of vm to the available space of pools with devices.
 // The next
 // delivery removes these volumes first.
-func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, into []pool) error {
+func (p *Platform) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, into []pool) error {
 	devices := slices.DeleteFunc(slices.Clone(into), func(in pool) bool { return !in.block })
 	left, err := ownVolumes(ctx, c, devices, vm, diskVolumes)
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *Place) countLeft(ctx context.Context, c *rpc.Client, vm *inventory.VM, 
 // checkRoom returns fault.Full if a pool has less space than the disks need. into contains the pool of
 // each disk. Pools in
 // the file system of the staging folder are skipped, because their images are linked.
-func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
+func (p *Platform) checkRoom(vm *inventory.VM, into []pool) error {
 	need := map[string]int64{}
 	for i, d := range vm.Disks {
 		switch {
@@ -153,7 +153,7 @@ func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	}
 	p.linked.Store(len(into) > 0)
 	for _, pool := range into {
-		if !pool.block && p.at.transport == "unix" && p.opts.Stage != "" && sameDevice(p.opts.Stage, pool.folder) {
+		if !pool.block && p.at.transport == "unix" && p.opts.Staging != "" && sameDevice(p.opts.Staging, pool.folder) {
 			continue
 		}
 		p.linked.Store(false)
@@ -166,7 +166,7 @@ func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 }
 
 // Sends implements platform.Sender. It returns 0 after a Check of a VM whose images can all be linked.
-func (p *Place) Sends(held, _ int64) int64 {
+func (p *Platform) Sends(held, _ int64) int64 {
 	if p.linked.Load() {
 		return 0
 	}
@@ -182,7 +182,7 @@ func sameDevice(a, b string) bool {
 // Deliver creates the volumes and then the domain. A complete VM is left unchanged. After an error it
 // removes
 // what it created, and joins errors of the removal to the cause.
-func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
+func (p *Platform) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.poolFinder(), domains: p.domainFinder()}
 	r, err := j.run(ctx)
 	if err == nil {
@@ -196,7 +196,7 @@ func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Rece
 
 // Withdraw removes the domain with its EFI variables, TPM state and volumes. A running domain is
 // fault.Conflict.
-func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return err
@@ -241,14 +241,14 @@ func libvirtFault(err error) error {
 	return fault.New(fault.Unsupported, "%w", err).WithHint("read libvirt's log: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml by hand")
 }
 
-var _ platform.Outliner = (*Place)(nil)
+var _ platform.Outliner = (*Platform)(nil)
 
 // Outline returns the outline of the staging folder with the disks in their pools. It assumes that
 // images are
 // uploaded as raw volumes. The delivery may link them in their own format instead.
-func (p *Place) Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error) {
+func (p *Platform) Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error) {
 	o := stage
-	o.Place = "libvirt " + p.at.String()
+	o.Target = "libvirt " + p.at.String()
 	o.Disks = slices.Clone(stage.Disks)
 	for at := range o.Disks {
 		i := slices.IndexFunc(def.VM.Disks, func(d inventory.Disk) bool { return d.Key == o.Disks[at].Key })

@@ -80,7 +80,7 @@ func TestImagesAreLinked(t *testing.T) {
 		{"neither folder exists", filepath.Join(here, "none"), "unix", []pool{{folder: filepath.Join(here, "other")}}, false},
 		{"no disks", here, "unix", nil, false},
 	} {
-		p := placeAt(t, Options{Stage: c.stage})
+		p := placeAt(t, Options{Staging: c.stage})
 		p.at.transport = c.transport
 		vm := &inventory.VM{}
 		for range c.into {
@@ -144,7 +144,7 @@ func TestTypeOfDomainsIsChecked(t *testing.T) {
 	}
 }
 
-func placeAt(t *testing.T, o Options) *Place {
+func placeAt(t *testing.T, o Options) *Platform {
 	t.Helper()
 	p, err := New("qemu:///system", o)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 // A site is a pool of a real libvirtd.
 type site struct {
 	*daemon
-	place  *Place
+	place  *Platform
 	pool   string // its folder; empty where it is a volume group
 	group  string // the volume group
 	client *rpc.Client
@@ -58,7 +58,7 @@ func newSite(t *testing.T, d *daemon, remote bool) *site {
 }
 
 // placeOf is the place at a pool of the site's libvirt.
-func (s *site) placeOf(t *testing.T, pool string) *Place {
+func (s *site) placeOf(t *testing.T, pool string) *Platform {
 	t.Helper()
 	place, err := New("qemu:///system?socket="+s.socket()+"&pool="+pool, Options{})
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *site) site() targettest.Site {
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {
-	at := func(url func(t *testing.T) string) func(t *testing.T) platform.Place {
-		return func(t *testing.T) platform.Place {
+	at := func(url func(t *testing.T) string) func(t *testing.T) platform.Platform {
+		return func(t *testing.T) platform.Platform {
 			p, err := New(url(t), Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ platform.Starter = (*Place)(nil)
+var _ platform.Starter = (*Platform)(nil)
 
 // A domain is looked at so many times after it was started, with a pause before each look: QEMU that does
 // not come to terms with its host or its disks ends in its first moments.
@@ -31,7 +31,7 @@ const (
 // write error, and the cause must be fixed before it is resumed. If the answer to a start is lost, the
 // next call
 // finds the domain running. Start does not start networks.
-func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
+func (p *Platform) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return targets.Started{}, err
@@ -48,7 +48,7 @@ func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Star
 }
 
 // newStarter returns the starter for p's domains.
-func (p *Place) newStarter() starter { return starter{p.at, p.wait} }
+func (p *Platform) newStarter() starter { return starter{p.at, p.wait} }
 
 // starter powers on domains and determines why one does not start.
 type starter struct {

@@ -13,12 +13,12 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ platform.Carrier = (*Place)(nil)
+var _ platform.Carrier = (*Platform)(nil)
 
 // CarriesEFI reports whether EFI variables can be carried over, which requires a libvirt of this host.
 // The variables
 // are for one build of the firmware, and the build on another host is not known.
-func (p *Place) CarriesEFI() bool { return p.at.transport == "unix" }
+func (p *Platform) CarriesEFI() bool { return p.at.transport == "unix" }
 
 // hasVariables reports whether a domain names a template for its EFI variables.
 func hasVariables(x *libvirtxml.Domain) bool {

@@ -50,7 +50,7 @@ func conforms(t *testing.T, config lab.Config) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) platform.Place {
+		Denied: func(t *testing.T) platform.Platform {
 			cloud := serve(t, config)
 			environmentOf(t, cloud)
 			path := os.Getenv("OS_CLIENT_CONFIG_FILE")
@@ -65,7 +65,7 @@ func conforms(t *testing.T, config lab.Config) {
 			}
 			return p
 		},
-		Unreachable: func(t *testing.T) platform.Place {
+		Unreachable: func(t *testing.T) platform.Platform {
 			cloud := serve(t, config)
 			p := place(t, cloud, "lab")
 			cloud.Close()

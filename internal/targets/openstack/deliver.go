@@ -221,7 +221,7 @@ func (w *delivery) removeParts(ctx context.Context, why error) error {
 // newReceipt returns the receipt with the command that creates the server. Start may create it instead.
 func (w *delivery) newReceipt() platform.Receipt {
 	return platform.Receipt{
-		Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
+		Platform: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
 			Code: targets.NotStarted, Text: "OpenStack cannot create a server that is off: this one is created when it is started", Remedy: w.createCommand(),
 		}),
 	}

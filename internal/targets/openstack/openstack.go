@@ -68,14 +68,14 @@ const (
 	newMACs    = "new"    // Neutron chooses the MACs
 )
 
-// Place implements platform.Place for a project of an OpenStack cloud.
+// Platform implements platform.Platform for a project of an OpenStack cloud.
 type Place struct {
 	cloud *cloud  // the login
 	opts  Options // fixed after New
 }
 
 var (
-	_ platform.Place    = (*Place)(nil)
+	_ platform.Platform = (*Place)(nil)
 	_ platform.Starter  = (*Place)(nil)
 	_ platform.Examiner = (*Place)(nil)
 	_ platform.Outliner = (*Place)(nil)

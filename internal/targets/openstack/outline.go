@@ -19,7 +19,7 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 		return targets.Outline{}, err
 	}
 	o := targets.NewOutline(def)
-	o.Place, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
+	o.Target, o.Name, o.UUID = "openstack "+cmp.Or(p.cloud.name, "of the environment"), m.name, ""
 	o.GuestAgent = def.GuestAgent() // Nova adds the channel to any hardware
 	o.Machine, o.Tags = cmp.Or(m.properties["hw_machine_type"], "the cloud's default"), []string{imageTag(def.VM)}
 	items, _ := tagMetadata(def.VM)

@@ -42,7 +42,7 @@ func write(t *testing.T, path string, text []byte) {
 // quick is Options.Wait that waits for next to nothing.
 func quick(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, time.Microsecond) }
 
-// place returns a Place at the cloud, by the name lab, which waits no longer than it must.
+// place returns a Platform at the cloud, by the name lab, which waits no longer than it must.
 func place(t *testing.T, cloud *lab.Cloud, address string) *Place {
 	t.Helper()
 	environmentOf(t, cloud)

@@ -32,11 +32,11 @@ type Look struct {
 	Mild bool   // Err does not prevent a delivery and describes the consequences
 }
 
-// Examiner is a Place that can be checked without a VM. The checks cover all objects that the address
+// Examiner is a Platform that can be checked without a VM. The checks cover all objects that the address
 // and
 // the maps name. They change nothing.
 type Examiner interface {
-	Place
+	Platform
 
 	// Examine checks one aspect and returns nothing if the platform has no such aspect. Aspects other than
 	// Login may assume that Login has passed. Timeouts are shorter than those of Check.

@@ -2,7 +2,7 @@
 // Their APIs want each image in one piece with a known size, and have no operation for single chunks.
 // So images are copied, tested and verified in a local staging folder, and delivered at commit.
 //
-//	source -> staging folder (dir.Target: copy, resume, verify, trial boot) -> Place.Deliver -> the VM
+//	source -> staging folder (dir.Target: copy, resume, verify, trial boot) -> Platform.Deliver -> the VM
 //
 // The VM's folder in the staging folder keeps the record of the delivery: vm.json names the platform, and
 // the manifests contain the hashes of the delivered chunks.
@@ -25,8 +25,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Place is a platform that takes whole VMs.
-type Place interface {
+// Platform is a platform that takes whole VMs.
+type Platform interface {
 	// Check reports before the copy whether vm can be delivered: the platform is reachable, the account
 	// has the
 	// required rights, there is enough space, and vm's name is free. It creates nothing. Remains of an
@@ -43,23 +43,23 @@ type Place interface {
 	Withdraw(ctx context.Context, vm *inventory.VM) error
 }
 
-// Carrier is a Place that may store the VM's EFI variables. VMs on other platforms, and trial boots
+// Carrier is a Platform that may store the VM's EFI variables. VMs on other platforms, and trial boots
 // of those VMs, start with default variables.
 type Carrier interface {
 	CarriesEFI() bool // CarriesEFI reports whether Deliver uses Definition.EFI.
 }
 
-// Outliner is a Place that can describe the VM that it would create, before there are images.
+// Outliner is a Platform that can describe the VM that it would create, before there are images.
 type Outliner interface {
 	// Outline returns the outline for this platform. stage is the outline of the staging folder, as a
 	// start.
 	Outline(def targets.Definition, stage targets.Outline) (targets.Outline, error)
 }
 
-// Preparer is a Place that can receive images while the VM still runs, and later the changed chunks.
+// Preparer is a Platform that can receive images while the VM still runs, and later the changed chunks.
 // This shortens the outage.
 type Preparer interface {
-	Place
+	Platform
 
 	// Prepare transfers the chunks that the manifests list. The images are unfinished and have no root
 	// hash.
@@ -71,19 +71,19 @@ type Preparer interface {
 	Prepare(ctx context.Context, d Delivery) error
 }
 
-// Sender is a Place whose Deliver does not transfer the whole content of the images. Other
+// Sender is a Platform whose Deliver does not transfer the whole content of the images. Other
 // platforms transfer all of it.
 type Sender interface {
 	Sends(held, changed int64) int64 // Sends has the meaning of targets.Sender.Sends.
 }
 
-// Starter is a Place that can power on delivered VMs.
+// Starter is a Platform that can power on delivered VMs.
 type Starter interface {
 	// Start has the meaning of targets.Starter.Start.
 	Start(ctx context.Context, def targets.Definition) (targets.Started, error)
 }
 
-// Consoler is a Place that gives access to the serial consoles of delivered VMs.
+// Consoler is a Platform that gives access to the serial consoles of delivered VMs.
 type Consoler interface {
 	// Console has the meaning of targets.Consoler.Console.
 	Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error)
@@ -109,8 +109,8 @@ type Options struct {
 // Target implements targets.Target. It stages VMs with package dir and delivers them to a platform.
 type Target struct {
 	*dir.Target
-	place Place   // the platform
-	opts  Options // fixed after New
+	place Platform // the platform
+	opts  Options  // fixed after New
 }
 
 var (
@@ -122,7 +122,7 @@ var (
 )
 
 // New returns a target that uses stage as the staging folder of place.
-func New(stage *dir.Target, place Place, o Options) *Target {
+func New(stage *dir.Target, place Platform, o Options) *Target {
 	return &Target{Target: stage, place: place, opts: o}
 }
 

@@ -41,7 +41,7 @@ func (n *notebook) Deliver(ctx context.Context, d Delivery) (Receipt, error) {
 	}
 	d.Progress(512, 512)
 	n.delivered[d.VM.Name] = sector
-	return Receipt{Place: "notebook", ID: "1", Name: d.VM.Name}, nil
+	return Receipt{Platform: "notebook", ID: "1", Name: d.VM.Name}, nil
 }
 
 func (n *notebook) Withdraw(_ context.Context, vm *inventory.VM) error {
@@ -116,7 +116,7 @@ func TestDeliversAndClearsTheStage(t *testing.T) {
 		}
 		record, err := dir.ReadRecord(filepath.Join(r.root, "web01"))
 		must(t, err)
-		if d := record.Delivered; d == nil || d.Place != "notebook" || d.ID != "1" || d.Name != "web01" {
+		if d := record.Delivered; d == nil || d.Platform != "notebook" || d.ID != "1" || d.Name != "web01" {
 			t.Errorf("recorded: %+v", d)
 		}
 	}
@@ -127,7 +127,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 	r := newRig(t, Options{})
 	def := targets.Definition{VM: r.def.VM, EFI: &efi.State{Entries: []efi.Entry{{Label: "debian"}}}}
 	for _, tt := range []struct {
-		place Place
+		place Platform
 		takes bool
 	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
 		r.target.place = tt.place
@@ -138,7 +138,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 }
 
 type carrier struct {
-	Place
+	Platform
 	takes bool
 }
 
@@ -167,7 +167,7 @@ func TestTakenImages(t *testing.T) {
 	r := newRig(t, Options{})
 	must(t, os.Rename(r.def.Images[0].Path, filepath.Join(r.root, "taken")))
 	r.place.delivered["web01"] = nil
-	r.def.Delivered = &Receipt{Place: "notebook"}
+	r.def.Delivered = &Receipt{Platform: "notebook"}
 	must(t, r.target.Target.Publish(t.Context(), r.def))
 	must(t, r.target.Publish(t.Context(), r.def))
 	if r.place.calls != 0 || !r.has("vm.json") {

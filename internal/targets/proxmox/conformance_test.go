@@ -28,10 +28,10 @@ func TestConformance(t *testing.T) {
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,
 		New:      newSite,
-		Denied: func(t *testing.T) platform.Place {
+		Denied: func(t *testing.T) platform.Platform {
 			return place(t, serve(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
 		},
-		Unreachable: func(t *testing.T) platform.Place {
+		Unreachable: func(t *testing.T) platform.Platform {
 			p := place(t, serve(t, pve.Config{}), Options{})
 			p.api.host = loopback.Reserve(t)
 			return p

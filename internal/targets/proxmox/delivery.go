@@ -43,7 +43,7 @@ type delivery struct {
 // newReceipt returns the receipt for a finished guest.
 func (w *delivery) newReceipt(g *found) platform.Receipt {
 	return platform.Receipt{
-		Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
+		Platform: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
 	}
 }
 

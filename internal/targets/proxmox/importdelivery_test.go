@@ -34,7 +34,7 @@ func TestDeliverMakesTheGuest(t *testing.T) {
 	}
 	checkDelivered(t, s, d)
 	vmid, config := guestOf(t, s, d.VM)
-	if receipt.Place != "proxmox pve1" || receipt.ID != "101" || receipt.Name != "web-01" || vmid != 101 {
+	if receipt.Platform != "proxmox pve1" || receipt.ID != "101" || receipt.Name != "web-01" || vmid != 101 {
 		t.Errorf("receipt %+v for guest %d", receipt, vmid)
 	}
 	if len(receipt.Warnings) > 0 {

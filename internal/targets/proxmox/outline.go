@@ -17,7 +17,7 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 		return targets.Outline{}, err
 	}
 	o := targets.NewOutline(def)
-	o.Place, o.Name, o.Machine = "proxmox "+p.node, m.Name, m.baseValue("machine", "i440fx")
+	o.Target, o.Name, o.Machine = "proxmox "+p.node, m.Name, m.baseValue("machine", "i440fx")
 	o.Tags = append([]string{commonTag, ownTag(def.VM)}, vmTags(def.VM)...)
 	o.Warnings = append(o.Warnings, m.Warnings...)
 	slots := map[string]string{}

@@ -21,14 +21,14 @@ type clients struct {
 	shell    nodeShell     // programs over SSH; unusable without Options.SSH
 }
 
-// Place implements platform.Place for a node of Proxmox VE.
+// Platform implements platform.Platform for a node of Proxmox VE.
 type Place struct {
 	clients
 	opts Options // fixed after New
 }
 
 var (
-	_ platform.Place    = (*Place)(nil)
+	_ platform.Platform = (*Place)(nil)
 	_ platform.Preparer = (*Place)(nil)
 	_ platform.Sender   = (*Place)(nil)
 	_ platform.Carrier  = (*Place)(nil)

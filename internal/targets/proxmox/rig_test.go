@@ -53,7 +53,7 @@ func serve(t *testing.T, c pve.Config) *pve.Server {
 	return s
 }
 
-// place returns a Place at the node, which waits no longer than it must.
+// place returns a Platform at the node, which waits no longer than it must.
 func place(t *testing.T, s *pve.Server, o Options) *Place {
 	t.Helper()
 	if o.Token == "" {

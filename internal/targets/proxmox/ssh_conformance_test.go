@@ -32,11 +32,11 @@ func TestDirectConformance(t *testing.T) {
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,
 		New:      newDirectSite,
-		Denied: func(t *testing.T) platform.Place {
+		Denied: func(t *testing.T) platform.Platform {
 			s, d := serveSSH(t, pve.Config{})
 			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})
 		},
-		Unreachable: func(t *testing.T) platform.Place {
+		Unreachable: func(t *testing.T) platform.Platform {
 			s, d := serveSSH(t, pve.Config{})
 			p := directPlace(t, s, d, Options{})
 			p.api.host = loopback.Reserve(t)
@@ -152,7 +152,7 @@ func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
 	return s, d
 }
 
-// directPlace returns a Place at the node that writes over SSH.
+// directPlace returns a Platform at the node that writes over SSH.
 func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Place {
 	t.Helper()
 	o.SSH = "root@" + d.Addr

@@ -42,7 +42,7 @@ func (w *sshDelivery) newReceipt(g *found) platform.Receipt {
 	return r
 }
 
-// prepare implements Place.Prepare.
+// prepare implements Platform.Prepare.
 func (w *sshDelivery) prepare(ctx context.Context) error {
 	g, err := w.guests.findGuest(ctx, w.VM)
 	if err != nil {

@@ -22,12 +22,12 @@ const startTries = 3
 // starter powers on delivered guests, and determines why a guest does not start.
 type starter struct {
 	api    *client     // client of the node
-	node   string      // node of the Place; the guest may be on another
+	node   string      // node of the Platform; the guest may be on another
 	guests guestClient // finds the guest
 	opts   Options     // options of the platform
 }
 
-// startGuest implements Place.Start.
+// startGuest implements Platform.Start.
 func (s starter) startGuest(ctx context.Context, def targets.Definition) (targets.Started, error) {
 	g, err := s.finishedGuest(ctx, def)
 	if err != nil {

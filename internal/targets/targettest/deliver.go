@@ -81,7 +81,7 @@ func deliversAgain(t *testing.T, h Harness) {
 	first := mustDeliver(t, site, d)
 	things := site.Things(t)
 	again := mustDeliver(t, site, d)
-	if again.Place != first.Place || again.ID != first.ID || again.Name != first.Name {
+	if again.Platform != first.Platform || again.ID != first.ID || again.Name != first.Name {
 		t.Errorf("receipts %+v and %+v of one VM", first, again)
 	}
 	assertUnchanged(t, site, things, "the second Deliver")
@@ -183,7 +183,7 @@ func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt 
 		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
 	}
 	got := verifyVM(t, site, d)
-	if r.Place == "" || r.ID != got.ID || r.Name != got.Name {
+	if r.Platform == "" || r.ID != got.ID || r.Name != got.Name {
 		t.Errorf("receipt %+v of VM %q, %q", r, got.ID, got.Name)
 	}
 	for _, w := range r.Warnings {

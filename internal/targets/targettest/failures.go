@@ -29,7 +29,7 @@ func isUnreachable(t *testing.T, h Harness) {
 
 // assertRefuses verifies that Check, Deliver and Withdraw fail with one of the kinds, and with a
 // remedy.
-func assertRefuses(t *testing.T, p platform.Place, kinds ...fault.Kind) {
+func assertRefuses(t *testing.T, p platform.Platform, kinds ...fault.Kind) {
 	d := stageVM(t, newVM(), targets.Raw)
 	hasRemedy(t, "Check", p.Check(t.Context(), d.VM), kinds...)
 	_, err := p.Deliver(t.Context(), d)

@@ -86,7 +86,7 @@ func (m *memory) Check(ctx context.Context, vm *inventory.VM) error {
 }
 
 func (m *memory) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
-	r := platform.Receipt{Place: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
+	r := platform.Receipt{Platform: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
 	k, err := m.own(ctx, d.VM)
 	if err != nil || k != nil && k.ready {
 		return r, err

@@ -1,8 +1,8 @@
-// Package targettest contains the conformance suite for platform.Place. A test of a platform calls it with a
+// Package targettest contains the conformance suite for platform.Platform. A test of a platform calls it with a
 // function that creates an empty site, and with functions that inspect and disturb the site:
 //
 //	func TestConformance(t *testing.T) {
-//		targettest.Place(t, targettest.Harness{
+//		targettest.Platform(t, targettest.Harness{
 //			New: func(t *testing.T) targettest.Site { … },
 //		})
 //	}
@@ -37,7 +37,7 @@ type Harness struct {
 	// Denied returns a platform that rejects the credentials, Unreachable one that does not answer. They
 	// are nil
 	// if this cannot happen, as with a folder.
-	Denied, Unreachable func(t *testing.T) platform.Place
+	Denied, Unreachable func(t *testing.T) platform.Platform
 
 	// Parallel reports that the platforms are independent, so that cases can run in parallel.
 	Parallel bool
@@ -48,7 +48,7 @@ type Harness struct {
 
 // Site is one platform, and operations of a test that bypass decamp.
 type Site struct {
-	Place platform.Place // the platform under test
+	Place platform.Platform // the platform under test
 
 	// Seen lists all VMs, also those that decamp did not create.
 	Seen func(t *testing.T) []Seen
@@ -94,7 +94,7 @@ type Seen struct {
 	Said       string   // notes, tags, labels and metadata of the VM in any form, concatenated
 }
 
-// Place runs the suite.
+// Platform runs the suite.
 func Place(t *testing.T, h Harness) {
 	cases := []struct {
 		name string

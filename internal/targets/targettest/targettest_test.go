@@ -21,10 +21,10 @@ func TestSoundPlacePasses(t *testing.T) {
 			m := &memory{bug: bug, vms: map[string]*kept{}}
 			return Site{Place: m, Seen: m.seen, Things: m.things, Occupy: m.occupy, Tap: m.tap}
 		},
-		Denied: func(*testing.T) platform.Place {
+		Denied: func(*testing.T) platform.Platform {
 			return closed{fault.New(fault.Denied, "wrong token").WithHint("make a new one")}
 		},
-		Unreachable: func(*testing.T) platform.Place {
+		Unreachable: func(*testing.T) platform.Platform {
 			return closed{fault.New(fault.Unreachable, "nobody answers").WithHint("ping it")}
 		},
 	})

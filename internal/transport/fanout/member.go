@@ -19,8 +19,8 @@ var _ transport.Transport = (*Member)(nil)
 // Name is part of transport.Transport.
 func (m *Member) Name() string { return m.group.inner.Name() }
 
-// Lifts is part of transport.Lifter.
-func (m *Member) Lifts(code string) bool { return transport.Lifts(m.group.inner, code) }
+// Supports is part of transport.DiskSupporter.
+func (m *Member) Supports(code string) bool { return transport.Supports(m.group.inner, code) }
 
 // Probe is part of transport.Transport.
 func (m *Member) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {

@@ -147,9 +147,9 @@ func New(host Host, o Options) *Transport {
 // Name is part of transport.Transport.
 func (t *Transport) Name() string { return "landing" }
 
-// Lifts is part of transport.Lifter. Over SSH, the host copies the object behind the descriptor of a
+// Supports is part of transport.DiskSupporter. Over SSH, the host copies the object behind the descriptor of a
 // raw device mapping or a vSAN disk, which has no file to read.
-func (t *Transport) Lifts(code string) bool {
+func (t *Transport) Supports(code string) bool {
 	c, ok := t.opts.Copier.(interface{ Objects() bool })
 	return ok && c.Objects() && (code == "rdm" || code == "rdm-physical" || code == "vsan")
 }

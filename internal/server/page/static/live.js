@@ -28,7 +28,7 @@
   for (const row of document.querySelectorAll("#vms tr[data-vm]")) rows.set(row.dataset.vm, row);
 
   const why = (vm) => {
-    const parts = vm.failure ? [vm.failure.text + (vm.failure.hint ? " – " + vm.failure.hint : "")] : [vm.step, vm.waits, vm.why];
+    const parts = vm.failure ? [vm.failure.text + (vm.failure.hint ? " – " + vm.failure.hint : "")] : [vm.step, vm.waitReason, vm.reason];
     if (vm.command) parts.push("(command: " + vm.command + ")");
     return parts.filter(Boolean).join(" ");
   };
@@ -38,10 +38,10 @@
     const news = row.dataset.rev !== String(vm.rev);
     row.dataset.rev = vm.rev;
     row.dataset.state = vm.state;
-    if (vm.holds) row.dataset.holds = ""; else delete row.dataset.holds;
+    if (vm.granted) row.dataset.granted = ""; else delete row.dataset.granted;
     put($(".state", row), vm.state);
     put($(".worker", row), vm.worker || "");
-    if (news || "why" in vm || vm.holds) put($(".why", row), why(vm));
+    if (news || "reason" in vm || vm.granted) put($(".why", row), why(vm));
     if (over(vm.state)) put($(".rate", row), "");
     if (over(vm.state)) $("progress", row).value = vm.state === "done" ? 100 : 0;
     if (vm.progress) showProgress(vm.progress);
@@ -50,8 +50,8 @@
     const row = p.plan === plan && rows.get(p.vm);
     if (!row || over(row.dataset.state)) return;
     $("progress", row).value = p.total > 0 ? Math.min(100, p.done * 100 / p.total) : 0;
-    put($(".done", row), bytes(p.done) + " of " + bytes(p.total) + (p.moved ? ", " + bytes(p.moved) + " moved" : ""));
-    const silent = p.silent && row.dataset.state === "running" && "holds" in row.dataset;
+    put($(".done", row), bytes(p.done) + " of " + bytes(p.total) + (p.read ? ", " + bytes(p.read) + " read" : ""));
+    const silent = p.silent && row.dataset.state === "running" && "granted" in row.dataset;
     put($(".rate", row), silent ? "no news since " + p.at.slice(11, 19) + " UTC" : rate(p.rate));
   };
 
@@ -89,10 +89,10 @@
   };
   const showFleet = (f) => {
     put($("#bottleneck"), f.bottleneck || "nothing moves, and nothing waits");
-    put($("#moving"), String(f.moving));
+    put($("#moving"), String(f.transfers));
     put($("#rate"), rate(f.rate) || "0 MB/s");
     put($("#waiting"), String(f.waiting));
-    for (const [id, of] of [["#hosts", f.hosts], ["#others", f.others]]) { const table = $(id); if (table) showResources(table, of); }
+    for (const [id, of] of [["#hosts", f.hosts], ["#others", f.otherResources]]) { const table = $(id); if (table) showResources(table, of); }
   };
 
   // A new plan or worker is a new row: the server writes those.
