@@ -116,7 +116,7 @@ func TestSSHThatCannotBeStarted(t *testing.T) {
 	cfg := free(small())
 	cfg.SSH.Enabled = false
 	r := newSSHRig(t, cfg)
-	r.land("--enable-ssh").ends(4).says("by hand", "TSM-SSH")
+	r.land("--enable-ssh").ends(4).says("start SSH on the host", "vim-cmd hostsvc/start_ssh")
 	r.cleared()
 }
 

@@ -70,7 +70,7 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
-			f.Remedy = "# at the host's console (F2, Troubleshooting Options), or in its shell:\nvim-cmd hostsvc/start_ssh"
+			f.Remedy = "# at the host's console (F2, Troubleshooting Options, Enable SSH), or in its shell:\nvim-cmd hostsvc/start_ssh"
 		}
 		return f
 	})
