@@ -183,6 +183,10 @@ func TestDisksWithoutAFileLandBySSH(t *testing.T) {
 	r := newSSHRig(t, cfg)
 	r.migrate("web01").ends(7).says("raw device", "vSAN")
 	r.land("--landing-copy", "api").ends(7).says("raw device", "vSAN")
+	must(t, r.lab.SetSSH(false))
+	r.land("--landing-copy", "auto").ends(4).says("SSH is required", "--enable-ssh") // the API is not tried
+	r.cleared()
+	must(t, r.lab.SetSSH(true))
 	r.land("--spot", "1M,2").ends(0)
 	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
 	r.cleared()
