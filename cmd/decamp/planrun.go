@@ -24,7 +24,7 @@ fails does not stop the others.
 The command can be killed at any time: the same command continues. decamp status shows the
 progress and why VMs wait. decamp pause, resume, cancel, cutover, retry and rollback accept
 PLAN or PLAN/VM. The command ends when every VM has ended, with exit code 0 if all are
-published.
+published or were withdrawn.
 
 If a decamp serve uses the state directory, or with --server, the server executes the plan,
 and this command shows its progress. The plan then continues after the end of this command.
@@ -152,7 +152,8 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
 		fmt.Fprintf(pr.out.screen, "Other unfinished plans continue as well: %v\n", others)
 	}
-	ctx, end := context.WithCancel(ctx)
+	outer := ctx
+	ctx, end := context.WithCancel(outer)
 	defer end()
 	var running sync.WaitGroup
 	var nodeErr error
@@ -166,7 +167,8 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if nodeErr != nil {
 		return nodeErr
 	}
-	if fault.Is(err, fault.Canceled) && ctx.Err() != nil {
+	// ctx has ended in any case; a plan with canceled VMs also returns fault.Canceled.
+	if fault.Is(err, fault.Canceled) && outer.Err() != nil {
 		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to continue")
 	}
 	return err
