@@ -73,3 +73,43 @@ func TestWithdrawnVMsAreNoError(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A plan is dropped after its end only. The audit trail has both attempts.
+func TestPlanDrop(t *testing.T) {
+	r := newRig(t)
+	db, err := fileDatabase(r.assembler.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roster, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer roster.Close()
+	if _, err := roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n# another\n"})
+	if hint := fault.HintOf(err); !strings.Contains(hint, "decamp plan drop wave") {
+		t.Errorf("another text: %v (%s)", err, hint)
+	}
+	drop := []string{"plan", "drop", "wave", "--state", r.assembler.State}
+	if code := r.run(t.Context(), drop); code != 6 {
+		t.Errorf("exit code %d of a plan that has not ended", code)
+	}
+	mustContain(t, r.stderr(), "plan wave is listing", "decamp cancel wave")
+	if err := roster.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.run(t.Context(), drop); code != 0 {
+		t.Errorf("exit code %d: %s", code, r.stderr())
+	}
+	mustContain(t, r.out.String(), "Plan wave is removed. Its migrated VMs are kept.")
+	if code := r.run(t.Context(), drop); code != 3 {
+		t.Errorf("exit code %d of a plan that does not exist", code)
+	}
+	entries, err := roster.Audit.List(t.Context(), 0, 10)
+	if err != nil || len(entries) < 3 || entries[len(entries)-1].What != "drop a plan" || entries[len(entries)-1].On != "wave" || entries[len(entries)-1].Who != localUser() {
+		t.Errorf("the audit trail has %+v, %v", entries, err)
+	}
+}
