@@ -77,19 +77,19 @@ func TestWithdrawnVMsAreNoError(t *testing.T) {
 // A plan is dropped after its end only. The audit trail has both attempts.
 func TestPlanDrop(t *testing.T) {
 	r := newRig(t)
-	db, err := fileDatabase(r.assembler.State)
+	url, err := fileDatabase(r.assembler.State)
 	if err != nil {
 		t.Fatal(err)
 	}
-	roster, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: db})
+	fleet, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer roster.Close()
-	if _, err := roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+	defer fleet.Close()
+	if _, err := fleet.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n# another\n"})
+	_, err = fleet.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n# another\n"})
 	if hint := fault.HintOf(err); !strings.Contains(hint, "decamp plan drop wave") {
 		t.Errorf("another text: %v (%s)", err, hint)
 	}
@@ -98,7 +98,7 @@ func TestPlanDrop(t *testing.T) {
 		t.Errorf("exit code %d of a plan that has not ended", code)
 	}
 	mustContain(t, r.stderr(), "plan wave is listing", "decamp cancel wave")
-	if err := roster.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
+	if err := fleet.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
 		t.Fatal(err)
 	}
 	if code := r.run(t.Context(), drop); code != 0 {
@@ -108,7 +108,7 @@ func TestPlanDrop(t *testing.T) {
 	if code := r.run(t.Context(), drop); code != 3 {
 		t.Errorf("exit code %d of a plan that does not exist", code)
 	}
-	entries, err := roster.Audit.List(t.Context(), 0, 10)
+	entries, err := fleet.Audit.List(t.Context(), 0, 10)
 	if err != nil || len(entries) < 3 || entries[len(entries)-1].What != "drop a plan" || entries[len(entries)-1].On != "wave" || entries[len(entries)-1].Who != localUser() {
 		t.Errorf("the audit trail has %+v, %v", entries, err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
@@ -51,6 +52,12 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 	}
 	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), words)
 	return err
+}
+
+// isDriven reports whether a process executes the fleet's plans.
+func isDriven(ctx context.Context, c server.Control) bool {
+	workers, err := c.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
 
 // queuedWord returns the command as the user types it.

@@ -11,7 +11,6 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -119,12 +118,6 @@ func ownCredentials(f *planfile.File) error {
 		return nil
 	}
 	return assemble.NoCredentials(string(f.Source.URL))
-}
-
-// isDriven reports whether a process executes the fleet's plans.
-func isDriven(ctx context.Context, c server.Control) bool {
-	workers, err := c.Workers(ctx)
-	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
 
 // handOver submits the plan to a server or another process, and follows it unless detach is set.
