@@ -63,7 +63,8 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 	case err != nil:
 		return err
 	case run.State == journal.Done:
-		return fault.New(fault.Conflict, "run %s is done and its VM is published", id).WithHint("remove it from %s with decamp rollback --withdraw", run.Plan.Target)
+		return fault.New(fault.Conflict, "run %s is done and its VM is published", id).
+			WithHint("decamp rollback %s --withdraw removes it from %s; data written to it is lost", id, run.Plan.Target)
 	case run.Plan.Warm && workflow.InUse(state):
 		if err := store.SendCommand(id, journal.GiveUp); err != nil {
 			return err

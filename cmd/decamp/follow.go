@@ -27,6 +27,10 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 			return err
 		}
 	}
+	withdrawn, err := countWithdrawn(ctx, c, p)
+	if err != nil {
+		return err
+	}
 	p.Text = ""
 	if out.json {
 		if err := out.printJSON(map[string]any{"plan": p}); err != nil {
@@ -34,8 +38,24 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 		}
 	} else {
 		writePlan(out, p)
+		if withdrawn > 0 {
+			fmt.Fprintf(out, "%s withdrawn by command: removed from the target.\n", countOf(withdrawn, "VM"))
+		}
 	}
-	return planError(p)
+	return planError(p, withdrawn)
+}
+
+// countWithdrawn returns the number of canceled VMs of p whose withdrawal the user requested.
+func countWithdrawn(ctx context.Context, c server.Control, p fleetdb.Plan) (n int, err error) {
+	if p.Counts[fleetdb.Canceled] == 0 {
+		return 0, nil
+	}
+	err = server.EachVM(ctx, c, fleetdb.Query{Plan: p.Name, States: []fleetdb.State{fleetdb.Canceled}}, func(vm fleetdb.VM) {
+		if vm.Order == fleetdb.Withdraw {
+			n++
+		}
+	})
+	return n, err
 }
 
 // A watcher prints the changes of one plan. Its methods may be called concurrently.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
@@ -41,11 +42,41 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 	if err != nil {
 		return err
 	}
+	driven := isDriven(ctx, c)
 	if out.json {
-		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": driven})
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), planOrderWords(o))
+	words := planOrderWords(o)
+	if !driven && o != fleetdb.Pause && !hasEnded(ctx, c, planName, vmName) {
+		words = fmt.Sprintf("%s is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve).", queuedWord(o))
+	}
+	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), words)
 	return err
+}
+
+// isDriven reports whether a process executes the fleet's plans.
+func isDriven(ctx context.Context, c server.Control) bool {
+	workers, err := c.Workers(ctx)
+	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
+}
+
+// queuedWord returns the command as the user types it.
+func queuedWord(o fleetdb.Command) string {
+	if o == fleetdb.Withdraw {
+		return "rollback --withdraw"
+	}
+	return o.Word()
+}
+
+// hasEnded reports whether a plan, or its VM if vmName is set, has ended, so that no command is queued for
+// it. It returns false if that cannot be read.
+func hasEnded(ctx context.Context, c server.Control, planName, vmName string) bool {
+	if vmName == "" {
+		p, err := c.Plan(ctx, planName)
+		return err == nil && p.State.Over()
+	}
+	vm, err := server.FindVM(ctx, c, planName, vmName)
+	return err == nil && vm.State.Over()
 }
 
 // planOrderWords describes the effect of a command for a plan.

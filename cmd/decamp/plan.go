@@ -19,6 +19,7 @@ decamp plan init esxi://root@esx1 --to dir:/srv/vm > plan.yaml
 decamp plan check plan.yaml
 decamp plan simulate plan.yaml
 decamp plan run plan.yaml
+decamp plan drop wave-1
 decamp plan schema > plan.schema.json
 `
 
@@ -33,7 +34,7 @@ func newPlan(p *program) *cobra.Command {
 		Args:        noSuchCommand,
 		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPlanInit(p), newPlanCheck(p), newPlanRun(p), newPlanSimulate(p), newPlanSchema(p))
+	cmd.AddCommand(newPlanInit(p), newPlanCheck(p), newPlanRun(p), newPlanSimulate(p), newPlanDrop(p), newPlanSchema(p))
 	return cmd
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -24,7 +23,7 @@ fails does not stop the others.
 The command can be killed at any time: the same command continues. decamp status shows the
 progress and why VMs wait. decamp pause, resume, cancel, cutover, retry and rollback accept
 PLAN or PLAN/VM. The command ends when every VM has ended, with exit code 0 if all are
-published.
+published or were withdrawn.
 
 If a decamp serve uses the state directory, or with --server, the server executes the plan,
 and this command shows its progress. The plan then continues after the end of this command.
@@ -121,12 +120,6 @@ func ownCredentials(f *planfile.File) error {
 	return assemble.NoCredentials(string(f.Source.URL))
 }
 
-// isDriven reports whether a process executes the fleet's plans.
-func isDriven(ctx context.Context, c server.Control) bool {
-	workers, err := c.Workers(ctx)
-	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
-}
-
 // handOver submits the plan to a server or another process, and follows it unless detach is set.
 func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s server.Submission, detach bool) error {
 	p, err := c.Submit(ctx, s)
@@ -152,7 +145,8 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
 		fmt.Fprintf(pr.out.screen, "Other unfinished plans continue as well: %v\n", others)
 	}
-	ctx, end := context.WithCancel(ctx)
+	outer := ctx
+	ctx, end := context.WithCancel(outer)
 	defer end()
 	var running sync.WaitGroup
 	var nodeErr error
@@ -166,7 +160,8 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if nodeErr != nil {
 		return nodeErr
 	}
-	if fault.Is(err, fault.Canceled) && ctx.Err() != nil {
+	// ctx has ended in any case; a plan with canceled VMs also returns fault.Canceled.
+	if fault.Is(err, fault.Canceled) && outer.Err() != nil {
 		return fault.New(fault.Canceled, "plan %s was stopped", p.Name).WithHint("run the same command again to continue")
 	}
 	return err

@@ -65,12 +65,13 @@ func writePlan(out io.Writer, p fleetdb.Plan) {
 	}
 }
 
-// planError returns the error of a plan that has ended; nil if every VM is published.
-func planError(p fleetdb.Plan) error {
+// planError returns the error of a plan that has ended; nil if every VM is published, or was withdrawn.
+// withdrawn is the number of canceled VMs that were withdrawn: they end as the user requested.
+func planError(p fleetdb.Plan, withdrawn int) error {
 	if p.Failure != nil {
 		return fault.New(fault.KindNamed(p.Failure.Kind), "plan %s: %s", p.Name, p.Failure.Text).WithHint("%s", p.Failure.Hint)
 	}
-	failed, canceled := p.Counts[fleetdb.Failed], p.Counts[fleetdb.Canceled]
+	failed, canceled := p.Counts[fleetdb.Failed], p.Counts[fleetdb.Canceled]-withdrawn
 	switch {
 	case failed > 0:
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, countOf(totalOf(p.Counts), "VM")).

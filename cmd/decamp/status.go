@@ -130,7 +130,7 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 		writeStatus(st.out, s, more)
 	}
 	if s.Plan.State == fleetdb.PlanFailed {
-		return inResult{planError(s.Plan)}
+		return inResult{planError(s.Plan, 0)}
 	}
 	return nil
 }

@@ -188,12 +188,20 @@ func (d *Diagnosis) vmOptions() vmcheck.Options {
 	return o
 }
 
+// hasObjects reports whether a VM that the user named has a disk without a data file. A landing copies
+// such disks by SSH.
+func (d *Diagnosis) hasObjects() bool {
+	return !d.survey && slices.ContainsFunc(d.vms, func(vm inventory.VM) bool {
+		return slices.ContainsFunc(vm.Disks, func(disk inventory.Disk) bool { return disk.Backing.IsObject() })
+	})
+}
+
 // sourceUse returns which functions of the source the migration requires.
 func (d *Diagnosis) sourceUse() hostcheck.Use {
 	o := d.Move
 	return hostcheck.Use{
 		Transport: string(o.Transport), Warm: o.Mode == planfile.Warmly, PowerOff: o.PowerOff != planfile.NeverOff,
-		SSH: o.SourceHash || o.Transport == "landing" && o.Landing.Copy == "ssh", StartSSH: o.SSH.Enable,
+		SSH: o.SourceHash || o.Transport == "landing" && (o.Landing.Copy == "ssh" || o.Landing.Copy == "auto" && d.hasObjects()), StartSSH: o.SSH.Enable,
 		NFCMemory: int64(o.NFC.Handles) * BuffersOf(o.NFC).Memory(),
 	}
 }

@@ -147,6 +147,9 @@ func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name st
 	if runs {
 		return nil
 	}
+	if !h.opts.Enable && h.hasReadOnlyAPI(ctx) {
+		return fault.New(fault.Denied, "SSH is required on host %s, and it is off", name).WithHint("%s", esx.StartSSHRemedy)
+	}
 	if !h.opts.Enable {
 		return fault.New(fault.Denied, "SSH is required on host %s, and it is off", name).
 			WithHint("let decamp start it and stop it at the end with --enable-ssh, or start the service TSM-SSH manually; the firewall ruleset is sshServer")
@@ -160,6 +163,12 @@ func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name st
 	}
 	h.started = append(h.started, r)
 	return h.session.StartSSH(ctx, host)
+}
+
+// hasReadOnlyAPI reports whether the licence is known to make the API read-only, so that it cannot start
+// SSH. A refused change shows that if the licence is unknown.
+func (h *HostShells) hasReadOnlyAPI(ctx context.Context) bool {
+	return h.changer.refused.Load() || h.session.FreeLicence(ctx)
 }
 
 // dialShell logs in to a host by its address.

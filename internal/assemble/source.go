@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/cleanup"
@@ -162,10 +163,11 @@ type vmChanger struct {
 	ssh   *vimcmd.Host    // vim-cmd over SSH
 	onSSH func(why error) // called once with the reason for SSH
 
-	mu          sync.Mutex // held while it is found out by whom
-	licenceRead bool       // the licence was requested
-	free        bool       // the licence is the free one
-	bySSH       bool       // VMs are changed over SSH from now on
+	refused     atomic.Bool // the API refused a change because of the licence; read without mu
+	mu          sync.Mutex  // held while the method is chosen
+	licenceRead bool        // the licence was requested
+	free        bool        // the licence is the free one
+	bySSH       bool        // VMs are changed over SSH from now on
 }
 
 // changeVM calls do with the API or with SSH. If the API refuses because of the licence, it calls do
@@ -213,6 +215,7 @@ func (h *vmChanger) chooseMethod(ctx context.Context, vm inventory.MoRef) (bySSH
 // handleRefusal switches to SSH after the API refused a change. A nil result means that the change can
 // be repeated over SSH.
 func (h *vmChanger) handleRefusal(ctx context.Context, vm inventory.MoRef, why error) error {
+	h.refused.Store(true)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.bySSH {

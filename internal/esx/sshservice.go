@@ -67,6 +67,9 @@ func (s *hostController) serviceSystem(ctx context.Context, host inventory.MoRef
 	return *h.ConfigManager.ServiceSystem, nil
 }
 
+// StartSSHRemedy is the remedy if SSH is off and the licence of the host makes its API read-only.
+const StartSSHRemedy = "start SSH on the host: at its console (F2, Troubleshooting Options, Enable SSH), or in its shell: vim-cmd hostsvc/start_ssh"
+
 // StartSSH starts the SSH server of a host. It runs until StopSSH or until the host
 // restarts. The start policy of the service is unchanged. A server that runs already is
 // no error.
@@ -75,12 +78,14 @@ func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) err
 	if err == nil {
 		_, err = methods.StartService(ctx, s, &types.StartService{This: ref, Id: sshService})
 	}
-	// The remedy differs from that of other calls: SSH can be started without the API.
-	if Forbidden(err) {
+	// The remedies differ from those of other calls: SSH can be started without the API.
+	switch {
+	case Restricted(err):
+		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).WithHint("%s", StartSSHRemedy)
+	case Forbidden(err):
 		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).
 			WithHint("start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client with a user who may")
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("start SSH of host %s: %w", host, classify(err))
 	}
 	s.cfg.Log.Info("SSH started", "host", host)

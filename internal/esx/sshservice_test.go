@@ -1,7 +1,6 @@
 package esx_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/esx"
@@ -52,7 +51,7 @@ func TestSSHIsStartedAndStopped(t *testing.T) {
 func TestSSHThatCannotBeStarted(t *testing.T) {
 	s := startLab(t, lab.Config{ReadOnlyLicence: true}).dial(t)
 	err := s.StartSSH(t.Context(), oneHost(t, s))
-	if !esx.Forbidden(err) || !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "by hand") {
+	if !esx.Forbidden(err) || !fault.Is(err, fault.Denied) || fault.HintOf(err) != esx.StartSSHRemedy {
 		t.Errorf("free licence: %v (%s)", err, fault.HintOf(err))
 	}
 	if err := s.StopSSH(t.Context(), oneHost(t, s)); err != nil {

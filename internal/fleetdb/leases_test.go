@@ -139,7 +139,7 @@ func TestWhoIsAliveIsByTheDatabasesClock(t *testing.T) {
 		if len(w) != 2 || !w[1].Drains || w[1].VMs != 10 || w[1].Offers["/srv/vm"] != "id-w2" || !w[0].Until.IsZero() {
 			t.Errorf("workers %+v", w)
 		}
-		if err := f.Workers.Drain(ctx, "w3", true); !fault.Is(err, fault.NotFound) {
+		if err := f.Workers.Drain(ctx, "w3", true); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.HintOf(err), "/v1/workers") {
 			t.Errorf("drained nobody: %v", err)
 		}
 	})

@@ -131,7 +131,7 @@ func samePlan(old, submitted Plan) error {
 		return nil
 	}
 	return fault.New(fault.Conflict, "there is another plan %s, submitted %s", old.Name, old.Created.Format("2006-01-02 15:04")).
-		WithHint("give this one another name; or drop that one, once it has ended")
+		WithHint("give this one another name; or remove the other when it has ended: decamp plan drop %s", fault.Quote(old.Name))
 }
 
 // readPlan returns a plan with its text and signature, without its counts. It returns sql.ErrNoRows if

@@ -227,6 +227,10 @@ const (
 	UnknownBacking Backing = "unknown"  // named in a warning
 )
 
+// IsObject reports whether the disk has a descriptor and no data file: a raw device mapping, or an object
+// on vSAN or a vVol.
+func (b Backing) IsObject() bool { return b == RDM || b == VSAN || b == VVol }
+
 // Disk is a virtual disk of a VM.
 type Disk struct {
 	Key        int32    `json:"key"`                 // device key: 2000 is the first SCSI disk

@@ -35,7 +35,7 @@ func (c *check) checkHosts(ctx context.Context) {
 	remedy := "set source: {ssh: {enable: true}}, with which decamp starts and stops SSH, or start the service TSM-SSH"
 	switch {
 	case c.freeLicence: // the free licence starts nothing by its API
-		remedy = "start the service TSM-SSH on the host's console (F2, Troubleshooting Options) or in the host client"
+		remedy = "start SSH on the host: at its console (F2, Troubleshooting Options, Enable SSH), or in its shell: vim-cmd hostsvc/start_ssh"
 	case c.file.Source.SSH.Enable:
 		return
 	}

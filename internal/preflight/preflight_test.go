@@ -323,6 +323,25 @@ func TestFreeLicence(t *testing.T) {
 	}
 }
 
+// The copy of a disk without a data file requires SSH with any licence, unless the API must copy.
+func TestLandingOfARawDeviceNeedsSSH(t *testing.T) {
+	raw := vm("vm-1", "a", "host-1")
+	raw.Disks[0].Backing = inventory.RDM
+	for _, c := range []struct {
+		copy string
+		vm   inventory.VM
+		want bool
+	}{{"auto", raw, true}, {"ssh", raw, true}, {"api", raw, false}, {"auto", vm("vm-2", "b", "host-1"), false}} {
+		r := newRig(c.vm)
+		r.source.ssh = map[inventory.MoRef]bool{"host-1": false}
+		text := "defaults: {to: [dir:/x]}\nvms: [{vm: " + c.vm.Name + ", transport: landing, landing: {copy: " + c.copy + "}}]"
+		found := slices.ContainsFunc(r.check(t, text).Findings, func(f planfile.Finding) bool { return f.Code == "ssh-off" })
+		if found != c.want {
+			t.Errorf("%s: SSH is required: %v, want %v", text, found, c.want)
+		}
+	}
+}
+
 // codesWithAFreeLicence are those of what is found on a host that cannot start SSH.
 func codesWithAFreeLicence(t *testing.T, text string, ssh bool, vms ...inventory.VM) string {
 	t.Helper()

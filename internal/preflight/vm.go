@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"context"
+	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -51,10 +52,12 @@ func (c *check) checkLicence(m planfile.Move) error {
 }
 
 // needsSSH reports whether a migration logs in to the host by SSH. With a free licence the API is
-// read-only, so SSH replaces it: for the copy of a landing, for snapshots, and for power changes.
+// read-only, so SSH replaces it: for the copy of a landing, for snapshots, and for power changes. A
+// landing copies disks without a data file by SSH only.
 func (c *check) needsSSH(m planfile.Move) bool {
 	o := m.Options
-	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || c.freeLicence)
+	objects := slices.ContainsFunc(m.VM.Disks, func(d inventory.Disk) bool { return d.Backing.IsObject() })
+	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || o.Landing.Copy == "auto" && objects || c.freeLicence)
 	switches := o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff
 	return o.SourceHash || lands || c.freeLicence && (o.Mode == planfile.Warmly || switches)
 }

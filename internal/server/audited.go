@@ -37,6 +37,11 @@ func (c Audited) Submit(ctx context.Context, s Submission) (p fleetdb.Plan, err 
 	return p, err
 }
 
+// DropPlan is part of Control.
+func (c Audited) DropPlan(ctx context.Context, name string) error {
+	return c.recordChange(ctx, "drop a plan", name, func() error { return c.Local.DropPlan(ctx, name) })
+}
+
 // CommandPlan is part of Control.
 func (c Audited) CommandPlan(ctx context.Context, name string, o fleetdb.Command) error {
 	return c.recordChange(ctx, "command "+o.Word(), name, func() error { return c.Local.CommandPlan(ctx, name, o) })

@@ -174,7 +174,7 @@ func TestPlanForAFreeLicence(t *testing.T) {
 	path := r.write("plan.yaml", made.stdout)
 	r.run("plan", "check", path).ends(0).says("no-cbt: db01: ", "the free licence of the host has no change tracking", " MiB/s", "paid licence")
 	must(t, r.lab.SetSSH(false))
-	r.run("plan", "check", path).ends(denied).says("ssh-off!", "start the service TSM-SSH on the host's console")
+	r.run("plan", "check", path).ends(denied).says("ssh-off!", "start SSH on the host", "vim-cmd hostsvc/start_ssh")
 }
 
 // Direct plans reach each host.

@@ -116,7 +116,7 @@ func TestSSHThatCannotBeStarted(t *testing.T) {
 	cfg := free(small())
 	cfg.SSH.Enabled = false
 	r := newSSHRig(t, cfg)
-	r.land("--enable-ssh").ends(4).says("by hand", "TSM-SSH")
+	r.land("--enable-ssh").ends(4).says("start SSH on the host", "vim-cmd hostsvc/start_ssh")
 	r.cleared()
 }
 
@@ -183,6 +183,10 @@ func TestDisksWithoutAFileLandBySSH(t *testing.T) {
 	r := newSSHRig(t, cfg)
 	r.migrate("web01").ends(7).says("raw device", "vSAN")
 	r.land("--landing-copy", "api").ends(7).says("raw device", "vSAN")
+	must(t, r.lab.SetSSH(false))
+	r.land("--landing-copy", "auto").ends(4).says("SSH is required", "--enable-ssh") // the API is not tried
+	r.cleared()
+	must(t, r.lab.SetSSH(true))
 	r.land("--spot", "1M,2").ends(0)
 	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
 	r.cleared()

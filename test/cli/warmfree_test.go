@@ -121,7 +121,10 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 			must(t, r.lab.SetSSH(false))
 			for _, consent := range [][]string{nil, {"--enable-ssh"}} {
 				res := r.migrate("web01", append(consent, "--warm", "--transport", "nfc")...).ends(denied).
-					says("licence (free ESXi)", "SSH", "Remedy: ", "TSM-SSH", "shut the VM down", "without --warm", "paid licence")
+					says("licence (free ESXi)", "SSH", "Remedy: ", "start_ssh", "shut the VM down", "without --warm", "paid licence")
+				if contains(res.stderr, "--enable-ssh") {
+					t.Errorf("the remedy cannot work, because the API is read-only: %s", res.stderr)
+				}
 				if contains(res.stderr, "no-change-tracking") {
 					t.Errorf("it went on without change tracking: %s", res.stderr)
 				}
@@ -349,6 +352,20 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 	must(t, r.lab.SetSSH(true))
 	r.resting("--cutover", "2026-01-01T00:00Z").succeeds()
 	r.moved()
+}
+
+// Without SSH, the remedy is to start SSH on the host: the API is read-only, so --enable-ssh cannot.
+func TestPowerOffWithAFreeLicenceWithoutSSH(t *testing.T) {
+	t.Parallel()
+	r := newFreeRig(t, writing())
+	must(t, r.lab.SetSSH(false))
+	for _, consent := range [][]string{nil, {"--enable-ssh"}} {
+		res := r.migrate("web01", append(consent, "--power-off")...).ends(denied).says("licence (free ESXi)", "Remedy: start SSH on the host", "vim-cmd hostsvc/start_ssh")
+		if contains(res.stderr, "--enable-ssh") {
+			t.Errorf("with %q, the remedy cannot work: %s", consent, res.stderr)
+		}
+	}
+	r.stillRuns()
 }
 
 // A cold migration switches the VM off by SSH, too, and says so.

@@ -30,14 +30,14 @@ func TestRollbackOfAPublishedVMOfAPlan(t *testing.T) {
 	r.run("rollback", "wave").ends(6).says("has ended")
 	r.onlyPublished(r.vms(), all...)
 
-	r.run("rollback", "wave/"+all[0], "--withdraw").ends(0).says("removed from its target")
-	r.run("plan", "run", file).ends(130).says("1 done", "1 canceled")
+	r.run("rollback", "wave/"+all[0], "--withdraw").ends(0).says("rollback --withdraw is queued", "decamp plan run FILE", "decamp serve")
+	r.run("plan", "run", file).ends(0).says("1 done", "1 canceled", "1 VM withdrawn by command")
 	r.onlyPublished(r.vms(), all[1])
 	r.asFound(inventory.PoweredOn, all[0])
 	r.asFound(inventory.PoweredOff, all[1])
 
 	r.run("rollback", run, "--withdraw").ends(0)
-	r.run("plan", "run", file).ends(130).says("2 canceled")
+	r.run("plan", "run", file).ends(0).says("2 canceled", "2 VMs withdrawn by command")
 	r.onlyPublished(r.vms())
 	r.asFound(inventory.PoweredOn, all...)
 }

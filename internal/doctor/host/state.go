@@ -70,7 +70,7 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is off, and the migration requires it", Want: "a running service TSM-SSH"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
-			f.Remedy = "# on the host's console (or F2, Troubleshooting Options):\nvim-cmd hostsvc/start_ssh"
+			f.Remedy = "# at the host's console (F2, Troubleshooting Options, Enable SSH), or in its shell:\nvim-cmd hostsvc/start_ssh"
 		}
 		return f
 	})

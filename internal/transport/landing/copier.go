@@ -118,13 +118,13 @@ func (s *SSH) hostSlot(host inventory.MoRef) *semaphore.Weighted {
 	return s.slots[host]
 }
 
-// A Choice copies by the API, and by SSH on hosts whose API does not allow it.
+// A Choice copies by the API. It copies by SSH on hosts whose API does not allow it, and disks without a
+// flat file on all hosts.
 type Choice struct {
 	API Copier // API is tried first.
 	SSH Copier // SSH is used on hosts that refused the API.
 
-	// Chosen is called once for each host whose disks are copied by SSH, with the API's error. Nil ignores
-	// it.
+	// Chosen is called once for each host whose API refused, with the API's error. Nil ignores it.
 	Chosen func(host inventory.MoRef, why error)
 
 	mu    sync.Mutex               // guards bySSH, and is held during Chosen
@@ -132,9 +132,10 @@ type Choice struct {
 }
 
 // CopyDisk is part of Copier. The API refuses a copy before it begins, so that it can be repeated by
-// SSH. Disks without a flat file need vmkfstools.
+// SSH. Disks without a flat file are copied by SSH only: other tools copy them by vmkfstools, and it is
+// unknown whether CopyVirtualDisk_Task copies their content.
 func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy, began func()) error {
-	if c.usesSSH(host) {
+	if d.Object || c.usesSSH(host) {
 		return c.SSH.CopyDisk(ctx, host, d, began)
 	}
 	err := c.API.CopyDisk(ctx, host, d, began)

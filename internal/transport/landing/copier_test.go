@@ -108,3 +108,28 @@ func TestCopyThatIsKilledIsTransient(t *testing.T) {
 		}
 	}
 }
+
+// calls is a Copier that counts its calls and always returns err.
+type calls struct {
+	n   int
+	err error
+}
+
+func (c *calls) CopyDisk(context.Context, inventory.MoRef, esx.DiskCopy, func()) error {
+	c.n++
+	return c.err
+}
+
+// Disks without a flat file are copied by SSH, also on a host whose API copies other disks.
+func TestDisksWithoutAFileAreCopiedBySSH(t *testing.T) {
+	api, ssh := &calls{}, &calls{}
+	choice := &landing.Choice{API: api, SSH: ssh, Chosen: func(inventory.MoRef, error) { t.Error("the API refused nothing") }}
+	for i, want := range []struct{ api, ssh int }{{0, 1}, {1, 1}} {
+		if err := choice.CopyDisk(t.Context(), "host-1", esx.DiskCopy{Object: i == 0}, func() {}); err != nil {
+			t.Error(err)
+		}
+		if api.n != want.api || ssh.n != want.ssh {
+			t.Errorf("copy %d: %d by the API, %d by SSH, want %+v", i, api.n, ssh.n, want)
+		}
+	}
+}

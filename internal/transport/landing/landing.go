@@ -216,6 +216,7 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockc
 			Datacenter: job.Disk.VM.Datacenter,
 			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
+			Object:     job.Disk.Disk.Backing.IsObject(),
 			Progress:   l.reportPercent,
 		}, began)
 	})
