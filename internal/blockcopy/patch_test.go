@@ -319,8 +319,8 @@ func TestPatchDoesNotProveWhatRotted(t *testing.T) {
 		img.now[off] ^= 1
 	}
 	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
-	if err != nil || res.Rotten != 1 || res.Read != manifest.ChunkSize {
-		t.Fatalf("%d rotten, %d read, %v", res.Rotten, res.Read, err)
+	if err != nil || res.Mismatched != 1 || res.Read != manifest.ChunkSize {
+		t.Fatalf("%d rotten, %d read, %v", res.Mismatched, res.Read, err)
 	}
 	img.now[8<<20+7] ^= 1
 	expect(t, img, log, h.new)

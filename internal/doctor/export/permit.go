@@ -36,13 +36,13 @@ func (e *examiner) admitsHost(ctx context.Context, s *Server, folder string, h H
 	f := doctor.Finding{On: fmt.Sprintf("host %s, %s", h.Name, folder), Want: "an export to " + h.Addr.String()}
 	switch addr := Client(h.Addr.String()); may {
 	case Yes:
-		f.Seen = fmt.Sprintf("%s is one of %s", addr, x.Client)
+		f.Found = fmt.Sprintf("%s is one of %s", addr, x.Client)
 	case No:
 		f.Status, f.Remedy = doctor.Failure, s.remedyFor(s.firstExport(folder), addr)
-		f.Seen = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clientsOf(folder))
+		f.Found = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clientsOf(folder))
 	default:
 		f.Status, f.Remedy = doctor.Unknown, s.remedyFor(x, addr)
-		f.Seen = fmt.Sprintf("it is unknown here whether %s is one of %s", addr, x.Client)
+		f.Found = fmt.Sprintf("it is unknown here whether %s is one of %s", addr, x.Client)
 	}
 	return f
 }
@@ -89,17 +89,17 @@ func (e *examiner) checkSync(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
 		case !x.Rules.Sync:
-			return doctor.Finding{Seen: "async"}
+			return doctor.Finding{Found: "async"}
 		case s.Name == ganeshaName:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: "nfs-ganesha flushes the medium at each write of ESXi's, and has no async",
+				Status: doctor.Advice, Found: "nfs-ganesha flushes the medium at each write of ESXi's, and has no async",
 				Want:   "writes that are acknowledged from memory",
 				Remedy: "decamp migrate --transport landing   # decamp's own NFS server, which flushes once in the end",
 			}
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Want: "async: a copy that a power cut spoils is made again",
-			Seen: fmt.Sprintf("%s: sync: ESXi waits for the medium at each 64 KiB, which was 13 to 24 times slower where it was measured", x.At),
+			Found: fmt.Sprintf("%s: sync: ESXi waits for the medium at each 64 KiB, which was 13 to 24 times slower where it was measured", x.At),
 		}
 	})
 }
@@ -109,10 +109,10 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
 		case !x.Rules.isSquashed():
-			return doctor.Finding{Seen: "no_root_squash"}
+			return doctor.Finding{Found: "no_root_squash"}
 		case x.Rules.Anon != "":
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s: root of a host is user %s here", x.At, x.Rules.Anon),
+				Status: doctor.Advice, Found: fmt.Sprintf("%s: root of a host is user %s here", x.At, x.Rules.Anon),
 				Want: "a folder that this user owns", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
 			}
 		}
@@ -122,7 +122,7 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: status, Want: "no_root_squash: ESXi writes as root",
-			Seen: fmt.Sprintf("%s: root_squash: the datastore mounts, and whatever ESXi writes is refused", x.At),
+			Found: fmt.Sprintf("%s: root_squash: the datastore mounts, and whatever ESXi writes is refused", x.At),
 		}
 	})
 }
@@ -132,11 +132,11 @@ func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch x.Rules.Access {
 		case ReadWrite:
-			return doctor.Finding{Seen: "rw"}
+			return doctor.Finding{Found: "rw"}
 		case NoAccess:
-			return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s: no access", x.At), Want: "rw"}
+			return doctor.Finding{Status: doctor.Failure, Found: fmt.Sprintf("%s: no access", x.At), Want: "rw"}
 		}
-		return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s: read-only", x.At), Want: "rw"}
+		return doctor.Finding{Status: doctor.Failure, Found: fmt.Sprintf("%s: read-only", x.At), Want: "rw"}
 	})
 }
 
@@ -144,11 +144,11 @@ func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
 func (e *examiner) checkSubtree(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		if !x.Rules.Subtree {
-			return doctor.Finding{Seen: "no_subtree_check"}
+			return doctor.Finding{Found: "no_subtree_check"}
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Want: "no_subtree_check",
-			Seen: fmt.Sprintf("%s: subtree_check: a file that is open and renamed becomes stale, as ESXi does at the end of a copy", x.At),
+			Found: fmt.Sprintf("%s: subtree_check: a file that is open and renamed becomes stale, as ESXi does at the end of a copy", x.At),
 		}
 	})
 }

@@ -26,7 +26,7 @@ func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 		return []doctor.Finding{e.judgeRates(s, folder, r, err)}
 	}
 	return []doctor.Finding{{
-		On: s.Name, Status: doctor.Unknown, Seen: "no folder is exported to this machine itself, so that its writes could be timed",
+		On: s.Name, Status: doctor.Unknown, Found: "no folder is exported to this machine itself, so that its writes could be timed",
 		Remedy: "dd if=/dev/zero of=/vmfs/volumes/DATASTORE/probe bs=64k count=4096 && rm /vmfs/volumes/DATASTORE/probe   # on the host",
 	}}
 }
@@ -48,14 +48,14 @@ func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doct
 	const mb = 1e6
 	switch {
 	case err != nil && errors.Is(err, context.Canceled):
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, "stopped", "run it again"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, "stopped", "run it again"
 	case err != nil:
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
 			f.Remedy = s.remedyFor(s.firstExport(folder))
 		}
 	default:
-		f.Seen = fmt.Sprintf("%.0f MB/s where each 64 KiB is stable, as ESXi writes, and %.0f MB/s without: a factor of %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
+		f.Found = fmt.Sprintf("%.0f MB/s where each 64 KiB is stable, as ESXi writes, and %.0f MB/s without: a factor of %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
 		if r.Penalty() >= slow {
 			f.Status, f.Remedy = doctor.Warning, s.remedyFor(s.firstExport(folder))
 			if s.Name == ganeshaName {

@@ -18,7 +18,7 @@ func (g *group) forEachStore(look func(inventory.Datastore) doctor.Finding) (fou
 		if d.Inaccessible {
 			continue
 		}
-		if f := look(d); f.Seen != "" {
+		if f := look(d); f.Found != "" {
 			f.On = onStore(d)
 			found = append(found, f)
 		}
@@ -32,7 +32,7 @@ func (g *group) checkReached(context.Context) (found []doctor.Finding) {
 		f := okFinding("it is reached")
 		if d.Inaccessible {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "no host reaches it: nothing on it can be read", Want: "it is reached",
+				Status: doctor.Failure, Found: "no host reaches it: nothing on it can be read", Want: "it is reached",
 				Remedy: "# on a host that should have it:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
 			}
 		}
@@ -49,7 +49,7 @@ func (g *group) checkStoreMaintenance(context.Context) []doctor.Finding {
 			return okFinding("it is not in maintenance mode")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "it is in maintenance mode: vSphere moves its VMs away, and switches none on", Want: "it is at work until its VMs are moved",
+			Status: doctor.Warning, Found: "it is in maintenance mode: vSphere moves its VMs away, and switches none on", Want: "it is at work until its VMs are moved",
 			Remedy: fmt.Sprintf("vSphere Client > datastore %s > Maintenance Mode > Exit Maintenance Mode", d.Name),
 		}
 	})
@@ -64,7 +64,7 @@ func (g *group) checkAllocationMap(context.Context) []doctor.Finding {
 			return okFinding(d.Type)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
+			Status: doctor.Advice, Found: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
 			Remedy: "add --transport landing: the host reads its disks, and sends only data that is not zero",
 		}
 	})
@@ -90,7 +90,7 @@ func (g *group) checkSpace(context.Context) []doctor.Finding {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: seen + ": when it is full, every VM that grows there stands still", Want: fmt.Sprintf("%d GiB for the snapshots of rounds", want>>30),
+			Status: doctor.Warning, Found: seen + ": when it is full, every VM that grows there stands still", Want: fmt.Sprintf("%d GiB for the snapshots of rounds", want>>30),
 			Remedy: "make room there, or move its VMs one at a time with short rounds: --interval 5m; or powered off, which writes nothing",
 		}
 	})

@@ -31,7 +31,7 @@ func (g *group) licenceOf(ctx context.Context) doctor.Finding {
 	switch {
 	case g.isFree(ctx) && g.Use.needsChanges():
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "a free licence: its API changes nothing, so that decamp has to ask by SSH", Want: "an evaluation or paid licence, or SSH",
+			Status: doctor.Warning, Found: "a free licence: its API changes nothing, so that decamp has to ask by SSH", Want: "an evaluation or paid licence, or SSH",
 			Remedy: "# start SSH, at the host's console:\nvim-cmd hostsvc/start_ssh",
 		}
 	case g.isFree(ctx):
@@ -40,7 +40,7 @@ func (g *group) licenceOf(ctx context.Context) doctor.Finding {
 		return okFinding("the API may change things, or it is not known that it may not")
 	case ends.Sub(g.Now()) < soon:
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "the evaluation licence ends on " + day + ": then a VM that is off stays off", Want: "a licence that outlasts the move",
+			Status: doctor.Warning, Found: "the evaluation licence ends on " + day + ": then a VM that is off stays off", Want: "a licence that outlasts the move",
 			Remedy: "# give the host another:\nvim-cmd vimsvc/license --set XXXXX-XXXXX-XXXXX-XXXXX-XXXXX",
 		}
 	}

@@ -37,7 +37,7 @@ func (g *group) checkLockout(ctx context.Context) []doctor.Finding {
 			return okFinding(fmt.Sprintf("accounts lock for %d s after %d wrong passwords; decamp stops after 2", have[unlockTime], failures))
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("an account locks for %d s after %d wrong passwords, and decamp may send 2", have[unlockTime], failures),
+			Status: doctor.Warning, Found: fmt.Sprintf("an account locks for %d s after %d wrong passwords, and decamp may send 2", have[unlockTime], failures),
 			Want:   "5, as hosts are installed",
 			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\n# or have no password mistyped: add --password-file FILE",
 		}
@@ -80,7 +80,7 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 		return okFinding(seen)
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
+		Status: doctor.Warning, Found: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
 		Remedy: "# list them, and end unused ones:\ngovc session.ls\ngovc session.rm KEY",
 	}
 }
@@ -103,7 +103,7 @@ func (g *group) checkNFCMemory(ctx context.Context) []doctor.Finding {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: seen + ": some wait, or are read with small buffers", Want: "less for each disk",
+			Status: doctor.Advice, Found: seen + ": some wait, or are read with small buffers", Want: "less for each disk",
 			Remedy: "add --nfc-handles 2 --nfc-buffer 512K, and move VMs with many disks when no backup runs",
 		}
 	})

@@ -78,14 +78,14 @@ func (g *group) checkPrivilegesOn(ctx context.Context, kind inventory.Kind) (fou
 // toFinding returns the finding for one privilege. lacking contains the objects without
 // it.
 func (g *group) toFinding(n need, lacking, of []inventory.MoRef, names map[inventory.MoRef]string) doctor.Finding {
-	f := doctor.Finding{On: n.privilege, Seen: fmt.Sprintf("%s has it", g.User), Want: "it is held: " + n.why}
+	f := doctor.Finding{On: n.privilege, Found: fmt.Sprintf("%s has it", g.User), Want: "it is held: " + n.why}
 	if len(lacking) == 0 {
 		return f
 	}
 	f.Status, f.Remedy = doctor.Failure, g.grantCommand(n.privilege)
-	f.Seen = fmt.Sprintf("%s lacks it on %s", g.User, names[lacking[0]])
+	f.Found = fmt.Sprintf("%s lacks it on %s", g.User, names[lacking[0]])
 	if more := len(lacking) - 1; more > 0 {
-		f.Seen += fmt.Sprintf(" and %d more of %d", more, len(of))
+		f.Found += fmt.Sprintf(" and %d more of %d", more, len(of))
 	}
 	return f
 }

@@ -48,20 +48,20 @@ func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 		r, known := releaseOf(h.Version)
 		switch {
 		case h.Version == "":
-			return doctor.Finding{Status: doctor.Unknown, Seen: "the host does not tell its version", Want: "an answer", Remedy: "give the account the role Read-only on the host"}
+			return doctor.Finding{Status: doctor.Unknown, Found: "the host does not tell its version", Want: "an answer", Remedy: "give the account the role Read-only on the host"}
 		case g.Use.Warm && r.version == "6.0" && err == nil && build < trackingFixed:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ", which loses changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
+				Status: doctor.Warning, Found: seen + ", which loses changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
 				Remedy: "add --paranoid, which compares everything in the end; or patch the host first",
 			}
 		case known && isBefore(r.version, oldestReported):
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestReported + " or later",
+				Status: doctor.Warning, Found: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestReported + " or later",
 				Remedy: "move one small VM first, and look at it; or upgrade the host",
 			}
 		case known && g.Now().UTC().Format(time.DateOnly) > r.ends:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a version that is still mended",
+				Status: doctor.Advice, Found: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a version that is still mended",
 				Remedy: "move its VMs before it fails: what breaks now stays broken; nothing has to be upgraded for that",
 			}
 		}

@@ -16,7 +16,7 @@ func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 		f := okFinding("it is connected")
 		if !h.Connected {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "the vCenter has lost it", Want: "it is connected",
+				Status: doctor.Failure, Found: "the vCenter has lost it", Want: "it is connected",
 				Remedy: fmt.Sprintf("govc host.reconnect -host %s\n# or log in to the host itself:\ndecamp doctor esxi://root@HOST", fault.Quote(h.Name)),
 			}
 		}
@@ -34,11 +34,11 @@ func (g *group) checkMaintenance(ctx context.Context) []doctor.Finding {
 			return okFinding("it is not in maintenance mode")
 		}
 		f := doctor.Finding{
-			Status: doctor.Warning, Seen: "it is in maintenance mode: its VMs cannot be switched on again", Want: "it is at work",
+			Status: doctor.Warning, Found: "it is in maintenance mode: its VMs cannot be switched on again", Want: "it is at work",
 			Remedy: "esxcli system maintenanceMode set --enable false",
 		}
 		if g.Use.usesNFC() {
-			f.Status, f.Seen = doctor.Failure, "it is in maintenance mode, in which NFC reads no disk"
+			f.Status, f.Found = doctor.Failure, "it is in maintenance mode, in which NFC reads no disk"
 		}
 		return f
 	})
@@ -67,7 +67,7 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 		case g.Use.StartSSH && !free:
 			return okFinding("it is off; decamp starts it, and stops it in the end")
 		}
-		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
+		f := doctor.Finding{Status: doctor.Failure, Found: "SSH is needed, and it is off", Want: "the service TSM-SSH runs"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
 			f.Remedy = "# at the host's console (F2, Troubleshooting Options), or in its shell:\nvim-cmd hostsvc/start_ssh"
@@ -94,7 +94,7 @@ func (g *group) checkLockdown(ctx context.Context) []doctor.Finding {
 			return okFinding(c.Lockdown + ", and no login at the host is needed")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: c.Lockdown + ": SSH lets in exception users only", Want: "the account of SSH is one of them",
+			Status: doctor.Warning, Found: c.Lockdown + ": SSH lets in exception users only", Want: "the account of SSH is one of them",
 			Remedy: "vSphere Client > host > Configure > Security Profile > Lockdown Mode > Edit > Exception Users: add it, with an administrator's role",
 		}
 	})
@@ -124,7 +124,7 @@ func (g *group) checkPower(ctx context.Context) []doctor.Finding {
 			name = c.Power
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "the power policy is " + name, Want: "High Performance, for as long as VMs are moved",
+			Status: doctor.Advice, Found: "the power policy is " + name, Want: "High Performance, for as long as VMs are moved",
 			Remedy: `esxcli system settings advanced set -o /Power/CpuPolicy -s "High Performance"`,
 		}
 	})
@@ -154,7 +154,7 @@ func (g *group) checkClock(ctx context.Context) []doctor.Finding {
 			word = "behind"
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("its clock is %v %s ours: one of them is wrong", ahead.Abs(), word), Want: "clocks within a minute",
+			Status: doctor.Warning, Found: fmt.Sprintf("its clock is %v %s ours: one of them is wrong", ahead.Abs(), word), Want: "clocks within a minute",
 			Remedy: "# here:\ndate -u; timedatectl\n# on the host:\nesxcli system time get\nesxcli system ntp set --enabled=true --server=pool.ntp.org",
 		}
 	})

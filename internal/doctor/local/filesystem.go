@@ -18,15 +18,15 @@ import (
 // checkFolder creates a file in the folder.
 func (e *examiner) checkFolder(context.Context) []doctor.Finding {
 	at := e.nearestFolder()
-	f := doctor.Finding{On: e.Folder, Seen: "it is there, and takes files"}
+	f := doctor.Finding{On: e.Folder, Found: "it is there, and takes files"}
 	if at != e.Folder {
-		f.Seen = fmt.Sprintf("it can be made in %s", at)
+		f.Found = fmt.Sprintf("it can be made in %s", at)
 	}
 	err := e.withTempFile(func(*os.File) error { return nil })
 	if err == nil {
 		return []doctor.Finding{f}
 	}
-	f.Status, f.Seen, f.Want = doctor.Failure, err.Error(), "a folder that this user may write to"
+	f.Status, f.Found, f.Want = doctor.Failure, err.Error(), "a folder that this user may write to"
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
 		f.Remedy = "name a folder; this is a file: ls -ld " + fault.Quote(at)
@@ -50,10 +50,10 @@ func (e *examiner) toFinding(err error, ok, no doctor.Finding) []doctor.Finding 
 	switch {
 	case err == nil:
 	case errors.As(err, &path) && path.Op == "open":
-		f = doctor.Finding{Status: doctor.Unknown, Seen: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearestFolder())}
+		f = doctor.Finding{Status: doctor.Unknown, Found: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearestFolder())}
 	default:
 		f = no
-		f.Seen += ": " + err.Error()
+		f.Found += ": " + err.Error()
 	}
 	f.On = e.Folder
 	return []doctor.Finding{f}
@@ -89,8 +89,8 @@ func (e *examiner) checkHoles(context.Context) []doctor.Finding {
 		}
 		return nil
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "holes take no room, and can be punched"}, doctor.Finding{
-		Status: doctor.Warning, Seen: "no holes", Want: "a file system with holes, as ext4, XFS, Btrfs and ZFS are: here, images take their whole size",
+	return e.toFinding(err, doctor.Finding{Found: "holes take no room, and can be punched"}, doctor.Finding{
+		Status: doctor.Warning, Found: "no holes", Want: "a file system with holes, as ext4, XFS, Btrfs and ZFS are: here, images take their whole size",
 		Remedy: "name another folder with --to, or let qcow2 leave them out: --format qcow2",
 	})
 }
@@ -102,8 +102,8 @@ func (e *examiner) checkSize(context.Context) []doctor.Finding {
 	}
 	largest := slices.MaxFunc(e.Disks, func(a, b Disk) int { return int((a.Size - b.Size) >> 9) })
 	err := e.withTempFile(func(file *os.File) error { return unix.Ftruncate(int(file.Fd()), largest.Size) })
-	return e.toFinding(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be made", float64(largest.Size)/gib)}, doctor.Finding{
-		Status: doctor.Failure, Seen: fmt.Sprintf("a file of %.1f GiB, for %s, cannot be made", float64(largest.Size)/gib, largest.Name),
+	return e.toFinding(err, doctor.Finding{Found: fmt.Sprintf("a file of %.1f GiB can be made", float64(largest.Size)/gib)}, doctor.Finding{
+		Status: doctor.Failure, Found: fmt.Sprintf("a file of %.1f GiB, for %s, cannot be made", float64(largest.Size)/gib, largest.Name),
 		Want: "files of any size: ext4 ends at 16 TiB, FAT at 4 GiB", Remedy: "mkfs.xfs a volume for it and name its folder with --to, or free this user of limits: ulimit -f unlimited",
 	})
 }
@@ -120,8 +120,8 @@ func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 		_, err = unix.Pwrite(int(direct.Fd()), disk.AlignedMemory(disk.MemoryAlign), 0)
 		return err
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "O_DIRECT works"}, doctor.Finding{
-		Status: doctor.Advice, Seen: "no O_DIRECT", Want: "O_DIRECT: without it, writes go by the page cache, slower and at the cost of others",
+	return e.toFinding(err, doctor.Finding{Found: "O_DIRECT works"}, doctor.Finding{
+		Status: doctor.Advice, Found: "no O_DIRECT", Want: "O_DIRECT: without it, writes go by the page cache, slower and at the cost of others",
 		Remedy: "name a folder of ext4 or XFS with --to; on ZFS: zfs set direct=standard DATASET   # from OpenZFS 2.3 on",
 	})
 }
@@ -135,5 +135,5 @@ func (e *examiner) checkReflink(context.Context) []doctor.Finding {
 		}
 		return e.withTempFile(func(to *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) })
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "cp --reflink clones images at once"}, doctor.Finding{Seen: "no reflinks: a clone of an image is a copy"})
+	return e.toFinding(err, doctor.Finding{Found: "cp --reflink clones images at once"}, doctor.Finding{Found: "no reflinks: a clone of an image is a copy"})
 }

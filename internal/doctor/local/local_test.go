@@ -37,7 +37,7 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 	}
 	found := map[string]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{}) {
-		if f.Status != doctor.OK && (f.Remedy == "" || f.Seen == "") {
+		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "") {
 			t.Errorf("nothing to do about %+v", f)
 		}
 		found[f.Code] = f
@@ -47,8 +47,8 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 
 func expect(t *testing.T, f doctor.Finding, s doctor.Status, seen string) {
 	t.Helper()
-	if f.Status != s || !strings.Contains(f.Seen, seen) {
-		t.Errorf("%s: %v: %s: want %v: %s", f.Code, f.Status, f.Seen, s, seen)
+	if f.Status != s || !strings.Contains(f.Found, seen) {
+		t.Errorf("%s: %v: %s: want %v: %s", f.Code, f.Status, f.Found, s, seen)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFolderThatIsToBe(t *testing.T) {
 	found := look(t, Options{Folder: filepath.Join(dir, "a/b"), Speed: 10 * time.Millisecond})
 	expect(t, found["here-folder"], doctor.OK, "it can be made in "+dir)
 	expect(t, found["here-holes"], doctor.OK, "holes take no room")
-	if s := found["here-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Seen, " MB/s, 4 writes of 2 MiB at a time (") {
+	if s := found["here-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Found, " MB/s, 4 writes of 2 MiB at a time (") {
 		t.Errorf("speed: %+v", s)
 	}
 	empty(t, dir)

@@ -31,13 +31,13 @@ func (e *examiner) checkSpeed(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
 	rate, mode, err := e.measureRate(ctx)
 	if err != nil {
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
 			f.Remedy = "df -h " + fault.Quote(e.nearestFolder())
 		}
 		return []doctor.Finding{f}
 	}
-	f.Seen = fmt.Sprintf("%.0f MB/s, %d writes of %d MiB at a time (%s), synced", rate/1e6, depth, writeSize/mib, mode)
+	f.Found = fmt.Sprintf("%.0f MB/s, %d writes of %d MiB at a time (%s), synced", rate/1e6, depth, writeSize/mib, mode)
 	if rate < gigabit {
 		f.Status, f.Want = doctor.Advice, fmt.Sprintf("%.0f MB/s, which one link of 1 GbE brings: this folder limits, whatever the network", gigabit/1e6)
 		f.Remedy = "name a faster place with --to; see what else writes there: iostat -x 1"

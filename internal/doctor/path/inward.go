@@ -20,7 +20,7 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 	}
 	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
 	if err != nil {
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "the rules for incoming packets", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
+		return []doctor.Finding{{Status: doctor.Unknown, Found: err.Error(), Want: "the rules for incoming packets", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
 	}
 	for _, port := range []uint16{portmapPort, nfsPort} {
 		p := firewall.Packet{From: w.to, To: w.from, Port: port, Interface: w.iface.Name}
@@ -34,14 +34,14 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
 	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "rules that let the host in"}
 	if len(stops) == 0 {
-		f.Seen = "it is let in, as " + strings.Join(tools, " and ") + " have it"
+		f.Found = "it is let in, as " + strings.Join(tools, " and ") + " have it"
 		return f
 	}
 	// The stops are sorted: certain results come first.
 	worst := stops[0]
-	f.Status, f.Seen = doctor.Failure, "it is dropped or rejected here, by "+worst.By
+	f.Status, f.Found = doctor.Failure, "it is dropped or rejected here, by "+worst.By
 	if worst.Verdict == firewall.Unsure {
-		f.Status, f.Seen = doctor.Unknown, "not all rules are understood: it may be stopped by "+worst.By
+		f.Status, f.Found = doctor.Unknown, "not all rules are understood: it may be stopped by "+worst.By
 	}
 	var remedies []string
 	for _, s := range stops {

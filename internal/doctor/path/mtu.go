@@ -29,7 +29,7 @@ func (e *examiner) checkFrames(ctx context.Context) []doctor.Finding {
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 			remedy = "sudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"   # or run doctor as root, or try it by hand:\n" + remedy
 		}
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "an echo to the host", Remedy: remedy}}
+		return []doctor.Finding{{Status: doctor.Unknown, Found: err.Error(), Want: "an echo to the host", Remedy: remedy}}
 	}
 	return []doctor.Finding{judgeFrames(w, f)}
 }
@@ -45,7 +45,7 @@ func judgeFrames(w route, f frameResults) doctor.Finding {
 	most := w.iface.MTU
 	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, as %s has them", most, w.iface.Name)}
 	if len(f.answered) == 0 {
-		found.Status, found.Seen = doctor.Unknown, fmt.Sprintf("%s answers no echo", w.to)
+		found.Status, found.Found = doctor.Unknown, fmt.Sprintf("%s answers no echo", w.to)
 		found.Remedy = pingRemedy(w)
 		return found
 	}
@@ -55,14 +55,14 @@ func judgeFrames(w route, f frameResults) doctor.Finding {
 	switch {
 	case len(lost) > 0:
 		found.Status = doctor.Failure
-		found.Seen = fmt.Sprintf("packets up to %d bytes get through, and of %s bytes none does, without a word: a black hole, where connections stand still", largest, joinSizes(lost))
+		found.Found = fmt.Sprintf("packets up to %d bytes get through, and of %s bytes none does, without a word: a black hole, where connections stand still", largest, joinSizes(lost))
 		found.Remedy = fmt.Sprintf("set the MTU of the switches in between, and of the host's vmknic and vSwitch, to %d; or here to what gets through:\n%s", most, adapt)
 	case f.refusal.mtu > 0:
 		found.Status = doctor.Advice
-		found.Seen = fmt.Sprintf("%s reports a limit of %d bytes: TCP adapts, and the advantage of %d is lost", f.refusal.by, f.refusal.mtu, most)
+		found.Found = fmt.Sprintf("%s reports a limit of %d bytes: TCP adapts, and the advantage of %d is lost", f.refusal.by, f.refusal.mtu, most)
 		found.Remedy = fmt.Sprintf("raise the MTU of that router's next link, or here:\nip link set dev %s mtu %d", w.iface.Name, f.refusal.mtu)
 	default:
-		found.Seen = fmt.Sprintf("%d bytes get there and back", largest)
+		found.Found = fmt.Sprintf("%d bytes get there and back", largest)
 	}
 	return found
 }
@@ -90,7 +90,7 @@ func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
 	if theirs == 0 {
 		return nil // no port of it answers, which another check reports
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
+	f := doctor.Finding{Found: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
 	// The handshake never shows more than the local MTU permits, so a larger value is
 	// no contradiction.
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {
@@ -114,7 +114,7 @@ func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
 	if e.HostMTU > 0 {
 		mtu = min(mtu, e.HostMTU)
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes, with --transport %s", mtu, e.Transport)}
+	f := doctor.Finding{Found: fmt.Sprintf("%d bytes, with --transport %s", mtu, e.Transport)}
 	switch {
 	case e.Transport == Landing && mtu < jumboMTU:
 		least, most := nfsGain()

@@ -56,15 +56,15 @@ func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad do
 	switch {
 	case err == nil:
 		_ = c.Close() // no data was sent
-		f.Seen = "it answers"
+		f.Found = "it answers"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Status, f.Seen = bad, "it is closed: no service listens there, or it is not an ESXi host"
+		f.Status, f.Found = bad, "it is closed: no service listens there, or it is not an ESXi host"
 		f.Remedy = "/etc/init.d/hostd status && /etc/init.d/rhttpproxy status   # on the host"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		f.Status, f.Seen = bad, "no answer: a firewall on the path or on the host drops the packets"
+		f.Status, f.Found = bad, "no answer: a firewall on the path or on the host drops the packets"
 		f.Remedy = fmt.Sprintf("esxcli network firewall ruleset set --ruleset-id=%s --enabled=true   # on the host", rules)
 	default:
-		f.Status, f.Seen, f.Remedy = bad, err.Error(), "ip route get "+e.Host
+		f.Status, f.Found, f.Remedy = bad, err.Error(), "ip route get "+e.Host
 	}
 	return f
 }
@@ -83,7 +83,7 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	}
 	for _, port := range []int{portmapPort, nfsPort} {
 		at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "it is free", Want: "a free port, that a firewall lets hosts reach"}
+		f := doctor.Finding{On: "port " + strconv.Itoa(port), Found: "it is free", Want: "a free port, that a firewall lets hosts reach"}
 		d := net.Dialer{Timeout: dialWait}
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close() // no data was sent
@@ -96,14 +96,14 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 
 // portInUse returns the finding for a port that another process uses.
 func (e *examiner) portInUse(f doctor.Finding, port int, at string) doctor.Finding {
-	who := nfs.Holder(at)
+	who := nfs.PortOwner(at)
 	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
-		f.Seen = "the system's port mapper has it; the landing registers there"
+		f.Found = "the system's port mapper has it; the landing registers there"
 		return f
 	}
-	f.Status, f.Seen, f.Remedy = doctor.Failure, who+" has it", "end it, or wait for it if it is another decamp: "+who
+	f.Status, f.Found, f.Remedy = doctor.Failure, who+" has it", "end it, or wait for it if it is another decamp: "+who
 	if who == "" {
-		f.Seen, f.Remedy = "the kernel's NFS server has it, or another user's process", "systemctl stop nfs-server   # or see: sudo ss -ltnp"
+		f.Found, f.Remedy = "the kernel's NFS server has it, or another user's process", "systemctl stop nfs-server   # or see: sudo ss -ltnp"
 	}
 	return f
 }

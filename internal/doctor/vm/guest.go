@@ -33,10 +33,10 @@ func (g *group) checkBitLocker(context.Context) []doctor.Finding {
 		case !isWindows(vm):
 			return doctor.Finding{}
 		case !vm.VTPM:
-			return doctor.Finding{Seen: "a Windows without a TPM"}
+			return doctor.Finding{Found: "a Windows without a TPM"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it requests the recovery key",
+			Status: doctor.Warning, Found: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it requests the recovery key",
 			Want:   "the key at hand, or BitLocker suspended",
 			Remedy: "# in the guest, as administrator, before it is shut down for the last time:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
 		}
@@ -50,7 +50,7 @@ func (g *group) checkFastStartup(context.Context) []doctor.Finding {
 			return doctor.Finding{}
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "a Windows that may shut down by hibernating (fast startup): it would wake up on other hardware, and its file systems cannot be changed",
+			Status: doctor.Advice, Found: "a Windows that may shut down by hibernating (fast startup): it would wake up on other hardware, and its file systems cannot be changed",
 			Want:   "it is shut down in full",
 			Remedy: "# in the guest, as administrator:\npowercfg /h off\n# or, for the last time:\nshutdown /s /t 0",
 		}
@@ -103,10 +103,10 @@ func spaceFinding(volumes []inventory.Volume) doctor.Finding {
 	case len(volumes) == 0:
 		return doctor.Finding{}
 	case len(full) == 0:
-		return doctor.Finding{Seen: "there is room in all of its file systems"}
+		return doctor.Finding{Found: "there is room in all of its file systems"}
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: strings.Join(full, "; "), Want: "100 MiB of the system, 50 MiB of /boot, 10 MiB of others",
+		Status: doctor.Warning, Found: strings.Join(full, "; "), Want: "100 MiB of the system, 50 MiB of /boot, 10 MiB of others",
 		Remedy: "# make room in the guest; a Linux:\ndf -h; journalctl --vacuum-size=50M\n# a Windows:\ncleanmgr /sageset:1 & cleanmgr /sagerun:1",
 	}
 }

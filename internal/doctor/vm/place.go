@@ -24,16 +24,16 @@ func (g *group) checkSize(context.Context) []doctor.Finding {
 		switch {
 		case vm.CPUs > mostCPUs:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d processors", vm.CPUs), Want: fmt.Sprintf("at most %d without an IOMMU", mostCPUs),
+				Status: doctor.Warning, Found: fmt.Sprintf("it has %d processors", vm.CPUs), Want: fmt.Sprintf("at most %d without an IOMMU", mostCPUs),
 				Remedy: "# once it is defined, virsh edit it, and add to its devices:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
 			}
 		case vm.MemoryMiB >= mostMemory:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("it has %d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB, or a processor that addresses more",
+				Status: doctor.Warning, Found: fmt.Sprintf("it has %d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB, or a processor that addresses more",
 				Remedy: "# once it is defined, virsh edit it, and say in its cpu:\n<maxphysaddr mode='passthrough'/>",
 			}
 		}
-		return doctor.Finding{Seen: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
+		return doctor.Finding{Found: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
 	})
 }
 
@@ -59,10 +59,10 @@ func (g *group) checkMACs(context.Context) []doctor.Finding {
 		case len(vm.NICs) == 0:
 			return doctor.Finding{}
 		case len(twice) == 0:
-			return doctor.Finding{Seen: "no other VM that is known has its addresses"}
+			return doctor.Finding{Found: "no other VM that is known has its addresses"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "one address, one VM: on one network neither is reached for long",
+			Status: doctor.Warning, Found: strings.Join(twice, "; "), Want: "one address, one VM: on one network neither is reached for long",
 			Remedy: "# keep the two apart, or give one another address:\nvirsh edit " + fault.Quote(vm.Name),
 		}
 	})
@@ -92,7 +92,7 @@ func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 		return nil
 	}
 	taken := map[string]*inventory.VM{}
-	for _, p := range g.Places {
+	for _, p := range g.Targets {
 		found = append(found, g.forEachVM(func(vm *inventory.VM) doctor.Finding { return g.checkPlace(ctx, p, vm, taken) })...)
 	}
 	return found
@@ -100,25 +100,25 @@ func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 
 // checkPlace returns the finding for one VM at one target. taken contains the VMs by
 // their folders, and is updated.
-func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
+func (g *group) checkPlace(ctx context.Context, p Target, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
 	folder := p.Folder(vm)
 	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
-			Status: doctor.Failure, Seen: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
+			Status: doctor.Failure, Found: fmt.Sprintf("it and %s (%s) both come to %s", onVM(first), first.Ref, folder), Want: "a folder for each",
 			Remedy: fmt.Sprintf("# move one of them to another folder, --to dir:FOLDER, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
 		}
 	}
 	taken[folder] = vm
 	if p.Holds(vm) {
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "it stands in " + folder + " already, moved", Want: "it is moved once",
+			Status: doctor.Warning, Found: "it stands in " + folder + " already, moved", Want: "it is moved once",
 			Remedy: "# is that one good?\ndecamp verify " + fault.Quote(folder) + "\n# to move it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
 		}
 	}
 	_, err := p.Plan(ctx, vm)
 	if err == nil || fault.Is(err, fault.Full) {
-		return doctor.Finding{Seen: folder + " is free"}
+		return doctor.Finding{Found: folder + " is free"}
 	}
 	f := unknownFinding(err)[0]
 	f.Status, f.Want = doctor.Failure, "it can live there"

@@ -19,10 +19,10 @@ func (g *group) checkWarm(context.Context) []doctor.Finding {
 		// Independent disks and physical raw device mappings are not part of snapshots.
 		why := warm.Thawed(vm)
 		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
-			return doctor.Finding{Seen: "a snapshot holds all of it"}
+			return doctor.Finding{Found: "a snapshot holds all of it"}
 		}
 		return doctor.Finding{
-			Status: doctor.Failure, Seen: strings.Join(why, "; "), Want: "a snapshot holds all of it",
+			Status: doctor.Failure, Found: strings.Join(why, "; "), Want: "a snapshot holds all of it",
 			Remedy: "move it powered off, without --warm: add --power-off",
 		}
 	})
@@ -36,12 +36,12 @@ func (g *group) checkTracking(context.Context) []doctor.Finding {
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch v := vm.HardwareVersion; {
 		case vm.ChangeTracking:
-			return doctor.Finding{Seen: "it is on"}
+			return doctor.Finding{Found: "it is on"}
 		case v == 0 || v >= warm.OldestTracked:
-			return doctor.Finding{Seen: "it is off: decamp turns it on for the rounds, and off again"}
+			return doctor.Finding{Found: "it is off: decamp turns it on for the rounds, and off again"}
 		default:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("hardware version %d has no change tracking: every round reads and compares all of it", v),
+				Status: doctor.Warning, Found: fmt.Sprintf("hardware version %d has no change tracking: every round reads and compares all of it", v),
 				Want:   fmt.Sprintf("hardware version %d or later", warm.OldestTracked),
 				Remedy: fmt.Sprintf("# move it powered off, without --warm; or, while it is off:\ngovc vm.upgrade -version=%d -vm.uuid %s", warm.OldestTracked, vm.UUID),
 			}
