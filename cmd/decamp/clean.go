@@ -103,7 +103,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanu
 	defer joinClose(&err, session.Close)
 	shells := cl.assembler.NewHostShells(session, u, cl.login, cl.ssh, store)
 	defer joinClose(&err, shells.Close)
-	return assemble.PutBack(ctx, shells)
+	return assemble.RevertChanges(ctx, shells)
 }
 
 // recordsOf returns the records of one server. The error has the records that cannot be read.

@@ -170,7 +170,7 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 	c.draft = image.Draft{Final: image.File{Path: out, Format: image.Format(cv.format), Size: in.size}, Replace: cv.force}
 	growing := c.draft.File()
 	c.job = image.Job{
-		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
+		Opener: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
 		Anew:   func(why string) { c.addNote("%s is written again: %s", growing.Path, why) },

@@ -61,15 +61,15 @@ func small(name string) lab.VM {
 
 func TestDoctorText(t *testing.T) {
 	found := []doctor.Finding{
-		{Code: "nfs-sync", Status: doctor.Failure, On: "/srv/vm", Seen: "exported sync", Want: "async", Remedy: "# reload the exports:\nexportfs -ra"},
-		{Code: "vm-tpm", Status: doctor.Warning, On: "VM a", Seen: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
-		{Code: "vm-tpm", Status: doctor.Warning, On: "VM b\x1b[2J", Seen: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
-		{Code: "host-power", Status: doctor.Advice, On: "host e", Seen: "Balanced", Want: "High", Remedy: "esxcli x"},
-		{Code: "host-clock", Status: doctor.Unknown, Seen: "busy\nvery", Remedy: "try again"},
-		{Code: "host-ssh", On: "host e", Seen: "SSH is on"},
+		{Code: "nfs-sync", Status: doctor.Failure, On: "/srv/vm", Found: "exported sync", Want: "async", Remedy: "# reload the exports:\nexportfs -ra"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM a", Found: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
+		{Code: "vm-tpm", Status: doctor.Warning, On: "VM b\x1b[2J", Found: "the VM has a virtual TPM", Want: "none", Remedy: "have the key"},
+		{Code: "host-power", Status: doctor.Advice, On: "host e", Found: "Balanced", Want: "High", Remedy: "esxcli x"},
+		{Code: "host-clock", Status: doctor.Unknown, Found: "busy\nvery", Remedy: "try again"},
+		{Code: "host-ssh", On: "host e", Found: "SSH is on"},
 	}
 	for range 5 {
-		found = append(found, doctor.Finding{Code: "vm-name", Status: doctor.OK, On: "VM", Seen: "no problems"})
+		found = append(found, doctor.Finding{Code: "vm-name", Status: doctor.OK, On: "VM", Found: "no problems"})
 	}
 	var out bytes.Buffer
 	writeFindings(&out, found, doctor.OK)

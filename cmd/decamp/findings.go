@@ -32,7 +32,7 @@ func withoutObject(f doctor.Finding) doctor.Finding {
 
 // writeDoctorFinding prints one finding with the objects on, what is expected, and the remedy.
 func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
-	what := f.Seen
+	what := f.Found
 	if names := someOf(on); names != "" {
 		what = names + ": " + what
 	}

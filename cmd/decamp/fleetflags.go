@@ -165,7 +165,7 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 	if err != nil {
 		return nil, nil, err
 	}
-	return server.Audited{Local: server.Local{Database: r}, Who: localUser(), LimitText: limitWords}, r.Close, nil
+	return server.Audited{Local: server.Local{Database: r}, User: localUser(), LimitText: limitWords}, r.Close, nil
 }
 
 // limitWords returns the value of a limit for users; negative units mean that no limit is set.

@@ -109,7 +109,7 @@ func TestPlanDrop(t *testing.T) {
 		t.Errorf("exit code %d of a plan that does not exist", code)
 	}
 	entries, err := fleet.Audit.List(t.Context(), 0, 10)
-	if err != nil || len(entries) < 3 || entries[len(entries)-1].What != "drop a plan" || entries[len(entries)-1].On != "wave" || entries[len(entries)-1].Who != localUser() {
+	if err != nil || len(entries) < 3 || entries[len(entries)-1].Action != "drop a plan" || entries[len(entries)-1].On != "wave" || entries[len(entries)-1].User != localUser() {
 		t.Errorf("the audit trail has %+v, %v", entries, err)
 	}
 }

@@ -51,7 +51,7 @@ func countWithdrawn(ctx context.Context, c server.Control, p fleetdb.Plan) (n in
 		return 0, nil
 	}
 	err = server.EachVM(ctx, c, fleetdb.Query{Plan: p.Name, States: []fleetdb.State{fleetdb.Canceled}}, func(vm fleetdb.VM) {
-		if vm.Order == fleetdb.Withdraw {
+		if vm.Command == fleetdb.Withdraw {
 			n++
 		}
 	})

@@ -157,7 +157,7 @@ func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err 
 	if err != nil {
 		return err
 	}
-	def, r := mc.assembler.Foresee(ctx, p.Parts, vm, mc.Options)
+	def, r := mc.assembler.PreviewDefinition(ctx, p.Parts, vm, mc.Options)
 	obstacles := migrate.Obstacles(vm, p.Transport, preflight.PermitOf(mc.Options))
 	refused := mc.CheckEngine(ctx, vm, func() []guest.Report { return def.Guest })
 	for _, d := range p.To {

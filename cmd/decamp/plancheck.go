@@ -75,7 +75,7 @@ func (pc *planCheckCommand) runCheck(ctx context.Context, path string) error {
 			return err
 		}
 	} else {
-		r = preflight.Report{Places: []preflight.Space{}, Findings: found}
+		r = preflight.Report{FileSystems: []preflight.Space{}, Findings: found}
 	}
 	if err := writeCheck(pc.out, path, f, r, o); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, fol
 	w, err := pc.assembler.OpenPlan(ctx, pc.login, f, folder)
 	defer joinClose(&err, w.Close)
 	if err == nil {
-		rig := w.Rig(f)
+		rig := w.CheckDependencies(f)
 		if pc.dryRun {
 			o = w.Outlines(f, &rig)
 		}
@@ -111,7 +111,7 @@ func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, fol
 	}
 	if err != nil {
 		found = append(found, planfile.Found("source", f.At("source.url"), "", err))
-		r.Places = []preflight.Space{}
+		r.FileSystems = []preflight.Space{}
 	}
 	r.Findings = append(found, r.Findings...)
 	r.Findings.Sort()

@@ -31,7 +31,7 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 	if r.VMs > 0 {
 		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, countOf(r.VMs, "VM"), countOf(r.Disks, "disk"), sizeText(r.Bytes))
 	}
-	for _, s := range r.Places {
+	for _, s := range r.FileSystems {
 		fmt.Fprintf(out, "%s: %s, %s to %s required, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
 	}
 	writeOutlines(out, o)
@@ -76,7 +76,7 @@ func readSubmission(out *output, path string) (s server.Submission, f *planfile.
 	}
 	f, found := planfile.Parse(text)
 	if len(found) > 0 {
-		if err := writeCheck(out, path, f, preflight.Report{Places: []preflight.Space{}, Findings: found}, nil); err != nil {
+		if err := writeCheck(out, path, f, preflight.Report{FileSystems: []preflight.Space{}, Findings: found}, nil); err != nil {
 			return s, nil, err
 		}
 		return s, nil, fmt.Errorf("read %s: %w", path, found.Err())

@@ -29,7 +29,7 @@ func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) str
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
 	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
-		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Tell: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
+		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}
 	return p
 }

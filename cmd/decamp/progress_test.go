@@ -58,7 +58,7 @@ func TestProgressAsLines(t *testing.T) {
 	golden(t, "testdata/progress.txt", out.String())
 }
 
-func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
+func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
 	o := journal.OutageEstimate{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
 	if got, want := estimateText(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -97,7 +97,7 @@ func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	fmt.Fprintf(w, "\nChanges on hosts that are not reverted; the next migration from the host or decamp clean URL reverts them:\n\n")
 	t := newTable("SERVER", "HOST", "CHANGE", "SINCE", "MANUAL COMMAND")
 	for _, r := range list {
-		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ByHand))
+		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ManualCommand))
 	}
 	t.writeTo(w)
 }

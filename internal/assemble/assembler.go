@@ -16,7 +16,7 @@ type Prompts struct {
 	Terminal func() (Terminal, error)         // returns the terminal for questions; fails without one
 	Command  func(more ...string) string      // the command as it was typed, with more flags: a remedy to paste
 	Warn     func(format string, args ...any) // prints a problem that does not stop the command
-	Tell     func(format string, args ...any) // prints a choice that was made, with the reason
+	Notify   func(format string, args ...any) // prints a choice that was made, with the reason
 	Found    func([]doctor.Finding)           // reports problems that will fail or slow a migration, before it begins
 	Log      *slog.Logger                     // log of the process
 }

@@ -182,7 +182,7 @@ func (d *Diagnosis) vmOptions() vmcheck.Options {
 		o.Look = d.Parts.Look
 	}
 	for _, to := range d.Parts.To {
-		o.Places = append(o.Places, to.Target)
+		o.Targets = append(o.Targets, to.Target)
 		o.There = append(o.There, Moved(to.To.Folder())...)
 	}
 	return o

@@ -31,15 +31,15 @@ type Destination struct {
 	Name   string               // name as the user wrote it; a folder without its dir:
 	To     planfile.Destination // destination as in the plan
 	At     planfile.Destination // destination after the expansion of a named place; otherwise equal to To
-	Target Resident             // the opened target
+	Target LocalTarget          // the opened target
 	Plan   journal.Plan         // intent of the run; set by Parts.Plan
 }
 
-// Resident is a target that has images in a folder of this machine, either permanently or until their
+// LocalTarget is a target that has images in a folder of this machine, either permanently or until their
 // delivery.
-type Resident interface {
+type LocalTarget interface {
 	targets.Target
-	preflight.Place
+	preflight.Target
 
 	// Outline returns the definition of a VM at the target, without creating it.
 	Outline(def targets.Definition) (targets.Outline, error)
@@ -77,7 +77,7 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 // openTarget opens the folder of a destination, and the platform to which VMs are delivered from there.
 // plugins permits its kubeconfig to start a credential plugin. It fails if m requires a start and the
 // target cannot start VMs.
-func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error) {
+func openTarget(to planfile.Destination, m Move, plugins bool) (LocalTarget, error) {
 	here := m.Maps
 	// a folder has no storages: those of the map belong to the platform in front of it
 	if to.Kind() != planfile.Dir {
@@ -94,7 +94,7 @@ func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", to, err)
 	}
-	var t Resident = folder
+	var t LocalTarget = folder
 	if place != nil {
 		t = platform.New(folder, place, platform.Options{Keep: keep})
 	}
@@ -188,7 +188,7 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 }
 
 // checkLogin returns an error if a platform does not accept the login. Folders always succeed.
-func checkLogin(ctx context.Context, place Resident) error {
+func checkLogin(ctx context.Context, place LocalTarget) error {
 	p, ok := place.(placecheck.Examined)
 	if !ok {
 		return nil

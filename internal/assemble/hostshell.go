@@ -73,7 +73,7 @@ func loginOf(u *url.URL, l Login) sourceLogin {
 // reportCopier logs and prints that a host copies disks over SSH, with the reason.
 func (p *Prompts) reportCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
-	p.Tell("Disks are copied by SSH (vmkfstools on host %s), because the API cannot copy them: %s.", host, why.Error())
+	p.Notify("Disks are copied by SSH (vmkfstools on host %s), because the API cannot copy them: %s.", host, why.Error())
 }
 
 // NewHostShells returns the logins by SSH to the hosts of a session that was opened at u with l. It
@@ -156,7 +156,7 @@ func (h *HostShells) startSSH(ctx context.Context, host inventory.MoRef, name st
 	}
 	r := cleanup.Record{
 		Kind: cleanup.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
-		Text: "SSH on, which was off", ByHand: "vim-cmd hostsvc/stop_ssh",
+		Text: "SSH on, which was off", ManualCommand: "vim-cmd hostsvc/stop_ssh",
 	}
 	if _, err := h.store.Add(r); err != nil {
 		return err

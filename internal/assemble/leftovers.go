@@ -13,13 +13,13 @@ import (
 // ServerOf returns the name of a server in records of changes: its host:port in lower case.
 func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
-// Tidy reverts the recorded changes of earlier runs on the hosts of a session, and reports them. left
+// RevertLeftovers reverts the recorded changes of earlier runs on the hosts of a session, and reports them. left
 // is true if some could not be reverted; the user is warned, and the command continues.
-func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
-	done, err := PutBack(ctx, shells)
+func (a *Assembler) RevertLeftovers(ctx context.Context, shells *HostShells) (left bool) {
+	done, err := RevertChanges(ctx, shells)
 	for _, r := range done {
 		a.Log.Info("reverted a change of an earlier run", "host", r.Where(), "what", r.Text)
-		a.Tell("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.Where())
+		a.Notify("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.Where())
 	}
 	a.WarnStays(err)
 	return err != nil

@@ -27,7 +27,7 @@ func newMachine(t *testing.T) *machine {
 			Terminal: func() (Terminal, error) { return nil, errors.New("no terminal") },
 			Command:  func(more ...string) string { return "decamp ls esxi://root@esx1 " + strings.Join(more, " ") },
 			Warn:     func(format string, args ...any) { fmt.Fprintf(&r.said, "Warning: "+format+"\n", args...) },
-			Tell:     func(string, ...any) {}, Found: func([]doctor.Finding) {}, Log: slog.New(slog.DiscardHandler),
+			Notify:   func(string, ...any) {}, Found: func([]doctor.Finding) {}, Log: slog.New(slog.DiscardHandler),
 		},
 		Version: "test", Env: func(name string) string { return r.vars[name] }, State: t.TempDir(),
 	}

@@ -35,9 +35,9 @@ type DryRun struct {
 	Destinations []Outlined `json:"destinations"` // one element for each destination; not nil
 }
 
-// Foresee returns the definition of a VM as far as it is known before the copy, and a DryRun without
+// PreviewDefinition returns the definition of a VM as far as it is known before the copy, and a DryRun without
 // destinations. It reads the disks of a VM that is off.
-func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, DryRun) {
+func (a *Assembler) PreviewDefinition(ctx context.Context, w *Parts, vm *inventory.VM, o planfile.Options) (targets.Definition, DryRun) {
 	r := DryRun{VM: vm.Name, Ref: string(vm.Ref), Notes: []string{}, Destinations: []Outlined{}}
 	def := targets.Definition{VM: vm, Decamp: a.Version, Guest: inspectGuest(ctx, w, vm, &r)}
 	if o.Hardware == "virtio" {
@@ -105,7 +105,7 @@ func Outline(ctx context.Context, d *Destination, def targets.Definition, obstac
 }
 
 // outlineAt returns the definition of a VM at a destination without connecting to it.
-func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Outlined, error) {
+func outlineAt(to planfile.Destination, at LocalTarget, def targets.Definition) (Outlined, error) {
 	out := Outlined{To: string(to)}
 	o, err := at.Outline(def)
 	if err != nil {
@@ -147,7 +147,7 @@ type OutlinedVM struct {
 
 // Outlines makes rig collect the definitions of VMs while the plan is checked. They are complete when
 // preflight.Check returns.
-func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
+func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Dependencies) *Outlines {
 	p.Reader = https.New(p.Session, https.Options{MaxConnections: f.Defaults.Connections, Log: p.Assembler.Log})
 	o := &Outlines{byRef: map[inventory.MoRef]*OutlinedVM{}, source: p}
 	rig.Settled = o.addOutline
@@ -155,15 +155,15 @@ func (p *SourceParts) Outlines(f *planfile.File, rig *preflight.Rig) *Outlines {
 }
 
 // addOutline adds the definition of a VM at a destination. It has the type of preflight.Environment.Settled.
-func (o *Outlines) addOutline(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Place, refused error) {
-	at, ok := p.(Resident)
+func (o *Outlines) addOutline(ctx context.Context, m planfile.Move, to planfile.Destination, p preflight.Target, refused error) {
+	at, ok := p.(LocalTarget)
 	if !ok {
 		return
 	}
 	vm := o.byRef[m.VM.Ref]
 	if vm == nil {
 		vm = &OutlinedVM{}
-		vm.Definition, vm.DryRun = o.source.Assembler.Foresee(ctx, o.source.Parts, m.VM, m.Options)
+		vm.Definition, vm.DryRun = o.source.Assembler.PreviewDefinition(ctx, o.source.Parts, m.VM, m.Options)
 		o.VMs, o.byRef[m.VM.Ref] = append(o.VMs, vm), vm
 	}
 	out, err := outlineAt(to, at, vm.Definition)

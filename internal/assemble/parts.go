@@ -148,8 +148,8 @@ func (a *Assembler) Open(ctx context.Context, m Move, rawURL string) (w *Parts, 
 		return w, err
 	}
 	w.Shells = a.NewHostShells(w.Session, w.URL, m.Login, m.SSH, w.Leftovers)
-	if a.Tidy(ctx, w.Shells) {
-		w.retryCleanup = func() { a.Tidy(context.WithoutCancel(ctx), w.Shells) }
+	if a.RevertLeftovers(ctx, w.Shells) {
+		w.retryCleanup = func() { a.RevertLeftovers(context.WithoutCancel(ctx), w.Shells) }
 	}
 	return w, a.openTransport(ctx, w, m.Options)
 }
@@ -266,14 +266,14 @@ func (w *Parts) Close() error {
 	return errors.Join(errs...)
 }
 
-// PutBack reverts the recorded changes on the server of a session, within cleanupTimeout. It returns
+// RevertChanges reverts the recorded changes on the server of a session, within cleanupTimeout. It returns
 // the reverted records, and an error for the others, which stay recorded.
-func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
+func RevertChanges(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	session := shells.session
 	host := landing.WithShell{Host: session, Open: shells.Open}
-	return shells.store.PutBack(ctx, strings.ToLower(session.Addr()), map[cleanup.Kind]cleanup.Undo{
+	return shells.store.Restore(ctx, strings.ToLower(session.Addr()), map[cleanup.Kind]cleanup.Undo{
 		cleanup.NFSDatastore: func(ctx context.Context, r cleanup.Record) error {
 			return host.UnmountNAS(ctx, r.Host, landing.Recorded(r))
 		},
@@ -285,7 +285,7 @@ func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) 
 			return s.Jobs.End(ctx, landing.RecordedJob(r))
 		},
 		cleanup.Snapshot: func(ctx context.Context, r cleanup.Record) error {
-			return shells.changer.removeSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
+			return shells.changer.removeSnapshot(ctx, inventory.MoRef(r.Details["vm"]), r.Details["name"])
 		},
 		cleanup.SSHService: func(ctx context.Context, r cleanup.Record) error {
 			return shells.stopSSH(ctx, r.Host)
@@ -366,11 +366,11 @@ func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) 
 func newFinder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
 
 // Environment returns the functions with which package preflight checks a plan. They use the open session.
-func (p *SourceParts) Rig(f *planfile.File) preflight.Rig {
-	return preflight.Rig{
+func (p *SourceParts) CheckDependencies(f *planfile.File) preflight.Dependencies {
+	return preflight.Dependencies{
 		Source: p.Session,
 		Names:  newFinder,
-		Place: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Place, error) {
+		OpenTarget: func(ctx context.Context, to planfile.Destination, o planfile.Options) (preflight.Target, error) {
 			m := p.MoveOf(o)
 			m.Maps = f.Maps.Value()
 			at, err := p.Assembler.expandPlace(to, p.Role)

@@ -127,10 +127,10 @@ func (p plannedSession) Thaw(ctx context.Context, vm inventory.MoRef, name strin
 // snapshotRecord returns the record of a snapshot. Its ID depends only on server, VM and name.
 func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.Record {
 	return cleanup.Record{
-		Kind: cleanup.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
-		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
-		ByHand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
-		Since:  time.Now(),
+		Kind: cleanup.Snapshot, Server: p.server, Details: map[string]string{"vm": string(vm), "name": name},
+		Text:          fmt.Sprintf("snapshot %q of VM %s", name, vm),
+		ManualCommand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
+		Since:         time.Now(),
 	}
 }
 
@@ -238,5 +238,5 @@ func (h *vmChanger) switchToSSH(ctx context.Context, vm inventory.MoRef, why err
 // reportSSHChanger logs and prints that VMs are changed over SSH, with the reason.
 func (p *Prompts) reportSSHChanger(why error) {
 	p.Log.Info("snapshots and power changes use SSH", "err", why)
-	p.Tell("Snapshots and power changes use SSH (vim-cmd): %s.", why.Error())
+	p.Notify("Snapshots and power changes use SSH (vim-cmd): %s.", why.Error())
 }

@@ -130,5 +130,5 @@ func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
 // reportNFC logs and prints the address from which disks of a host are read.
 func (p *Prompts) reportNFC(host inventory.MoRef, where string) {
 	p.Log.Info("disks are read over NFC", "host", host, "addr", where)
-	p.Tell("Disks are read over NFC from %s.", where)
+	p.Notify("Disks are read over NFC from %s.", where)
 }

@@ -57,7 +57,7 @@ func severeFindings(found []doctor.Finding, others []string) []doctor.Finding {
 func (p *Prompts) reportFindings(found []doctor.Finding) {
 	found = severeFindings(found, refusedCodes)
 	for _, f := range found {
-		p.Log.Info("finding before the migration", "code", f.Code, "on", f.On, "found", f.Seen)
+		p.Log.Info("finding before the migration", "code", f.Code, "on", f.On, "found", f.Found)
 	}
 	p.Found(found)
 }
@@ -67,7 +67,7 @@ var plannedCodes = append([]string{"vm-warm", "vm-tracking"}, refusedCodes...)
 
 // examinePlan returns the doctor's findings on all migrations of a plan, as notes. Migrations with the
 // same use of the source are examined together.
-func (p *SourceParts) examinePlan(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
+func (p *SourceParts) examinePlan(ctx context.Context, s preflight.PlanInventory) (notes planfile.Findings) {
 	var order []string
 	alike := map[string][]planfile.Move{} // migrations by their use of the source
 	for _, m := range s.Moves {
@@ -106,7 +106,7 @@ func (p *SourceParts) examineEngines(ctx context.Context, moves []planfile.Move)
 
 // examineAlike examines migrations with the same use of the source. reported has findings of other
 // groups, for example on a host that they share; it is extended.
-func (p *SourceParts) examineAlike(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
+func (p *SourceParts) examineAlike(ctx context.Context, s preflight.PlanInventory, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
 	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, quiet: true}
 	of := map[string]planfile.Move{} // migrations by the name of the VM in findings
 	for _, m := range moves {
@@ -120,10 +120,10 @@ func (p *SourceParts) examineAlike(ctx context.Context, s preflight.Sight, moves
 		}
 		told[f] = true
 		if m, ofVM := of[f.On]; ofVM {
-			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, joinRemedy(f.Remedy), "%s", f.Seen))
+			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, joinRemedy(f.Remedy), "%s", f.Found))
 			continue
 		}
-		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", joinRemedy(f.Remedy), "%s: %s", f.On, f.Seen))
+		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", joinRemedy(f.Remedy), "%s: %s", f.On, f.Found))
 	}
 	return notes
 }

@@ -115,7 +115,7 @@ type Result struct {
 	Elapsed     time.Duration `json:"elapsed"`              // duration of the copy
 	Checkpoints int           `json:"checkpoints"`          // number of syncs of the image
 	SyncTime    time.Duration `json:"syncTime"`             // total duration of these syncs
-	Rotten      int64         `json:"mismatched,omitempty"` // chunks of the image that Patch found to differ from the manifest
+	Mismatched  int64         `json:"mismatched,omitempty"` // chunks of the image that Patch found to differ from the manifest
 }
 
 // Then returns the sum of r and next, a later copy into the same image, which skipped what r did.
@@ -133,7 +133,7 @@ func (r Result) Then(next Result) Result {
 	next.Elapsed += r.Elapsed
 	next.Checkpoints += r.Checkpoints
 	next.SyncTime += r.SyncTime
-	next.Rotten += r.Rotten
+	next.Mismatched += r.Mismatched
 	return next
 }
 

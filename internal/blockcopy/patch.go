@@ -36,7 +36,7 @@ type Reader interface {
 //
 // The unchanged part of such a chunk is read from the image and becomes part of the new hash. Therefore
 // Patch first compares it with the old hash. A chunk that differs from its manifest is copied from src
-// as a whole, and counted in Result.Rotten. Otherwise a damaged byte of the target would count as
+// as a whole, and counted in Result.Mismatched. Otherwise a damaged byte of the target would count as
 // verified from then on.
 //
 // Result.Read counts only bytes of src, and Result.Written only bytes written to dst. The memory is
@@ -55,7 +55,7 @@ func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, 
 		res, err := Copy(ctx, p, patchTarget{dst, p}, p.copyOptions(o, total))
 		res.ReadTime -= p.waited.Duration() - waited // readers waited in ReadAt
 		total = total.Then(res)
-		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.damaged.Load()
+		total.Read, total.Written, total.Mismatched = p.read.Load(), p.written.Load(), p.damaged.Load()
 		total.PaceWait = p.waited.Duration()
 		if err != nil {
 			return total, err

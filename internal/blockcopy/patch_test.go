@@ -319,8 +319,8 @@ func TestPatchDoesNotProveWhatRotted(t *testing.T) {
 		img.now[off] ^= 1
 	}
 	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
-	if err != nil || res.Rotten != 1 || res.Read != manifest.ChunkSize {
-		t.Fatalf("%d rotten, %d read, %v", res.Rotten, res.Read, err)
+	if err != nil || res.Mismatched != 1 || res.Read != manifest.ChunkSize {
+		t.Fatalf("%d rotten, %d read, %v", res.Mismatched, res.Read, err)
 	}
 	img.now[8<<20+7] ^= 1
 	expect(t, img, log, h.new)
@@ -372,7 +372,7 @@ func TestPatchReadsAChunkOfTheImageOnce(t *testing.T) {
 	ops := map[string]int{}
 	img.fail = func(op string, _ int) error { ops[op]++; return nil }
 	res, err := Patch(t.Context(), h.new, img, img, h.changed, Options{Manifest: log})
-	if err != nil || res.Rotten != 0 || res.Read != grains || res.Written != grains {
+	if err != nil || res.Mismatched != 0 || res.Read != grains || res.Written != grains {
 		t.Errorf("%+v, %v; want %d bytes", res, err, grains)
 	}
 	if ops["read"] != 2 || ops["write"] != 5 {
@@ -439,8 +439,8 @@ func TestPatchReadsPastARottenChunk(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || res.Rotten != 1 {
-			t.Fatalf("%d rotten, %v", res.Rotten, err)
+		if err != nil || res.Mismatched != 1 {
+			t.Fatalf("%d rotten, %v", res.Mismatched, err)
 		}
 		expect(t, img, log, h.new)
 		proves(t, log, h.new)

@@ -47,15 +47,15 @@ const (
 
 // Record is one change of one host.
 type Record struct {
-	Version int               `json:"version"`                 // version of this format: 1
-	Kind    Kind              `json:"kind"`                    // kind of the change
-	Server  string            `json:"server"`                  // host:port that decamp logged in to
-	Host    inventory.MoRef   `json:"host"`                    // host by its MoRef on that server; empty for a change that moves with its VM
-	What    map[string]string `json:"details,omitempty"`       // details by name, depending on Kind
-	Text    string            `json:"text"`                    // description: "datastore decamp-12ab34cd"
-	ByHand  string            `json:"manualCommand,omitempty"` // command that reverts the change; empty if missing
-	Since   time.Time         `json:"since"`                   // time of the change
-	Owner   string            `json:"owner,omitempty"`         // process that made the change, if processes share the records
+	Version       int               `json:"version"`                 // version of this format: 1
+	Kind          Kind              `json:"kind"`                    // kind of the change
+	Server        string            `json:"server"`                  // host:port that decamp logged in to
+	Host          inventory.MoRef   `json:"host"`                    // host by its MoRef on that server; empty for a change that moves with its VM
+	Details       map[string]string `json:"details,omitempty"`       // details by name, depending on Kind
+	Text          string            `json:"text"`                    // description: "datastore decamp-12ab34cd"
+	ManualCommand string            `json:"manualCommand,omitempty"` // command that reverts the change; empty if missing
+	Since         time.Time         `json:"since"`                   // time of the change
+	Owner         string            `json:"owner,omitempty"`         // process that made the change, if processes share the records
 }
 
 // Where returns the name of the host, or of the server if the change belongs to no host.
@@ -74,7 +74,7 @@ const idBytes = 8
 // ID returns the ID of the record. It depends on kind, server, host and What.
 func (r Record) ID() ID {
 	parts := []string{string(r.Kind), r.Server, string(r.Host)}
-	for name, value := range r.What {
+	for name, value := range r.Details {
 		parts = append(parts, name+"="+value)
 	}
 	slices.Sort(parts[3:])
@@ -234,10 +234,10 @@ func decodeRecord(text []byte) (Record, error) {
 // Undo reverts one change. It succeeds if the change is not there any more.
 type Undo func(ctx context.Context, r Record) error
 
-// PutBack reverts the recorded changes on a server, the newest first: a file is closed before its
+// Restore reverts the recorded changes on a server, the newest first: a file is closed before its
 // datastore is removed. It returns the reverted records. Changes that could not be reverted stay on
 // record and are in the error, as are unreadable records. PutBack ignores changes in use (NewShared).
-func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
+func (s *Store) Restore(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
 	for _, r := range slices.Backward(list) {
@@ -277,8 +277,8 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 func Stays(r Record, why error) error {
 	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
-	if r.ByHand != "" {
-		remedy += "; by hand, on the host: " + r.ByHand
+	if r.ManualCommand != "" {
+		remedy += "; by hand, on the host: " + r.ManualCommand
 	}
 	if why := fault.HintOf(why); why != "" {
 		remedy = why + "; " + remedy

@@ -14,8 +14,8 @@ import (
 
 func mounted(server, name string) Record {
 	return Record{
-		Kind: NFSDatastore, Server: server, Host: "ha-host", What: map[string]string{"name": name, "path": "/decamp"},
-		Text: "datastore " + name, ByHand: "esxcli storage nfs remove -v " + name, Since: time.Unix(1_700_000_000, 0).UTC(),
+		Kind: NFSDatastore, Server: server, Host: "ha-host", Details: map[string]string{"name": name, "path": "/decamp"},
+		Text: "datastore " + name, ManualCommand: "esxcli storage nfs remove -v " + name, Since: time.Unix(1_700_000_000, 0).UTC(),
 	}
 }
 
@@ -63,15 +63,15 @@ func TestRecordIsThereUntilItIsRemoved(t *testing.T) {
 // A snapshot goes where its VM goes: it is on no host of its own. Anything else is.
 func TestSnapshotIsOnNoHost(t *testing.T) {
 	s := NewStore(t.TempDir())
-	snapshot := Record{Kind: Snapshot, Server: "vc1:443", What: map[string]string{"vm": "vm-7", "name": "decamp web01 2"}, Text: "snapshot"}
+	snapshot := Record{Kind: Snapshot, Server: "vc1:443", Details: map[string]string{"vm": "vm-7", "name": "decamp web01 2"}, Text: "snapshot"}
 	_, err := s.Add(snapshot)
 	must(t, err)
 	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Where() != "vc1:443" || mounted("esx1:443", "a").Where() != "ha-host" {
 		t.Errorf("on record: %+v, %v", list, err)
 	}
 	var asked []string
-	done, err := s.PutBack(t.Context(), "vc1:443", map[Kind]Undo{Snapshot: func(_ context.Context, r Record) error {
-		asked = append(asked, r.What["name"])
+	done, err := s.Restore(t.Context(), "vc1:443", map[Kind]Undo{Snapshot: func(_ context.Context, r Record) error {
+		asked = append(asked, r.Details["name"])
 		return nil
 	}})
 	if err != nil || len(done) != 1 || len(asked) != 1 || s.texts(t) != "" {
@@ -92,8 +92,8 @@ func TestPutBackAsksForEachRecordOfTheServer(t *testing.T) {
 		_, err := s.Add(r)
 		must(t, err)
 	}
-	done, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error {
-		if r.What["name"] == "busy" {
+	done, err := s.Restore(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error {
+		if r.Details["name"] == "busy" {
 			return fault.New(fault.Conflict, "a file is open").WithHint("wait")
 		}
 		return nil
@@ -130,7 +130,7 @@ func TestWhatCannotBeReadStaysAndIsNamed(t *testing.T) {
 			bad := filepath.Join(dir, "leftovers", "0123456789abcdef.json")
 			must(t, os.WriteFile(bad, []byte(text), 0o600))
 			must(t, os.WriteFile(bad+".new", []byte("half a rec"), 0o600))
-			done, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error { return nil }})
+			done, err := s.Restore(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error { return nil }})
 			if len(done) != 1 {
 				t.Errorf("put back: %+v", done)
 			}
@@ -148,7 +148,7 @@ func TestKindNobodyKnowsStays(t *testing.T) {
 	s := NewStore(t.TempDir())
 	_, err := s.Add(mounted("esx1:443", "a"))
 	must(t, err)
-	if _, err := s.PutBack(t.Context(), "esx1:443", nil); !fault.Is(err, fault.Unsupported) {
+	if _, err := s.Restore(t.Context(), "esx1:443", nil); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("error: %v", err)
 	}
 	if got := s.texts(t); got != "datastore a" {

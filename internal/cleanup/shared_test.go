@@ -61,8 +61,8 @@ func newDatabase() *database { return &database{docs: map[ID][]byte{}} }
 func undone(t *testing.T, s *Store) string {
 	t.Helper()
 	var texts []string
-	_, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error {
-		texts = append(texts, r.What["name"])
+	_, err := s.Restore(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(_ context.Context, r Record) error {
+		texts = append(texts, r.Details["name"])
 		return nil
 	}})
 	must(t, err)
@@ -121,7 +121,7 @@ func TestWhatIsPutBackIsWaitedForByWhoDoesItAgain(t *testing.T) {
 	db := newDatabase()
 	add(t, NewShared(db, "a", nil), "x")
 	s, added := NewShared(db, "a", nil), make(chan error, 1)
-	_, err := s.PutBack(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error {
+	_, err := s.Restore(t.Context(), "esx1:443", map[Kind]Undo{NFSDatastore: func(context.Context, Record) error {
 		go func() {
 			_, err := s.Add(mounted("esx1:443", "x"))
 			added <- err

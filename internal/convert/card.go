@@ -78,7 +78,7 @@ func (c *conversion) pinByRule(name, mac string) error {
 func (c *conversion) noteUnknownCards() error {
 	for _, n := range c.nics {
 		// Without the cards at the source nothing is known about them.
-		known := slices.ContainsFunc(c.seats, func(s Seat) bool { return strings.EqualFold(s.MAC, n.MAC) })
+		known := slices.ContainsFunc(c.seats, func(s SourceNIC) bool { return strings.EqualFold(s.MAC, n.MAC) })
 		if n.By == linux.ByMAC && n.MAC != "" && len(c.seats) > 0 && !known {
 			c.addNote("%s is for a card with MAC %s, which the VM does not have: it finds none, as at the source", n.File, n.MAC)
 		}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Seat is a network card of the VM at the source, with its slot and driver.
-type Seat struct {
+// A SourceNIC is a network card of the VM at the source, with its slot and driver.
+type SourceNIC struct {
 	MAC    string // "00:50:56:ab:cd:01"
 	PCI    string // bus address: "0000:0b:00.0"; empty if unknown
 	Driver string // kernel driver: "vmxnet3"
@@ -38,7 +38,7 @@ type replacement struct{ driver, mac string }
 // findReplacement returns the replacement for a condition. ok is false if no card matches, or if it
 // would have to distinguish several cards.
 func (c *conversion) findReplacement(w condition) (a replacement, ok bool) {
-	var meant []Seat
+	var meant []SourceNIC
 	for _, s := range c.seats {
 		// ID_PATH of a PCI device is "pci-" and its address.
 		if w.driver != "" && matchGlob(w.driver, s.Driver) || w.path != "" && s.PCI != "" && matchGlob(w.path, "pci-"+s.PCI) {

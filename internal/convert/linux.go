@@ -21,7 +21,7 @@ type Options struct {
 
 	// Seats are all network cards of the VM at the source. Without them, files that select a card by
 	// driver or bus address stay unchanged and add a note.
-	Seats []Seat
+	SourceNICs []SourceNIC
 
 	// EFI means that the VM boots by EFI. A system partition without fallback loader gets one.
 	EFI bool
@@ -112,7 +112,7 @@ func orUnclean(outside, inside error) error {
 
 // convertGuest changes a guest whose file systems are open, and flushes the changes.
 func convertGuest(b *budget.Budget, t tree, vols []volume, disks []Disk, o Options) (Result, error) {
-	c := &conversion{budget: b, tree: t, volumes: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, skippedNICs: map[string]bool{}}
+	c := &conversion{budget: b, tree: t, volumes: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.SourceNICs, skippedNICs: map[string]bool{}}
 	for _, d := range disks {
 		if d.Report.Linux != nil {
 			c.nics = append(c.nics, d.Report.Linux.NICs...)
@@ -147,7 +147,7 @@ type conversion struct {
 	volumes     []volume          // volumes of all disks
 	links       map[string]string // contents of files of network names that each initramfs gets, by path
 	makers      map[string]bool   // tools that made the guest's initramfs
-	seats       []Seat            // network cards at the source
+	seats       []SourceNIC       // network cards at the source
 	nics        []linux.NIC       // network cards that the guest configures
 	skippedNICs map[string]bool   // cards of netplan that stay unchanged, by file and ID
 }

@@ -15,19 +15,19 @@ const (
 )
 
 // twoSeats are two cards of one kind, as VMware seats them.
-func twoSeats() []Seat {
-	return []Seat{{firstMAC, "0000:0b:00.0", "vmxnet3"}, {secondMAC, "0000:13:00.0", "vmxnet3"}}
+func twoSeats() []SourceNIC {
+	return []SourceNIC{{firstMAC, "0000:0b:00.0", "vmxnet3"}, {secondMAC, "0000:13:00.0", "vmxnet3"}}
 }
 
 // mixedSeats are two of two kinds.
-func mixedSeats() []Seat {
-	return []Seat{{firstMAC, "0000:0b:00.0", "vmxnet3"}, {secondMAC, "0000:02:01.0", "e1000"}}
+func mixedSeats() []SourceNIC {
+	return []SourceNIC{{firstMAC, "0000:0b:00.0", "vmxnet3"}, {secondMAC, "0000:02:01.0", "e1000"}}
 }
 
 func TestUnbind(t *testing.T) {
 	const unit, keyfile, rules, plan = "etc/systemd/network/a.network", "etc/NetworkManager/system-connections/a", "etc/udev/rules.d/a.rules", "etc/netplan/a.yaml"
 	for name, tt := range map[string]struct {
-		seats      []Seat
+		seats      []SourceNIC
 		file       string
 		text, want string // "" is the same
 		notes      int
@@ -96,7 +96,7 @@ func TestNetworkStaysWithItsCard(t *testing.T) {
 		"etc/sysconfig/network-scripts/ifcfg-old": "DEVICE=ens256\nHWADDR=" + gone + "\nIPADDR=10.0.0.9\n",
 	})
 	disk := makeDisk(t, part{files: files, uuid: rootUUID, size: 40, args: "-t ext4"}, part{size: 4, args: "swap"})
-	result, err := convertOn(t, Options{Seats: twoSeats()}, disk)
+	result, err := convertOn(t, Options{SourceNICs: twoSeats()}, disk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestNetworkStaysWithItsCard(t *testing.T) {
 			t.Errorf("after the conversion %+v", n)
 		}
 	}
-	again, err := convertOn(t, Options{Seats: twoSeats()}, disk)
+	again, err := convertOn(t, Options{SourceNICs: twoSeats()}, disk)
 	if err != nil || len(again.Changes) != 0 {
 		t.Errorf("the second run changed %v, %v", again.Changes, err)
 	}

@@ -55,7 +55,7 @@ type Finding struct {
 	Title  string `json:"title"`            // title of the check; set by Examine
 	On     string `json:"on,omitempty"`     // examined object: "host esx1", "VM web01", "/srv/vm"; empty if there is only one
 	Status Status `json:"status"`           // severity
-	Seen   string `json:"found,omitempty"`  // value found, or the reason why the check could not be performed
+	Found  string `json:"found,omitempty"`  // value found, or the reason why the check could not be performed
 	Want   string `json:"want,omitempty"`   // required value; may be empty if the status is OK
 	Remedy string `json:"remedy,omitempty"` // commands or a sentence, on one or more lines; empty if the status is OK
 }

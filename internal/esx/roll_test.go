@@ -17,7 +17,7 @@ import (
 )
 
 // allFacts are those that can be asked for.
-var allFacts = []inventory.Fact{inventory.OnRoll, inventory.FactPower, inventory.FactGuest, inventory.FactHardware,
+var allFacts = []inventory.Fact{inventory.FactListed, inventory.FactPower, inventory.FactGuest, inventory.FactHardware,
 	inventory.FactFirmware, inventory.FactTools, inventory.FactTracking}
 
 // rollOf is the roll, by name, and the size of each page of it.

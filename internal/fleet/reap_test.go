@@ -71,7 +71,7 @@ func (r *rig) looked() {
 
 // A scheduler dies with the worker in its process. The next one has asked for the lease all
 // the time: it knows that the worker could have renewed, and waits no longer.
-func TestNextSchedulerKnowsThatTheRosterWasThere(t *testing.T) {
+func TestNextSchedulerKnowsThatTheDatabaseWasThere(t *testing.T) {
 	r := newRig(t, newClock())
 	r.dead()
 	r.candidate(reapTTL/renewals, reapTTL/renewals, reapTTL/renewals)

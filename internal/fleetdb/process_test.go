@@ -17,8 +17,8 @@ import (
 
 // The environment of a process that is not the test but a writer beside it.
 const (
-	childURL  = "ROSTER_TEST_URL"
-	childName = "ROSTER_TEST_NAME"
+	childURL  = "FLEETDB_TEST_URL"
+	childName = "FLEETDB_TEST_NAME"
 )
 
 // herd is how many VMs a writer adds in one transaction.

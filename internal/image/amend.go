@@ -119,7 +119,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	src, err := j.Place.Read(ctx)
+	src, err := j.Opener.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("open image to read it back: %w", err)
 	}

@@ -42,7 +42,7 @@ func (r *rig) holds(want disk.Source, root manifest.Hash) {
 	if report, err := r.job.Verify(r.t.Context(), manifest.VerifyOptions{}); err != nil || report.Root != root {
 		r.t.Fatalf("verified as %v, want %v: %v", report.Root, root, err)
 	}
-	src, err := r.job.Place.Read(r.t.Context())
+	src, err := r.job.Opener.Read(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}

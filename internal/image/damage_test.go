@@ -110,7 +110,7 @@ func TestStartOfACopyIsReported(t *testing.T) {
 func TestOpenReportsANewImage(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		for _, want := range []bool{true, false} {
-			target, created, err := r.job.Place.Open(t.Context())
+			target, created, err := r.job.Opener.Open(t.Context())
 			if err != nil || created != want {
 				t.Fatalf("created %v, want %v: %v", created, want, err)
 			}
@@ -175,8 +175,8 @@ func (l lossyTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
 func TestAmendFindsWhatWasLost(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		r.done(6)
-		place, want := r.job.Place.(File), amended{r.src}
-		r.job.Place = lossy{place, r.job.Info.Chunk(2)}
+		place, want := r.job.Opener.(File), amended{r.src}
+		r.job.Opener = lossy{place, r.job.Info.Chunk(2)}
 		_, err := r.job.Amend(t.Context(), Amendment{want, want.chunks()})
 		if !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), "copies the 1 bad chunks again") {
 			t.Fatalf("%v, remedy %q", err, fault.HintOf(err))
@@ -230,7 +230,7 @@ func TestAmendmentWritesRuns(t *testing.T) {
 func TestProveFindsWhatRotted(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		r.has(6)
-		if report, err := r.job.Prove(t.Context(), func(manifest.Progress) {}); err != nil || len(report.Bad) > 0 {
+		if report, err := r.job.VerifyWritten(t.Context(), func(manifest.Progress) {}); err != nil || len(report.Bad) > 0 {
 			t.Fatal(report, err)
 		}
 		if _, err := r.job.Advance(t.Context(), func(ctx context.Context, c *Copying) error {
@@ -248,7 +248,7 @@ func TestProveFindsWhatRotted(t *testing.T) {
 		}
 		r.zeroChunks(1, 4)
 		var last manifest.Progress
-		report, err := r.job.Prove(t.Context(), func(p manifest.Progress) { last = p })
+		report, err := r.job.VerifyWritten(t.Context(), func(p manifest.Progress) { last = p })
 		if err != nil || len(report.Bad) != 2 || report.Read != 2<<20 || last.Done != 2<<20 || last.Read != 2<<20 {
 			t.Fatalf("%+v, %+v, %v", report, last, err)
 		}

@@ -4,8 +4,8 @@
 // # Terms
 //
 // An image is unfinished until its target is finished and its manifest sealed. A Job describes
-// the disk and fills the image, with as many attempts as necessary. A Place opens the image; File
-// is a Place on a file system.
+// the disk and fills the image, with as many attempts as necessary. A Opener opens the image; File
+// is a Opener on a file system.
 //
 // # Guarantees
 //

@@ -34,7 +34,7 @@ func fillDraft(t *testing.T, path string, replace bool) (Draft, manifest.Hash, i
 		t.Fatal(err)
 	}
 	r := &rig{t: t, src: disk.NewPattern(testSize)}
-	r.job = Job{Place: d.File(), Path: d.File().Path, Manifest: d.Manifest(), Info: manifest.Info{Disk: "d", Size: testSize}}
+	r.job = Job{Opener: d.File(), Path: d.File().Path, Manifest: d.Manifest(), Info: manifest.Info{Disk: "d", Size: testSize}}
 	root, _, err := r.fill(6)
 	if err != nil {
 		t.Fatal(err)

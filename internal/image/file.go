@@ -20,7 +20,7 @@ const (
 	QCOW2 Format = "qcow2" // qcow2 version 3, as package qcow2 writes it
 )
 
-// A File is an image on a file system. It is a Place.
+// A File is an image on a file system. It is a Opener.
 type File struct {
 	Path   string // path of the image
 	Format Format // format of the image

@@ -72,7 +72,7 @@ func (j Job) growToDisk(ctx context.Context) error {
 // growManifest enlarges the manifest and the record of verified chunks. was describes the disk before
 // it grew.
 func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
-	proven, err := OpenProven(j.Manifest, was)
+	proven, err := OpenVerifiedRecord(j.Manifest, was)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,11 @@ func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 // growTo keeps the verified chunks of a disk that has grown. It drops a last chunk that was short and
 // is longer now. After a crash in between no chunk is verified, because the record belongs to another
 // disk.
-func (p *Proven) growTo(info manifest.Info) error {
+func (p *VerifiedRecord) growTo(info manifest.Info) error {
 	if p.gone {
 		return nil
 	}
-	larger, err := OpenProven(p.manifestPath(), info)
+	larger, err := OpenVerifiedRecord(p.manifestPath(), info)
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ const largerSize = 8<<20 + 3*disk.SectorSize
 
 // becomes makes the rig's disk one of size bytes, which begin as they did.
 func (r *rig) becomes(size int64) {
-	place := r.job.Place.(File)
+	place := r.job.Opener.(File)
 	place.Size = size
-	r.job.Place, r.job.Info.Size, r.src = place, size, disk.NewPattern(size)
+	r.job.Opener, r.job.Info.Size, r.src = place, size, disk.NewPattern(size)
 	r.job.Grow = place.Grow
 }
 
@@ -42,7 +42,7 @@ func (r *rig) grown(written int) {
 	if report, err := r.job.Verify(r.t.Context(), manifest.VerifyOptions{}); err != nil || report.Bytes != r.job.Info.Size {
 		r.t.Errorf("verified %d bytes: %v", report.Bytes, err)
 	}
-	src, err := r.job.Place.Read(r.t.Context())
+	src, err := r.job.Opener.Read(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 	for _, killed := range []int{0, 2} {
 		each(t, func(t *testing.T, r *rig) {
 			r.has(6)
-			if report, err := r.job.Prove(t.Context(), func(manifest.Progress) {}); err != nil || report.Read != testSize {
+			if report, err := r.job.VerifyWritten(t.Context(), func(manifest.Progress) {}); err != nil || report.Read != testSize {
 				t.Fatalf("read %d bytes back: %v", report.Read, err)
 			}
 			r.becomes(largerSize)
@@ -245,7 +245,7 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 			if proven = openProven(t, r.job.Manifest, r.job.Info); proven.Count() != 5 || proven.Has(5) {
 				t.Errorf("%d chunks are proven, the one that was short %v", proven.Count(), proven.Has(5))
 			}
-			src, err := r.job.Place.ReadUnfinished(t.Context())
+			src, err := r.job.Opener.ReadUnfinished(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

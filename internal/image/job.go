@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A Place opens one image: a File, or an image at a target.
-type Place interface {
+// A Opener opens one image: a File, or an image at a target.
+type Opener interface {
 	// Open creates the image, or opens an unfinished one after a crash. created reports a new image,
 	// which reads as zeros everywhere.
 	Open(ctx context.Context) (t disk.Target, created bool, err error)
@@ -25,7 +25,7 @@ type Place interface {
 
 // A Job fills one image, with as many attempts as necessary.
 type Job struct {
-	Place    Place         // location of the image
+	Opener   Opener        // location of the image
 	Path     string        // path of the image, for errors
 	Manifest string        // path of the manifest
 	Info     manifest.Info // disk that the image and the manifest belong to
@@ -127,7 +127,7 @@ func (j Job) finishedRoot(ctx context.Context) (root manifest.Hash, ok bool) {
 		return root, false
 	}
 	defer s.Close()
-	src, err := j.Place.Read(ctx)
+	src, err := j.Opener.Read(ctx)
 	if err != nil {
 		return root, false
 	}
@@ -140,7 +140,7 @@ func (j Job) openCopying(ctx context.Context) (_ *Copying, err error) {
 	if err := j.growToDisk(ctx); err != nil {
 		return nil, fmt.Errorf("image of a disk that grew: %w", err)
 	}
-	t, created, err := j.Place.Open(ctx)
+	t, created, err := j.Opener.Open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open image: %w", err)
 	}

@@ -30,7 +30,7 @@ func newRig(t *testing.T, format Format) *rig {
 	path := filepath.Join(t.TempDir(), "image")
 	r := &rig{t: t, src: disk.NewPattern(testSize)}
 	r.job = Job{
-		Place: File{Path: path, Format: format, Size: testSize}, Path: path, Manifest: path + ".manifest",
+		Opener: File{Path: path, Format: format, Size: testSize}, Path: path, Manifest: path + ".manifest",
 		Info:   manifest.Info{Disk: "d", Size: testSize, Source: "here"},
 		Source: func(context.Context) (disk.Source, error) { return r.src, nil },
 		Anew:   func(why string) { r.anew = append(r.anew, why) },
@@ -85,7 +85,7 @@ func (r *rig) done(written int) {
 	if _, missing, err := r.fill(6); err != nil || missing != 0 || r.written != written {
 		r.t.Fatalf("%d chunks missing, %d written, want %d: %v", missing, r.written, written, err)
 	}
-	src, err := r.job.Place.Read(r.t.Context())
+	src, err := r.job.Opener.Read(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, err
 
 // setMapping sets the positions at which chunks will be read back. If they differ from those of the
 // record, no chunk counts as verified any more.
-func (p *Proven) setMapping(m mapping) {
+func (p *VerifiedRecord) setMapping(m mapping) {
 	base, _ := m.At(0)
 	if base != p.base {
 		p.record = newRecord(p.info)
@@ -60,7 +60,7 @@ func (p *Proven) setMapping(m mapping) {
 }
 
 // noteZeros records which pieces of the chunk at r contain only zeros. b is the content of the chunk.
-func (p *Proven) noteZeros(r disk.Range, b []byte) {
+func (p *VerifiedRecord) noteZeros(r disk.Range, b []byte) {
 	for off := int64(0); off < r.Len; off += pieceSize {
 		part := disk.Range{Off: r.Off + off, Len: min(pieceSize, r.Len-off)}
 		if bytes.Equal(b[off:off+part.Len], zeroPiece[:part.Len]) {
@@ -75,7 +75,7 @@ func (p *Proven) noteZeros(r disk.Range, b []byte) {
 var zeroPiece [pieceSize]byte
 
 // copyVerified marks a chunk as verified that is verified in from. Both must have the same base.
-func (p *Proven) copyVerified(chunk int64, from *Proven) {
+func (p *VerifiedRecord) copyVerified(chunk int64, from *VerifiedRecord) {
 	r := p.info.Chunk(chunk)
 	for off := r.Off; off < r.End(); off += pieceSize {
 		if from.zeros.Has(off) {
@@ -87,7 +87,7 @@ func (p *Proven) copyVerified(chunk int64, from *Proven) {
 
 // keepMapped keeps the verified chunks whose pieces all have the positions at which they were read
 // back. A piece that was zeros then may also be unallocated now.
-func (p *Proven) keepMapped(m mapping) {
+func (p *VerifiedRecord) keepMapped(m mapping) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) && !p.isMapped(m, p.info.Chunk(c)) {
 			p.clearVerified(c)
@@ -96,7 +96,7 @@ func (p *Proven) keepMapped(m mapping) {
 }
 
 // isMapped reports whether all pieces of r are still at the positions at which they were read back.
-func (p *Proven) isMapped(m mapping, r disk.Range) bool {
+func (p *VerifiedRecord) isMapped(m mapping, r disk.Range) bool {
 	for off := r.Off; off < r.End(); off += pieceSize {
 		at, held := m.At(off)
 		if held && at != p.base+off || !held && !p.zeros.Has(off) {

@@ -64,7 +64,7 @@ func newOutage(t *testing.T, format Format, size int64) *outage {
 	o := &outage{t: t}
 	path := filepath.Join(t.TempDir(), "image")
 	o.job = Job{
-		Place: counted{File{Path: path, Format: format, Size: size}, &o.read}, Path: path, Manifest: path + ".manifest",
+		Opener: counted{File{Path: path, Format: format, Size: size}, &o.read}, Path: path, Manifest: path + ".manifest",
 		Info: manifest.Info{Disk: "d", Size: size, Source: "run"}, GiveUp: "remove it", Seed: 1,
 	}
 	src := disk.NewPattern(size)
@@ -74,7 +74,7 @@ func newOutage(t *testing.T, format Format, size int64) *outage {
 		}
 		return nil
 	})
-	report, err := o.job.Prove(t.Context(), func(manifest.Progress) {})
+	report, err := o.job.VerifyWritten(t.Context(), func(manifest.Progress) {})
 	if err != nil || len(report.Bad) > 0 {
 		t.Fatal(report, err)
 	}
@@ -101,7 +101,7 @@ func (o *outage) must(err error) {
 func (o *outage) advance(fill func(manifest.Ledger, *Copying) error) {
 	o.t.Helper()
 	_, err := o.job.Advance(o.t.Context(), func(_ context.Context, c *Copying) error {
-		p, err := OpenProven(o.job.Manifest, o.job.Info)
+		p, err := OpenVerifiedRecord(o.job.Manifest, o.job.Info)
 		o.must(err)
 		ledger, err := p.Ledger(c.Log)
 		o.must(err)
@@ -132,7 +132,7 @@ func (o *outage) write(ledger manifest.Ledger, c *Copying, src disk.Source, chun
 // verify is what the outage waits for.
 func (o *outage) verify() (manifest.Report, error) {
 	o.t.Helper()
-	p, err := OpenProven(o.job.Manifest, o.job.Info)
+	p, err := OpenVerifiedRecord(o.job.Manifest, o.job.Info)
 	o.must(err)
 	o.read.Store(0)
 	return o.job.VerifyRest(o.t.Context(), manifest.VerifyOptions{}, p)
@@ -150,8 +150,8 @@ func TestOutageReadsTheLastDelta(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := o.read.Load(); n != lastChunks*manifest.ChunkSize || report.Proven != size-n {
-				t.Errorf("%s of %d: %d bytes were read, %d were proven", format, size, n, report.Proven)
+			if n := o.read.Load(); n != lastChunks*manifest.ChunkSize || report.VerifiedBefore != size-n {
+				t.Errorf("%s of %d: %d bytes were read, %d were proven", format, size, n, report.VerifiedBefore)
 			}
 			if _, err := o.job.Verify(t.Context(), manifest.VerifyOptions{}); err != nil {
 				t.Error(err)
@@ -224,9 +224,9 @@ func TestChangedMappingIsNotProven(t *testing.T) {
 // A piece that was zeros may be mapped or not: it was read back as what it is.
 func TestUnmappedZerosStayProven(t *testing.T) {
 	o := newOutage(t, QCOW2, 8<<20)
-	p, err := OpenProven(o.job.Manifest, o.job.Info)
+	p, err := OpenVerifiedRecord(o.job.Manifest, o.job.Info)
 	o.must(err)
-	src, err := o.job.Place.Read(t.Context())
+	src, err := o.job.Opener.Read(t.Context())
 	o.must(err)
 	defer src.Close()
 	m, err := checkTables(t.Context(), src, o.job.Info.Size)

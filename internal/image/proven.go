@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A Proven lists the chunks of an image that were read back from the medium and found correct since
+// A VerifiedRecord lists the chunks of an image that were read back from the medium and found correct since
 // they were written. A copy of a running VM, which may last for days, stores it beside the manifest.
 // Then the outage at the end need not include reading the whole image.
 //
@@ -27,7 +27,7 @@ import (
 // The list may lack verified chunks, but never contains others. While an image is written there is no
 // file: Ledger removes it before the first byte changes, and Save writes it after the last. After a
 // crash in between, the whole image is read again.
-type Proven struct {
+type VerifiedRecord struct {
 	path string        // path of the record's file
 	info manifest.Info // disk that the record belongs to
 	record
@@ -39,10 +39,10 @@ type Proven struct {
 // provenSuffix follows the manifest's path in the path of the record.
 const provenSuffix = ".proven"
 
-// OpenProven reads the record for the image with that manifest. An unreadable record, or one of another
+// OpenVerifiedRecord reads the record for the image with that manifest. An unreadable record, or one of another
 // disk, lists no chunks.
-func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
-	p := &Proven{path: manifestPath + provenSuffix, info: info, record: newRecord(info)}
+func OpenVerifiedRecord(manifestPath string, info manifest.Info) (*VerifiedRecord, error) {
+	p := &VerifiedRecord{path: manifestPath + provenSuffix, info: info, record: newRecord(info)}
 	text, err := os.ReadFile(p.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -58,10 +58,10 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 }
 
 // manifestPath returns the path of the image's manifest.
-func (p *Proven) manifestPath() string { return strings.TrimSuffix(p.path, provenSuffix) }
+func (p *VerifiedRecord) manifestPath() string { return strings.TrimSuffix(p.path, provenSuffix) }
 
-// ForgetProven durably removes the record, if there is one.
-func ForgetProven(manifestPath string) error {
+// RemoveVerifiedRecord durably removes the record, if there is one.
+func RemoveVerifiedRecord(manifestPath string) error {
 	err := os.Remove(manifestPath + provenSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -70,10 +70,10 @@ func ForgetProven(manifestPath string) error {
 }
 
 // Has reports whether a chunk is verified.
-func (p *Proven) Has(chunk int64) bool { return p.bits.Has(chunk * manifest.ChunkSize) }
+func (p *VerifiedRecord) Has(chunk int64) bool { return p.bits.Has(chunk * manifest.ChunkSize) }
 
 // Count returns the number of verified chunks.
-func (p *Proven) Count() (n int64) {
+func (p *VerifiedRecord) Count() (n int64) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) {
 			n++
@@ -83,19 +83,19 @@ func (p *Proven) Count() (n int64) {
 }
 
 // setVerified adds a chunk. It is safe for concurrent use.
-func (p *Proven) setVerified(chunk int64) { p.bits.Set(p.info.Chunk(chunk)) }
+func (p *VerifiedRecord) setVerified(chunk int64) { p.bits.Set(p.info.Chunk(chunk)) }
 
 // clearVerified removes a chunk. It is safe for concurrent use.
-func (p *Proven) clearVerified(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
+func (p *VerifiedRecord) clearVerified(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
 
 // clearAll durably removes all chunks.
-func (p *Proven) clearAll() error {
+func (p *VerifiedRecord) clearAll() error {
 	p.bits.Clear(disk.Range{Len: p.info.Size})
 	return p.removeFile()
 }
 
 // removeFile durably removes the file. It does nothing in later calls, until Save.
-func (p *Proven) removeFile() error {
+func (p *VerifiedRecord) removeFile() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
@@ -114,7 +114,7 @@ func (p *Proven) removeFile() error {
 
 // Ledger wraps log for a writer of the image: newly listed chunks are not verified, and none is until
 // Save. Chunks that log lacks are not verified either.
-func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
+func (p *VerifiedRecord) Ledger(log *manifest.Log) (manifest.Ledger, error) {
 	for c := range p.info.Chunks() {
 		if !log.Has(c) {
 			p.clearVerified(c)
@@ -123,10 +123,10 @@ func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
 	return provenLedger{log, p}, p.removeFile()
 }
 
-// A provenLedger is a manifest that removes changed chunks from the Proven.
+// A provenLedger is a manifest that removes changed chunks from the VerifiedRecord.
 type provenLedger struct {
 	*manifest.Log
-	p *Proven // record that changes are removed from
+	p *VerifiedRecord // record that changes are removed from
 }
 
 // Append adds runs to the manifest. They are not verified yet.
@@ -156,7 +156,7 @@ func (l provenLedger) DropAll(chunks []int64) error {
 }
 
 // Save writes the record durably. The image must have no writers any more.
-func (p *Proven) Save() error {
+func (p *VerifiedRecord) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := atomicfile.Replace(p.path, p.encodeRecord(), 0o600); err != nil {
@@ -170,26 +170,26 @@ func (p *Proven) Save() error {
 // the next round of the VM.
 const proveReaders = 4
 
-// A ProveReport is the result of Prove.
-type ProveReport struct {
+// A WrittenReport is the result of Prove.
+type WrittenReport struct {
 	Read int64          // bytes of the image
 	Bad  []manifest.Bad // chunks that differ from the manifest, which does not list them any more
 }
 
-// Prove reads back the chunks of the manifest that were not read back yet, of an unfinished image
+// VerifyWritten reads back the chunks of the manifest that were not read back yet, of an unfinished image
 // without writers, and records that. Chunks that differ are removed from the manifest, and then no
 // chunk counts as verified any more: the storage is not reliable.
-func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (report ProveReport, err error) {
+func (j Job) VerifyWritten(ctx context.Context, progress func(manifest.Progress)) (report WrittenReport, err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	p, err := OpenProven(j.Manifest, j.Info)
+	p, err := OpenVerifiedRecord(j.Manifest, j.Info)
 	if err != nil {
 		return report, err
 	}
-	src, err := j.Place.ReadUnfinished(ctx)
+	src, err := j.Opener.ReadUnfinished(ctx)
 	if err != nil {
 		return report, fmt.Errorf("open image to read it back: %w", err)
 	}
@@ -206,7 +206,7 @@ func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (repor
 
 // verifyMissing reads and compares the chunks of log that are not verified. It fills report, and calls
 // progress after each chunk, one call at a time.
-func (p *Proven) verifyMissing(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
+func (p *VerifiedRecord) verifyMissing(ctx context.Context, log *manifest.Log, src disk.Source, report *WrittenReport, progress func(manifest.Progress)) error {
 	todo := make(chan int64) // closed below
 	var mu sync.Mutex        // guards report and done
 	var done int64
@@ -252,7 +252,7 @@ func (p *Proven) verifyMissing(ctx context.Context, log *manifest.Log, src disk.
 
 // checkChunk reads chunk c into b and compares it with log. It does not read a hole that must be zeros.
 // bad is nil if the chunk is correct, and hole is true if nothing was read.
-func (p *Proven) checkChunk(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
+func (p *VerifiedRecord) checkChunk(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
 	r := p.info.Chunk(c)
 	want, ok, err := log.Hash(c)
 	if err != nil || !ok {

@@ -13,9 +13,9 @@ import (
 
 var provenInfo = manifest.Info{Disk: "2000", Size: 300*manifest.ChunkSize + 512, Source: "run 7"}
 
-func openProven(t *testing.T, path string, info manifest.Info) *Proven {
+func openProven(t *testing.T, path string, info manifest.Info) *VerifiedRecord {
 	t.Helper()
-	p, err := OpenProven(path, info)
+	p, err := OpenVerifiedRecord(path, info)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,12 +123,12 @@ func FuzzProven(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p := &Proven{info: provenInfo, record: r}
+		p := &VerifiedRecord{info: provenInfo, record: r}
 		again, err := parseProven(p.encodeRecord(), provenInfo)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &Proven{info: provenInfo, record: again}
+		q := &VerifiedRecord{info: provenInfo, record: again}
 		if q.Count() != p.Count() || !bytes.Equal(q.encodeRecord(), p.encodeRecord()) {
 			t.Fatalf("%d chunks, then %d", p.Count(), q.Count())
 		}

@@ -59,7 +59,7 @@ func TestNumbersOfARecord(t *testing.T) {
 			t.Errorf("%d: %v", c.numbers, err)
 		}
 		if err == nil {
-			if n := (&Proven{info: c.info, record: r}).Count(); n != c.proven {
+			if n := (&VerifiedRecord{info: c.info, record: r}).Count(); n != c.proven {
 				t.Errorf("%d: %d chunks are proven, want %d", c.numbers, n, c.proven)
 			}
 		}
@@ -85,7 +85,7 @@ func TestZerosOfAChunk(t *testing.T) {
 		nonzero []int64
 	}{{7, []int64{0, 1, 2, 4, 6, 15}, []int64{3, 5}}, {300, []int64{0}, nil}} {
 		to.copyVerified(p.chunk, from)
-		for _, of := range []*Proven{from, to} {
+		for _, of := range []*VerifiedRecord{from, to} {
 			for _, n := range p.zeros {
 				if !of.zeros.Has(p.chunk*manifest.ChunkSize + n*pieceSize) {
 					t.Errorf("chunk %d: piece %d is not zeros", p.chunk, n)
@@ -156,7 +156,7 @@ func TestOnlyHolesAreProvenUnread(t *testing.T) {
 		}
 		src := &fixture{Null: disk.NewNull(info.Size), content: c.content, extents: c.extents}
 		p := openProven(t, path, info)
-		var report ProveReport
+		var report WrittenReport
 		for range 2 { // a chunk that is proven is not read again
 			if err := p.verifyMissing(t.Context(), log, src, &report, func(manifest.Progress) {}); err != nil {
 				t.Fatal(err)

@@ -38,7 +38,7 @@ const (
 )
 
 // encodeRecord returns the content of the file.
-func (p *Proven) encodeRecord() []byte {
+func (p *VerifiedRecord) encodeRecord() []byte {
 	b := append([]byte(provenMagic), identityOf(p.info)...)
 	b = binary.AppendUvarint(b, uint64(p.base))
 	b = appendRuns(b, p.bits, p.info.Size, manifest.ChunkSize)

@@ -53,7 +53,7 @@ func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
 
 // checkImage returns the first chunk of the sample that differs, or -1.
 func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err error) {
-	src, err := j.Place.ReadUnfinished(ctx)
+	src, err := j.Opener.ReadUnfinished(ctx)
 	if err != nil {
 		return 0, err
 	}

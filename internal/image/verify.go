@@ -27,7 +27,7 @@ func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Rep
 
 // VerifyRest is Verify without the chunks that are verified in p: they were read back after they were
 // written, and have the same positions in the finished image. p may be nil.
-func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven) (manifest.Report, error) {
+func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *VerifiedRecord) (manifest.Report, error) {
 	o.MaxBad = maxBad
 	report, err := j.compareImage(ctx, o, p)
 	if report.BadChunks > 0 {
@@ -37,13 +37,13 @@ func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven
 }
 
 // compareImage is VerifyRest without the removal of bad chunks.
-func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Proven) (_ manifest.Report, err error) {
+func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *VerifiedRecord) (_ manifest.Report, err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return manifest.Report{}, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	src, err := j.Place.Read(ctx)
+	src, err := j.Opener.Read(ctx)
 	if err != nil {
 		return manifest.Report{}, j.reopenDamaged(fmt.Errorf("open image to verify it: %w", err))
 	}
@@ -56,7 +56,7 @@ func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Prov
 
 // stillVerified returns a function that reports whether a chunk of the finished image is still
 // verified; nil if none is.
-func (j Job) stillVerified(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
+func (j Job) stillVerified(ctx context.Context, src disk.Source, p *VerifiedRecord) (func(chunk int64) bool, error) {
 	m, err := checkTables(ctx, src, j.Info.Size)
 	if err != nil || p == nil {
 		return nil, err

@@ -253,16 +253,16 @@ type Disk struct {
 
 // NIC is a virtual network card of a VM.
 type NIC struct {
-	Key            int32  `json:"key"`                            // device key: 4000 is the first network card
-	Label          string `json:"label"`                          // label: "Network adapter 1"
-	Model          string `json:"model"`                          // vmxnet3, vmxnet2, e1000, e1000e, pcnet32, sriov
-	MAC            string `json:"mac"`                            // lower case, colons
-	AddressType    string `json:"addressType"`                    // origin of the MAC address: assigned, generated or manual
-	Network        string `json:"network"`                        // name of the network
-	Connected      bool   `json:"connected"`                      // connected now
-	StartConnected bool   `json:"startConnected"`                 // connected when the VM is powered on
-	Pulled         bool   `json:"disconnectedByDecamp,omitempty"` // decamp disconnected it before it shut the running VM down
-	PCISlot        int    `json:"pciSlot,omitempty"`              // number of the PCI slot; 0 if unknown. Linux may name the card by it.
+	Key                  int32  `json:"key"`                            // device key: 4000 is the first network card
+	Label                string `json:"label"`                          // label: "Network adapter 1"
+	Model                string `json:"model"`                          // vmxnet3, vmxnet2, e1000, e1000e, pcnet32, sriov
+	MAC                  string `json:"mac"`                            // lower case, colons
+	AddressType          string `json:"addressType"`                    // origin of the MAC address: assigned, generated or manual
+	Network              string `json:"network"`                        // name of the network
+	Connected            bool   `json:"connected"`                      // connected now
+	StartConnected       bool   `json:"startConnected"`                 // connected when the VM is powered on
+	DisconnectedByDecamp bool   `json:"disconnectedByDecamp,omitempty"` // decamp disconnected it before it shut the running VM down
+	PCISlot              int    `json:"pciSlot,omitempty"`              // number of the PCI slot; 0 if unknown. Linux may name the card by it.
 }
 
 // Warning is something the user should know before a migration. Codes do not change.

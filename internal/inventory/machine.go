@@ -31,9 +31,9 @@ func (vm *VM) Serial() string {
 	return s.String()
 }
 
-// Seated returns the indices of the VM's disks in the order in which a guest finds them: by controller,
+// DisksInGuestOrder returns the indices of the VM's disks in the order in which a guest finds them: by controller,
 // then by unit.
-func (vm *VM) Seated() []int {
+func (vm *VM) DisksInGuestOrder() []int {
 	place := map[int32]int{}
 	for i, c := range vm.Controllers {
 		place[c.Key] = i
@@ -50,7 +50,7 @@ func (vm *VM) Seated() []int {
 }
 
 // LinkDown reports whether the card must be disconnected when the VM starts.
-func (n NIC) LinkDown() bool { return !n.StartConnected || n.Pulled }
+func (n NIC) LinkDown() bool { return !n.StartConnected || n.DisconnectedByDecamp }
 
 // A Fact is a part of a VM's description that a source can return separately for all VMs at once.
 // Complete descriptions take much longer.
@@ -59,7 +59,7 @@ type Fact string
 // Facts.
 const (
 	NoFact       Fact = ""         // only part of a complete description
-	OnRoll       Fact = "roll"     // part of each list of VMs: name and location
+	FactListed   Fact = "roll"     // part of each list of VMs: name and location
 	FactPower    Fact = "power"    // Power
 	FactGuest    Fact = "guest"    // GuestID, GuestName
 	FactHardware Fact = "hardware" // CPUs, MemoryMiB

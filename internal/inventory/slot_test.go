@@ -47,7 +47,7 @@ func TestSeated(t *testing.T) {
 		Controllers: []Controller{{Key: 1001}, {Key: 1000}},
 		Disks:       []Disk{{Key: 1, Controller: 1000}, {Key: 2, Controller: 1001, Unit: 1}, {Key: 3, Controller: 1001}},
 	}
-	if got := vm.Seated(); !slices.Equal(got, []int{2, 1, 0}) {
+	if got := vm.DisksInGuestOrder(); !slices.Equal(got, []int{2, 1, 0}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -312,7 +312,7 @@ func TestErrorOfBadChunks(t *testing.T) {
 	if err := (&Report{}).badChunksError(); err != nil {
 		t.Errorf("no bad chunks: %v", err)
 	}
-	if n := (Report{Bytes: 100, Zero: 30, Proven: 20}).Read(); n != 50 {
+	if n := (Report{Bytes: 100, Zero: 30, VerifiedBefore: 20}).Read(); n != 50 {
 		t.Errorf("%d bytes were read, want 50", n)
 	}
 }

@@ -9,21 +9,21 @@ import (
 // A Report is the result of Verify. The sums are of the bytes that Verify read. They are those of the
 // source disk only if no chunk is bad.
 type Report struct {
-	Disk      string `json:"disk"`                     // name of the disk
-	Bytes     int64  `json:"bytes"`                    // bytes of the disk, all of them compared
-	Zero      int64  `json:"zero"`                     // bytes of holes in the image: known to be zeros, not read
-	Proven    int64  `json:"verifiedBefore,omitempty"` // bytes that were verified before and not read
-	Chunks    int64  `json:"chunks"`                   // number of chunks of the disk
-	BadChunks int64  `json:"badChunks"`                // number of chunks that differ
-	Bad       []Bad  `json:"bad,omitempty"`            // first bad chunks in disk order; at most VerifyOptions.MaxBad
-	Root      Hash   `json:"root"`                     // root hash of the manifest
-	SHA256    string `json:"sha256"`                   // hash of the logical disk, lower-case hex; empty with NoSums
-	MD5       string `json:"md5"`                      // MD5 of the logical disk, lower-case hex; empty with NoSums
-	Medium    string `json:"medium"`                   // origin of the bytes, as the image names it; empty if unknown
+	Disk           string `json:"disk"`                     // name of the disk
+	Bytes          int64  `json:"bytes"`                    // bytes of the disk, all of them compared
+	Zero           int64  `json:"zero"`                     // bytes of holes in the image: known to be zeros, not read
+	VerifiedBefore int64  `json:"verifiedBefore,omitempty"` // bytes that were verified before and not read
+	Chunks         int64  `json:"chunks"`                   // number of chunks of the disk
+	BadChunks      int64  `json:"badChunks"`                // number of chunks that differ
+	Bad            []Bad  `json:"bad,omitempty"`            // first bad chunks in disk order; at most VerifyOptions.MaxBad
+	Root           Hash   `json:"root"`                     // root hash of the manifest
+	SHA256         string `json:"sha256"`                   // hash of the logical disk, lower-case hex; empty with NoSums
+	MD5            string `json:"md5"`                      // MD5 of the logical disk, lower-case hex; empty with NoSums
+	Medium         string `json:"medium"`                   // origin of the bytes, as the image names it; empty if unknown
 }
 
 // Read returns the number of bytes read from the image: all but holes and chunks verified before.
-func (r Report) Read() int64 { return r.Bytes - r.Zero - r.Proven }
+func (r Report) Read() int64 { return r.Bytes - r.Zero - r.VerifiedBefore }
 
 // Bad is a chunk that differs from the manifest.
 type Bad struct {

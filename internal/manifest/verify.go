@@ -259,7 +259,7 @@ func (v *verifier) countWindow(w *window) {
 	r.Chunks += int64(len(w.want))
 	r.BadChunks += int64(len(w.bad))
 	if w.proven {
-		r.Proven += w.Len
+		r.VerifiedBefore += w.Len
 	} else if w.zero {
 		r.Zero += w.Len
 	}

@@ -39,7 +39,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	for _, img := range r.Record.Facts.Images { // a published image is verified as a whole, or copied again
-		if err := image.ForgetProven(img.Manifest); err != nil {
+		if err := image.RemoveVerifiedRecord(img.Manifest); err != nil {
 			return err
 		}
 	}

@@ -146,7 +146,7 @@ func (c *converter) appendOn(ctx context.Context, disks []convert.Disk) (convert
 func (c *converter) newOptions() convert.Options {
 	cards, _ := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	return convert.Options{
-		Cards: cards, Seats: seatsOf(c.record.Facts.VM), EFI: c.record.Facts.VM.Firmware == inventory.EFI, GuestAgent: c.record.Plan.GuestAgent,
+		Cards: cards, SourceNICs: seatsOf(c.record.Facts.VM), EFI: c.record.Facts.VM.Firmware == inventory.EFI, GuestAgent: c.record.Plan.GuestAgent,
 		Now: func() time.Time { return c.record.Plan.Created }, // a second conversion is the same as the first
 	}
 }

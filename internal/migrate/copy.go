@@ -70,7 +70,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 	}
 	var errs []error
 	for _, img := range r.Record.Facts.Images {
-		errs = append(errs, manifest.Remove(img.Manifest), image.ForgetProven(img.Manifest))
+		errs = append(errs, manifest.Remove(img.Manifest), image.RemoveVerifiedRecord(img.Manifest))
 	}
 	return errors.Join(append(errs, r.Env.Target.Discard(ctx, r.Record.Facts.VM, r.Record.Facts.Images))...)
 }

@@ -58,9 +58,9 @@ func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []invento
 }
 
 // seatsOf returns the network cards with the addresses that the guest knows from the source.
-func seatsOf(vm *inventory.VM) (seats []convert.Seat) {
+func seatsOf(vm *inventory.VM) (seats []convert.SourceNIC) {
 	for _, n := range vm.NICs {
-		seats = append(seats, convert.Seat{MAC: n.MAC, PCI: n.PCIAddress(), Driver: n.Model})
+		seats = append(seats, convert.SourceNIC{MAC: n.MAC, PCI: n.PCIAddress(), Driver: n.Model})
 	}
 	return seats
 }

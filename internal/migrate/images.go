@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// imagePlace is one image of a target, as an image.Place.
+// imagePlace is one image of a target, as an image.Opener.
 type imagePlace struct {
 	target targets.Target // target that contains the image
 	img    targets.Image  // description of the image
@@ -55,7 +55,7 @@ type Images struct {
 // Job returns the job that creates or continues img.
 func (m *Images) Job(img targets.Image) image.Job {
 	j := image.Job{
-		Place: imagePlace{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
+		Opener: imagePlace{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
 		Anew:   func(why string) { m.reportRestart(img, why) },
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   m.opts.Seed,
@@ -90,7 +90,7 @@ func (m *Images) reportRestart(img targets.Image, why string) {
 	m.record.Report(journal.Event{Kind: journal.DiskRestarted, Disk: img.Key, Message: why})
 }
 
-// Place requests images from the target and checks its contract: one for each disk, in order and of its
+// Opener requests images from the target and checks its contract: one for each disk, in order and of its
 // size. If the VM must be started, a target that cannot start VMs is refused first.
 func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := m.checkStarter(); err != nil {

@@ -137,7 +137,7 @@ func (c *sourceCheck) invalidateIfDiffers(img targets.Image, found error) (err e
 		return errors.Join(found, err)
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
+	if err := errors.Join(log.Drop(0, log.Chunks()), image.RemoveVerifiedRecord(img.Manifest)); err != nil {
 		return errors.Join(found, err)
 	}
 	c.images.reportRestart(img, "the source differs from the copy")

@@ -196,7 +196,7 @@ func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
 		if at < 0 || was.Connected || !was.StartConnected {
 			continue
 		}
-		off.NICs[at].Pulled = true
+		off.NICs[at].DisconnectedByDecamp = true
 		warnings = append(warnings, inventory.Warning{
 			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is so at the target", was.MAC),
 			Remedy: "connect it there once that is wanted",

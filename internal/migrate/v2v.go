@@ -99,7 +99,7 @@ func (e *v2vEngine) newJob() virtv2v.Job {
 	j := virtv2v.Job{
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
 		Log: filepath.Join(e.folder, v2vLog),
-		Tell: func(doing string) {
+		Report: func(doing string) {
 			e.record.Report(journal.Event{Kind: journal.Noted, Message: "virt-v2v: " + doing})
 		},
 	}

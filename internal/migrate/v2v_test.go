@@ -83,7 +83,7 @@ func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) 
 			return virtv2v.Report{}, err
 		}
 	}
-	j.Tell("Finishing off")
+	j.Report("Finishing off")
 	return virtv2v.Report{Version: "2.2.0", Warnings: []string{"no way to update Grub2"}}, nil
 }
 

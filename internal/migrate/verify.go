@@ -68,7 +68,7 @@ func repairImages(ctx context.Context, r *Run) error {
 		return nil
 	}
 	for _, img := range r.Record.Facts.Images { // data that is written now is not verified yet
-		if err := image.ForgetProven(img.Manifest); err != nil {
+		if err := image.RemoveVerifiedRecord(img.Manifest); err != nil {
 			return err
 		}
 	}
@@ -118,9 +118,9 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 		r.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
-		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // the storage is not reliable
+		return Verified{}, errors.Join(err, image.RemoveVerifiedRecord(img.Manifest)) // the storage is not reliable
 	}
-	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.Proven, Read: report.Read()}
+	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.VerifiedBefore, Read: report.Read()}
 	if report.SHA256 == "" { // not all of it was read
 		return v, nil
 	}
@@ -134,11 +134,11 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 // provenBefore returns the chunks that the rounds of a warm run read back after they were written. They
 // are not read again, because the VM is off meanwhile. It returns nil for a cold run, and if the hashes
 // of the whole disk are requested.
-func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
+func (v *verifier) provenBefore(img targets.Image) (*image.VerifiedRecord, error) {
 	if v.record.Facts.Warm == nil || v.permit.SourceHash {
 		return nil, nil
 	}
-	return image.OpenProven(img.Manifest, v.record.Info(img))
+	return image.OpenVerifiedRecord(img.Manifest, v.record.Info(img))
 }
 
 // auditName returns the file name in the audit lines: the published image if it is byte-identical with

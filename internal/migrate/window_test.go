@@ -117,7 +117,7 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 }
 
 // Who says so himself is obeyed outside of the window, too.
-func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
+func TestCommandIsExecutedOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 33)
 	b.onEvent = func(e journal.Event) {

@@ -136,9 +136,9 @@ func listenError(err error, what, addr string) error {
 	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("see which addresses this machine has: ip addr")
 }
 
-// portTakenError returns the fault for a port in use. It names the process if Holder finds it.
+// portTakenError returns the fault for a port in use. It names the process if PortOwner finds it.
 func portTakenError(err error, what, addr string) error {
-	who := Holder(addr)
+	who := PortOwner(addr)
 	if who == "" {
 		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
 			WithHint("another server has %s; see which: ss -ltnp; for the system's NFS server: systemctl stop nfs-server", addr)

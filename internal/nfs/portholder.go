@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Holder returns the process that listens on a TCP port: "decamp (process 123)". addr is a host:port,
+// PortOwner returns the process that listens on a TCP port: "decamp (process 123)". addr is a host:port,
 // whose host is ignored. It returns "" if the process is another user's, or the kernel's NFS server.
-func Holder(addr string) string {
+func PortOwner(addr string) string {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return ""

@@ -14,17 +14,17 @@ func TestHolderIsNamed(t *testing.T) {
 		if err != nil {
 			t.Skip("no listener:", err)
 		}
-		if who := Holder(l.Addr().String()); !strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
+		if who := PortOwner(l.Addr().String()); !strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
 			t.Errorf("%s is held by %q", l.Addr(), who)
 		}
 		addr := l.Addr().String()
 		l.Close()
-		if who := Holder(addr); strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
+		if who := PortOwner(addr); strings.HasSuffix(who, "(process "+strconv.Itoa(os.Getpid())+")") {
 			t.Errorf("%s, which is free, is held by %q", addr, who)
 		}
 	}
 	for _, addr := range []string{"", "nonsense", "127.0.0.1:http", "127.0.0.1:99999"} {
-		if who := Holder(addr); who != "" {
+		if who := PortOwner(addr); who != "" {
 			t.Errorf("%q is held by %q", addr, who)
 		}
 	}

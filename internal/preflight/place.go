@@ -76,7 +76,7 @@ func (s *targetCheck) checkTarget(ctx context.Context, i int, to planfile.Destin
 }
 
 // addToSpace adds the space that a VM requires to the sum of its file system.
-func (s *targetCheck) addToSpace(i int, to planfile.Destination, p Place) {
+func (s *targetCheck) addToSpace(i int, to planfile.Destination, p Target) {
 	m := s.moves[i]
 	free, device, err := p.Room()
 	if err != nil {
@@ -115,12 +115,12 @@ func (s *targetCheck) checkSpace(device uint64) {
 
 // openPlace returns the target of a destination. It opens one for each combination of destination and
 // options that change the images.
-func (c *check) openPlace(ctx context.Context, to planfile.Destination, o planfile.Options) (Place, error) {
+func (c *check) openPlace(ctx context.Context, to planfile.Destination, o planfile.Options) (Target, error) {
 	key := fmt.Sprint(to, o.Format, o.DomainType)
 	if p := c.places[key]; p != nil {
 		return p, nil
 	}
-	p, err := c.rig.Place(ctx, to, o)
+	p, err := c.rig.OpenTarget(ctx, to, o)
 	if err != nil {
 		return nil, err
 	}

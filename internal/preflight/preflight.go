@@ -38,8 +38,8 @@ type Source interface {
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 }
 
-// Place is a target to which VMs of the plan are delivered.
-type Place interface {
+// Target is a target to which VMs of the plan are delivered.
+type Target interface {
 	// Plan returns the images of a VM, or an error if the target cannot accept the VM.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
@@ -58,11 +58,11 @@ type Place interface {
 }
 
 // Environment has the functions with which a plan is checked.
-type Rig struct {
+type Dependencies struct {
 	Source Source                               // session with the source
 	Names  func([]inventory.VM) planfile.Finder // returns a Finder for the VMs of the source
 	// opens a destination; fails if it does not answer
-	Place func(context.Context, planfile.Destination, planfile.Options) (Place, error)
+	OpenTarget func(context.Context, planfile.Destination, planfile.Options) (Target, error)
 	// opens a transport; Check closes it
 	Transport func(context.Context, planfile.Options) (transport.Transport, error)
 	Reach     func(ctx context.Context, host inventory.Host) error // fails if the host does not answer from this machine
@@ -70,15 +70,15 @@ type Rig struct {
 
 	// Settled, if not nil, is called for each migration that a target was checked for, with the result.
 	// The calls are in the order of the plan, destination by destination.
-	Settled func(ctx context.Context, m planfile.Move, to planfile.Destination, p Place, err error)
+	Settled func(ctx context.Context, m planfile.Move, to planfile.Destination, p Target, err error)
 
 	// Examine, if not nil, returns further findings on the plan's migrations and their hosts. It does
 	// not repeat findings of this package.
-	Examine func(context.Context, Sight) planfile.Findings
+	Examine func(context.Context, PlanInventory) planfile.Findings
 }
 
-// Sight is a plan with the data that was read from its source.
-type Sight struct {
+// PlanInventory is a plan with the data that was read from its source.
+type PlanInventory struct {
 	Hosts      []inventory.Host      // all hosts of the source
 	Datastores []inventory.Datastore // all datastores of the source
 	VMs        []inventory.VM        // all VMs of the source
@@ -87,11 +87,11 @@ type Sight struct {
 
 // Report is the result of a check. The JSON form is the output of decamp plan check --json.
 type Report struct {
-	VMs      int               `json:"vms"`         // number of VMs in the plan
-	Disks    int               `json:"disks"`       // number of their disks
-	Bytes    int64             `json:"bytes"`       // bytes of all disks
-	Places   []Space           `json:"fileSystems"` // use of each file system at the targets
-	Findings planfile.Findings `json:"findings"`    // findings in the order of the plan; not nil
+	VMs         int               `json:"vms"`         // number of VMs in the plan
+	Disks       int               `json:"disks"`       // number of their disks
+	Bytes       int64             `json:"bytes"`       // bytes of all disks
+	FileSystems []Space           `json:"fileSystems"` // use of each file system at the targets
+	Findings    planfile.Findings `json:"findings"`    // findings in the order of the plan; not nil
 }
 
 // Space is the space that VMs of the plan require on one file system.
@@ -105,16 +105,16 @@ type Space struct {
 
 // check is one run of Check. It is not safe for concurrent use, except in probes.
 type check struct {
-	rig            Rig                                // functions of the caller
+	rig            Dependencies                       // functions of the caller
 	file           *planfile.File                     // the plan
 	hosts          map[inventory.MoRef]inventory.Host // hosts of the source by reference
 	datastoreTypes map[datastoreName]string           // type of each datastore, such as VMFS
 	freeLicence    bool                               // the host's API changes nothing
-	inspection     Sight                              // data for Environment.Examine
+	inspection     PlanInventory                      // data for Environment.Examine
 	moves          []planfile.Move                    // migrations of the plan; other fields refer to them by index
 	found          planfile.Findings                  // findings so far
 
-	places     map[string]Place               // open targets by destination and options
+	places     map[string]Target              // open targets by destination and options
 	transports map[string]transport.Transport // open transports by transportKey
 	reported   map[string]bool                // transportKeys of transports that cannot be opened; reported already
 	blocked    map[int]bool                   // migrations with a blocking finding, by index
@@ -122,8 +122,8 @@ type check struct {
 
 // Check examines a whole plan. It returns an error if the source could not be queried or ctx ended.
 // Problems of the plan are in the report.
-func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
-	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, datastoreTypes: map[datastoreName]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, reported: map[string]bool{}, blocked: map[int]bool{}}
+func Check(ctx context.Context, f *planfile.File, rig Dependencies) (Report, error) {
+	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, datastoreTypes: map[datastoreName]string{}, places: map[string]Target{}, transports: map[string]transport.Transport{}, reported: map[string]bool{}, blocked: map[int]bool{}}
 	defer c.close()
 	if err := c.readInventory(ctx); err != nil {
 		return Report{Findings: c.found}, err
@@ -135,7 +135,7 @@ func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
 	}
 	asking, asked := recall.Begin(ctx)
 	defer asked()
-	r := Report{Places: c.checkTargets(asking)}
+	r := Report{FileSystems: c.checkTargets(asking)}
 	c.checkHosts(ctx)
 	if err := c.probeTransports(ctx); err != nil {
 		return Report{Findings: c.found}, err
@@ -178,7 +178,7 @@ func (c *check) readInventory(ctx context.Context) error {
 	}
 	c.freeLicence = c.rig.Source.FreeLicence(ctx)
 	c.moves, c.found = c.file.Resolve(vms, c.rig.Names(vms))
-	c.inspection = Sight{hosts, stores, vms, c.moves}
+	c.inspection = PlanInventory{hosts, stores, vms, c.moves}
 	c.checkMaps(vms, stores)
 	return nil
 }

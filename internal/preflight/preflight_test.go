@@ -111,7 +111,7 @@ func vm(ref, name, host string) inventory.VM {
 }
 
 type rig struct {
-	Rig
+	Dependencies
 	source *fakeSource
 	mu     sync.Mutex // of probed
 	probed []string
@@ -119,10 +119,10 @@ type rig struct {
 
 func newRig(vms ...inventory.VM) *rig {
 	r := &rig{source: &fakeSource{vms: vms}}
-	r.Rig = Rig{
+	r.Dependencies = Dependencies{
 		Source: r.source,
 		Names:  func(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) },
-		Place: func(_ context.Context, to planfile.Destination, _ planfile.Options) (Place, error) {
+		OpenTarget: func(_ context.Context, to planfile.Destination, _ planfile.Options) (Target, error) {
 			switch to.Folder() {
 			case "/missing":
 				return nil, fault.New(fault.NotFound, "target %s does not exist", to).WithHint("make it")
@@ -164,7 +164,7 @@ func plan(t *testing.T, text string) *planfile.File {
 func (r *rig) check(t *testing.T, text string) Report {
 	t.Helper()
 	slices.SortFunc(r.source.vms, func(a, b inventory.VM) int { return strings.Compare(a.Name, b.Name) })
-	report, err := Check(t.Context(), plan(t, text), r.Rig)
+	report, err := Check(t.Context(), plan(t, text), r.Dependencies)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ func TestAPlanThatPasses(t *testing.T) {
 	if len(report.Findings) > 0 || report.VMs != 3 || report.Disks != 3 || report.Bytes != 12*gib {
 		t.Errorf("report %+v", report)
 	}
-	if len(report.Places) != 1 || report.Places[0].Least != 3*gib || report.Places[0].Most != 12*gib || report.Places[0].VMs != 3 {
-		t.Errorf("places %+v", report.Places)
+	if len(report.FileSystems) != 1 || report.FileSystems[0].Least != 3*gib || report.FileSystems[0].Most != 12*gib || report.FileSystems[0].VMs != 3 {
+		t.Errorf("places %+v", report.FileSystems)
 	}
 	slices.Sort(r.probed)
 	if !slices.Equal(r.probed, []string{"https a", "nfc c"}) { // one for each host and transport
@@ -364,7 +364,7 @@ func TestDirectPlansReachEachHost(t *testing.T) {
 	if len(found) > 0 {
 		t.Fatal(found)
 	}
-	report, err := Check(t.Context(), f, r.Rig)
+	report, err := Check(t.Context(), f, r.Dependencies)
 	if err != nil || len(report.Findings) != 1 || report.Findings[0].Code != "host-unreachable" {
 		t.Errorf("found %v, %v", report.Findings, err)
 	}
@@ -373,7 +373,7 @@ func TestDirectPlansReachEachHost(t *testing.T) {
 func TestASourceThatCannotBeListedIsAnError(t *testing.T) {
 	r := newRig()
 	r.source.err = fault.New(fault.Denied, "no")
-	if _, err := Check(t.Context(), plan(t, "defaults: {to: [dir:/x]}\nselect: cbt"), r.Rig); !fault.Is(err, fault.Denied) {
+	if _, err := Check(t.Context(), plan(t, "defaults: {to: [dir:/x]}\nselect: cbt"), r.Dependencies); !fault.Is(err, fault.Denied) {
 		t.Errorf("error %v", err)
 	}
 }

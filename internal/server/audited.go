@@ -10,7 +10,7 @@ import (
 // they are made, as a server does for requests. If that fails, the change is not made.
 type Audited struct {
 	Local
-	Who       string                                // user of this machine
+	User      string                                // user of this machine
 	LimitText func(name string, units int64) string // formats the value of a limit for the audit trail
 }
 
@@ -19,7 +19,7 @@ var _ Control = Audited{}
 // recordChange records a change, calls do, and records its error if it fails. If the first record
 // fails, do is not called.
 func (c Audited) recordChange(ctx context.Context, what, on string, do func() error) error {
-	e := fleetdb.Entry{User: c.Who, Role: string(Admin), From: "local", Action: what, On: on}
+	e := fleetdb.Entry{User: c.User, Role: string(Admin), From: "local", Action: what, On: on}
 	if err := c.Database.Audit.Add(ctx, e); err != nil {
 		return err
 	}

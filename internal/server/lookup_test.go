@@ -32,7 +32,7 @@ func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
 	}
 }
 
-func TestOrdersGivenHereAreOnRecord(t *testing.T) {
+func TestLocalCommandsAreAudited(t *testing.T) {
 	c := waveOf(t, servertest.VM("vm-1", "web1"))
 	if err := c.CommandVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func TestPagesShowPlansAndVMs(t *testing.T) {
 	}
 }
 
-func TestButtonsGiveOrders(t *testing.T) {
+func TestButtonsSendCommands(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 2)
 	b := r.browse(server.Operate)
@@ -220,7 +220,7 @@ func TestFailedPlansAreShownAsFailed(t *testing.T) {
 	}
 }
 
-func TestOtherSitesGiveNoOrders(t *testing.T) {
+func TestOtherSitesSendNoCommands(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 1)
 	b := r.browse(server.Operate)

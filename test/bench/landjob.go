@@ -106,7 +106,7 @@ func (l *landRun) copyAll(ctx context.Context, host *esx.Session) (err error) {
 func (l *landRun) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	f := image.File{Path: filepath.Join(l.job.Dir, vm.Name+".raw"), Format: image.Raw, Size: d.Capacity}
-	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: vm.Name, Size: d.Capacity}}
+	job := image.Job{Opener: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: vm.Name, Size: d.Capacity}}
 	var res blockcopy.Result
 	_, _, err := job.Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 		res, err = l.transport.Transfer(ctx, transport.Job{

@@ -58,7 +58,7 @@ func (s *site) login(role server.Role) {
 func row(i int) string { return fmt.Sprintf(`document.querySelector("tr[data-vm=vm-%d]")`, i) }
 
 // A person sees a plan of 10,000 VMs, sees it go on without touching anything, and cuts over.
-func TestThePageIsLiveAndGivesOrders(t *testing.T) {
+func TestThePageIsLiveAndSendsCommands(t *testing.T) {
 	s := open(t, 10_000)
 	ctx := t.Context()
 	claims, err := s.Run(ctx, plan, 1, 50)

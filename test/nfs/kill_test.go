@@ -125,7 +125,7 @@ func (k *killing) check() {
 	if log.Missing() == log.Chunks() {
 		return
 	}
-	src, err := j.Place.ReadUnfinished(k.Context())
+	src, err := j.Opener.ReadUnfinished(k.Context())
 	must(k.T, err)
 	defer src.Close()
 	wantListed(k.T, log, src)
@@ -181,7 +181,7 @@ func (k *killing) end() {
 	j := k.job()
 	_, err := j.Verify(k.Context(), manifest.VerifyOptions{NoSums: true})
 	must(k.T, err)
-	src, err := j.Place.Read(k.Context())
+	src, err := j.Opener.Read(k.Context())
 	must(k.T, err)
 	defer src.Close()
 	wantDisk(k.T, src, k.host.model())

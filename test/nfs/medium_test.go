@@ -17,7 +17,7 @@ import (
 // sector is what a medium writes as a whole or not at all.
 const sector = 4096
 
-// medium is an image on a disk with a volatile cache, and the image.Place of it: what was
+// medium is an image on a disk with a volatile cache, and the image.Opener of it: what was
 // not synced may be there after a power cut or not, sector by sector, in any order.
 type medium struct {
 	path    string // of the manifest that is on the same disk
@@ -52,20 +52,20 @@ func newMedium(size int64, path string, rnd *rand.Rand) *medium {
 	return &medium{path: path, rnd: rnd, now: make([]byte, size), durable: make([]byte, size)}
 }
 
-// Open is part of image.Place.
+// Open is part of image.Opener.
 func (m *medium) Open(context.Context) (disk.Target, bool, error) {
 	created := !m.created
 	m.created = true
 	return m, created, nil
 }
 
-// Read is part of image.Place.
+// Read is part of image.Opener.
 func (m *medium) Read(context.Context) (disk.Source, error) { return reading{m}, nil }
 
-// ReadUnfinished is part of image.Place.
+// ReadUnfinished is part of image.Opener.
 func (m *medium) ReadUnfinished(ctx context.Context) (disk.Source, error) { return m.Read(ctx) }
 
-var _ image.Place = (*medium)(nil)
+var _ image.Opener = (*medium)(nil)
 
 func (m *medium) Size() int64       { return int64(len(m.now)) }
 func (m *medium) Hints() disk.Hints { return disk.Hints{} }

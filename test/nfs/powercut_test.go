@@ -62,7 +62,7 @@ type cutting struct {
 }
 
 func (c *cutting) job() image.Job {
-	return image.Job{Place: c.medium, Path: "the image", Manifest: c.medium.path, Info: info(c.Size)}
+	return image.Job{Opener: c.medium, Path: "the image", Manifest: c.medium.path, Info: info(c.Size)}
 }
 
 // run lands the disk until the power goes, and reports whether it went.

@@ -151,7 +151,7 @@ func TestDestinationThatIsUnmounted(t *testing.T) {
 	d.host.onStep(60, func() { must(t, unix.Unmount(s.dir, unix.MNT_DETACH)); s.mounted = false })
 	err := d.try()
 	if err == nil {
-		_, err = d.job().Place.Read(context.Background())
+		_, err = d.job().Opener.Read(context.Background())
 	}
 	if err == nil {
 		t.Fatal("a disk landed on a file system that is gone")

@@ -87,7 +87,7 @@ func beVictim() error {
 // job is the image that the victim fills.
 func (o orders) job() image.Job {
 	f := image.File{Path: filepath.Join(o.Dir, "disk.img"), Format: o.Format, Size: o.Size}
-	return image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: info(o.Size)}
+	return image.Job{Opener: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: info(o.Size)}
 }
 
 func info(size int64) manifest.Info { return manifest.Info{Disk: "2000", Size: size, Source: "test"} }
@@ -103,7 +103,7 @@ const checkpointEvery = 512 << 10
 func (o orders) land(ctx context.Context, job image.Job, h landing.Host, target func(disk.Target) disk.Target) error {
 	t := o.transport(h)
 	_, _, err := job.Fill(ctx, func(ctx context.Context, c *image.Copying) error {
-		return o.transfer(ctx, t, transport.Job{Target: target(c.Target), Manifest: c.Log, ReadBack: job.Place.ReadUnfinished})
+		return o.transfer(ctx, t, transport.Job{Target: target(c.Target), Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished})
 	})
 	return errors.Join(err, t.Close())
 }

@@ -72,7 +72,7 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	if err := b.Assembler.OpenSource(ctx, p); err != nil {
 		return err
 	}
-	b.Assembler.Tidy(ctx, p.Shells) // a landing of a matrix that was killed
+	b.Assembler.RevertLeftovers(ctx, p.Shells) // a landing of a matrix that was killed
 	return b.findVMs(ctx)
 }
 

@@ -349,7 +349,7 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.
 // If its VM is published nevertheless, undoRun returns fault.Conflict.
-func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Environment) error {
+func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.LocalTarget, rig migrate.Environment) error {
 	undo := m.migrator.Discard
 	if row.Command == fleetdb.Withdraw {
 		undo = m.migrator.Rollback

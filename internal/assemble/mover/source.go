@@ -153,7 +153,7 @@ func (s *planSource) startCleanup() {
 	s.cancelCleanup, s.cleaning = cancel, true
 	s.cleanups.Go(func() {
 		defer s.endCleanup()
-		for pause := minCleanupPause; s.Assembler.Tidy(ctx, s.Shells); pause = min(2*pause, maxCleanupPause) {
+		for pause := minCleanupPause; s.Assembler.RevertLeftovers(ctx, s.Shells); pause = min(2*pause, maxCleanupPause) {
 			if sleep.For(ctx, pause) != nil {
 				return
 			}

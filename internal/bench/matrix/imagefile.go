@@ -16,7 +16,7 @@ import (
 // be recognized.
 const prefix = ".decamp-bench-"
 
-// imageFile is one image to write. It implements image.Place.
+// imageFile is one image to write. It implements image.Opener.
 type imageFile struct {
 	image.File
 	sync bool // each write waits for the medium
@@ -29,7 +29,7 @@ func newImageFile(folder, name string, size int64, sync bool) (imageFile, error)
 	return p, p.removeFiles()
 }
 
-// Open is part of image.Place.
+// Open is part of image.Opener.
 func (p imageFile) Open(ctx context.Context) (disk.Target, bool, error) {
 	t, created, err := p.File.Open(ctx)
 	if err != nil || !p.sync {
@@ -40,7 +40,7 @@ func (p imageFile) Open(ctx context.Context) (disk.Target, bool, error) {
 
 // toJob returns the job that fills the image as a migration does, with a manifest.
 func (p imageFile) toJob() image.Job {
-	return image.Job{Place: p, Path: p.Path, Manifest: p.manifestPath(), Info: manifest.Info{Disk: "bench", Size: p.Size}}
+	return image.Job{Opener: p, Path: p.Path, Manifest: p.manifestPath(), Info: manifest.Info{Disk: "bench", Size: p.Size}}
 }
 
 // manifestPath returns the path of the manifest next to the image.

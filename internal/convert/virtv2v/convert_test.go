@@ -27,7 +27,7 @@ func TestGuestIsChangedOnTheOverlay(t *testing.T) {
 	s := newStandIn(t, "2.2.0", oldHelp, writes)
 	j := s.job()
 	var told []string
-	j.Tell = func(doing string) { told = append(told, doing) }
+	j.Report = func(doing string) { told = append(told, doing) }
 	report, err := s.engine(Options{}).Convert(t.Context(), j)
 	if err != nil {
 		t.Fatal(err)

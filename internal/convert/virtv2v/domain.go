@@ -24,7 +24,7 @@ type Job struct {
 	Log string
 
 	// Tell is called with the current activity, in a few words. It may be nil.
-	Tell func(doing string)
+	Report func(doing string)
 }
 
 // domain contains the elements of a libvirt domain that virt-v2v reads.

@@ -28,7 +28,7 @@ const firstKey = 3
 
 // runProcess runs the process to its end, and ends all processes that it started.
 func (e *Engine) runProcess(ctx context.Context, p process) (messages, error) {
-	log, err := newOutputLog(p.job.Log, p.job.Tell)
+	log, err := newOutputLog(p.job.Log, p.job.Report)
 	if err != nil {
 		return messages{}, fault.Room(p.job.Log, err)
 	}

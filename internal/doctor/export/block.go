@@ -11,7 +11,7 @@ import (
 // without regard to case.
 type block struct {
 	name   string              // name in lower case; empty for the whole file
-	at     Place               // position of the name
+	at     Position            // position of the name
 	values map[string][]string // values by key
 	blocks []block             // nested blocks in order
 }
@@ -36,7 +36,7 @@ const (
 // Problems, and parsing continues.
 func parseBlocks(text, file string, include func(directive, name string) []namedText) (block, []Problem) {
 	p := blockParser{include: include}
-	top := block{at: Place{File: file}, values: map[string][]string{}}
+	top := block{at: Position{File: file}, values: map[string][]string{}}
 	p.pushFile(text, file)
 	p.parseBody(&top, 0)
 	return top, p.problems
@@ -55,12 +55,12 @@ type blockParser struct {
 
 // pushFile makes text the next input.
 func (p *blockParser) pushFile(text, file string) {
-	p.files = append(p.files, &lexer{rest: text, at: Place{file, 1, 1}})
+	p.files = append(p.files, &lexer{rest: text, at: Position{file, 1, 1}})
 }
 
 // nextToken returns the next token and its position, or "" at the end of all files. It
 // processes directives.
-func (p *blockParser) nextToken() (string, Place) {
+func (p *blockParser) nextToken() (string, Position) {
 	for len(p.files) > 0 {
 		l := p.files[len(p.files)-1]
 		t := l.nextToken()
@@ -76,7 +76,7 @@ func (p *blockParser) nextToken() (string, Place) {
 			return t, l.at
 		}
 	}
-	return "", Place{}
+	return "", Position{}
 }
 
 // includeFiles processes a directive: it pushes the files in reverse order, so that the
@@ -98,7 +98,7 @@ func (p *blockParser) includeFiles(name string, l *lexer) {
 }
 
 // addProblem records an invalid part of the configuration.
-func (p *blockParser) addProblem(at Place, format string, args ...any) {
+func (p *blockParser) addProblem(at Position, format string, args ...any) {
 	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "man 8 ganesha-config"})
 }
 
@@ -128,7 +128,7 @@ func (p *blockParser) parseBody(b *block, depth int) {
 }
 
 // parseItem parses the block or values after a name.
-func (p *blockParser) parseItem(b *block, name string, at Place, depth int) {
+func (p *blockParser) parseItem(b *block, name string, at Position, depth int) {
 	name = strings.ToLower(name)
 	switch sign, _ := p.nextToken(); {
 	case sign == "{" && depth < maxDepth:
@@ -165,8 +165,8 @@ func (p *blockParser) parseValues() (values []string) {
 
 // A lexer splits a text into signs, words, and strings with their quotes.
 type lexer struct {
-	rest string // text that was not read yet
-	at   Place  // position of rest
+	rest string   // text that was not read yet
+	at   Position // position of rest
 }
 
 // nextToken returns the next token, or "" at the end. An unclosed string extends to the

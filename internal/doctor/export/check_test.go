@@ -77,10 +77,10 @@ func told(found []doctor.Finding) string {
 	var b strings.Builder
 	for _, f := range found {
 		if f.Status == doctor.OK {
-			fmt.Fprintf(&b, "ok             %s: %s: %s\n", f.Code, f.On, f.Seen)
+			fmt.Fprintf(&b, "ok             %s: %s: %s\n", f.Code, f.On, f.Found)
 			continue
 		}
-		fmt.Fprintf(&b, "%-14s %s: %s: %s\n    want: %s\n    %s\n", f.Status, f.Code, f.On, f.Seen, f.Want, strings.ReplaceAll(f.Remedy, "\n", "\n    "))
+		fmt.Fprintf(&b, "%-14s %s: %s: %s\n    want: %s\n    %s\n", f.Status, f.Code, f.On, f.Found, f.Want, strings.ReplaceAll(f.Remedy, "\n", "\n    "))
 	}
 	return b.String()
 }

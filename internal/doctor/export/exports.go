@@ -7,11 +7,11 @@ import (
 
 // An Export is one folder that is exported to one client.
 type Export struct {
-	Path   string // exported folder
-	Client Client // clients that may mount it
-	Rules  Rules  // options that affect ESXi
-	Others string // other options, unchanged
-	At     Place  // position in the configuration
+	Path   string   // exported folder
+	Client Client   // clients that may mount it
+	Rules  Rules    // options that affect ESXi
+	Others string   // other options, unchanged
+	At     Position // position in the configuration
 }
 
 // String returns client:path, the form of exportfs.
@@ -25,14 +25,14 @@ func (e Export) optionsWith(r Rules) string {
 	return r.toOptions() + "," + e.Others
 }
 
-// Place is a position in a file.
-type Place struct {
+// Position is a position in a file.
+type Position struct {
 	File        string // path on this machine
 	First, Last int    // first and last line, from 1; 0 if the source has no lines
 }
 
 // String returns file:line.
-func (p Place) String() string {
+func (p Position) String() string {
 	if p.First == 0 {
 		return p.File
 	}
@@ -41,9 +41,9 @@ func (p Place) String() string {
 
 // A Problem is a line that has no effect, or another effect than it seems to have.
 type Problem struct {
-	At     Place  // position of the line
-	Seen   string // description of the problem
-	Remedy string // action for the user
+	At     Position // position of the line
+	Seen   string   // description of the problem
+	Remedy string   // action for the user
 }
 
 // A dialect is a text format with a folder and its clients on each line.
@@ -93,7 +93,7 @@ type parser struct {
 }
 
 // addProblem records a problem if the dialect is strict.
-func (p *parser) addProblem(at Place, remedy, format string, args ...any) {
+func (p *parser) addProblem(at Position, remedy, format string, args ...any) {
 	if p.strict {
 		p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), remedy})
 	}

@@ -5,14 +5,14 @@ import "strings"
 // A line is a logical line: a backslash at the end of a line joins it with the next
 // one.
 type line struct {
-	text string // joined text
-	at   Place  // first and last line in the file
+	text string   // joined text
+	at   Position // first and last line in the file
 }
 
 // logicalLines splits a text into logical lines, without empty lines and comments.
 func logicalLines(text, file string) []line {
 	var all []line
-	cur := line{at: Place{file, 1, 1}}
+	cur := line{at: Position{file, 1, 1}}
 	n := 0
 	for raw := range strings.SplitSeq(text, "\n") {
 		n++
@@ -27,7 +27,7 @@ func logicalLines(text, file string) []line {
 		if t := strings.TrimSpace(cur.text); t != "" && t[0] != '#' {
 			all = append(all, cur)
 		}
-		cur = line{at: Place{file, n + 1, n + 1}}
+		cur = line{at: Position{file, n + 1, n + 1}}
 	}
 	if strings.TrimSpace(cur.text) != "" {
 		all = append(all, cur)

@@ -48,10 +48,10 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		case !e.isHere(ctx, m.Server):
 			elsewhere = append(elsewhere, fmt.Sprintf("%s mounts %s", m.Datastore, at))
 		case exported(m.Path):
-			return []doctor.Finding{{On: "host " + h.Name, Seen: fmt.Sprintf("the datastore %s mounts %s", m.Datastore, at)}}
+			return []doctor.Finding{{On: "host " + h.Name, Found: fmt.Sprintf("the datastore %s mounts %s", m.Datastore, at)}}
 		default:
 			found = append(found, doctor.Finding{
-				On: "host " + h.Name, Status: doctor.Failure, Seen: fmt.Sprintf("the datastore %s mounts %s, which is not exported", m.Datastore, at),
+				On: "host " + h.Name, Status: doctor.Failure, Found: fmt.Sprintf("the datastore %s mounts %s, which is not exported", m.Datastore, at),
 				Want: "a datastore that mounts " + strings.Join(folders, " or "), Remedy: fmt.Sprintf("# on the host:\nesxcli storage nfs remove -v %s && %s", fault.Quote(m.Datastore), add(m.Datastore)),
 			})
 		}
@@ -63,7 +63,7 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 	if len(elsewhere) > 0 {
 		seen += ": " + strings.Join(elsewhere, ", ")
 	}
-	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Seen: seen, Want: "a datastore that mounts " + strings.Join(folders, " or "), Remedy: "# on the host:\n" + add("decamp")}}
+	return []doctor.Finding{{On: "host " + h.Name, Status: doctor.Warning, Found: seen, Want: "a datastore that mounts " + strings.Join(folders, " or "), Remedy: "# on the host:\n" + add("decamp")}}
 }
 
 // addressFacing returns the address of this machine that has most leading bits in

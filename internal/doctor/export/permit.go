@@ -36,13 +36,13 @@ func (e *examiner) admitsHost(ctx context.Context, s *Server, folder string, h H
 	f := doctor.Finding{On: fmt.Sprintf("host %s, %s", h.Name, folder), Want: "an export to " + h.Addr.String()}
 	switch addr := Client(h.Addr.String()); may {
 	case Yes:
-		f.Seen = fmt.Sprintf("%s matches %s", addr, x.Client)
+		f.Found = fmt.Sprintf("%s matches %s", addr, x.Client)
 	case No:
 		f.Status, f.Remedy = doctor.Failure, s.remedyFor(s.firstExport(folder), addr)
-		f.Seen = fmt.Sprintf("no access from %s: %s is exported only to %s", addr, folder, s.clientsOf(folder))
+		f.Found = fmt.Sprintf("no access from %s: %s is exported only to %s", addr, folder, s.clientsOf(folder))
 	default:
 		f.Status, f.Remedy = doctor.Unknown, s.remedyFor(x, addr)
-		f.Seen = fmt.Sprintf("cannot determine whether %s matches %s", addr, x.Client)
+		f.Found = fmt.Sprintf("cannot determine whether %s matches %s", addr, x.Client)
 	}
 	return f
 }
@@ -89,17 +89,17 @@ func (e *examiner) checkSync(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
 		case !x.Rules.Sync:
-			return doctor.Finding{Seen: "async"}
+			return doctor.Finding{Found: "async"}
 		case s.Name == ganeshaName:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: "nfs-ganesha flushes each write of ESXi to the disk, and has no option async",
+				Status: doctor.Advice, Found: "nfs-ganesha flushes each write of ESXi to the disk, and has no option async",
 				Want:   "an NFS server that acknowledges writes before a flush",
 				Remedy: "# use decamp's own NFS server, which flushes once at the end:\ndecamp migrate --transport landing",
 			}
 		}
 		return doctor.Finding{
 			Status: doctor.Warning, Want: "async; a power failure loses only a copy, which can be repeated",
-			Seen: fmt.Sprintf("%s has sync: ESXi waits for the disk after each 64 KiB, which was 13 to 24 times slower in published measurements", x.At),
+			Found: fmt.Sprintf("%s has sync: ESXi waits for the disk after each 64 KiB, which was 13 to 24 times slower in published measurements", x.At),
 		}
 	})
 }
@@ -109,10 +109,10 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch {
 		case !x.Rules.isSquashed():
-			return doctor.Finding{Seen: "no_root_squash"}
+			return doctor.Finding{Found: "no_root_squash"}
 		case x.Rules.Anon != "":
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s maps root of the hosts to user %s", x.At, x.Rules.Anon),
+				Status: doctor.Advice, Found: fmt.Sprintf("%s maps root of the hosts to user %s", x.At, x.Rules.Anon),
 				Want: "a folder that belongs to this user", Remedy: fmt.Sprintf("chown %s %s", x.Rules.Anon, fault.Quote(x.Path)),
 			}
 		}
@@ -122,7 +122,7 @@ func (e *examiner) checkRoot(_ context.Context, s *Server) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: status, Want: "no_root_squash, because ESXi writes as root",
-			Seen: fmt.Sprintf("%s has root_squash: ESXi can mount the datastore, but cannot write", x.At),
+			Found: fmt.Sprintf("%s has root_squash: ESXi can mount the datastore, but cannot write", x.At),
 		}
 	})
 }
@@ -132,11 +132,11 @@ func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		switch x.Rules.Access {
 		case ReadWrite:
-			return doctor.Finding{Seen: "rw"}
+			return doctor.Finding{Found: "rw"}
 		case NoAccess:
-			return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s permits no access", x.At), Want: "rw"}
+			return doctor.Finding{Status: doctor.Failure, Found: fmt.Sprintf("%s permits no access", x.At), Want: "rw"}
 		}
-		return doctor.Finding{Status: doctor.Failure, Seen: fmt.Sprintf("%s is read-only", x.At), Want: "rw"}
+		return doctor.Finding{Status: doctor.Failure, Found: fmt.Sprintf("%s is read-only", x.At), Want: "rw"}
 	})
 }
 
@@ -144,11 +144,11 @@ func (e *examiner) checkAccess(_ context.Context, s *Server) []doctor.Finding {
 func (e *examiner) checkSubtree(_ context.Context, s *Server) []doctor.Finding {
 	return s.checkEach(func(x Export) doctor.Finding {
 		if !x.Rules.Subtree {
-			return doctor.Finding{Seen: "no_subtree_check"}
+			return doctor.Finding{Found: "no_subtree_check"}
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Want: "no_subtree_check",
-			Seen: fmt.Sprintf("%s has subtree_check: files that are renamed while open become stale, and ESXi renames files at the end of a copy", x.At),
+			Found: fmt.Sprintf("%s has subtree_check: files that are renamed while open become stale, and ESXi renames files at the end of a copy", x.At),
 		}
 	})
 }

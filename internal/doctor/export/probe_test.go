@@ -147,7 +147,7 @@ func TestProbeSeesThePenalty(t *testing.T) {
 	if i < 0 || found[i].Status != doctor.Warning || !strings.Contains(found[i].Remedy, "/srv/vm *(rw,async,no_root_squash,no_subtree_check)") {
 		t.Fatalf("found %s", told(found))
 	}
-	t.Log(found[i].Seen)
+	t.Log(found[i].Found)
 	s.mu.Lock()
 	order := slices.DeleteFunc(slices.Clone(s.done), func(call string) bool { return call == "commit" })
 	if got := strings.Join(order, " "); got != "mount create unstable stable remove" || len(s.wrong) > 0 {

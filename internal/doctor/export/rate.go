@@ -26,7 +26,7 @@ func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 		return []doctor.Finding{e.judgeRates(s, folder, r, err)}
 	}
 	return []doctor.Finding{{
-		On: s.Name, Status: doctor.Unknown, Seen: "no folder is exported to this machine, which the test requires",
+		On: s.Name, Status: doctor.Unknown, Found: "no folder is exported to this machine, which the test requires",
 		Remedy: "# on the host, to measure the write rate:\ndd if=/dev/zero of=/vmfs/volumes/DATASTORE/probe bs=64k count=4096 && rm /vmfs/volumes/DATASTORE/probe",
 	}}
 }
@@ -48,14 +48,14 @@ func (e *examiner) judgeRates(s *Server, folder string, r Rates, err error) doct
 	const mb = 1e6
 	switch {
 	case err != nil && errors.Is(err, context.Canceled):
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, "canceled", "run the command again"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, "canceled", "run the command again"
 	case err != nil:
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
 			f.Remedy = s.remedyFor(s.firstExport(folder))
 		}
 	default:
-		f.Seen = fmt.Sprintf("%.0f MB/s with stable writes of 64 KiB, as ESXi writes, and %.0f MB/s with unstable writes: factor %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
+		f.Found = fmt.Sprintf("%.0f MB/s with stable writes of 64 KiB, as ESXi writes, and %.0f MB/s with unstable writes: factor %.1f", r.Stable/mb, r.Unstable/mb, r.Penalty())
 		if r.Penalty() >= slow {
 			f.Status, f.Remedy = doctor.Warning, s.remedyFor(s.firstExport(folder))
 			if s.Name == ganeshaName {

@@ -26,7 +26,7 @@ func TestPenaltyIsJudged(t *testing.T) {
 		{Rates{}, fault.New(fault.Unreachable, "x").WithHint("rpcinfo -p"), doctor.Unknown, "x", "rpcinfo -p"},
 	} {
 		f := e.judgeRates(s, "/a", v.rates, v.err)
-		if f.Status != v.status || !strings.Contains(f.Seen, v.seen) || !strings.Contains(f.Remedy, v.remedy) {
+		if f.Status != v.status || !strings.Contains(f.Found, v.seen) || !strings.Contains(f.Remedy, v.remedy) {
 			t.Errorf("%v, %v: %+v", v.rates, v.err, f)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 // checkRunning reports a failure if the server does not run, or if the NFS port is
 // closed.
 func (e *examiner) checkRunning(ctx context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "the server runs"}
+	f := doctor.Finding{On: s.Name, Found: "the server runs"}
 	switch {
 	case s.Running != Yes:
-		f.Status, f.Seen = doctor.Failure, "the server does not run, and folders are exported in "+strings.Join(filesOf(s), ", ")
+		f.Status, f.Found = doctor.Failure, "the server does not run, and folders are exported in "+strings.Join(filesOf(s), ", ")
 		f.Want, f.Remedy = "a running NFS server", s.start
 	case !e.isListening(ctx, nfsPort):
-		f.Status, f.Seen = doctor.Failure, fmt.Sprintf("the server runs, but TCP port %d is closed", nfsPort)
+		f.Status, f.Found = doctor.Failure, fmt.Sprintf("the server runs, but TCP port %d is closed", nfsPort)
 		f.Want, f.Remedy = "NFS over TCP on port 2049", "# find the process that uses the port:\nss -ltnp | grep 2049\n"+strings.Replace(s.start, "enable --now", "restart", 1)
 	}
 	return []doctor.Finding{f}
@@ -38,7 +38,7 @@ func filesOf(s *Server) (names []string) {
 // checkSyntax reports the problems of the configuration files as warnings.
 func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Finding) {
 	for _, p := range s.Problems {
-		found = append(found, doctor.Finding{On: p.At.String(), Status: doctor.Warning, Seen: p.Seen, Want: "valid lines without ambiguity", Remedy: p.Remedy})
+		found = append(found, doctor.Finding{On: p.At.String(), Status: doctor.Warning, Found: p.Seen, Want: "valid lines without ambiguity", Remedy: p.Remedy})
 	}
 	return found
 }
@@ -47,11 +47,11 @@ func (e *examiner) checkSyntax(_ context.Context, s *Server) (found []doctor.Fin
 // export that is only in one of them was edited without a reload.
 func (e *examiner) checkReloaded(_ context.Context, s *Server) (found []doctor.Finding) {
 	if s.LiveFrom == "" {
-		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "cannot read the exports of the running server", Want: "a server with the exports of the files", Remedy: s.reload}}
+		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Found: "cannot read the exports of the running server", Want: "a server with the exports of the files", Remedy: s.reload}}
 	}
 	add := func(on Export, st doctor.Status, format string, args ...any) {
 		found = append(found, doctor.Finding{
-			On: "export " + on.String(), Status: st, Seen: fmt.Sprintf(format, args...),
+			On: "export " + on.String(), Status: st, Found: fmt.Sprintf(format, args...),
 			Want: "equal exports in the files and in the running server", Remedy: s.reload,
 		})
 	}
@@ -84,7 +84,7 @@ func (s *Server) maybeEdited() doctor.Finding {
 	const clock = time.DateTime
 	return doctor.Finding{
 		On: s.Name, Status: doctor.Advice, Want: "a reload after each change", Remedy: s.reload,
-		Seen: fmt.Sprintf("the files changed at %s, after the server's start at %s; decamp cannot detect whether the server was reloaded",
+		Found: fmt.Sprintf("the files changed at %s, after the server's start at %s; decamp cannot detect whether the server was reloaded",
 			s.edited.Format(clock), s.started.Format(clock)),
 	}
 }
@@ -92,7 +92,7 @@ func (s *Server) maybeEdited() doctor.Finding {
 // orOK returns found, or one OK finding if found is empty.
 func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 	if len(found) == 0 {
-		return []doctor.Finding{{On: on, Seen: seen}}
+		return []doctor.Finding{{On: on, Found: seen}}
 	}
 	return found
 }
@@ -100,17 +100,17 @@ func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 // checkPortmap queries the port mapper for NFS and MOUNT. ESXi finds both programs only
 // through it.
 func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "NFS and MOUNT are registered", Want: "programs 100003 and 100005, version 3, at the port mapper, where ESXi looks them up"}
+	f := doctor.Finding{On: s.Name, Found: "NFS and MOUNT are registered", Want: "programs 100003 and 100005, version 3, at the port mapper, where ESXi looks them up"}
 	start := "systemctl enable --now rpcbind && " + strings.Replace(s.start, "enable --now", "restart", 1)
 	if !e.isListening(ctx, portmapPort) {
-		f.Status, f.Seen, f.Remedy = doctor.Failure, fmt.Sprintf("the port mapper does not run: port %d is closed", portmapPort), start
+		f.Status, f.Found, f.Remedy = doctor.Failure, fmt.Sprintf("the port mapper does not run: port %d is closed", portmapPort), start
 		return []doctor.Finding{f}
 	}
 	var missing []string
 	for name, program := range map[string]uint32{"NFS": nfsProgram, "MOUNT": mountProgram} {
 		p, err := portOf(ctx, e.Portmap, program, nfsVersion)
 		if err != nil {
-			f.Status, f.Seen, f.Remedy = doctor.Unknown, "the port mapper does not answer: "+err.Error(), "rpcinfo -p"
+			f.Status, f.Found, f.Remedy = doctor.Unknown, "the port mapper does not answer: "+err.Error(), "rpcinfo -p"
 			return []doctor.Finding{f}
 		}
 		if p == 0 {
@@ -118,7 +118,7 @@ func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding
 		}
 	}
 	if slices.Sort(missing); len(missing) > 0 {
-		f.Status, f.Seen, f.Remedy = doctor.Failure, strings.Join(missing, " and ")+" version 3 not registered at the port mapper", start
+		f.Status, f.Found, f.Remedy = doctor.Failure, strings.Join(missing, " and ")+" version 3 not registered at the port mapper", start
 	}
 	return []doctor.Finding{f}
 }
@@ -126,7 +126,7 @@ func (e *examiner) checkPortmap(ctx context.Context, s *Server) []doctor.Finding
 // checkVersion reports exports without NFS version 3. It returns nothing if the version
 // is unknown.
 func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
-	f := doctor.Finding{On: s.Name, Seen: "NFS version 3 is enabled", Want: "NFS version 3, which vmkfstools and decamp require"}
+	f := doctor.Finding{On: s.Name, Found: "NFS version 3 is enabled", Want: "NFS version 3, which vmkfstools and decamp require"}
 	switch {
 	case s.V3 == Unknown:
 		return nil
@@ -137,10 +137,10 @@ func (e *examiner) checkVersion(_ context.Context, s *Server) []doctor.Finding {
 		if e.Folder == "" && len(s.Written) > 0 { // this may be intended
 			f.Status = doctor.Warning
 		}
-		f.Seen = "Protocols excludes NFS version 3 for " + strings.Join(pathsOf(s.NoV3), ", ")
+		f.Found = "Protocols excludes NFS version 3 for " + strings.Join(pathsOf(s.NoV3), ", ")
 		f.Remedy = fmt.Sprintf("# at %s, and in NFS_CORE_PARAM, set Protocols = 3,4;\n%s", s.NoV3[0].At, s.reload)
 	default:
-		f.Status, f.Seen = doctor.Failure, "NFS version 3 is disabled"
+		f.Status, f.Found = doctor.Failure, "NFS version 3 is disabled"
 		f.Remedy = "# in the section [nfsd] of /etc/nfs.conf, set vers3=y\nsystemctl restart nfs-server"
 	}
 	return []doctor.Finding{f}

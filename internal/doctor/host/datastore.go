@@ -18,7 +18,7 @@ func (g *group) forEachStore(look func(inventory.Datastore) doctor.Finding) (fou
 		if d.Inaccessible {
 			continue
 		}
-		if f := look(d); f.Seen != "" {
+		if f := look(d); f.Found != "" {
 			f.On = onStore(d)
 			found = append(found, f)
 		}
@@ -32,7 +32,7 @@ func (g *group) checkReached(context.Context) (found []doctor.Finding) {
 		f := okFinding("accessible")
 		if d.Inaccessible {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "no host can access it", Want: "a datastore that at least one host can access",
+				Status: doctor.Failure, Found: "no host can access it", Want: "a datastore that at least one host can access",
 				Remedy: "# on a host with a path to the datastore:\nesxcli storage core path list\nesxcli storage nfs list\nesxcli storage core adapter rescan --all",
 			}
 		}
@@ -49,7 +49,7 @@ func (g *group) checkStoreMaintenance(context.Context) []doctor.Finding {
 			return okFinding("not in maintenance mode")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "maintenance mode is on: vSphere relocates its VMs and powers none on", Want: "maintenance mode off during the migration",
+			Status: doctor.Warning, Found: "maintenance mode is on: vSphere relocates its VMs and powers none on", Want: "maintenance mode off during the migration",
 			Remedy: fmt.Sprintf("end maintenance mode in the vSphere Client: datastore %s > Maintenance Mode > Exit Maintenance Mode", d.Name),
 		}
 	})
@@ -64,7 +64,7 @@ func (g *group) checkAllocationMap(context.Context) []doctor.Finding {
 			return okFinding(d.Type)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: d.Type + " does not report allocated areas; decamp reads and transfers complete disks", Want: "VMFS, or --transport landing, with which the host omits zeros",
+			Status: doctor.Advice, Found: d.Type + " does not report allocated areas; decamp reads and transfers complete disks", Want: "VMFS, or --transport landing, with which the host omits zeros",
 			Remedy: "add --transport landing",
 		}
 	})
@@ -90,7 +90,7 @@ func (g *group) checkSpace(context.Context) []doctor.Finding {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: seen + "; a full datastore stops all VMs that write to snapshots or thin disks", Want: fmt.Sprintf("%d GiB free for the snapshots of precopy rounds", want>>30),
+			Status: doctor.Warning, Found: seen + "; a full datastore stops all VMs that write to snapshots or thin disks", Want: fmt.Sprintf("%d GiB free for the snapshots of precopy rounds", want>>30),
 			Remedy: "free space on the datastore, shorten the rounds with --interval 5m, or migrate its VMs powered off",
 		}
 	})

@@ -137,7 +137,7 @@ func (g *group) forEachHost(ctx context.Context, look func(context.Context, inve
 		}
 	}
 	_ = hosts.Wait() // nothing in it fails
-	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Seen == "" })
+	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Found == "" })
 }
 
 // onHost returns the object of a finding about a host. A host without a name has its
@@ -157,10 +157,10 @@ func (g *group) firstConnected() (inventory.Host, bool) {
 // unknownFinding returns the finding for an object that could not be examined.
 func unknownFinding(err error) doctor.Finding {
 	return doctor.Finding{
-		Status: doctor.Unknown, Seen: err.Error(), Want: "a successful query of the host",
+		Status: doctor.Unknown, Found: err.Error(), Want: "a successful query of the host",
 		Remedy: cmp.Or(fault.HintOf(err), "# on the host, if the error persists:\ntail -n 50 /var/log/hostd.log"),
 	}
 }
 
 // okFinding returns a finding without a problem.
-func okFinding(seen string) doctor.Finding { return doctor.Finding{Seen: seen} }
+func okFinding(seen string) doctor.Finding { return doctor.Finding{Found: seen} }

@@ -127,7 +127,7 @@ func TestChecks(t *testing.T) {
 	} {
 		t.Run(c.code+" "+c.seen, func(t *testing.T) {
 			for _, f := range of(examine(t, c.right, c.use), c.code) {
-				if f.Status != doctor.OK || f.Seen == "" || f.On == "" {
+				if f.Status != doctor.OK || f.Found == "" || f.On == "" {
 					t.Errorf("right: %+v", f)
 				}
 			}
@@ -136,7 +136,7 @@ func TestChecks(t *testing.T) {
 				t.Fatalf("wrong: %+v", found)
 			}
 			f := found[0]
-			if f.Status != c.status || !strings.Contains(f.Seen, c.seen) || !strings.Contains(f.Remedy, c.remedy) || f.Want == "" || f.On == "" {
+			if f.Status != c.status || !strings.Contains(f.Found, c.seen) || !strings.Contains(f.Remedy, c.remedy) || f.Want == "" || f.On == "" {
 				t.Errorf("wrong: %+v", f)
 			}
 		})
@@ -169,7 +169,7 @@ func TestPrivilegesOneByOne(t *testing.T) {
 		switch {
 		case !lacks && (f.Status != doctor.OK || !strings.HasPrefix(f.Want, "privilege to ")):
 			t.Errorf("held: %+v", f)
-		case lacks && (f.Status != doctor.Failure || f.Seen != "user administrator@vsphere.local has no privilege "+privilege || !strings.Contains(f.Remedy, "role.update -a decamp "+privilege) ||
+		case lacks && (f.Status != doctor.Failure || f.Found != "user administrator@vsphere.local has no privilege "+privilege || !strings.Contains(f.Remedy, "role.update -a decamp "+privilege) ||
 			!strings.Contains(f.Remedy, "-principal administrator@vsphere.local")):
 			t.Errorf("lacking: %+v", f)
 		}

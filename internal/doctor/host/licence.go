@@ -31,7 +31,7 @@ func (g *group) licenceOf(ctx context.Context) doctor.Finding {
 	switch {
 	case g.isFree(ctx) && g.Use.needsChanges():
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "the free licence has a read-only API; decamp requires SSH for changes", Want: "an evaluation or paid licence, or SSH",
+			Status: doctor.Warning, Found: "the free licence has a read-only API; decamp requires SSH for changes", Want: "an evaluation or paid licence, or SSH",
 			Remedy: "# on the host's console, to start SSH:\nvim-cmd hostsvc/start_ssh",
 		}
 	case g.isFree(ctx):
@@ -40,7 +40,7 @@ func (g *group) licenceOf(ctx context.Context) doctor.Finding {
 		return okFinding("no known limit of the licence")
 	case ends.Sub(g.Now()) < soon:
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "the evaluation licence expires on " + day + "; VMs cannot be powered on after that", Want: "a licence that is valid until the migration ends",
+			Status: doctor.Warning, Found: "the evaluation licence expires on " + day + "; VMs cannot be powered on after that", Want: "a licence that is valid until the migration ends",
 			Remedy: "# on the host, to assign another licence:\nvim-cmd vimsvc/license --set XXXXX-XXXXX-XXXXX-XXXXX-XXXXX",
 		}
 	}

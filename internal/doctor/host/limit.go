@@ -37,7 +37,7 @@ func (g *group) checkLockout(ctx context.Context) []doctor.Finding {
 			return okFinding(fmt.Sprintf("wrong passwords lock an account for %d s after %d attempts; decamp tries at most 2", have[unlockTime], failures))
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("wrong passwords lock an account for %d s after %d attempts; decamp tries up to 2", have[unlockTime], failures),
+			Status: doctor.Warning, Found: fmt.Sprintf("wrong passwords lock an account for %d s after %d attempts; decamp tries up to 2", have[unlockTime], failures),
 			Want:   "a limit of 5 attempts, the default of ESXi",
 			Remedy: "esxcli system settings advanced set -o /Security/AccountLockFailures -i 5\n# or avoid mistyped passwords: add --password-file FILE",
 		}
@@ -80,7 +80,7 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 		return okFinding(seen)
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: seen + "; at the limit the host refuses logins", Want: fmt.Sprintf("at least %d free sessions", fewSessions),
+		Status: doctor.Warning, Found: seen + "; at the limit the host refuses logins", Want: fmt.Sprintf("at least %d free sessions", fewSessions),
 		Remedy: "# list the sessions, and end unused ones:\ngovc session.ls\ngovc session.rm KEY",
 	}
 }
@@ -103,7 +103,7 @@ func (g *group) checkNFCMemory(ctx context.Context) []doctor.Finding {
 			return okFinding(seen)
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: seen + "; some disks wait or use small buffers", Want: "smaller NFC buffers",
+			Status: doctor.Advice, Found: seen + "; some disks wait or use small buffers", Want: "smaller NFC buffers",
 			Remedy: "add --nfc-handles 2 --nfc-buffer 512K, and do not migrate VMs with many disks during a backup",
 		}
 	})

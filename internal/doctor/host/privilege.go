@@ -78,12 +78,12 @@ func (g *group) checkPrivilegesOn(ctx context.Context, kind inventory.Kind) (fou
 // toFinding returns the finding for one privilege. lacking contains the objects without
 // it; the finding names the first one and the number of the others.
 func (g *group) toFinding(n need, lacking, of []inventory.MoRef, names map[inventory.MoRef]string) doctor.Finding {
-	f := doctor.Finding{On: n.privilege, Seen: fmt.Sprintf("user %s has the privilege", g.User), Want: n.why}
+	f := doctor.Finding{On: n.privilege, Found: fmt.Sprintf("user %s has the privilege", g.User), Want: n.why}
 	if len(lacking) == 0 {
 		return f
 	}
 	f.Status, f.Remedy = doctor.Failure, g.grantCommand(n.privilege)
-	f.On, f.Seen = names[lacking[0]], fmt.Sprintf("user %s has no privilege %s", g.User, n.privilege)
+	f.On, f.Found = names[lacking[0]], fmt.Sprintf("user %s has no privilege %s", g.User, n.privilege)
 	if more := len(lacking) - 1; more > 0 {
 		f.On += fmt.Sprintf(" and %d more of %d", more, len(of))
 	}

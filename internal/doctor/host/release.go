@@ -48,20 +48,20 @@ func (g *group) checkVersion(ctx context.Context) []doctor.Finding {
 		r, known := releaseOf(h.Version)
 		switch {
 		case h.Version == "":
-			return doctor.Finding{Status: doctor.Unknown, Seen: "the host does not report its version", Want: "the ESXi version", Remedy: "assign the role Read-only on the host to the user"}
+			return doctor.Finding{Status: doctor.Unknown, Found: "the host does not report its version", Want: "the ESXi version", Remedy: "assign the role Read-only on the host to the user"}
 		case g.Use.Warm && r.version == "6.0" && err == nil && build < trackingFixed:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + " loses tracked changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
+				Status: doctor.Warning, Found: seen + " loses tracked changes when a snapshot is removed (KB 2136854)", Want: "ESXi600-201511001 or later",
 				Remedy: "add --paranoid, which compares all data at the cutover, or patch the host",
 			}
 		case known && isBefore(r.version, oldestReported):
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + "; decamp has no reports about migrations from this version", Want: "ESXi " + oldestReported + " or later",
+				Status: doctor.Warning, Found: seen + "; decamp has no reports about migrations from this version", Want: "ESXi " + oldestReported + " or later",
 				Remedy: "migrate a small VM first and check it, or upgrade the host",
 			}
 		case known && g.Now().UTC().Format(time.DateOnly) > r.ends:
 			return doctor.Finding{
-				Status: doctor.Advice, Seen: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a supported version",
+				Status: doctor.Advice, Found: fmt.Sprintf("%s; general support ended on %s", seen, r.ends), Want: "a supported version",
 				Remedy: "migrate the VMs; the host requires no upgrade before that",
 			}
 		}

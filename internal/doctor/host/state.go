@@ -16,7 +16,7 @@ func (g *group) checkConnected(context.Context) (found []doctor.Finding) {
 		f := okFinding("connected")
 		if !h.Connected {
 			f = doctor.Finding{
-				Status: doctor.Failure, Seen: "not connected to the vCenter", Want: "a connected host",
+				Status: doctor.Failure, Found: "not connected to the vCenter", Want: "a connected host",
 				Remedy: fmt.Sprintf("govc host.reconnect -host %s\n# or log in to the host directly:\ndecamp doctor esxi://root@HOST", fault.Quote(h.Name)),
 			}
 		}
@@ -34,11 +34,11 @@ func (g *group) checkMaintenance(ctx context.Context) []doctor.Finding {
 			return okFinding("not in maintenance mode")
 		}
 		f := doctor.Finding{
-			Status: doctor.Warning, Seen: "maintenance mode is on: VMs cannot be powered on", Want: "maintenance mode off",
+			Status: doctor.Warning, Found: "maintenance mode is on: VMs cannot be powered on", Want: "maintenance mode off",
 			Remedy: "esxcli system maintenanceMode set --enable false",
 		}
 		if g.Use.usesNFC() {
-			f.Status, f.Seen = doctor.Failure, "maintenance mode is on: NFC cannot read disks"
+			f.Status, f.Found = doctor.Failure, "maintenance mode is on: NFC cannot read disks"
 		}
 		return f
 	})
@@ -67,7 +67,7 @@ func (g *group) checkSSH(ctx context.Context) []doctor.Finding {
 		case g.Use.StartSSH && !free:
 			return okFinding("SSH is off; decamp starts it for the migration")
 		}
-		f := doctor.Finding{Status: doctor.Failure, Seen: "SSH is off, and the migration requires it", Want: "a running service TSM-SSH"}
+		f := doctor.Finding{Status: doctor.Failure, Found: "SSH is off, and the migration requires it", Want: "a running service TSM-SSH"}
 		f.Remedy = fmt.Sprintf("# add --enable-ssh, or start it:\ngovc host.service -host %s start TSM-SSH", fault.Quote(h.Name))
 		if free {
 			f.Remedy = "# at the host's console (F2, Troubleshooting Options, Enable SSH), or in its shell:\nvim-cmd hostsvc/start_ssh"
@@ -94,7 +94,7 @@ func (g *group) checkLockdown(ctx context.Context) []doctor.Finding {
 			return okFinding(c.Lockdown + "; the migration requires no login to the host")
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: c.Lockdown + ": only exception users can log in by SSH", Want: "the SSH user in the list of exception users",
+			Status: doctor.Warning, Found: c.Lockdown + ": only exception users can log in by SSH", Want: "the SSH user in the list of exception users",
 			Remedy: "add the SSH user in the vSphere Client: host > Configure > Security Profile > Lockdown Mode > Edit > Exception Users; the user requires the role Administrator",
 		}
 	})
@@ -124,7 +124,7 @@ func (g *group) checkPower(ctx context.Context) []doctor.Finding {
 			name = c.Power
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "power policy " + name, Want: "power policy High Performance during the migration",
+			Status: doctor.Advice, Found: "power policy " + name, Want: "power policy High Performance during the migration",
 			Remedy: `esxcli system settings advanced set -o /Power/CpuPolicy -s "High Performance"`,
 		}
 	})
@@ -154,7 +154,7 @@ func (g *group) checkClock(ctx context.Context) []doctor.Finding {
 			word = "behind"
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: fmt.Sprintf("the clock is %v %s this machine's", ahead.Abs(), word), Want: "a difference of at most one minute",
+			Status: doctor.Warning, Found: fmt.Sprintf("the clock is %v %s this machine's", ahead.Abs(), word), Want: "a difference of at most one minute",
 			Remedy: "# on this machine:\ndate -u; timedatectl\n# on the host:\nesxcli system time get\nesxcli system ntp set --enabled=true --server=pool.ntp.org",
 		}
 	})

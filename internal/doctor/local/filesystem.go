@@ -18,15 +18,15 @@ import (
 // checkFolder creates a file in the folder.
 func (e *examiner) checkFolder(context.Context) []doctor.Finding {
 	at := e.nearestFolder()
-	f := doctor.Finding{On: e.Folder, Seen: "the folder is writable"}
+	f := doctor.Finding{On: e.Folder, Found: "the folder is writable"}
 	if at != e.Folder {
-		f.Seen = fmt.Sprintf("the folder can be created in %s", at)
+		f.Found = fmt.Sprintf("the folder can be created in %s", at)
 	}
 	err := e.withTempFile(func(*os.File) error { return nil })
 	if err == nil {
 		return []doctor.Finding{f}
 	}
-	f.Status, f.Seen, f.Want = doctor.Failure, err.Error(), "a folder that this user may write to"
+	f.Status, f.Found, f.Want = doctor.Failure, err.Error(), "a folder that this user may write to"
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
 		f.Remedy = "select a folder with --to; this is a file: ls -ld " + fault.Quote(at)
@@ -50,10 +50,10 @@ func (e *examiner) toFinding(err error, ok, no doctor.Finding) []doctor.Finding 
 	switch {
 	case err == nil:
 	case errors.As(err, &path) && path.Op == "open":
-		f = doctor.Finding{Status: doctor.Unknown, Seen: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearestFolder())}
+		f = doctor.Finding{Status: doctor.Unknown, Found: err.Error(), Remedy: "ls -ld " + fault.Quote(e.nearestFolder())}
 	default:
 		f = no
-		f.Seen += ": " + err.Error()
+		f.Found += ": " + err.Error()
 	}
 	f.On = e.Folder
 	return []doctor.Finding{f}
@@ -89,8 +89,8 @@ func (e *examiner) checkHoles(context.Context) []doctor.Finding {
 		}
 		return nil
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "sparse files and hole punching work"}, doctor.Finding{
-		Status: doctor.Warning, Seen: "no sparse files; images occupy their full size", Want: "a file system with sparse files, such as ext4, XFS, Btrfs or ZFS",
+	return e.toFinding(err, doctor.Finding{Found: "sparse files and hole punching work"}, doctor.Finding{
+		Status: doctor.Warning, Found: "no sparse files; images occupy their full size", Want: "a file system with sparse files, such as ext4, XFS, Btrfs or ZFS",
 		Remedy: "select another folder with --to, or add --format qcow2",
 	})
 }
@@ -102,8 +102,8 @@ func (e *examiner) checkSize(context.Context) []doctor.Finding {
 	}
 	largest := slices.MaxFunc(e.Disks, func(a, b Disk) int { return int((a.Size - b.Size) >> 9) })
 	err := e.withTempFile(func(file *os.File) error { return unix.Ftruncate(int(file.Fd()), largest.Size) })
-	return e.toFinding(err, doctor.Finding{Seen: fmt.Sprintf("a file of %.1f GiB can be created", float64(largest.Size)/gib)}, doctor.Finding{
-		Status: doctor.Failure, Seen: fmt.Sprintf("cannot create a file of %.1f GiB for %s", float64(largest.Size)/gib, largest.Name),
+	return e.toFinding(err, doctor.Finding{Found: fmt.Sprintf("a file of %.1f GiB can be created", float64(largest.Size)/gib)}, doctor.Finding{
+		Status: doctor.Failure, Found: fmt.Sprintf("cannot create a file of %.1f GiB for %s", float64(largest.Size)/gib, largest.Name),
 		Want: "a file system without a limit below the size of the disk (ext4: 16 TiB, FAT: 4 GiB)", Remedy: "select a folder on XFS with --to, or remove the limit of this user: ulimit -f unlimited",
 	})
 }
@@ -120,8 +120,8 @@ func (e *examiner) checkDirect(context.Context) []doctor.Finding {
 		_, err = unix.Pwrite(int(direct.Fd()), disk.AlignedMemory(disk.MemoryAlign), 0)
 		return err
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "O_DIRECT works"}, doctor.Finding{
-		Status: doctor.Advice, Seen: "no O_DIRECT; writes use the page cache, which is slower", Want: "a file system with O_DIRECT",
+	return e.toFinding(err, doctor.Finding{Found: "O_DIRECT works"}, doctor.Finding{
+		Status: doctor.Advice, Found: "no O_DIRECT; writes use the page cache, which is slower", Want: "a file system with O_DIRECT",
 		Remedy: "# select a folder on ext4 or XFS with --to; or on ZFS, OpenZFS 2.3 or later:\nzfs set direct=standard DATASET",
 	})
 }
@@ -135,5 +135,5 @@ func (e *examiner) checkReflink(context.Context) []doctor.Finding {
 		}
 		return e.withTempFile(func(to *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) })
 	})
-	return e.toFinding(err, doctor.Finding{Seen: "cp --reflink clones images without a copy"}, doctor.Finding{Seen: "no reflinks; clones of images are copies"})
+	return e.toFinding(err, doctor.Finding{Found: "cp --reflink clones images without a copy"}, doctor.Finding{Found: "no reflinks; clones of images are copies"})
 }

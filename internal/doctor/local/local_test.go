@@ -37,7 +37,7 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 	}
 	found := map[string]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{}) {
-		if f.Status != doctor.OK && (f.Remedy == "" || f.Seen == "") {
+		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "") {
 			t.Errorf("nothing to do about %+v", f)
 		}
 		found[f.Code] = f
@@ -47,8 +47,8 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 
 func expect(t *testing.T, f doctor.Finding, s doctor.Status, seen string) {
 	t.Helper()
-	if f.Status != s || !strings.Contains(f.Seen, seen) {
-		t.Errorf("%s: %v: %s: want %v: %s", f.Code, f.Status, f.Seen, s, seen)
+	if f.Status != s || !strings.Contains(f.Found, seen) {
+		t.Errorf("%s: %v: %s: want %v: %s", f.Code, f.Status, f.Found, s, seen)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFolderThatIsToBe(t *testing.T) {
 	found := look(t, Options{Folder: filepath.Join(dir, "a/b"), Speed: 10 * time.Millisecond})
 	expect(t, found["local-folder"], doctor.OK, "the folder can be created in "+dir)
 	expect(t, found["local-sparse"], doctor.OK, "sparse files and hole punching work")
-	if s := found["local-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Seen, " MB/s with 4 concurrent writes of 2 MiB (") {
+	if s := found["local-speed"]; s.Status == doctor.Unknown || !strings.Contains(s.Found, " MB/s with 4 concurrent writes of 2 MiB (") {
 		t.Errorf("speed: %+v", s)
 	}
 	empty(t, dir)

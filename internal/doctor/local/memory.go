@@ -25,10 +25,10 @@ func (e *examiner) checkMemory(context.Context) []doctor.Finding {
 	f := doctor.Finding{Want: fmt.Sprintf("%.1f GiB for the landing and %d GiB for other processes", float64(e.Tmpfs)/gib, int64(spare)/gib)}
 	available, bound, err := e.availableMemory()
 	if err != nil {
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "free -g"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), "free -g"
 		return []doctor.Finding{f}
 	}
-	f.Seen = fmt.Sprintf("%.1f GiB of memory are available (limit %s)", float64(available)/gib, bound)
+	f.Found = fmt.Sprintf("%.1f GiB of memory are available (limit %s)", float64(available)/gib, bound)
 	switch {
 	case available < e.Tmpfs:
 		f.Status = doctor.Failure

@@ -25,15 +25,15 @@ func (e *examiner) checkSpace(context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
 	s, err := e.Room(e.nearestFolder())
 	if err != nil {
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "df -h "+fault.Quote(e.nearestFolder())
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), "df -h "+fault.Quote(e.nearestFolder())
 		return []doctor.Finding{f}
 	}
 	allocated, provisioned := e.totalSizes()
-	f.Seen = fmt.Sprintf("%.1f GiB free", float64(s.Available)/gib)
+	f.Found = fmt.Sprintf("%.1f GiB free", float64(s.Available)/gib)
 	if len(e.Disks) == 0 {
 		return []doctor.Finding{f}
 	}
-	f.Seen += fmt.Sprintf("; the disks have %.1f of %.1f GiB allocated", float64(allocated)/gib, float64(provisioned)/gib)
+	f.Found += fmt.Sprintf("; the disks have %.1f of %.1f GiB allocated", float64(allocated)/gib, float64(provisioned)/gib)
 	// Data must fit; the provisioned size is only needed when guests write more.
 	switch {
 	case s.Available < allocated:

@@ -31,13 +31,13 @@ func (e *examiner) checkSpeed(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{On: e.Folder}
 	rate, mode, err := e.measureRate(ctx)
 	if err != nil {
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), fault.HintOf(err)
 		if f.Remedy == "" {
 			f.Remedy = "df -h " + fault.Quote(e.nearestFolder())
 		}
 		return []doctor.Finding{f}
 	}
-	f.Seen = fmt.Sprintf("%.0f MB/s with %d concurrent writes of %d MiB (%s) and a sync", rate/1e6, depth, writeSize/mib, mode)
+	f.Found = fmt.Sprintf("%.0f MB/s with %d concurrent writes of %d MiB (%s) and a sync", rate/1e6, depth, writeSize/mib, mode)
 	if rate < gigabit {
 		f.Status, f.Want = doctor.Advice, fmt.Sprintf("at least %.0f MB/s, the rate of 1 GbE", gigabit/1e6)
 		f.Remedy = "select a faster folder with --to, or find other writers: iostat -x 1"

@@ -22,7 +22,7 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	f := doctor.Finding{Seen: "a virtual CPU ran its code", Want: "hardware virtualization; emulated VMs are 10 to 100 times slower"}
+	f := doctor.Finding{Found: "a virtual CPU ran its code", Want: "hardware virtualization; emulated VMs are 10 to 100 times slower"}
 	err := e.Start(ctx, e.KVM)
 	if err == nil {
 		return []doctor.Finding{f}
@@ -31,14 +31,14 @@ func (e *examiner) checkKVM(ctx context.Context) []doctor.Finding {
 	switch {
 	// The module is not loaded, or the processor has no virtualization.
 	case errors.Is(err, fs.ErrNotExist):
-		f.Seen = e.KVM + " does not exist" + e.describeVirtualization()
+		f.Found = e.KVM + " does not exist" + e.describeVirtualization()
 		f.Remedy = "# enable VT-x or AMD-V in the firmware, or nested virtualization on the host of this VM, then:\nmodprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd"
 	case errors.Is(err, fs.ErrPermission):
-		f.Seen, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # then log in again`
+		f.Found, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # then log in again`
 	case errors.Is(err, errors.ErrUnsupported):
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-$(uname -m) -accel kvm -M none -display none -S"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-$(uname -m) -accel kvm -M none -display none -S"
 	default:
-		f.Seen = fmt.Sprintf("%s exists, but cannot run a guest: %v", e.KVM, err)
+		f.Found = fmt.Sprintf("%s exists, but cannot run a guest: %v", e.KVM, err)
 		f.Remedy = "# run the VMs on another machine, or with emulation (<domain type='qemu'>). To find whether this machine is a VM:\nsystemd-detect-virt"
 	}
 	return []doctor.Finding{f}
@@ -74,14 +74,14 @@ func (e *examiner) checkQEMU(ctx context.Context) []doctor.Finding {
 	text, err := e.QEMU(ctx)
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		f.Status, f.Seen, f.Remedy = doctor.Advice, "qemu-system-x86_64 is not installed; VMs can be migrated, but not run on this machine", install
+		f.Status, f.Found, f.Remedy = doctor.Advice, "qemu-system-x86_64 is not installed; VMs can be migrated, but not run on this machine", install
 		return []doctor.Finding{f}
 	case err != nil:
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-x86_64 --version"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-x86_64 --version"
 		return []doctor.Finding{f}
 	}
 	line, _, _ := strings.Cut(text, "\n")
-	f.Seen = line
+	f.Found = line
 	switch m := qemuVersion.FindStringSubmatch(line); {
 	case m == nil:
 		f.Status, f.Remedy = doctor.Unknown, "qemu-system-x86_64 --version"
@@ -105,14 +105,14 @@ func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
 	tool, err := e.V2V(ctx)
 	switch lacks := tool.Lacks(); {
 	case fault.Is(err, fault.NotFound):
-		f.Status, f.Seen, f.Remedy = doctor.Advice, err.Error()+"; such guests keep their hardware", virtv2v.InstallHint
+		f.Status, f.Found, f.Remedy = doctor.Advice, err.Error()+"; such guests keep their hardware", virtv2v.InstallHint
 	case err != nil:
-		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "virt-v2v-in-place --version"
+		f.Status, f.Found, f.Remedy = doctor.Unknown, err.Error(), "virt-v2v-in-place --version"
 	case len(lacks) > 0:
-		f.Status, f.Seen = doctor.Advice, tool.String()+" has "+strings.Join(lacks, "; ")
+		f.Status, f.Found = doctor.Advice, tool.String()+" has "+strings.Join(lacks, "; ")
 		f.Remedy = "install virt-v2v 2.12 or later to convert Windows, or guests with much free space"
 	default:
-		f.Seen = tool.String()
+		f.Found = tool.String()
 	}
 	return []doctor.Finding{f}
 }

@@ -20,7 +20,7 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 	}
 	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
 	if err != nil {
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "readable firewall rules", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
+		return []doctor.Finding{{Status: doctor.Unknown, Found: err.Error(), Want: "readable firewall rules", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
 	}
 	for _, port := range []uint16{portmapPort, nfsPort} {
 		p := firewall.Packet{From: w.to, To: w.from, Port: port, Interface: w.iface.Name}
@@ -34,14 +34,14 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
 	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "firewall rules that accept the host"}
 	if len(stops) == 0 {
-		f.Seen = "accepted by the rules of " + strings.Join(tools, " and ")
+		f.Found = "accepted by the rules of " + strings.Join(tools, " and ")
 		return f
 	}
 	// The stops are sorted: certain results come first.
 	worst := stops[0]
-	f.Status, f.Seen = doctor.Failure, "dropped or rejected by "+worst.By
+	f.Status, f.Found = doctor.Failure, "dropped or rejected by "+worst.By
 	if worst.Verdict == firewall.Unsure {
-		f.Status, f.Seen = doctor.Unknown, "unsupported rules: may be dropped by "+worst.By
+		f.Status, f.Found = doctor.Unknown, "unsupported rules: may be dropped by "+worst.By
 	}
 	var remedies []string
 	for _, s := range stops {

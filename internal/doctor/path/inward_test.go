@@ -84,8 +84,8 @@ func TestFirewallHere(t *testing.T) {
 			defer paste(t, "nft flush ruleset; iptables-legacy -P INPUT ACCEPT; iptables-legacy -F")
 			found := inwardOf(t)
 			f := found[1]
-			if f.Status != wall.status || !strings.Contains(f.Seen, wall.seen) {
-				t.Errorf("%v: %s, want %v: %s", f.Status, f.Seen, wall.status, wall.seen)
+			if f.Status != wall.status || !strings.Contains(f.Found, wall.seen) {
+				t.Errorf("%v: %s, want %v: %s", f.Status, f.Found, wall.status, wall.seen)
 			}
 			for i, port := range []int{111, 2049} {
 				if in := gets(t, port); found[i].Status != doctor.Unknown && in != (found[i].Status == doctor.OK) {

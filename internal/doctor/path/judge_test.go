@@ -46,7 +46,7 @@ func TestWindowIsJudged(t *testing.T) {
 		{0, 1000, doctor.OK, "too short"},
 	} {
 		f := judgeWindow(traffic{rtt: v.rtt}, buffer, v.mbits)
-		if f.Status != v.status || !strings.Contains(f.Seen, v.seen) {
+		if f.Status != v.status || !strings.Contains(f.Found, v.seen) {
 			t.Errorf("%v at %d Mbit/s: %+v", v.rtt, v.mbits, f)
 		}
 		if f.Status == doctor.Advice && !strings.Contains(f.Remedy, "tcp_rmem='4096 131072 25000000'") {

@@ -66,12 +66,12 @@ func (e *examiner) checkLink(ctx context.Context) []doctor.Finding {
 		return nil
 	}
 	l := readLink(e.Root, w.iface.Name, 0)
-	f := doctor.Finding{On: w.iface.Name, Seen: fmt.Sprintf("%s: %d Mbit/s, MTU %d", l.name, l.mbits, w.iface.MTU)}
+	f := doctor.Finding{On: w.iface.Name, Found: fmt.Sprintf("%s: %d Mbit/s, MTU %d", l.name, l.mbits, w.iface.MTU)}
 	switch {
 	case l.mbits == 0:
-		f.Seen = fmt.Sprintf("virtual interface without a speed; MTU %d", w.iface.MTU)
+		f.Found = fmt.Sprintf("virtual interface without a speed; MTU %d", w.iface.MTU)
 	case l.half:
-		f.Status, f.Seen, f.Want = doctor.Warning, f.Seen+", half duplex", "full duplex"
+		f.Status, f.Found, f.Want = doctor.Warning, f.Found+", half duplex", "full duplex"
 		f.Remedy = "ethtool -s " + l.name + " autoneg on   # also at the switch"
 	case l.mbits < gigabit:
 		f.Status, f.Want = doctor.Warning, "at least 1000 Mbit/s; check the cable and the port"

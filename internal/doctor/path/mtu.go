@@ -29,7 +29,7 @@ func (e *examiner) checkFrames(ctx context.Context) []doctor.Finding {
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 			remedy = "# permit echo requests, or run decamp doctor as root:\nsudo sysctl -w net.ipv4.ping_group_range=\"0 2147483647\"\n# or test it manually:\n" + remedy
 		}
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "a successful echo request to the host", Remedy: remedy}}
+		return []doctor.Finding{{Status: doctor.Unknown, Found: err.Error(), Want: "a successful echo request to the host", Remedy: remedy}}
 	}
 	return []doctor.Finding{judgeFrames(w, f)}
 }
@@ -45,7 +45,7 @@ func judgeFrames(w route, f frameResults) doctor.Finding {
 	most := w.iface.MTU
 	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, the MTU of %s", most, w.iface.Name)}
 	if len(f.answered) == 0 {
-		found.Status, found.Seen = doctor.Unknown, fmt.Sprintf("%s does not answer echo requests", w.to)
+		found.Status, found.Found = doctor.Unknown, fmt.Sprintf("%s does not answer echo requests", w.to)
 		found.Remedy = pingRemedy(w)
 		return found
 	}
@@ -55,14 +55,14 @@ func judgeFrames(w route, f frameResults) doctor.Finding {
 	switch {
 	case len(lost) > 0:
 		found.Status = doctor.Failure
-		found.Seen = fmt.Sprintf("packets of up to %d bytes arrive; packets of %s bytes are lost without an error, so connections stall (MTU black hole)", largest, joinSizes(lost))
+		found.Found = fmt.Sprintf("packets of up to %d bytes arrive; packets of %s bytes are lost without an error, so connections stall (MTU black hole)", largest, joinSizes(lost))
 		found.Remedy = fmt.Sprintf("# set the MTU of the switches, and of the host's vmknic and vSwitch, to %d; or lower the MTU of this machine:\n%s", most, adapt)
 	case f.refusal.mtu > 0:
 		found.Status = doctor.Advice
-		found.Seen = fmt.Sprintf("%s limits packets to %d bytes; TCP adapts, without the advantage of %d bytes", f.refusal.by, f.refusal.mtu, most)
+		found.Found = fmt.Sprintf("%s limits packets to %d bytes; TCP adapts, without the advantage of %d bytes", f.refusal.by, f.refusal.mtu, most)
 		found.Remedy = fmt.Sprintf("# raise the MTU of that router's next link, or set the MTU of this machine to the limit:\nip link set dev %s mtu %d", w.iface.Name, f.refusal.mtu)
 	default:
-		found.Seen = fmt.Sprintf("packets of %d bytes reach the host", largest)
+		found.Found = fmt.Sprintf("packets of %d bytes reach the host", largest)
 	}
 	return found
 }
@@ -90,7 +90,7 @@ func (e *examiner) checkEnds(ctx context.Context) []doctor.Finding {
 	if theirs == 0 {
 		return nil // no port of it answers, which another check reports
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("MTU %d on this machine (%s), %d on the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
+	f := doctor.Finding{Found: fmt.Sprintf("MTU %d on this machine (%s), %d on the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
 	// The handshake never shows more than the local MTU permits, so a larger value is
 	// no contradiction.
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {
@@ -114,7 +114,7 @@ func (e *examiner) checkJumbo(ctx context.Context) []doctor.Finding {
 	if e.HostMTU > 0 {
 		mtu = min(mtu, e.HostMTU)
 	}
-	f := doctor.Finding{Seen: fmt.Sprintf("MTU %d with --transport %s", mtu, e.Transport)}
+	f := doctor.Finding{Found: fmt.Sprintf("MTU %d with --transport %s", mtu, e.Transport)}
 	switch {
 	case e.Transport == Landing && mtu < jumboMTU:
 		least, most := nfsGain()

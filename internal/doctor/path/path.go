@@ -181,9 +181,9 @@ func (e *examiner) checkRoute(ctx context.Context) []doctor.Finding {
 	w, err := e.findRoute(ctx)
 	if err != nil {
 		return []doctor.Finding{{
-			Status: doctor.Failure, Seen: err.Error(), Want: "a host name that resolves, and a route to its address",
+			Status: doctor.Failure, Found: err.Error(), Want: "a host name that resolves, and a route to its address",
 			Remedy: "getent hosts " + e.Host + "; ip route get \"$(getent ahostsv4 " + e.Host + " | awk '{print $1; exit}')\"",
 		}}
 	}
-	return []doctor.Finding{{Seen: fmt.Sprintf("%s through %s, from %s", w.to, w.iface.Name, w.from)}}
+	return []doctor.Finding{{Found: fmt.Sprintf("%s through %s, from %s", w.to, w.iface.Name, w.from)}}
 }

@@ -175,10 +175,10 @@ func look(t *testing.T, o Options) map[string][]doctor.Finding {
 	o.Wait = 300 * time.Millisecond
 	found := map[string][]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{}) {
-		if f.Status != doctor.OK && (f.Remedy == "" || f.Seen == "" || f.Want == "") {
+		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "" || f.Want == "") {
 			t.Errorf("nothing to do about %+v", f)
 		}
-		t.Logf("%s %s (%s): %s", f.Status, f.Code, f.On, f.Seen)
+		t.Logf("%s %s (%s): %s", f.Status, f.Code, f.On, f.Found)
 		found[f.Code] = append(found[f.Code], f)
 	}
 	return found
@@ -186,7 +186,7 @@ func look(t *testing.T, o Options) map[string][]doctor.Finding {
 
 func expect(t *testing.T, found []doctor.Finding, s doctor.Status, seen string) {
 	t.Helper()
-	if len(found) == 0 || found[0].Status != s || !strings.Contains(found[0].Seen, seen) {
+	if len(found) == 0 || found[0].Status != s || !strings.Contains(found[0].Found, seen) {
 		t.Errorf("%+v, want %v: %s", found, s, seen)
 	}
 }
@@ -218,8 +218,8 @@ func TestWayThatIsWell(t *testing.T) {
 	// The kernel decides how many segments it sends again and how long a round trip takes, also on this link.
 	// TestLossIsJudged tests what is reported of the former. The round trip may take 25 ms at 1 Gbit/s.
 	tcp := slices.Clone(slow["path-tcp"])
-	slices.SortFunc(tcp, func(a, b doctor.Finding) int { return strings.Compare(a.Seen, b.Seen) }) // connections precede the round-trip time
-	if len(tcp) != 2 || !strings.HasPrefix(tcp[0].Seen, "connections with data: 1 (4 MB); ") {
+	slices.SortFunc(tcp, func(a, b doctor.Finding) int { return strings.Compare(a.Found, b.Found) }) // connections precede the round-trip time
+	if len(tcp) != 2 || !strings.HasPrefix(tcp[0].Found, "connections with data: 1 (4 MB); ") {
 		t.Fatalf("no word of what was carried: %+v", tcp)
 	}
 	expect(t, tcp[1:], doctor.OK, "packets of 9000 bytes; buffers of 6144 KiB suffice for the link")

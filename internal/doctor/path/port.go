@@ -56,15 +56,15 @@ func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad do
 	switch {
 	case err == nil:
 		_ = c.Close() // no data was sent
-		f.Seen = "the port is open"
+		f.Found = "the port is open"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Status, f.Seen = bad, "the port is closed: the service does not run, or the address is not an ESXi host"
+		f.Status, f.Found = bad, "the port is closed: the service does not run, or the address is not an ESXi host"
 		f.Remedy = "# on the host:\n/etc/init.d/hostd status && /etc/init.d/rhttpproxy status"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		f.Status, f.Seen = bad, "no answer: a firewall drops the packets"
+		f.Status, f.Found = bad, "no answer: a firewall drops the packets"
 		f.Remedy = fmt.Sprintf("# on the host:\nesxcli network firewall ruleset set --ruleset-id=%s --enabled=true", rules)
 	default:
-		f.Status, f.Seen, f.Remedy = bad, err.Error(), "ip route get "+e.Host
+		f.Status, f.Found, f.Remedy = bad, err.Error(), "ip route get "+e.Host
 	}
 	return f
 }
@@ -83,7 +83,7 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	}
 	for _, port := range []int{portmapPort, nfsPort} {
 		at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "the port is free", Want: "a free port"}
+		f := doctor.Finding{On: "port " + strconv.Itoa(port), Found: "the port is free", Want: "a free port"}
 		d := net.Dialer{Timeout: dialWait}
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close() // no data was sent
@@ -96,14 +96,14 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 
 // portInUse returns the finding for a port that another process uses.
 func (e *examiner) portInUse(f doctor.Finding, port int, at string) doctor.Finding {
-	who := nfs.Holder(at)
+	who := nfs.PortOwner(at)
 	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
-		f.Seen = "the system's port mapper uses the port; the landing registers with it"
+		f.Found = "the system's port mapper uses the port; the landing registers with it"
 		return f
 	}
-	f.Status, f.Seen, f.Remedy = doctor.Failure, "the port is in use by "+who, "stop this process, or wait until it ends: "+who
+	f.Status, f.Found, f.Remedy = doctor.Failure, "the port is in use by "+who, "stop this process, or wait until it ends: "+who
 	if who == "" {
-		f.Seen, f.Remedy = "the port is in use by the kernel's NFS server or by another user's process", "systemctl stop nfs-server\n# or find the process:\nsudo ss -ltnp"
+		f.Found, f.Remedy = "the port is in use by the kernel's NFS server or by another user's process", "systemctl stop nfs-server\n# or find the process:\nsudo ss -ltnp"
 	}
 	return f
 }

@@ -85,7 +85,7 @@ func (e *examiner) checkTCP(ctx context.Context) []doctor.Finding {
 		if err != nil {
 			seen = err.Error()
 		}
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: seen, Want: "a TCP connection to the host", Remedy: "ss -ti dst " + w.to.String()}}
+		return []doctor.Finding{{Status: doctor.Unknown, Found: seen, Want: "a TCP connection to the host", Remedy: "ss -ti dst " + w.to.String()}}
 	}
 	mbits := readLink(e.Root, w.iface.Name, 0).mbits
 	t := sumTraffic(all)
@@ -106,7 +106,7 @@ const minLosses = 10
 // judgeLoss returns the finding about retransmitted and disordered segments.
 func judgeLoss(w route, t traffic) doctor.Finding {
 	f := doctor.Finding{Want: "less than one lost or late segment in a thousand"}
-	f.Seen = fmt.Sprintf("connections with data: %d (%d MB); %d of %d segments were retransmitted, %d of %d arrived out of order",
+	f.Found = fmt.Sprintf("connections with data: %d (%d MB); %d of %d segments were retransmitted, %d of %d arrived out of order",
 		t.connections, t.bytes/1e6, t.again, t.sent, t.disordered, t.received)
 	// A few losses on a short connection are not significant.
 	bad := func(n, of uint64) bool { return n >= minLosses && float64(n) > lossLimit*float64(of) }
@@ -122,16 +122,16 @@ func judgeLoss(w route, t traffic) doctor.Finding {
 // the kernel uses the rest for overhead.
 func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	if t.rtt == 0 || buffer == 0 {
-		return doctor.Finding{Seen: "the round-trip time is too short to measure"}
+		return doctor.Finding{Found: "the round-trip time is too short to measure"}
 	}
 	// At most one buffer is in flight per round trip.
 	allows := float64(buffer) / 2 / t.rtt.Seconds() // bytes a second
 	link := float64(max(mbits, gigabit)) * 1e6 / 8
-	f := doctor.Finding{Seen: fmt.Sprintf("round-trip time %v, packets of %d bytes; buffers of %d KiB suffice for the link", t.rtt, t.frame, buffer>>10)}
+	f := doctor.Finding{Found: fmt.Sprintf("round-trip time %v, packets of %d bytes; buffers of %d KiB suffice for the link", t.rtt, t.frame, buffer>>10)}
 	if allows < link {
 		need := int64(2 * link * t.rtt.Seconds())
 		f.Status, f.Want = doctor.Advice, fmt.Sprintf("buffers of %d KiB, for the %.0f MB/s of the link", need>>10, link/1e6)
-		f.Seen = fmt.Sprintf("round-trip time %v; buffers of %d KiB limit a connection to %.0f MB/s", t.rtt, buffer>>10, allows/1e6)
+		f.Found = fmt.Sprintf("round-trip time %v; buffers of %d KiB limit a connection to %.0f MB/s", t.rtt, buffer>>10, allows/1e6)
 		f.Remedy = fmt.Sprintf("sysctl -w net.ipv4.tcp_rmem='4096 131072 %d' net.ipv4.tcp_wmem='4096 16384 %d'", need, need)
 	}
 	return f

@@ -65,7 +65,7 @@ func Checks(o Options) []doctor.Check {
 // toFinding converts the result for one object of the platform. A result without an
 // error is OK.
 func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
-	f := doctor.Finding{On: o.Name, Seen: l.Seen}
+	f := doctor.Finding{On: o.Name, Found: l.Seen}
 	// The object is part of the platform, such as a storage pool.
 	if l.On != "" {
 		f.On += ": " + l.On
@@ -73,7 +73,7 @@ func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 	if l.Err == nil {
 		return f
 	}
-	f.Status, f.Seen, f.Want = statusOf(l), l.Err.Error(), title
+	f.Status, f.Found, f.Want = statusOf(l), l.Err.Error(), title
 	f.Remedy = cmp.Or(fault.HintOf(l.Err), "try again; if the error persists, check the target with its own tools")
 	return f
 }

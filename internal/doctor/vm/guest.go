@@ -33,10 +33,10 @@ func (g *group) checkBitLocker(context.Context) []doctor.Finding {
 		case !isWindows(vm):
 			return doctor.Finding{}
 		case !vm.VTPM:
-			return doctor.Finding{Seen: "Windows without a virtual TPM"}
+			return doctor.Finding{Found: "Windows without a virtual TPM"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "Windows with a virtual TPM, which is not migrated; BitLocker, if it is on, requests its recovery key",
+			Status: doctor.Warning, Found: "Windows with a virtual TPM, which is not migrated; BitLocker, if it is on, requests its recovery key",
 			Want:   "the BitLocker recovery key, or BitLocker suspended",
 			Remedy: "# in the guest, as administrator, before the last shutdown:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
 		}
@@ -50,7 +50,7 @@ func (g *group) checkFastStartup(context.Context) []doctor.Finding {
 			return doctor.Finding{}
 		}
 		return doctor.Finding{
-			Status: doctor.Advice, Seen: "fast startup may be on: Windows then hibernates at shutdown, resumes on other hardware, and its file systems cannot be changed",
+			Status: doctor.Advice, Found: "fast startup may be on: Windows then hibernates at shutdown, resumes on other hardware, and its file systems cannot be changed",
 			Want:   "a complete shutdown of Windows",
 			Remedy: "# in the guest, as administrator:\npowercfg /h off\n# or, for the last shutdown:\nshutdown /s /t 0",
 		}
@@ -103,10 +103,10 @@ func spaceFinding(volumes []inventory.Volume) doctor.Finding {
 	case len(volumes) == 0:
 		return doctor.Finding{}
 	case len(full) == 0:
-		return doctor.Finding{Seen: "enough free space in all file systems"}
+		return doctor.Finding{Found: "enough free space in all file systems"}
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: strings.Join(full, "; "), Want: "at least 100 MiB free in the system volume, 50 MiB in /boot, 10 MiB in others",
+		Status: doctor.Warning, Found: strings.Join(full, "; "), Want: "at least 100 MiB free in the system volume, 50 MiB in /boot, 10 MiB in others",
 		Remedy: "# in the guest, to free space on Linux:\ndf -h; journalctl --vacuum-size=50M\n# on Windows:\ncleanmgr /sageset:1 & cleanmgr /sagerun:1",
 	}
 }

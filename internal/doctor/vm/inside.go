@@ -61,7 +61,7 @@ func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.
 			found = append(found, ofGuest(w, i))
 		}
 	}
-	return append(found, doctor.Finding{Seen: verdict})
+	return append(found, doctor.Finding{Found: verdict})
 }
 
 // ofGuest converts a warning about disk n, counted from 0.
@@ -71,7 +71,7 @@ func ofGuest(w guest.Warning, n int) doctor.Finding {
 		remedy = "# check that the guest boots at the source, or inspect a copy of the disk:\ndecamp inspect DISK --guest"
 	}
 	return doctor.Finding{
-		Status: doctor.Warning, Seen: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that can boot on other hardware", Remedy: remedy,
+		Status: doctor.Warning, Found: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that can boot on other hardware", Remedy: remedy,
 	}
 }
 

@@ -46,7 +46,7 @@ func TestGuestsAreLookedInto(t *testing.T) {
 	found := ofGuests(t, vm.Options{VMs: vms, Look: look})
 	var told []string
 	for _, f := range found {
-		told = append(told, f.On+": "+f.Status.String()+": "+f.Seen)
+		told = append(told, f.On+": "+f.Status.String()+": "+f.Found)
 		if f.Status != doctor.OK && f.Remedy == "" {
 			t.Errorf("no remedy: %+v", f)
 		}

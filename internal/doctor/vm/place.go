@@ -24,16 +24,16 @@ func (g *group) checkSize(context.Context) []doctor.Finding {
 		switch {
 		case vm.CPUs > mostCPUs:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("%d processors", vm.CPUs), Want: fmt.Sprintf("at most %d processors without a virtual IOMMU", mostCPUs),
+				Status: doctor.Warning, Found: fmt.Sprintf("%d processors", vm.CPUs), Want: fmt.Sprintf("at most %d processors without a virtual IOMMU", mostCPUs),
 				Remedy: "# after the migration, add to the devices with virsh edit:\n<iommu model='intel'><driver intremap='on' eim='on'/></iommu>",
 			}
 		case vm.MemoryMiB >= mostMemory:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("%d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB of memory, or a virtual processor with more address bits",
+				Status: doctor.Warning, Found: fmt.Sprintf("%d GiB of memory", vm.MemoryMiB>>10), Want: "less than 1 TiB of memory, or a virtual processor with more address bits",
 				Remedy: "# after the migration, add to the element cpu with virsh edit:\n<maxphysaddr mode='passthrough'/>",
 			}
 		}
-		return doctor.Finding{Seen: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
+		return doctor.Finding{Found: fmt.Sprintf("processors: %d, memory: %d MiB", vm.CPUs, vm.MemoryMiB)}
 	})
 }
 
@@ -59,10 +59,10 @@ func (g *group) checkMACs(context.Context) []doctor.Finding {
 		case len(vm.NICs) == 0:
 			return doctor.Finding{}
 		case len(twice) == 0:
-			return doctor.Finding{Seen: "no other known VM has its MAC addresses"}
+			return doctor.Finding{Found: "no other known VM has its MAC addresses"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: strings.Join(twice, "; "), Want: "unique MAC addresses in each network",
+			Status: doctor.Warning, Found: strings.Join(twice, "; "), Want: "unique MAC addresses in each network",
 			Remedy: "# connect the VMs to separate networks, or change one address:\nvirsh edit " + fault.Quote(vm.Name),
 		}
 	})
@@ -92,7 +92,7 @@ func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 		return nil
 	}
 	taken := map[string]*inventory.VM{}
-	for _, p := range g.Places {
+	for _, p := range g.Targets {
 		found = append(found, g.forEachVM(func(vm *inventory.VM) doctor.Finding { return g.checkPlace(ctx, p, vm, taken) })...)
 	}
 	return found
@@ -100,25 +100,25 @@ func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
 
 // checkPlace returns the finding for one VM at one target. taken contains the VMs by
 // their folders, and is updated.
-func (g *group) checkPlace(ctx context.Context, p Place, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
+func (g *group) checkPlace(ctx context.Context, p Target, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
 	folder := p.Folder(vm)
 	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {
 		return doctor.Finding{
-			Status: doctor.Failure, Seen: fmt.Sprintf("%s (%s) is also migrated to %s", onVM(first), first.Ref, folder), Want: "a separate folder for each VM",
+			Status: doctor.Failure, Found: fmt.Sprintf("%s (%s) is also migrated to %s", onVM(first), first.Ref, folder), Want: "a separate folder for each VM",
 			Remedy: fmt.Sprintf("# migrate one of them to another folder, or rename it:\ngovc vm.change -vm.uuid %s -name NAME", vm.UUID),
 		}
 	}
 	taken[folder] = vm
 	if p.Holds(vm) {
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "already migrated to " + folder, Want: "a folder without an earlier copy",
+			Status: doctor.Warning, Found: "already migrated to " + folder, Want: "a folder without an earlier copy",
 			Remedy: "# verify the earlier copy:\ndecamp verify " + fault.Quote(folder) + "\n# to migrate it again:\nmv " + fault.Quote(folder) + " " + fault.Quote(folder+".old"),
 		}
 	}
 	_, err := p.Plan(ctx, vm)
 	if err == nil || fault.Is(err, fault.Full) {
-		return doctor.Finding{Seen: folder + " is free"}
+		return doctor.Finding{Found: folder + " is free"}
 	}
 	f := unknownFinding(err)[0]
 	f.Status, f.Want = doctor.Failure, "a target that accepts the VM"

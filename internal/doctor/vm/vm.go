@@ -26,8 +26,8 @@ type Source interface {
 	Volumes(ctx context.Context, vms []inventory.MoRef) (map[inventory.MoRef][]inventory.Volume, error)
 }
 
-// Place is a target for VMs.
-type Place interface {
+// Target is a target for VMs.
+type Target interface {
 	// Plan returns the images of a VM, or an error if the target cannot accept the VM.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
@@ -41,12 +41,12 @@ type Place interface {
 
 // Options select the objects of the checks, and their purpose.
 type Options struct {
-	Source Source         // session with the source; may be nil
-	VMs    []inventory.VM // VMs to migrate
-	All    []inventory.VM // all known VMs of the source
-	There  []inventory.VM // VMs at the target, migrated earlier
-	Places []Place        // targets of the VMs
-	Look   Look           // reads disks; nil leaves those checks out
+	Source  Source         // session with the source; may be nil
+	VMs     []inventory.VM // VMs to migrate
+	All     []inventory.VM // all known VMs of the source
+	There   []inventory.VM // VMs at the target, migrated earlier
+	Targets []Target       // targets of the VMs
+	Look    Look           // reads disks; nil leaves those checks out
 
 	Transport transport.Transport // selected transport; nil if none
 	Permit    migrate.Permit      // obstacles that the user has permitted
@@ -111,7 +111,7 @@ func onVM(vm *inventory.VM) string { return "VM " + cmp.Or(vm.Name, string(vm.Re
 // is omitted.
 func (g *group) forEachVM(look func(*inventory.VM) doctor.Finding) (found []doctor.Finding) {
 	for i := range g.VMs {
-		if f := look(&g.VMs[i]); f.Seen != "" {
+		if f := look(&g.VMs[i]); f.Found != "" {
 			f.On = onVM(&g.VMs[i])
 			found = append(found, f)
 		}
@@ -169,7 +169,7 @@ func (g *group) checkWarnings(k kind) (found []doctor.Finding) {
 			}
 		}
 		if len(found) == before {
-			found = append(found, doctor.Finding{On: onVM(vm), Seen: "no problems"})
+			found = append(found, doctor.Finding{On: onVM(vm), Found: "no problems"})
 		}
 	}
 	return found
@@ -224,7 +224,7 @@ func statusOf(w inventory.Warning) doctor.Status {
 // toFinding converts a warning. The remedy of a suspended VM also names the option of
 // decamp that resolves it.
 func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doctor.Finding {
-	f := doctor.Finding{On: onVM(vm), Status: s, Seen: w.Text, Want: k.title, Remedy: w.Remedy}
+	f := doctor.Finding{On: onVM(vm), Status: s, Found: w.Text, Want: k.title, Remedy: w.Remedy}
 	// The remedy of a running VM already names options; see migrate.Obstacles.
 	if w.Code == "suspended" {
 		f.Remedy += ", or add --power-off --force, which discards its memory"
@@ -235,7 +235,7 @@ func toFinding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) d
 // unknownFinding returns the finding for an object that could not be examined.
 func unknownFinding(err error) []doctor.Finding {
 	return []doctor.Finding{{
-		Status: doctor.Unknown, Seen: err.Error(), Want: "a successful query",
+		Status: doctor.Unknown, Found: err.Error(), Want: "a successful query",
 		Remedy: cmp.Or(fault.HintOf(err), "# to check the inventory, if the error persists:\ndecamp ls"),
 	}}
 }

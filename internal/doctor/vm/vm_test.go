@@ -63,7 +63,7 @@ func examine(t *testing.T, o vm.Options) map[string][]doctor.Finding {
 	t.Helper()
 	byCode := map[string][]doctor.Finding{}
 	for _, f := range doctor.Examine(t.Context(), vm.Checks(o), doctor.Options{}) {
-		if f.Status != doctor.OK && (f.Remedy == "" || f.Seen == "" || f.Want == "" || f.On == "" && f.Status != doctor.Unknown) {
+		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "" || f.Want == "" || f.On == "" && f.Status != doctor.Unknown) {
 			t.Errorf("%s says too little: %+v", f.Code, f)
 		}
 		if f.Status != doctor.OK {
@@ -145,16 +145,16 @@ func TestChecks(t *testing.T) {
 		}, "vm-mac", doctor.Warning, "VM twin also has the MAC address 00:50:56:00:00:01"},
 		{"the address of one moved earlier", func(o *vm.Options) { o.There = []inventory.VM{twin()} }, "vm-mac", doctor.Warning, "twin"},
 		{"its own address, moved earlier", func(o *vm.Options) { o.There = []inventory.VM{plain()} }, "", 0, ""},
-		{"a free place", func(o *vm.Options) { o.Places = []vm.Place{place{}} }, "", 0, ""},
-		{"moved already", func(o *vm.Options) { o.Places = []vm.Place{place{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
+		{"a free place", func(o *vm.Options) { o.Targets = []vm.Target{place{}} }, "", 0, ""},
+		{"moved already", func(o *vm.Options) { o.Targets = []vm.Target{place{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
 		{"a name that is taken", func(o *vm.Options) {
-			o.Places = []vm.Place{place{err: fault.New(fault.Conflict, "another is there").WithHint("mv it")}}
+			o.Targets = []vm.Target{place{err: fault.New(fault.Conflict, "another is there").WithHint("mv it")}}
 		}, "vm-target", doctor.Failure, "another is there"},
-		{"no room at the place", func(o *vm.Options) { o.Places = []vm.Place{place{err: fault.New(fault.Full, "full")}} }, "", 0, ""},
+		{"no room at the place", func(o *vm.Options) { o.Targets = []vm.Target{place{err: fault.New(fault.Full, "full")}} }, "", 0, ""},
 		{"two names that are one", func(o *vm.Options) {
 			other := plain()
 			other.Ref, other.Name, other.UUID, other.NICs = "vm-2", "WEB 01", "u-2", nil
-			o.VMs, o.Places = append(o.VMs, other), []vm.Place{place{}}
+			o.VMs, o.Targets = append(o.VMs, other), []vm.Target{place{}}
 		}, "vm-target", doctor.Failure, "VM web 01 (vm-1) is also migrated to /srv/vm/web 01"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestChecks(t *testing.T) {
 				return
 			}
 			got := found[c.code]
-			if len(found) != 1 || len(got) != 1 || got[0].Status != c.status || !strings.Contains(got[0].Seen, c.seen) {
+			if len(found) != 1 || len(got) != 1 || got[0].Status != c.status || !strings.Contains(got[0].Found, c.seen) {
 				t.Errorf("found %+v, want %s (%s)", found, c.code, c.status)
 			}
 		})

@@ -19,10 +19,10 @@ func (g *group) checkWarm(context.Context) []doctor.Finding {
 		// Independent disks and physical raw device mappings are not part of snapshots.
 		why := warm.Thawed(vm)
 		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
-			return doctor.Finding{Seen: "snapshots include all disks"}
+			return doctor.Finding{Found: "snapshots include all disks"}
 		}
 		return doctor.Finding{
-			Status: doctor.Failure, Seen: strings.Join(why, "; "), Want: "disks and devices that a snapshot can include",
+			Status: doctor.Failure, Found: strings.Join(why, "; "), Want: "disks and devices that a snapshot can include",
 			Remedy: "migrate the VM powered off: replace --warm by --power-off",
 		}
 	})
@@ -36,12 +36,12 @@ func (g *group) checkTracking(context.Context) []doctor.Finding {
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		switch v := vm.HardwareVersion; {
 		case vm.ChangeTracking:
-			return doctor.Finding{Seen: "change tracking is on"}
+			return doctor.Finding{Found: "change tracking is on"}
 		case v == 0 || v >= warm.OldestTracked:
-			return doctor.Finding{Seen: "change tracking is off; decamp enables it during the migration"}
+			return doctor.Finding{Found: "change tracking is off; decamp enables it during the migration"}
 		default:
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: fmt.Sprintf("hardware version %d has no change tracking: each precopy round reads and compares all disks", v),
+				Status: doctor.Warning, Found: fmt.Sprintf("hardware version %d has no change tracking: each precopy round reads and compares all disks", v),
 				Want:   fmt.Sprintf("hardware version %d or later", warm.OldestTracked),
 				Remedy: fmt.Sprintf("# migrate the VM powered off, without --warm; or upgrade it while it is powered off:\ngovc vm.upgrade -version=%d -vm.uuid %s", warm.OldestTracked, vm.UUID),
 			}

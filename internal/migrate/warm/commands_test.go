@@ -11,7 +11,7 @@ import (
 
 // An order by another process is known at the next look, one whose mark got lost at last when
 // what is known is old, and that of a run that is there anew is its own.
-func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
+func TestCommandsAreReadWhenAnyWasSent(t *testing.T) {
 	dir, now := t.TempDir(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	other := journal.NewStore(dir)
 	p := journal.Plan{Version: 1, ID: "web01-abcdef", VM: journal.VM{Ref: inventory.MoRef("vm-1")}}

@@ -183,9 +183,9 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 		return further, err
 	})
 	done.addResult(total)
-	if total.Rotten > 0 {
+	if total.Mismatched > 0 {
 		m.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
-			"%d chunks of the image differed from the data written; they were copied again: check the target's storage (dmesg, smartctl)", total.Rotten)})
+			"%d chunks of the image differed from the data written; they were copied again: check the target's storage (dmesg, smartctl)", total.Mismatched)})
 	}
 	if err != nil {
 		return fmt.Errorf("disk %d: %w", img.Key, err)
@@ -196,7 +196,7 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 // openLedger returns the manifest for a writer to the image, and a function that saves the record of
 // verified chunks at the end.
 func (m *migration) openLedger(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
-	p, err := image.OpenProven(img.Manifest, m.record.Info(img))
+	p, err := image.OpenVerifiedRecord(img.Manifest, m.record.Info(img))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -214,7 +214,7 @@ func (m *migration) openLedger(img targets.Image, c *image.Copying) (_ manifest.
 func readBackRound(ctx context.Context, m *migration) error {
 	began := m.run.Options.Now()
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
-		report, err := m.run.Images.Job(*img).Prove(ctx, m.record.Meter(img.Key).Verifying)
+		report, err := m.run.Images.Job(*img).VerifyWritten(ctx, m.record.Meter(img.Key).Verifying)
 		for _, b := range report.Bad {
 			m.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 		}

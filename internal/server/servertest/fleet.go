@@ -38,7 +38,7 @@ func Wave(t testing.TB, limitText func(string, int64) string, vms ...fleetdb.VM)
 	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
 	}
-	return server.Audited{Local: server.Local{Database: r}, Who: "tester", LimitText: limitText}
+	return server.Audited{Local: server.Local{Database: r}, User: "tester", LimitText: limitText}
 }
 
 // VM returns a VM of Wave, whose run is its name with -1f.

@@ -54,7 +54,7 @@ func TestFolderHasNoStorages(t *testing.T) {
 func TestDomainByAMap(t *testing.T) {
 	maps := namemap.Map{Networks: map[string]namemap.Network{"VM *": {To: "bridge:br-*", VLAN: 20, Model: "e1000e"}, "dmz": {Model: "virtio"}}}
 	vm := with(biosVM(), func(vm *inventory.VM) {
-		vm.NICs = append(vm.NICs, inventory.NIC{Key: 4001, Model: "vmxnet3", MAC: "00:50:56:ab:cd:02", Network: "dmz", StartConnected: true, Pulled: true})
+		vm.NICs = append(vm.NICs, inventory.NIC{Key: 4001, Model: "vmxnet3", MAC: "00:50:56:ab:cd:02", Network: "dmz", StartConnected: true, DisconnectedByDecamp: true})
 	})
 	xml, warnings, err := Domain(definition(vm), DomainOptions{Maps: maps})
 	if err != nil {

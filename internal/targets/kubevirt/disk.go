@@ -30,7 +30,7 @@ func (b *builder) addDisks() error {
 		b.out.disks, b.out.images = append(b.out.disks, dv), append(b.out.images, b.def.Images[at])
 		spec.Volumes = append(spec.Volumes, volume{Name: volumeName(i), DataVolume: reference{dv.Metadata.Name}})
 	}
-	for _, i := range b.vm.Seated() {
+	for _, i := range b.vm.DisksInGuestOrder() {
 		d := b.vm.Disks[i]
 		x := diskDevice{Name: volumeName(i), Disk: diskBus{"sata"}, BootOrder: b.order[diskKey(d)]}
 		switch b.def.Hardware {
@@ -105,7 +105,7 @@ func (b *builder) dataVolume(i int, img targets.Image, class string) dataVolume 
 // because VMware's firmware tries them, too. CD-ROM drives and floppies are omitted.
 func bootOrder(vm *inventory.VM) map[string]uint {
 	devices := slices.Clone(vm.BootOrder)
-	for _, i := range vm.Seated() {
+	for _, i := range vm.DisksInGuestOrder() {
 		devices = append(devices, diskKey(vm.Disks[i]))
 	}
 	there := map[string]bool{}

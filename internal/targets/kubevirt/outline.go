@@ -50,7 +50,7 @@ func newOutline(def targets.Definition, opts Options, place string) (targets.Out
 // outlineDisks adds the disks to o and their boot positions to order.
 func (made *Objects) outlineDisks(def targets.Definition, o *targets.Outline, order map[uint]string) {
 	devices := made.vm.Spec.Template.Spec.Domain.Devices.Disks
-	for at, i := range def.VM.Seated() {
+	for at, i := range def.VM.DisksInGuestOrder() {
 		d, volume, device := def.VM.Disks[i], made.disks[i], devices[at]
 		on := ""
 		if class := volume.Spec.Storage.Class; class != "" {

@@ -57,7 +57,7 @@ func (w *delivery) warn(code, remedy, format string, args ...any) {
 // Deliver creates ports and volumes, or the image. After a crash it finds its parts by their marks. If
 // this call fails, a
 // VM that an earlier call completed is left unchanged.
-func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
+func (p *Platform) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	w, err := prepareDelivery(ctx, p.newChooser(), d)
 	if err != nil {
 		return platform.Receipt{}, err

@@ -68,7 +68,7 @@ func contentOf(t *testing.T, d inventory.Disk) []byte {
 	return data
 }
 
-func deliver(t *testing.T, p *Place, d platform.Delivery) platform.Receipt {
+func deliver(t *testing.T, p *Platform, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := p.Deliver(t.Context(), d)
 	if err != nil {

@@ -78,7 +78,7 @@ func bootDisk(vm *inventory.VM) int {
 	if len(vm.Disks) == 0 {
 		return -1
 	}
-	return vm.Seated()[0]
+	return vm.DisksInGuestOrder()[0]
 }
 
 // setDiskBus chooses the bus of all disks, because a server in Nova has only one.

@@ -69,16 +69,16 @@ const (
 )
 
 // Platform implements platform.Platform for a project of an OpenStack cloud.
-type Place struct {
+type Platform struct {
 	cloud *cloud  // the login
 	opts  Options // fixed after New
 }
 
 var (
-	_ platform.Platform = (*Place)(nil)
-	_ platform.Starter  = (*Place)(nil)
-	_ platform.Examiner = (*Place)(nil)
-	_ platform.Outliner = (*Place)(nil)
+	_ platform.Platform = (*Platform)(nil)
+	_ platform.Starter  = (*Platform)(nil)
+	_ platform.Examiner = (*Platform)(nil)
+	_ platform.Outliner = (*Platform)(nil)
 )
 
 // New returns the project at an address such as
@@ -88,7 +88,7 @@ var (
 // The first part is a name in clouds.yaml. If it is empty, OS_CLOUD or the other OS_* variables are
 // used. New sends no
 // request.
-func New(address string, o Options) (*Place, error) {
+func New(address string, o Options) (*Platform, error) {
 	name, query, err := splitAddress(address)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func New(address string, o Options) (*Place, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Place{cloud: c, opts: o}, nil
+	return &Platform{cloud: c, opts: o}, nil
 }
 
 // volumeType returns the type of a disk's volume; "" is the project's default.
@@ -161,24 +161,24 @@ func (o *Options) parseQuery(query url.Values) error {
 }
 
 // newChooser returns the chooser for p's options.
-func (p *Place) newChooser() chooser { return chooser{p.cloud, p.opts} }
+func (p *Platform) newChooser() chooser { return chooser{p.cloud, p.opts} }
 
 // newChecker returns the checker for p's options.
-func (p *Place) newChecker() checker { return checker{p.newChooser(), finder{p.cloud}} }
+func (p *Platform) newChecker() checker { return checker{p.newChooser(), finder{p.cloud}} }
 
 // Check verifies that vm can be delivered. It changes nothing.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 	return p.newChecker().checkVM(ctx, vm)
 }
 
 // Examine performs the checks of Check by aspect, without a VM.
-func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	return p.newChecker().examineAspect(ctx, a)
 }
 
 // Withdraw removes everything that was created for vm. It returns after no service lists a part of vm
 // any more.
-func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	s, err := p.cloud.session(ctx)
 	if err != nil {
 		return err

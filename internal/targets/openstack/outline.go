@@ -13,7 +13,7 @@ import (
 // Outline describes the VM without a request to the cloud. It does not resolve names of networks and
 // volume types, and
 // chooses no flavor; Check does.
-func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
+func (p *Platform) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
 	m, err := machineOf(def, p.opts)
 	if err != nil {
 		return targets.Outline{}, err
@@ -29,7 +29,7 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 		}
 	}
 	o.Warnings = append(o.Warnings, m.warnings...)
-	for _, i := range def.VM.Seated() {
+	for _, i := range def.VM.DisksInGuestOrder() {
 		o.Disks = append(o.Disks, p.outlineDisk(def, m, i))
 	}
 	if m.boot >= 0 {
@@ -50,7 +50,7 @@ func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outl
 
 // outlineDisk describes a disk's volume, or its image with boot=image. Nova uses the ID of the volume
 // as the serial number.
-func (p *Place) outlineDisk(def targets.Definition, m *machine, i int) targets.OutlineDisk {
+func (p *Platform) outlineDisk(def targets.Definition, m *machine, i int) targets.OutlineDisk {
 	d := def.VM.Disks[i]
 	out := targets.OutlineDisk{Key: d.Key, Bus: m.bus, Size: d.Capacity, As: volumeName(m.name, i)}
 	if m.bus == "scsi" {

@@ -43,7 +43,7 @@ func write(t *testing.T, path string, text []byte) {
 func quick(ctx context.Context, _ time.Duration) error { return sleep.For(ctx, time.Microsecond) }
 
 // place returns a Platform at the cloud, by the name lab, which waits no longer than it must.
-func place(t *testing.T, cloud *lab.Cloud, address string) *Place {
+func place(t *testing.T, cloud *lab.Cloud, address string) *Platform {
 	t.Helper()
 	environmentOf(t, cloud)
 	p, err := New(address, Options{Network: "lan", Wait: quick})

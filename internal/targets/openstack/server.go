@@ -50,7 +50,7 @@ func (w *starter) blockDevices() []servers.BlockDevice {
 		}
 	}
 	all := []servers.BlockDevice{device(w.record, 0)}
-	for _, i := range w.VM.Seated() {
+	for _, i := range w.VM.DisksInGuestOrder() {
 		if i != w.machine.boot {
 			all = append(all, device(w.volumes[i], -1))
 		}

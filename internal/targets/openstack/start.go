@@ -19,7 +19,7 @@ import (
 // until it is active. It removes a server that Nova could not start, because its attached volumes and
 // ports would
 // block the next attempt.
-func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
+func (p *Platform) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
 	d, err := newDelivery(ctx, p.newChooser(), platform.Delivery{Definition: def})
 	if err != nil {
 		return targets.Started{}, err

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
-func startOf(t *testing.T, p *Place, d platform.Delivery) targets.Started {
+func startOf(t *testing.T, p *Platform, d platform.Delivery) targets.Started {
 	t.Helper()
 	s, err := p.Start(t.Context(), d.Definition)
 	if err != nil {
@@ -145,22 +145,24 @@ func TestStartTellsServersApart(t *testing.T) {
 
 func TestStartRefuses(t *testing.T) {
 	for name, v := range map[string]struct {
-		after func(*lab.Cloud, *Place, *platform.Delivery)
+		after func(*lab.Cloud, *Platform, *platform.Delivery)
 		kind  fault.Kind
 		words string
 	}{
-		"nothing there": {func(_ *lab.Cloud, p *Place, d *platform.Delivery) { _ = p.Withdraw(context.Background(), d.VM) }, fault.NotFound, "volume list"},
-		"another's": {func(cloud *lab.Cloud, p *Place, d *platform.Delivery) {
+		"nothing there": {func(_ *lab.Cloud, p *Platform, d *platform.Delivery) { _ = p.Withdraw(context.Background(), d.VM) }, fault.NotFound, "volume list"},
+		"another's": {func(cloud *lab.Cloud, p *Platform, d *platform.Delivery) {
 			_ = p.Withdraw(context.Background(), d.VM)
 			cloud.AddServer("web 01")
 		}, fault.Conflict, "web 01-old"},
-		"of an earlier copy": {func(_ *lab.Cloud, _ *Place, d *platform.Delivery) {
+		"of an earlier copy": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
 			d.Images = slices.Clone(d.Images)
 			d.Images[0].Root = "bb66"
 		}, fault.Conflict, "earlier copy"},
-		"made by hand": {func(cloud *lab.Cloud, _ *Place, _ *platform.Delivery) { cloud.Attach(cloud.Volumes()[1].ID, "theirs") }, fault.Conflict, "server show theirs"},
-		"no port":      {func(cloud *lab.Cloud, _ *Place, _ *platform.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "is gone"},
-		"too large": {func(_ *lab.Cloud, _ *Place, d *platform.Delivery) {
+		"made by hand": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) {
+			cloud.Attach(cloud.Volumes()[1].ID, "theirs")
+		}, fault.Conflict, "server show theirs"},
+		"no port": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "is gone"},
+		"too large": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
 			d.VM = with(web(), func(vm *inventory.VM) { vm.CPUs = 64 })
 		}, fault.NotFound, "flavor create"},
 	} {

@@ -64,7 +64,7 @@ func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
 }
 
 // start starts the guest of def, and returns what it says on its serial port.
-func start(t *testing.T, s *pve.Server, p *Place, def targets.Definition, id string) boot.Marker {
+func start(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id string) boot.Marker {
 	t.Helper()
 	vmid, err := strconv.Atoi(id)
 	if err != nil {

@@ -134,7 +134,7 @@ func TestWhichWayCarriesBootEntries(t *testing.T) {
 	server, d := serveSSH(t, pve.Config{})
 	def := withEntry(t).Definition
 	for name, tt := range map[string]struct {
-		place *Place
+		place *Platform
 		state *efi.State
 		takes bool
 		warns bool
@@ -302,7 +302,7 @@ func callsOf(t *testing.T, d platform.Delivery) (n int) {
 }
 
 // entrySite is a site of its own, without logins.
-func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Place) {
+func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Platform) {
 	t.Helper()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})

@@ -141,7 +141,7 @@ func (c *crash) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-func crashAfter(p *Place, requests int64) *crash {
+func crashAfter(p *Platform, requests int64) *crash {
 	c := &crash{next: p.api.http.Transport}
 	c.left.Store(requests)
 	p.api.http.Transport = c

@@ -10,7 +10,7 @@ import (
 
 // Outline describes the guest without a request to the node. The node chooses the VMID and the names of
 // volumes.
-func (p *Place) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
+func (p *Platform) Outline(def targets.Definition, _ targets.Outline) (targets.Outline, error) {
 	def.Images = nil
 	m, err := Config(def, p.opts)
 	if err != nil {

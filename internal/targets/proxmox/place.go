@@ -22,23 +22,23 @@ type clients struct {
 }
 
 // Platform implements platform.Platform for a node of Proxmox VE.
-type Place struct {
+type Platform struct {
 	clients
 	opts Options // fixed after New
 }
 
 var (
-	_ platform.Platform = (*Place)(nil)
-	_ platform.Preparer = (*Place)(nil)
-	_ platform.Sender   = (*Place)(nil)
-	_ platform.Carrier  = (*Place)(nil)
-	_ platform.Starter  = (*Place)(nil)
-	_ platform.Examiner = (*Place)(nil)
-	_ platform.Outliner = (*Place)(nil)
+	_ platform.Platform = (*Platform)(nil)
+	_ platform.Preparer = (*Platform)(nil)
+	_ platform.Sender   = (*Platform)(nil)
+	_ platform.Carrier  = (*Platform)(nil)
+	_ platform.Starter  = (*Platform)(nil)
+	_ platform.Examiner = (*Platform)(nil)
+	_ platform.Outliner = (*Platform)(nil)
 )
 
 // newPlace returns the platform with its clients.
-func newPlace(api *client, node string, o Options) *Place {
+func newPlace(api *client, node string, o Options) *Platform {
 	c := clients{
 		api: api, node: node,
 		guests:   guestClient{api, node},
@@ -47,27 +47,27 @@ func newPlace(api *client, node string, o Options) *Place {
 	}
 	c.volumes = volumeClient{api, node, c.storages, c.guests}
 	c.uploads = uploadClient{api, node, c.storages}
-	return &Place{clients: c, opts: o}
+	return &Platform{clients: c, opts: o}
 }
 
 // newChecker returns the checker for p's options.
-func (p *Place) newChecker() checker { return checker{p.clients, p.opts} }
+func (p *Platform) newChecker() checker { return checker{p.clients, p.opts} }
 
 // newStarter returns the starter for p's guests.
-func (p *Place) newStarter() starter { return starter{p.api, p.node, p.guests, p.opts} }
+func (p *Platform) newStarter() starter { return starter{p.api, p.node, p.guests, p.opts} }
 
 // Check verifies that vm can be delivered. It changes nothing.
-func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 	return p.newChecker().checkVM(ctx, vm)
 }
 
 // Examine performs the checks of Check by aspect, without a VM.
-func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	return p.newChecker().examineAspect(ctx, a)
 }
 
 // Sends implements platform.Sender. Over SSH, Prepare has transferred everything but the changes.
-func (p *Place) Sends(held, changed int64) int64 {
+func (p *Platform) Sends(held, changed int64) int64 {
 	if p.opts.isDirect() {
 		return changed
 	}
@@ -77,12 +77,12 @@ func (p *Place) Sends(held, changed int64) int64 {
 // CarriesEFI reports whether EFI variables can be carried over, which requires SSH. They are added to
 // the variables that
 // Proxmox created for its firmware. The API does not give access to these.
-func (p *Place) CarriesEFI() bool { return p.opts.isDirect() }
+func (p *Platform) CarriesEFI() bool { return p.opts.isDirect() }
 
 // Prepare creates the guest without disks, and writes all chunks with a known hash to its volumes.
 // After an error, the next
 // call of Prepare or Deliver continues.
-func (p *Place) Prepare(ctx context.Context, d platform.Delivery) error {
+func (p *Platform) Prepare(ctx context.Context, d platform.Delivery) error {
 	if !p.opts.isDirect() {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (p *Place) Prepare(ctx context.Context, d platform.Delivery) error {
 }
 
 // Deliver creates the guest, powered off.
-func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
+func (p *Platform) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	if p.opts.isDirect() {
 		w, err := newSSHDelivery(p.clients, p.opts, d)
 		if err != nil {
@@ -110,7 +110,7 @@ func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Rece
 }
 
 // Withdraw removes the guest that was created for vm, and its uploads or volumes.
-func (p *Place) Withdraw(ctx context.Context, vm *inventory.VM) error {
+func (p *Platform) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	return withdrawGuest(ctx, p.clients, p.opts.isDirect(), vm)
 }
 
@@ -132,6 +132,6 @@ func withdrawGuest(ctx context.Context, c clients, direct bool, vm *inventory.VM
 // Start powers on the guest, on whichever node of the cluster it is now. An unfinished guest, or one
 // with other images than
 // def's, is fault.Conflict.
-func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
+func (p *Platform) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
 	return p.newStarter().startGuest(ctx, def)
 }

@@ -87,7 +87,7 @@ type Options struct {
 // import, bridge,
 // cpu, fingerprint, token (a file name) and ssh, and keyfile and known_hosts for ssh. New sends no
 // request.
-func New(address string, o Options) (*Place, error) {
+func New(address string, o Options) (*Platform, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "Proxmox address: %w", err)

@@ -53,7 +53,7 @@ func TestWhatIsAskedIsAsTheSchemaSays(t *testing.T) {
 }
 
 // askAll asks all that a delivery asks, but for the upload.
-func askAll(t *testing.T, p *Place, def targets.Definition) {
+func askAll(t *testing.T, p *Platform, def targets.Definition) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -103,7 +103,7 @@ func askAll(t *testing.T, p *Place, def targets.Definition) {
 
 // askDirect asks what is asked besides where volumes are written over SSH. What fakepve answers to a
 // volume is of no interest: it refuses parameters that the schema does not have as Invalid.
-func askDirect(t *testing.T, p *Place, def targets.Definition, g *found) {
+func askDirect(t *testing.T, p *Platform, def targets.Definition, g *found) {
 	t.Helper()
 	opts := p.opts
 	opts.SSH = "root@pve1"
@@ -151,7 +151,7 @@ func TestTheRefereeLooks(t *testing.T) {
 }
 
 // startReferee starts it at a free port, and logs in.
-func startReferee(t *testing.T) *Place {
+func startReferee(t *testing.T) *Platform {
 	t.Helper()
 	dir := t.TempDir()
 	fingerprint := writePair(t, dir)
@@ -197,7 +197,7 @@ type ticket struct {
 	next   http.RoundTripper
 }
 
-func logIn(t *testing.T, p *Place) *ticket {
+func logIn(t *testing.T, p *Platform) *ticket {
 	t.Helper()
 	own := &ticket{next: p.api.http.Transport}
 	form := url.Values{"username": {"root@pam"}, "password": {"pw"}}

@@ -54,7 +54,7 @@ func serve(t *testing.T, c pve.Config) *pve.Server {
 }
 
 // place returns a Platform at the node, which waits no longer than it must.
-func place(t *testing.T, s *pve.Server, o Options) *Place {
+func place(t *testing.T, s *pve.Server, o Options) *Platform {
 	t.Helper()
 	if o.Token == "" {
 		o.Token = Token(s.Token())

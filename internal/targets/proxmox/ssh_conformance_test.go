@@ -153,7 +153,7 @@ func serveSSH(t *testing.T, c pve.Config) (*pve.Server, *pve.SSH) {
 }
 
 // directPlace returns a Platform at the node that writes over SSH.
-func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Place {
+func directPlace(t *testing.T, s *pve.Server, d *pve.SSH, o Options) *Platform {
 	t.Helper()
 	o.SSH = "root@" + d.Addr
 	if o.KeyFile == "" {

@@ -54,7 +54,7 @@ type onStage struct {
 	data   []byte
 }
 
-func stage(t *testing.T, p *Place, vm *inventory.VM) *onStage {
+func stage(t *testing.T, p *Platform, vm *inventory.VM) *onStage {
 	t.Helper()
 	folder, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu"}})
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *onStage) finish() {
 	s.Helper()
 	img := &s.def.Images[0]
 	job := image.Job{
-		Place: place1{s.target, *img}, Path: img.Path, Manifest: img.Manifest,
+		Opener: place1{s.target, *img}, Path: img.Path, Manifest: img.Manifest,
 		Info: manifest.Info{Disk: "2001", Size: img.Size},
 	}
 	root, err := job.Complete(s.Context())
@@ -280,12 +280,12 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Place{
-		"storage": func(n *pve.Server, d *pve.SSH) *Place { return directPlace(t, n, d, Options{Storage: "local"}) },
-		"map": func(n *pve.Server, d *pve.SSH) *Place {
+	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Platform{
+		"storage": func(n *pve.Server, d *pve.SSH) *Platform { return directPlace(t, n, d, Options{Storage: "local"}) },
+		"map": func(n *pve.Server, d *pve.SSH) *Platform {
 			return directPlace(t, n, d, Options{Maps: namemap.Map{Storages: map[string]string{"ssd*": "local"}}})
 		},
-		"no ssh": func(n *pve.Server, _ *pve.SSH) *Place { return place(t, n, Options{Storage: "local"}) },
+		"no ssh": func(n *pve.Server, _ *pve.SSH) *Platform { return place(t, n, Options{Storage: "local"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, d := serveSSH(t, pve.Config{})
@@ -409,26 +409,26 @@ func TestDirectFailures(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		spoil func(*testing.T, *pve.Server, *pve.SSH, *Place)
+		spoil func(*testing.T, *pve.Server, *pve.SSH, *Platform)
 		kind  fault.Kind
 		words string
 		late  bool // it is not seen by Check
 	}{
-		{"another key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Place) { p.relog(t, d.OtherKey, d.KnownHosts) }, fault.Denied, "Permission denied", false},
-		{"an unknown host", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Place) { p.relog(t, d.Key, "/dev/null") }, fault.Denied, "Host key verification failed", false},
-		{"a changed host key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Place) { p.relog(t, d.Key, d.ChangedKey) }, fault.Denied, "another host key", false},
-		{"no qemu-nbd", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { drop(t, d, "qemu-nbd") }, fault.Unsupported, "no qemu-nbd", false},
-		{"no pvesm", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { drop(t, d, "pvesm") }, fault.Unsupported, "no pvesm", false},
-		{"no perl", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { drop(t, d, "perl") }, fault.Unsupported, "perl", false},
-		{"another node", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { tool(t, d, "uname", "echo pve2") }, fault.Invalid, "leads to pve2", false},
-		{"a node without room", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { fail(t, d, 28, "pwritev") }, fault.Full, "no room", true},
-		{"a disk that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { fail(t, d, 5, "pwritev") }, fault.Corrupt, "disk of the node", true},
-		{"a disk that holds something else", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) {
+		{"another key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.OtherKey, d.KnownHosts) }, fault.Denied, "Permission denied", false},
+		{"an unknown host", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.Key, "/dev/null") }, fault.Denied, "Host key verification failed", false},
+		{"a changed host key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.Key, d.ChangedKey) }, fault.Denied, "another host key", false},
+		{"no qemu-nbd", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "qemu-nbd") }, fault.Unsupported, "no qemu-nbd", false},
+		{"no pvesm", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "pvesm") }, fault.Unsupported, "no pvesm", false},
+		{"no perl", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "perl") }, fault.Unsupported, "perl", false},
+		{"another node", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "uname", "echo pve2") }, fault.Invalid, "leads to pve2", false},
+		{"a node without room", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { fail(t, d, 28, "pwritev") }, fault.Full, "no room", true},
+		{"a disk that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { fail(t, d, 5, "pwritev") }, fault.Corrupt, "disk of the node", true},
+		{"a disk that holds something else", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) {
 			tool(t, d, "dd", "exec /usr/bin/head -c 4194304 /dev/urandom")
 		}, fault.Corrupt, "does not hold", true},
-		{"a disk that cannot be read", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { tool(t, d, "dd", "exit 1") }, fault.Corrupt, "cannot be read", true},
-		{"a pvesm that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) { tool(t, d, "pvesm", "exit 2") }, fault.NotFound, "does not know", true},
-		{"a volume that is not activated", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Place) {
+		{"a disk that cannot be read", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "dd", "exit 1") }, fault.Corrupt, "cannot be read", true},
+		{"a pvesm that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "pvesm", "exit 2") }, fault.NotFound, "does not know", true},
+		{"a volume that is not activated", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) {
 			tool(t, d, "pvesm", "echo /dev/vg/none")
 		}, fault.Unsupported, "activate", true},
 	}
@@ -460,7 +460,7 @@ func TestDirectFailures(t *testing.T) {
 }
 
 // relog has the place log in otherwise.
-func (p *Place) relog(t *testing.T, key, known string) {
+func (p *Platform) relog(t *testing.T, key, known string) {
 	t.Helper()
 	p.opts.ssh.KeyFile, p.opts.ssh.KnownHosts = key, known
 	p.shell.dial = p.opts.dialNode

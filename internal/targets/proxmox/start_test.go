@@ -18,7 +18,7 @@ import (
 )
 
 // delivered is a guest that is there, off, and the place that made it.
-func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, platform.Delivery) {
+func delivered(t *testing.T, c pve.Config) (*pve.Server, *Platform, platform.Delivery) {
 	t.Helper()
 	s, d := serve(t, c), deliver(t, with(biosVM(), func(vm *inventory.VM) { vm.MemoryMiB = 64 }))
 	p := place(t, s, Options{})
@@ -29,7 +29,7 @@ func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, platform.Delive
 }
 
 // isOn asks the node whether a guest runs.
-func isOn(t *testing.T, p *Place, vmid int) bool {
+func isOn(t *testing.T, p *Platform, vmid int) bool {
 	t.Helper()
 	var is struct{ Status string }
 	if err := p.api.get(t.Context(), guestPath(p.node, vmid)+"/status/current", nil, &is); err != nil {

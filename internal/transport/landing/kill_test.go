@@ -114,7 +114,7 @@ func runDoomed(text string) error {
 	_, job := jobOf(d.Image, &vm.Disks[0], image.Raw)
 	_, _, err = job.Fill(ctx, func(ctx context.Context, c *image.Copying) error {
 		_, err := t.Transfer(ctx, transport.Job{
-			Disk: transport.Disk{VM: vm, Disk: &vm.Disks[0]}, Target: c.Target, Manifest: c.Log, ReadBack: job.Place.ReadUnfinished,
+			Disk: transport.Disk{VM: vm, Disk: &vm.Disks[0]}, Target: c.Target, Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished,
 		})
 		return err
 	})
@@ -124,7 +124,7 @@ func runDoomed(text string) error {
 // jobOf is the copy of a disk into the image at path.
 func jobOf(path string, d *inventory.Disk, format image.Format) (image.File, image.Job) {
 	f := image.File{Path: path, Format: format, Size: d.Capacity}
-	return f, image.Job{Place: f, Path: path, Manifest: path + ".manifest", Info: manifest.Info{Disk: "disk", Size: d.Capacity, Source: "test"}}
+	return f, image.Job{Opener: f, Path: path, Manifest: path + ".manifest", Info: manifest.Info{Disk: "disk", Size: d.Capacity, Source: "test"}}
 }
 
 // Wherever a landing is killed, what it mounted is on record; and the next run of the same
@@ -192,7 +192,7 @@ func (r *rig) kill(point, path string) {
 // putBack does what the next run begins with.
 func (r *rig) putBack() {
 	r.Helper()
-	_, err := r.leftovers().PutBack(r.Context(), r.lab.Addr(), map[cleanup.Kind]cleanup.Undo{
+	_, err := r.leftovers().Restore(r.Context(), r.lab.Addr(), map[cleanup.Kind]cleanup.Undo{
 		cleanup.NFSDatastore: func(ctx context.Context, rec cleanup.Record) error {
 			return r.session.UnmountNAS(ctx, rec.Host, landing.Recorded(rec))
 		},

@@ -139,7 +139,7 @@ func (r *rig) landAt(t *landing.Transport, path string) image.File {
 
 func (r *rig) fill(t *landing.Transport, d transport.Disk, job image.Job) error {
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) error {
-		_, err := t.Transfer(ctx, transport.Job{Disk: d, Target: c.Target, Manifest: c.Log, ReadBack: job.Place.ReadUnfinished})
+		_, err := t.Transfer(ctx, transport.Job{Disk: d, Target: c.Target, Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished})
 		return err
 	})
 	if err != nil {

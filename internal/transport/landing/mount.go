@@ -36,16 +36,16 @@ type hostMount struct {
 func (t *Transport) mountRecord(host inventory.MoRef, n esx.NAS) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.NFSDatastore, Server: t.opts.Server, Host: host,
-		What:   map[string]string{"server": n.Server, "path": n.Path, "name": n.Name},
-		Text:   fmt.Sprintf("datastore %s (%s:%s)", n.Name, n.Server, n.Path),
-		ByHand: "esxcli storage nfs remove -v " + n.Name,
-		Since:  time.Now(),
+		Details:       map[string]string{"server": n.Server, "path": n.Path, "name": n.Name},
+		Text:          fmt.Sprintf("datastore %s (%s:%s)", n.Name, n.Server, n.Path),
+		ManualCommand: "esxcli storage nfs remove -v " + n.Name,
+		Since:         time.Now(),
 	}
 }
 
 // Recorded returns the datastore in a record of mountRecord.
 func Recorded(r cleanup.Record) esx.NAS {
-	return esx.NAS{Server: r.What["server"], Path: r.What["path"], Name: r.What["name"]}
+	return esx.NAS{Server: r.Details["server"], Path: r.Details["path"], Name: r.Details["name"]}
 }
 
 // mountExport makes a host mount the datastore. It records the mount before it sends the request. A

@@ -25,7 +25,7 @@ func (r *rig) paced(hold time.Duration, pace func(context.Context, int64) error,
 	f, job := jobOf(filepath.Join(r.TempDir(), "disk.raw"), &r.vm.Disks[0], image.Raw)
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) error {
 		_, err := tr.Transfer(ctx, transport.Job{
-			Disk: transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, Target: c.Target, Manifest: c.Log, ReadBack: job.Place.ReadUnfinished, Pace: pace, Free: free,
+			Disk: transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, Target: c.Target, Manifest: c.Log, ReadBack: job.Opener.ReadUnfinished, Pace: pace, Free: free,
 		})
 		return err
 	})

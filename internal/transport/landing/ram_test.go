@@ -51,7 +51,7 @@ func TestDiskLandsInMemoryFirst(t *testing.T) {
 	defer give.Stop()
 	d := &r.vm.Disks[0]
 	f := image.File{Path: t.TempDir() + "/disk.raw", Format: image.Raw, Size: d.Capacity}
-	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: "disk", Size: d.Capacity, Source: "test"}}
+	job := image.Job{Opener: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: "disk", Size: d.Capacity, Source: "test"}}
 	_, _, err := job.Fill(t.Context(), func(ctx context.Context, c *image.Copying) error {
 		_, err := tr.Transfer(ctx, transport.Job{
 			Disk: transport.Disk{VM: r.vm, Disk: d}, Target: stuck{c.Target, released}, Manifest: c.Log, ReadBack: f.ReadUnfinished,

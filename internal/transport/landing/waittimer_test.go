@@ -40,7 +40,7 @@ func (r *rig) timed(memory int64, each, hold time.Duration, pace func(context.Co
 	_, _, err := job.Fill(r.Context(), func(ctx context.Context, c *image.Copying) (err error) {
 		res, err = tr.Transfer(ctx, transport.Job{
 			Disk: transport.Disk{VM: r.vm, Disk: &r.vm.Disks[0]}, Target: lagging{c.Target, each}, Manifest: c.Log,
-			ReadBack: job.Place.ReadUnfinished, Pace: pace, Progress: func(p blockcopy.Progress) { last = p },
+			ReadBack: job.Opener.ReadUnfinished, Pace: pace, Progress: func(p blockcopy.Progress) { last = p },
 		})
 		return err
 	})

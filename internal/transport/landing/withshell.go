@@ -56,11 +56,11 @@ func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (forg
 	}
 	id, err := s.Leftovers.Add(cleanup.Record{
 		Kind: cleanup.ShellJob, Server: s.Server, Host: host,
-		What: map[string]string{"job": job},
-		Text: "a copy of " + c.From.String() + " that goes on",
+		Details: map[string]string{"job": job},
+		Text:    "a copy of " + c.From.String() + " that goes on",
 		// The command uses the process ID, because other programs run vmkfstools too.
-		ByHand: "kill -9 $(cat " + shell.DefaultJobs + "/" + job + "/child)",
-		Since:  time.Now(),
+		ManualCommand: "kill -9 $(cat " + shell.DefaultJobs + "/" + job + "/child)",
+		Since:         time.Now(),
 	})
 	return func(ended bool) error {
 		if !ended {
@@ -72,4 +72,4 @@ func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (forg
 }
 
 // RecordedJob returns the name of the job in a record of recordCopy.
-func RecordedJob(r cleanup.Record) string { return r.What["job"] }
+func RecordedJob(r cleanup.Record) string { return r.Details["job"] }

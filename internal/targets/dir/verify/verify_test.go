@@ -25,7 +25,7 @@ func publish(t *testing.T) string {
 	if err := d.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	job := image.Job{Place: d.File(), Path: d.File().Path, Manifest: d.Manifest(), Info: manifest.Info{Disk: "x.raw", Size: size}}
+	job := image.Job{Opener: d.File(), Path: d.File().Path, Manifest: d.Manifest(), Info: manifest.Info{Disk: "x.raw", Size: size}}
 	_, _, err := job.Fill(t.Context(), func(ctx context.Context, into *image.Copying) error {
 		_, err := blockcopy.Copy(ctx, disk.NewPattern(size), into.Target, blockcopy.Options{Manifest: into.Log})
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // Orders that are given while nobody carries the plan out hold from when somebody does.
-func TestOrdersWithoutAServer(t *testing.T) {
+func TestCommandsWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(6))
 	file := r.plan("orders", "defaults: {to: [dir:"+r.vms()+"]}\nlimits: {host: {vms: 4}}\nselect: name ~ *\n")

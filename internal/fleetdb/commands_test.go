@@ -40,7 +40,7 @@ func failureOf(s State) *Failure {
 }
 
 // What each order makes of a VM in each state: "" is fault.Conflict with a remedy.
-func TestOrdersToAVM(t *testing.T) {
+func TestCommandsToAVM(t *testing.T) {
 	table := map[Command]map[State]State{
 		GoOn:     {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
 		Pause:    {Queued: Queued, Assigned: Assigned, Running: Running, Stranded: Stranded, Done: "", Failed: "", Canceled: ""},
@@ -72,7 +72,7 @@ func TestOrdersToAVM(t *testing.T) {
 	})
 }
 
-func TestOrdersThatContradictEachOther(t *testing.T) {
+func TestCommandsThatContradictEachOther(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 4)
@@ -139,7 +139,7 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 	})
 }
 
-func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
+func TestAPlanThatHasEndedAcceptsNoCommands(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 3)
@@ -172,7 +172,7 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 	})
 }
 
-func TestTheOrderThatStands(t *testing.T) {
+func TestTheEffectiveCommand(t *testing.T) {
 	for _, c := range []struct{ own, plan, stands Command }{
 		{GoOn, GoOn, GoOn}, {GoOn, Pause, Pause}, {Pause, GoOn, Pause}, {CutOver, Pause, CutOver},
 		{Pause, Cancel, Cancel}, {Cancel, Pause, Cancel}, {Rollback, Cancel, Rollback}, {GoOn, Rollback, Rollback},
