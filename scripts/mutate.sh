@@ -23,7 +23,7 @@ targets/libvirt:place.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|
 targets/openstack:deliver.go:Boot|HostileInventory
 targets/proxmox:delivery.go,importdelivery.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
 migrate:obstacles.go,commit.go,rollback.go
-migrate/warm:orders.go,outlook.go"
+migrate/warm:commands.go,estimate.go"
 
 # die prints an error and ends the script.
 die() {

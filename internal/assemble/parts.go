@@ -365,7 +365,7 @@ func (a *Assembler) OpenURL(ctx context.Context, p *SourceParts, rawURL string) 
 // newFinder returns a Finder for VMs by the words that users write.
 func newFinder(vms []inventory.VM) planfile.Finder { return esx.NewIndex(vms) }
 
-// Environment returns the functions with which package preflight checks a plan. They use the open session.
+// CheckDependencies returns the functions with which package preflight checks a plan. They use the open session.
 func (p *SourceParts) CheckDependencies(f *planfile.File) preflight.Dependencies {
 	return preflight.Dependencies{
 		Source: p.Session,

@@ -51,7 +51,7 @@ const requeueFailedSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_b
 // revision.
 const requeueDoneSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
-// Command sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
+// SetCommand sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
 // at once. A command that contradicts the VM's state is fault.Conflict.
 func (s *VMs) SetCommand(ctx context.Context, k Key, o Command) error {
 	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
@@ -172,7 +172,7 @@ func (o Command) checkState(v VM, of Command) error {
 	return nil
 }
 
-// Command sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
+// SetCommand sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
 // at once. A command that contradicts the state of the plan is fault.Conflict.
 func (s *Plans) SetCommand(ctx context.Context, name string, o Command) error {
 	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {

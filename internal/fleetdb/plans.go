@@ -51,7 +51,7 @@ type Failure struct {
 	Text string `json:"text"`           // text of the error
 	Hint string `json:"hint,omitempty"` // remedy
 
-	// Ours reports that neither the source nor its host caused the failure.
+	// Local reports that neither the source nor its host caused the failure.
 	Local bool `json:"local,omitempty"`
 }
 

@@ -100,7 +100,7 @@ type Environment struct {
 	// snapshots. 0 means that takeovers are not counted.
 	Epoch int64
 
-	// TransferSlot returns when the run may transfer, and a function that returns the slot. It is called by one
+	// RequestSlot returns when the run may transfer, and a function that returns the slot. It is called by one
 	// step at a time, and waits as long as ctx. Nil: at once.
 	RequestSlot func(ctx context.Context, s TransferKind) (giveBack func(), err error)
 }

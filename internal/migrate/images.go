@@ -90,7 +90,7 @@ func (m *Images) reportRestart(img targets.Image, why string) {
 	m.record.Report(journal.Event{Kind: journal.DiskRestarted, Disk: img.Key, Message: why})
 }
 
-// Opener requests images from the target and checks its contract: one for each disk, in order and of its
+// Place requests images from the target and checks its contract: one for each disk, in order and of its
 // size. If the VM must be started, a target that cannot start VMs is refused first.
 func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := m.checkStarter(); err != nil {

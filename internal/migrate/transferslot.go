@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// StageTime is the kind of transfer for which a run requests a slot. The values are those of package sched.
+// TransferKind is the kind of transfer for which a run requests a slot. The values are those of package sched.
 type TransferKind string
 
 // PollInterval is how often a waiting run checks for commands and the time.

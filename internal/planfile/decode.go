@@ -52,7 +52,7 @@ func keysOf(t reflect.Type) []key {
 
 // A shorthand is a struct that a file may also write as one value.
 type shorthand interface {
-	// short returns a pointer to the field that the value is of.
+	// shortField returns a pointer to the field that the value is of.
 	shortField() any
 }
 

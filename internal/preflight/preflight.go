@@ -57,7 +57,7 @@ type Target interface {
 	Room() (free int64, device uint64, err error)
 }
 
-// Environment has the functions with which a plan is checked.
+// Dependencies has the functions with which a plan is checked.
 type Dependencies struct {
 	Source Source                               // session with the source
 	Names  func([]inventory.VM) planfile.Finder // returns a Finder for the VMs of the source

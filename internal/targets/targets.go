@@ -133,9 +133,9 @@ var ErrLocked = errors.New("another decamp has them")
 // Target stores VMs. Its methods are idempotent: after a crash, each can be called again. Users of the
 // target see nothing before Publish returns.
 type Target interface {
-	// Hold locks vm's images against other callers, also in other processes, until release is called or
+	// LockImages locks vm's images against other callers, also in other processes, until release is called or
 	// this
-	// process ends. If the lock is taken, Hold fails with ErrLocked and fault.Transient, and the error names
+	// process ends. If the lock is taken, LockImages fails with ErrLocked and fault.Transient, and the error names
 	// the holder. Only vm's reference and UUIDs are used.
 	LockImages(ctx context.Context, vm *inventory.VM) (release func() error, err error)
 

@@ -32,7 +32,7 @@ func New(base disk.Source, limit int64) *Overlay {
 // until Merge. The caller must not write to o meanwhile. Closing the layer does not close o.
 func (o *Overlay) NewLayer() *Overlay { return New(sharedBase{o}, o.limit) }
 
-// unclosed is an Overlay as the base of a layer, which must not close it.
+// sharedBase is an Overlay as the base of a layer, which must not close it.
 type sharedBase struct{ *Overlay }
 
 // Close does nothing.

@@ -23,7 +23,7 @@ type Job struct {
 	// Log is the path of the file for all output. An existing file is replaced.
 	Log string
 
-	// Tell is called with the current activity, in a few words. It may be nil.
+	// Report is called with the current activity, in a few words. It may be nil.
 	Report func(doing string)
 }
 

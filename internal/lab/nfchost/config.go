@@ -80,7 +80,7 @@ func Refuse(format string, args ...any) *Refusal {
 	return &Refusal{Code: codeOther, Text: fmt.Sprintf(format, args...)}
 }
 
-// Command is the order in which the fragments of reads are sent.
+// Order is the order in which the fragments of reads are sent.
 type Order string
 
 // The orders. A host may send fragments in any of them.

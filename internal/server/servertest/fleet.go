@@ -239,7 +239,7 @@ func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) 
 	return f.Database.Progress.Report(ctx, f.worker, all)
 }
 
-// SchedulerState writes the board of the scheduler.
+// SetSchedulerState writes the board of the scheduler.
 func (f *Fleet) SetSchedulerState(ctx context.Context, b server.SchedulerState) error {
 	text, err := json.Marshal(b)
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 
 // Options contain settings that are not in the address.
 type Options struct {
-	// Stage is the staging folder. Check requires no space in pools of the same file system, because the
+	// Staging is the staging folder. Check requires no space in pools of the same file system, because the
 	// images are linked. Empty if not known.
 	Staging string
 

@@ -94,7 +94,7 @@ type Seen struct {
 	Said       string   // notes, tags, labels and metadata of the VM in any form, concatenated
 }
 
-// Platform runs the suite.
+// Place runs the suite.
 func Place(t *testing.T, h Harness) {
 	cases := []struct {
 		name string
