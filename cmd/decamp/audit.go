@@ -32,7 +32,7 @@ func newAudit(p *program) *cobra.Command {
 	a := &auditCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List actions of users on plans", Long: trimHelp(auditHelp), Example: trimHelp(auditExamples),
-		Args: exactArgs(), Annotations: exitCodes(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: exactArgs(), Annotations: exitCodes(commandExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			if a.most < 1 || a.most > 1000 {
 				return badUsage(cmd, "--most %d: want 1 to 1000", a.most)

@@ -44,7 +44,7 @@ func newCancel(p *program) *cobra.Command {
 			exit{fault.Conflict, "the VM is published, or another decamp process is busy and does not accept the command"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
-			return giveOrderByName(cmd.Context(), cc.out, &cc.fleet, args[0], fleetdb.Cancel, func() error {
+			return sendCommandByName(cmd.Context(), cc.out, &cc.fleet, args[0], fleetdb.Cancel, func() error {
 				return cc.cancelRun(cmd.Context(), journal.ID(args[0]))
 			})
 		}),
@@ -69,7 +69,7 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 		if err := store.SendCommand(id, journal.GiveUp); err != nil {
 			return err
 		}
-		return printOrder(cc.out, id, journal.GiveUp, true)
+		return printCommandEffect(cc.out, id, journal.GiveUp, true)
 	}
 	p := run.Plan
 	m := recordedMove(p)

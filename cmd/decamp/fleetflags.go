@@ -190,9 +190,9 @@ or reference. The plan is looked up in the state directory, in the database of -
 server of --server.
 `
 
-// ordersExits are the exit codes of commands for plans. Its third and fourth elements apply to all
+// commandExits are the exit codes of commands for plans. Its third and fourth elements apply to all
 // commands with a fleet.
-var ordersExits = []exit{
+var commandExits = []exit{
 	{fault.NotFound, "the plan, VM or run does not exist: decamp status and decamp runs list them"},
 	{fault.Conflict, "the state of the plan or VM does not permit it; the error has the reason"},
 	{fault.Denied, "the token does not allow it"},

@@ -47,7 +47,7 @@ func newLimits(p *program) *cobra.Command {
 	lim := &limitsCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "limits [NAME VALUE]", Short: "List and change limits of parallel work and rates", Long: trimHelp(limitsHelp), Example: trimHelp(limitsExamples),
-		Args: cobra.MaximumNArgs(2), Annotations: exitCodes(ordersExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(2), Annotations: exitCodes(commandExits[2:]...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			switch {
 			case lim.unset && len(args) == 1:

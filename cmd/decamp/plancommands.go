@@ -22,23 +22,23 @@ of images are not copied again. VMs that are done or running are not affected.
 
 // newResume returns the command decamp resume.
 func newResume(p *program) *cobra.Command {
-	return newOrder(p, "resume", "Resume a plan, a VM or a warm migration", resumeHelp, fleetdb.GoOn, journal.GoOn)
+	return newRunCommand(p, "resume", "Resume a plan, a VM or a warm migration", resumeHelp, fleetdb.GoOn, journal.GoOn)
 }
 
 // newRetry returns the command decamp retry.
 func newRetry(p *program) *cobra.Command {
-	return newPlanOrder(p, "retry", "Retry failed VMs of a plan", retryHelp, fleetdb.Retry)
+	return newPlanCommand(p, "retry", "Retry failed VMs of a plan", retryHelp, fleetdb.Retry)
 }
 
-// newPlanOrder returns a command that gives a command which only plans accept.
-func newPlanOrder(p *program, name, short, long string, o fleetdb.Command) *cobra.Command {
+// newPlanCommand returns a command that gives a command which only plans accept.
+func newPlanCommand(p *program, name, short, long string, o fleetdb.Command) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN"),
 		Example:     "decamp " + name + " wave-1\ndecamp " + name + " wave-1/db01",
-		Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations: exitCodes(commandExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
-			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
+			return sendCommandByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
 				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("list plans with decamp status; a run of decamp migrate continues with the same command")
 			})
 		}),
@@ -64,39 +64,39 @@ during a pause. decamp resume ends the pause.
 
 // newCutover returns the command decamp cutover.
 func newCutover(p *program) *cobra.Command {
-	return newOrder(p, "cutover", "Start the cutover of warm migrations", cutoverHelp, fleetdb.CutOver, journal.CutOver)
+	return newRunCommand(p, "cutover", "Start the cutover of warm migrations", cutoverHelp, fleetdb.CutOver, journal.CutOver)
 }
 
 // newPause returns the command decamp pause. Its flag --off is the older form of decamp resume.
 func newPause(p *program) *cobra.Command {
-	cmd := newOrder(p, "pause", "Pause a plan, a VM or a warm migration", pauseHelp, fleetdb.Pause, journal.Pause)
+	cmd := newRunCommand(p, "pause", "Pause a plan, a VM or a warm migration", pauseHelp, fleetdb.Pause, journal.Pause)
 	cmd.Flags().Bool("off", false, "resume, as decamp resume does")
 	return cmd
 }
 
-// newOrder returns a command that gives the command o to a plan or one of its VMs, or run to a warm
+// newRunCommand returns a command that gives the command o to a plan or one of its VMs, or run to a warm
 // run.
-func newOrder(p *program, name, short, long string, o fleetdb.Command, run journal.Command) *cobra.Command {
+func newRunCommand(p *program, name, short, long string, o fleetdb.Command, run journal.Command) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " RUN|PLAN[/VM]", Short: short, Long: trimHelp(long) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("RUN"),
 		Example:           "decamp " + name + " web01-3f9a1c\ndecamp " + name + " wave-1/db01",
-		Annotations:       exitCodes(ordersExits...),
+		Annotations:       exitCodes(commandExits...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = fleetdb.GoOn, journal.GoOn
 			}
-			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, journal.ID(args[0]), run) })
+			return sendCommandByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return sendRunCommand(p.out, p.assembler, journal.ID(args[0]), run) })
 		}),
 	}
 	fleet.registerFlags(cmd)
 	return cmd
 }
 
-// giveRunOrder gives a command to a warm run of this state directory.
-func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Command) error {
+// sendRunCommand gives a command to a warm run of this state directory.
+func sendRunCommand(out *output, a *assemble.Assembler, id journal.ID, order journal.Command) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
@@ -109,5 +109,5 @@ func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journ
 	if err := store.SendCommand(id, order); err != nil {
 		return err
 	}
-	return printOrder(out, id, order, workflow.InUse(state))
+	return printCommandEffect(out, id, order, workflow.InUse(state))
 }

@@ -32,7 +32,7 @@ func newPlanDrop(p *program) *cobra.Command {
 		Example: "decamp plan drop wave-1",
 		Annotations: exitCodes(append([]exit{
 			{fault.NotFound, "the plan does not exist: decamp status lists the plans"},
-			{fault.Conflict, "the plan has not ended"}}, ordersExits[2:]...)...),
+			{fault.Conflict, "the plan has not ended"}}, commandExits[2:]...)...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              p.withLog(func(cmd *cobra.Command, args []string) error { return pd.dropPlan(cmd.Context(), args[0]) }),
 	}

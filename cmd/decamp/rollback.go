@@ -45,7 +45,7 @@ func newRollback(p *program) *cobra.Command {
 		Use: "rollback PLAN[/VM]|RUN", Short: "Discard unpublished VMs, or withdraw a published VM",
 		Long: trimHelp(rollbackHelp) + "\n\n" + trimHelp(namedHelp), Args: exactArgs("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
-		Annotations: exitCodes(append(slices.Clone(ordersExits), exit{fault.Invalid, "invalid usage, such as --withdraw with a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations: exitCodes(append(slices.Clone(commandExits), exit{fault.Invalid, "invalid usage, such as --withdraw with a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return rb.runRollback(cmd.Context(), args[0])
 		}),
@@ -77,12 +77,12 @@ func (rb *rollbackCommand) runRollback(ctx context.Context, name string) (err er
 	case err != nil:
 		return err
 	case !rb.withdraw:
-		return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Rollback)
+		return sendCommand(ctx, rb.out, c, name, planName, vmName, fleetdb.Rollback)
 	case vmName == "":
 		return fault.New(fault.Invalid, "--withdraw requires one VM, not plan %s", planName).
 			WithHint("run decamp rollback %s/VM --withdraw; list the VMs with decamp status %s --all", fault.Quote(planName), fault.Quote(planName))
 	}
-	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
+	return sendCommand(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
 
 // rollBackRun rolls back a run that belongs to no plan.

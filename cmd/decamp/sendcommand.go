@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// giveOrderByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
+// sendCommandByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
 // it calls other.
-func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Command, other func() error) (err error) {
+func sendCommandByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Command, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -25,12 +25,12 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 	case isRun:
 		return other()
 	}
-	return giveOrder(ctx, out, c, name, planName, vmName, o)
+	return sendCommand(ctx, out, c, name, planName, vmName, o)
 }
 
-// giveOrder gives a command to a plan, or to one of its VMs if vmName is set, and prints the effect.
+// sendCommand gives a command to a plan, or to one of its VMs if vmName is set, and prints the effect.
 // name is the argument of the user.
-func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Command) (err error) {
+func sendCommand(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Command) (err error) {
 	if vmName == "" {
 		err = c.CommandPlan(ctx, planName, o)
 	} else {
@@ -46,7 +46,7 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 	if out.json {
 		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": driven})
 	}
-	words := planOrderWords(o)
+	words := planCommandEffect(o)
 	if !driven && o != fleetdb.Pause && !hasEnded(ctx, c, planName, vmName) {
 		words = fmt.Sprintf("%s is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve).", queuedWord(o))
 	}
@@ -79,8 +79,8 @@ func hasEnded(ctx context.Context, c server.Control, planName, vmName string) bo
 	return err == nil && vm.State.Over()
 }
 
-// planOrderWords describes the effect of a command for a plan.
-func planOrderWords(o fleetdb.Command) string {
+// planCommandEffect describes the effect of a command for a plan.
+func planCommandEffect(o fleetdb.Command) string {
 	switch o {
 	case fleetdb.Pause:
 		return "paused: no further transfer begins, and running transfers continue."
@@ -98,20 +98,20 @@ func planOrderWords(o fleetdb.Command) string {
 	return "resumed."
 }
 
-// printOrder prints the effect of a command for a run. driven is false if no process executes the run.
-func printOrder(out *output, id journal.ID, order journal.Command, driven bool) error {
+// printCommandEffect prints the effect of a command for a run. driven is false if no process executes the run.
+func printCommandEffect(out *output, id journal.ID, order journal.Command, driven bool) error {
 	if out.json {
 		return out.printJSON(map[string]any{"run": id, "command": order, "driven": driven})
 	}
-	fmt.Fprintf(out, "%s\n", orderWords(order))
+	fmt.Fprintf(out, "%s\n", commandEffect(order))
 	if !driven {
 		fmt.Fprintln(out, "No decamp process executes the run now. Run the command that began it again.")
 	}
 	return nil
 }
 
-// orderWords describes the effect of a command for a warm run.
-func orderWords(o journal.Command) string {
+// commandEffect describes the effect of a command for a warm run.
+func commandEffect(o journal.Command) string {
 	switch o {
 	case journal.CutOver:
 		return "The run cuts over when no round is running."

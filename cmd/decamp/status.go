@@ -44,7 +44,7 @@ func newStatus(p *program) *cobra.Command {
 	st := &statusCommand{out: p.out, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
 		Use: "status [PLAN[/VM]]", Short: "Show the state of plans", Long: trimHelp(statusHelp) + "\n\n" + trimHelp(namedHelp), Example: trimHelp(statusExamples),
-		Args: cobra.MaximumNArgs(1), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: cobra.MaximumNArgs(1), Annotations: exitCodes(commandExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
@@ -232,7 +232,7 @@ func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planN
 	if err != nil {
 		return err
 	}
-	s := fleet.StatusOf(fleetdb.Plan{Name: planName}, []fleetdb.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
+	s := fleet.StatusOf(fleetdb.Plan{Name: planName}, []fleetdb.VM{vm}, progress, server.SchedulerStateOf(ctx, c)).VMs[0]
 	if st.out.json {
 		return st.out.printJSON(s)
 	}

@@ -24,7 +24,7 @@ func newWatch(p *program) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: "watch PLAN", Short: "Follow a plan until it ends", Long: trimHelp(watchHelp), Example: trimHelp(watchExamples),
-		Args: exactArgs("PLAN"), Annotations: exitCodes(ordersExits...), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: exactArgs("PLAN"), Annotations: exitCodes(commandExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) (err error) {
 			c, closeControl, err := fleet.openControl(cmd.Context())
 			if err != nil {

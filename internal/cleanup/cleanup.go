@@ -8,7 +8,7 @@
 //	Remove  removes the record         after the host has confirmed
 //
 // After a crash at any point, the records include all remaining changes on hosts, and perhaps one that
-// was never made. Therefore reverting treats a missing object as success. PutBack reverts all records of
+// was never made. Therefore reverting treats a missing object as success. Restore reverts all records of
 // one server: each decamp process of the same state folder that logs in there calls it.
 //
 // The package has no connection to hosts: the caller reverts each kind of change. It has no lock either:
@@ -236,7 +236,7 @@ type Undo func(ctx context.Context, r Record) error
 
 // Restore reverts the recorded changes on a server, the newest first: a file is closed before its
 // datastore is removed. It returns the reverted records. Changes that could not be reverted stay on
-// record and are in the error, as are unreadable records. PutBack ignores changes in use (NewShared).
+// record and are in the error, as are unreadable records. Restore ignores changes in use (NewShared).
 func (s *Store) Restore(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}

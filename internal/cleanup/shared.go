@@ -13,7 +13,7 @@ import (
 // another. owner is this process's name, the same after a restart. gone reports whether a process will
 // not revert its own changes; nil reverts only those of owner.
 //
-// PutBack leaves changes in use alone: those of other processes that are not gone, and those of this
+// Restore leaves changes in use alone: those of other processes that are not gone, and those of this
 // process that it has not released (Release).
 func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	if gone == nil {
@@ -23,10 +23,10 @@ func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 }
 
 // Release reports that this process does not need a change any more, but could not revert it. The
-// record stays, and PutBack may revert it.
+// record stays, and Restore may revert it.
 func (s *Store) Release(id ID) { s.markUsed(id, false) }
 
-// Abandoned returns the servers with records that PutBack would revert. It does not retry if the
+// Abandoned returns the servers with records that Restore would revert. It does not retry if the
 // database is unreachable.
 func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	all, err := s.keeper.All(ctx)

@@ -19,7 +19,7 @@ type Options struct {
 	// Cards are the network cards whose names in the guest must not change.
 	Cards []Card
 
-	// Seats are all network cards of the VM at the source. Without them, files that select a card by
+	// SourceNICs are all network cards of the VM at the source. Without them, files that select a card by
 	// driver or bus address stay unchanged and add a note.
 	SourceNICs []SourceNIC
 

@@ -16,7 +16,7 @@ var nameProps = []string{"name", "config.uuid", "config.instanceUuid", "parent",
 
 // Names lists all VMs with the properties that are needed to find the VMs that words
 // denote. It reads UUIDs and folders only if a word may be a UUID or path. For
-// thousands of VMs it is much faster than Roll. If a word matches several VMs, it reads
+// thousands of VMs it is much faster than ListVMs. If a word matches several VMs, it reads
 // all properties, so that an error can distinguish the matches.
 func (s *inventoryReader) Names(ctx context.Context, words []string) (*Index, error) {
 	props := namePropsFor(words)

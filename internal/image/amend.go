@@ -131,7 +131,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	for _, c := range chunks {
 		fresh[c] = true
 	}
-	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Proven: func(c int64) bool { return !fresh[c] }})
+	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Verified: func(c int64) bool { return !fresh[c] }})
 	if report.BadChunks > 0 {
 		return j.dropBadChunks(report, err)
 	}

@@ -248,7 +248,7 @@ func TestUnmappedZerosStayProven(t *testing.T) {
 
 // A table that rotted is found also where no byte of the disk would tell, and the next attempt
 // writes it anew.
-func TestRottenTableIsMended(t *testing.T) {
+func TestDamagedTableIsRepaired(t *testing.T) {
 	for name, rot := range map[string]func(tables){
 		"elsewhere": func(at tables) { at.put(at.l2+3*8, binary.BigEndian.AppendUint64(nil, uint64(at.data)|1<<63)...) },
 		"L1":        func(at tables) { at.put(at.l1()+7, 2) },

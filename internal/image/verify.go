@@ -48,7 +48,7 @@ func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Veri
 		return manifest.Report{}, j.reopenDamaged(fmt.Errorf("open image to verify it: %w", err))
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if o.Proven, err = j.stillVerified(ctx, src, p); err != nil {
+	if o.Verified, err = j.stillVerified(ctx, src, p); err != nil {
 		return manifest.Report{}, j.reopenDamaged(err)
 	}
 	return manifest.Verify(ctx, src, s, o)

@@ -221,7 +221,7 @@ func (c *checker) checkDevices(vm *VM) {
 	for i := range vm.Disks {
 		d := &vm.Disks[i]
 		if *d == (Disk{}) {
-			continue // Session.Roll counts the disks and does not describe them
+			continue // Session.ListVMs counts the disks and does not describe them
 		}
 		name := fmt.Sprintf("disk %d: ", d.Key)
 		unique("disk", d.Key)

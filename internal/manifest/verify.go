@@ -30,9 +30,9 @@ type VerifyOptions struct {
 	// including holes, and dominate the time for a disk that is mostly empty.
 	NoSums bool
 
-	// Proven reports whether a chunk need not be read, because it was verified after it was written. nil
+	// Verified reports whether a chunk need not be read, because it was verified after it was written. nil
 	// reads all chunks. It implies NoSums, and windows of one chunk.
-	Proven func(chunk int64) bool
+	Verified func(chunk int64) bool
 
 	// Progress receives the totals after every window, in order, from one goroutine. It may be nil.
 	Progress func(Progress)
@@ -47,7 +47,7 @@ type Progress struct {
 
 // withDefaults returns o with its zero values replaced.
 func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
-	if o.Proven != nil {
+	if o.Verified != nil {
 		o.NoSums, o.Window = true, ChunkSize
 	}
 	if o.Window <= 0 {
@@ -78,7 +78,7 @@ func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 // A hole must have the hash of zeros and is hashed as zeros. Memory is Windows x Window
 // and 2 MiB, whatever the size of the disk: 34 MiB by default.
 //
-// What Options.Proven names is left out of it but for its place in the root.
+// What Options.Verified names is left out of it but for its place in the root.
 //
 // Bad chunks make a Corrupt error that names the first, and the report is complete also
 // then. After any other error it is empty. Whether src reads the medium or a cache is
@@ -174,7 +174,7 @@ func (v *verifier) sendWindows(ctx context.Context) error {
 // prepareWindow makes w the window at off, with its hashes from the manifest.
 func (v *verifier) prepareWindow(ctx context.Context, w *window, off int64) error {
 	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
-	proven := v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
+	proven := v.o.Verified != nil && v.o.Verified(off/ChunkSize) // then a window is a chunk
 	zero, err := v.isHole(ctx, r, proven)
 	if err != nil {
 		return err

@@ -240,7 +240,7 @@ func TestVerifyTellsWhatItRead(t *testing.T) {
 	src := disk.NewPattern(64 << 20)
 	last := Progress{}
 	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{
-		Proven:   func(chunk int64) bool { return chunk%4 != 0 },
+		Verified: func(chunk int64) bool { return chunk%4 != 0 },
 		Progress: func(p Progress) { last = p },
 	})
 	if err != nil || last.Done != 64<<20 || last.Read != 16<<20 || report.Read() != last.Read {

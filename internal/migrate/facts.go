@@ -106,15 +106,15 @@ const (
 
 // Verified is the result of verify for one image.
 type Verified struct {
-	Key    int32            `json:"key"`                      // device key of the disk
-	Root   string           `json:"root"`                     // root hash of the image's manifest
-	SHA256 string           `json:"sha256"`                   // hash of the logical disk; empty if not all of it was read
-	MD5    string           `json:"md5"`                      // like SHA256
-	Proven int64            `json:"verifiedBefore,omitempty"` // bytes that earlier rounds read back, and verify did not
-	Read   int64            `json:"read,omitempty"`           // bytes that verify read back; the rest are holes, or VerifiedRecord
-	Medium string           `json:"medium"`                   // medium that the bytes were read from
-	Reread *manifest.Reread `json:"reread,omitempty"`         // second reading of the source; nil if an older decamp verified the disk
-	Source *SourceSum       `json:"source,omitempty"`         // hash of the disk that the host computed; nil if none
+	Key            int32            `json:"key"`                      // device key of the disk
+	Root           string           `json:"root"`                     // root hash of the image's manifest
+	SHA256         string           `json:"sha256"`                   // hash of the logical disk; empty if not all of it was read
+	MD5            string           `json:"md5"`                      // like SHA256
+	VerifiedBefore int64            `json:"verifiedBefore,omitempty"` // bytes that earlier rounds read back, and verify did not
+	Read           int64            `json:"read,omitempty"`           // bytes that verify read back; the rest are holes, or VerifiedRecord
+	Medium         string           `json:"medium"`                   // medium that the bytes were read from
+	Reread         *manifest.Reread `json:"reread,omitempty"`         // second reading of the source; nil if an older decamp verified the disk
+	Source         *SourceSum       `json:"source,omitempty"`         // hash of the disk that the host computed; nil if none
 }
 
 // SourceSum is the hash of a disk as the host itself read it.

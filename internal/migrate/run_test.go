@@ -76,7 +76,7 @@ func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
 	}
 }
 
-func TestSightIsRecentForAMoment(t *testing.T) {
+func TestInspectionIsRecentForAMoment(t *testing.T) {
 	var s seenVM
 	now := time.Now()
 	if s.recentVM(now) != nil {

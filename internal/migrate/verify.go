@@ -120,7 +120,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	if err != nil {
 		return Verified{}, errors.Join(err, image.RemoveVerifiedRecord(img.Manifest)) // the storage is not reliable
 	}
-	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.VerifiedBefore, Read: report.Read()}
+	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, VerifiedBefore: report.VerifiedBefore, Read: report.Read()}
 	if report.SHA256 == "" { // not all of it was read
 		return v, nil
 	}

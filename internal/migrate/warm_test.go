@@ -327,8 +327,8 @@ func TestWarmVerifyReadsWhatTheLastRoundWrote(t *testing.T) {
 	}
 	touched, elsewhere := b.chunks()
 	v := out.Facts.Verified[0]
-	if v.Proven != int64(len(elsewhere))*mib-b.short(elsewhere) || len(touched) == 0 {
-		t.Errorf("%d bytes were not read again, with chunks %v written and %v not", v.Proven, touched, elsewhere)
+	if v.VerifiedBefore != int64(len(elsewhere))*mib-b.short(elsewhere) || len(touched) == 0 {
+		t.Errorf("%d bytes were not read again, with chunks %v written and %v not", v.VerifiedBefore, touched, elsewhere)
 	}
 	s, err := manifest.Load(out.Facts.Images[0].Manifest)
 	if err != nil {

@@ -37,24 +37,24 @@ func finished(t testing.TB, size int64) (path string, im *Image) {
 	return path, im
 }
 
-// rotten is a file of which some bytes read as something else. It counts what is read.
-type rotten struct {
+// damaged is a file of which some bytes read as something else. It counts what is read.
+type damaged struct {
 	disk.Source
 	bytes map[int64]byte
 	read  int64
 }
 
-func openRotten(t *testing.T, path string) *rotten {
+func openDamaged(t *testing.T, path string) *damaged {
 	t.Helper()
 	file, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	return &rotten{Source: file, bytes: map[int64]byte{}}
+	return &damaged{Source: file, bytes: map[int64]byte{}}
 }
 
-func (f *rotten) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (f *damaged) ReadAt(ctx context.Context, p []byte, off int64) error {
 	err := f.Source.ReadAt(ctx, p, off)
 	for at, b := range f.bytes {
 		if at >= off && at < off+int64(len(p)) {
@@ -66,13 +66,13 @@ func (f *rotten) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // put replaces a number.
-func (f *rotten) put(off int64, b []byte) {
+func (f *damaged) put(off int64, b []byte) {
 	for i := range b {
 		f.bytes[off+int64(i)] = b[i]
 	}
 }
 
-func (f *rotten) check(t *testing.T, size int64) (*Tables, error) {
+func (f *damaged) check(t *testing.T, size int64) (*Tables, error) {
 	t.Helper()
 	src, err := openChain(f, "disk.qcow2", SourceOptions{})
 	if err != nil {
@@ -86,7 +86,7 @@ func (f *rotten) check(t *testing.T, size int64) (*Tables, error) {
 func TestCheckTables(t *testing.T) {
 	for _, size := range []int64{512, 1 << 20, proofSize, 100 << 30} {
 		path, im := finished(t, size)
-		file := openRotten(t, path)
+		file := openDamaged(t, path)
 		tables, err := file.check(t, size)
 		if err != nil {
 			t.Fatal(err)
@@ -120,18 +120,18 @@ func TestCheckTablesOfAFullDisk(t *testing.T) {
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	file := openRotten(t, path)
+	file := openDamaged(t, path)
 	if _, err := file.check(t, size); err != nil || file.read > 16<<20 {
 		t.Errorf("%d bytes were read, %v", file.read, err)
 	}
 }
 
 // Any bit that flips in anything that Finish wrote is found.
-func TestRottenTablesAreFound(t *testing.T) {
+func TestDamagedTablesAreFound(t *testing.T) {
 	path, im := finished(t, proofSize)
 	rnd, tried := rand.New(rand.NewPCG(2, 2)), 0
 	flip := func(off int64, was byte) {
-		file := openRotten(t, path)
+		file := openDamaged(t, path)
 		file.bytes[off] = was ^ 1<<rnd.IntN(8)
 		if _, err := file.check(t, proofSize); !fault.Is(err, fault.Corrupt) && !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
 			t.Errorf("byte %#x, in the table at %#x: %v", off, off&^(clusterSize-1), err)
@@ -176,25 +176,25 @@ func TestChangedMappings(t *testing.T) {
 		return binary.BigEndian.AppendUint64(nil, uint64(im.data.Off+off)|copied)
 	}
 	for name, c := range map[string]struct {
-		change func(*rotten)
+		change func(*damaged)
 		found  bool
 	}{
-		"to another cluster": {func(f *rotten) {
+		"to another cluster": {func(f *damaged) {
 			f.put(entry(mapped), mapping(hole))
 			f.put(count(hole), []byte{0, 1})
 			f.put(count(mapped), []byte{0, 0})
 		}, true},
-		"twice":              {func(f *rotten) { f.put(entry(hole), mapping(mapped)) }, true},
-		"to zeros":           {func(f *rotten) { f.put(entry(mapped), []byte{0, 0, 0, 0, 0, 0, 0, 1}) }, true},
-		"not copied":         {func(f *rotten) { f.put(entry(mapped), []byte{0}) }, true},
-		"gone":               {func(f *rotten) { f.put(entry(mapped), make([]byte, 8)) }, true},
-		"new":                {func(f *rotten) { f.put(entry(hole), mapping(hole)) }, true},
-		"gone, not counted":  {func(f *rotten) { f.put(entry(mapped), make([]byte, 8)); f.put(count(mapped), []byte{0, 0}) }, false},
-		"new, counted":       {func(f *rotten) { f.put(entry(hole), mapping(hole)); f.put(count(hole), []byte{0, 1}) }, false},
-		"two tables swapped": {func(f *rotten) { f.swap(t, im.l1.Off, im.l1.Off+8) }, true},
-		"table not listed":   {func(f *rotten) { f.put(im.l1.Off+8, make([]byte, 8)) }, true},
+		"twice":              {func(f *damaged) { f.put(entry(hole), mapping(mapped)) }, true},
+		"to zeros":           {func(f *damaged) { f.put(entry(mapped), []byte{0, 0, 0, 0, 0, 0, 0, 1}) }, true},
+		"not copied":         {func(f *damaged) { f.put(entry(mapped), []byte{0}) }, true},
+		"gone":               {func(f *damaged) { f.put(entry(mapped), make([]byte, 8)) }, true},
+		"new":                {func(f *damaged) { f.put(entry(hole), mapping(hole)) }, true},
+		"gone, not counted":  {func(f *damaged) { f.put(entry(mapped), make([]byte, 8)); f.put(count(mapped), []byte{0, 0}) }, false},
+		"new, counted":       {func(f *damaged) { f.put(entry(hole), mapping(hole)); f.put(count(hole), []byte{0, 1}) }, false},
+		"two tables swapped": {func(f *damaged) { f.swap(t, im.l1.Off, im.l1.Off+8) }, true},
+		"table not listed":   {func(f *damaged) { f.put(im.l1.Off+8, make([]byte, 8)) }, true},
 	} {
-		file := openRotten(t, path)
+		file := openDamaged(t, path)
 		c.change(file)
 		tables, err := file.check(t, proofSize)
 		if fault.Is(err, fault.Corrupt) != c.found || !c.found && err != nil {
@@ -212,7 +212,7 @@ func TestChangedMappings(t *testing.T) {
 }
 
 // swap exchanges two numbers.
-func (f *rotten) swap(t *testing.T, a, b int64) {
+func (f *damaged) swap(t *testing.T, a, b int64) {
 	t.Helper()
 	one, two := make([]byte, 8), make([]byte, 8)
 	if err := f.ReadAt(t.Context(), one, a); err != nil {
@@ -230,7 +230,7 @@ func TestCheckTablesOfOthers(t *testing.T) {
 	requires(t, "qemu-img")
 	path := filepath.Join(t.TempDir(), "disk.qcow2")
 	qemuImg(t, "create", "-q", "-f", "qcow2", path, "1G")
-	if _, err := openRotten(t, path).check(t, 1<<30); !fault.Is(err, fault.Corrupt) {
+	if _, err := openDamaged(t, path).check(t, 1<<30); !fault.Is(err, fault.Corrupt) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestUnfinish(t *testing.T) {
 	if err := im.Finish(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openRotten(t, path).check(t, src.Size()); err != nil {
+	if _, err := openDamaged(t, path).check(t, src.Size()); err != nil {
 		t.Error(err)
 	}
 	judge(t, path, src)

@@ -12,13 +12,13 @@ type orders struct {
 	trail   *auditTrail // records commands and refusals
 }
 
-// orderPlan gives a command to a plan. word is the user's word for it.
-func (o *orders) orderPlan(ctx context.Context, plan, word string) error {
+// commandPlan gives a command to a plan. word is the user's word for it.
+func (o *orders) commandPlan(ctx context.Context, plan, word string) error {
 	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.CommandPlan(ctx, plan, fleetdb.CommandOf(word)) })
 }
 
-// orderVM gives a command to a VM. A withdrawal requires the role Admin.
-func (o *orders) orderVM(ctx context.Context, k fleetdb.Key, word string) error {
+// commandVM gives a command to a VM. A withdrawal requires the role Admin.
+func (o *orders) commandVM(ctx context.Context, k fleetdb.Key, word string) error {
 	if who := whoIn(ctx); fleetdb.CommandOf(word) == fleetdb.Withdraw && !who.Role.May(Admin) {
 		err := who.roleError(Admin, "withdraw a published VM")
 		o.trail.noteRefusal(ctx, who, word, k.String(), err)

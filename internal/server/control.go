@@ -42,7 +42,7 @@ type Control interface {
 	SetLimit(ctx context.Context, name string, units int64) error                    // sets a limit; negative units remove it
 	Workers(context.Context) ([]fleetdb.Worker, error)                               // returns all workers that ever joined
 	Drain(ctx context.Context, worker string, on bool) error                         // stops or resumes assignments to a worker
-	SchedulerState(context.Context) (board json.RawMessage, at time.Time, err error) // returns the scheduler's last board
+	SchedulerState(context.Context) (state json.RawMessage, at time.Time, err error) // returns the last state of the scheduler
 	// returns entries before that ID, newest first
 	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
@@ -167,21 +167,21 @@ func parsePlan(text string) (*planfile.File, error) {
 	return f, nil
 }
 
-// SchedulerState requests the board from the scheduler, which writes it only on request, and returns the last
-// one. If the database is full, the board contains that error.
+// SchedulerState requests the state from the scheduler, which writes it only on request, and returns the last
+// one. If the database is full, the scheduler state contains that error.
 func (l Local) SchedulerState(ctx context.Context) (json.RawMessage, time.Time, error) {
 	err := l.Database.SchedulerState.Request(ctx)
 	switch {
 	case fault.Is(err, fault.Full):
-		return l.fullBoard(ctx, err)
+		return l.fullDatabaseState(ctx, err)
 	case err != nil:
 		return nil, time.Time{}, err
 	}
 	return l.Database.SchedulerState.Read(ctx)
 }
 
-// fullBoard returns a board that shows the lack of room as a Breaker.
-func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
+// fullDatabaseState returns a scheduler state that shows the lack of room as a Breaker.
+func (l Local) fullDatabaseState(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
 	now, err := l.Database.Now(ctx)
 	if err != nil {
 		return nil, now, err

@@ -10,7 +10,7 @@
 //	planAPI …  the handlers of one resource of the API each
 //	website    the pages for browsers
 //	hub        reads the database once for all clients of the event stream
-//	fleetCache reads progress and board once for all clients
+//	fleetCache reads progress and scheduler state once for all clients
 //	Tokens     API tokens: a file for each in the state directory, with a hash
 //	Control    the operators' commands; Local executes them on a database, client.Client through a Server
 //

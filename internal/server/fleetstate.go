@@ -11,16 +11,16 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Ages at which progress and board are read again. Earlier requests get the last result.
+// Ages at which progress and scheduler state are read again. Earlier requests get the last result.
 const (
-	progressAge = 400 * time.Millisecond // maximum age of cached progress
-	boardAge    = time.Second            // maximum age of the cached board
+	progressAge  = 400 * time.Millisecond // maximum age of cached progress
+	schedulerAge = time.Second            // maximum age of the cached scheduler state
 )
 
-// fleetCache reads progress and board once for all clients that request them at the same time. It is
+// fleetCache reads progress and scheduler state once for all clients that request them at the same time. It is
 // safe for concurrent use.
 type fleetCache struct {
-	control Control          // source of progress and board
+	control Control          // source of progress and scheduler state
 	now     func() time.Time // clock of the cache
 
 	mu       sync.Mutex          // guards the fields below; held during a read, so that other callers wait for its result
@@ -28,10 +28,10 @@ type fleetCache struct {
 	at       time.Time           // when progress was read
 	byVM     map[fleetdb.Key]int // indexes into progress by VM; nil before the first read
 
-	boardAt time.Time              // when the board was read
-	raw     json.RawMessage        // last board as JSON
-	board   SchedulerState         // last board
-	why     map[fleetdb.Key]string // reasons of waits in the board, by VM
+	schedulerAt time.Time              // when the scheduler state was read
+	raw         json.RawMessage        // last scheduler state as JSON
+	scheduler   SchedulerState         // last scheduler state
+	why         map[fleetdb.Key]string // reasons of waits in the scheduler state, by VM
 }
 
 // newFleetCache returns an empty cache.
@@ -39,23 +39,23 @@ func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: 
 
 // fleetState is the state of VMs besides their rows at one point in time. It is immutable.
 type fleetState struct {
-	progress []fleetdb.Progress     // last reports of the workers
-	byVM     map[fleetdb.Key]int    // indexes into progress by VM
-	board    SchedulerState         // last board of the scheduler
-	why      map[fleetdb.Key]string // reasons of waits, by VM
+	progress  []fleetdb.Progress     // last reports of the workers
+	byVM      map[fleetdb.Key]int    // indexes into progress by VM
+	scheduler SchedulerState         // last state of the scheduler
+	why       map[fleetdb.Key]string // reasons of waits, by VM
 }
 
-// readState returns the current state, at most boardAge old.
+// readState returns the current state, at most schedulerAge old.
 func (c *fleetCache) readState(ctx context.Context) (*fleetState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.readProgress(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.readBoard(ctx); err != nil {
+	if err := c.readSchedulerState(ctx); err != nil {
 		return nil, err
 	}
-	return &fleetState{c.progress, c.byVM, c.board, c.why}, nil
+	return &fleetState{c.progress, c.byVM, c.scheduler, c.why}, nil
 }
 
 // readProgress reads the progress if the cached one is too old. mu must be held.
@@ -75,40 +75,40 @@ func (c *fleetCache) readProgress(ctx context.Context) error {
 	return nil
 }
 
-// readBoard reads the board if the cached one is too old. mu must be held.
-func (c *fleetCache) readBoard(ctx context.Context) error {
-	if !c.boardAt.IsZero() && c.now().Sub(c.boardAt) < boardAge {
+// readSchedulerState reads the scheduler state if the cached one is too old. mu must be held.
+func (c *fleetCache) readSchedulerState(ctx context.Context) error {
+	if !c.schedulerAt.IsZero() && c.now().Sub(c.schedulerAt) < schedulerAge {
 		return nil
 	}
 	raw, at, err := c.control.SchedulerState(ctx)
 	if err != nil {
 		return err
 	}
-	c.boardAt = c.now()
-	if at.Equal(c.board.At) && c.why != nil {
+	c.schedulerAt = c.now()
+	if at.Equal(c.scheduler.At) && c.why != nil {
 		return nil
 	}
-	return c.decodeBoard(raw, at)
+	return c.decodeSchedulerState(raw, at)
 }
 
-// decodeBoard decodes a board that was written at that time. mu must be held.
-func (c *fleetCache) decodeBoard(raw json.RawMessage, at time.Time) error {
-	board := SchedulerState{}
+// decodeSchedulerState decodes a scheduler state that was written at that time. mu must be held.
+func (c *fleetCache) decodeSchedulerState(raw json.RawMessage, at time.Time) error {
+	scheduler := SchedulerState{}
 	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &board); err != nil {
+		if err := json.Unmarshal(raw, &scheduler); err != nil {
 			return err
 		}
 	}
-	board.At, board.common = at, commonReason(board.Waiting)
-	why := make(map[fleetdb.Key]string, len(board.Waiting))
-	for _, w := range board.Waiting {
+	scheduler.At, scheduler.common = at, commonReason(scheduler.Waiting)
+	why := make(map[fleetdb.Key]string, len(scheduler.Waiting))
+	for _, w := range scheduler.Waiting {
 		why[w.Key] = w.Sentence
 	}
-	c.raw, c.board, c.why = raw, board, why
+	c.raw, c.scheduler, c.why = raw, scheduler, why
 	return nil
 }
 
-// itemOf returns a VM with its state. A VM with slots or an end has no reason of a wait: the board may
+// itemOf returns a VM with its state. A VM with slots or an end has no reason of a wait: the scheduler state may
 // be older than its row.
 func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 	it := vmItem{VM: vm, Why: b.why[vm.Key]}
@@ -116,7 +116,7 @@ func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 		it.Progress = &b.progress[i]
 	}
 	if vm.Granted || vm.State.Over() {
-		it.Why = "" // the board is of a moment ago
+		it.Why = "" // the scheduler state is of a moment ago
 	}
 	return it
 }

@@ -32,7 +32,7 @@ type hub struct {
 	feed    *fleetdb.Feed    // changes of the database
 	plans   *fleetdb.Plans   // plans, for their counts
 	workers *fleetdb.Workers // workers, for their leases
-	cache   *fleetCache      // progress and board
+	cache   *fleetCache      // progress and scheduler state
 	metrics *metrics         // counts dropped clients
 	log     *slog.Logger     // receives outages of the database
 

@@ -96,18 +96,18 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 	return "", "", nil
 }
 
-// BoardOf returns the scheduler's explanations of waits. The board is empty if no scheduler runs.
-func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
+// SchedulerStateOf returns the scheduler's explanations of waits. The scheduler state is empty if no scheduler runs.
+func SchedulerStateOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	text, at, err := c.SchedulerState(ctx)
-	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
+	if err != nil || time.Since(at) > staleState || json.Unmarshal(text, &b) != nil {
 		return admission.Snapshot{}
 	}
 	return b
 }
 
-// oldBoard is the age after which a board counts as one without a scheduler. The database's clock may
+// staleState is the age after which a state counts as one without a scheduler. The database's clock may
 // differ from ours.
-const oldBoard = time.Minute
+const staleState = time.Minute
 
 // StatusOf returns the progress of a plan with its VMs.
 func StatusOf(ctx context.Context, c Control, name string) (s fleet.Status, err error) {
@@ -121,5 +121,5 @@ func StatusOf(ctx context.Context, c Control, name string) (s fleet.Status, err 
 	}
 	var vms []fleetdb.VM
 	err = EachVM(ctx, c, fleetdb.Query{Plan: name}, func(vm fleetdb.VM) { vms = append(vms, vm) })
-	return fleet.StatusOf(p, vms, progress, BoardOf(ctx, c)), err
+	return fleet.StatusOf(p, vms, progress, SchedulerStateOf(ctx, c)), err
 }

@@ -19,7 +19,7 @@ type metricsHandler struct {
 	plans   *fleetdb.Plans   // plans with their counts
 	workers *fleetdb.Workers // workers and their leases
 	limits  *fleetdb.Limits  // limits of operators
-	cache   *fleetCache      // progress and board
+	cache   *fleetCache      // progress and scheduler state
 	hub     *hub             // number of event clients
 }
 
@@ -88,7 +88,7 @@ func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family,
 	clients := newGauge("decamp_event_clients", "Clients that follow the events.")
 	clients.Add(float64(h.hub.clientCount()))
 	families := append(planFamilies(plans), workerFamilies(workers)...)
-	families = append(families, limitFamilies(limits, state.board)...)
+	families = append(families, limitFamilies(limits, state.scheduler)...)
 	return append(append(families, transferFamilies(h.metrics.addTransfers(state.progress))...), clients), nil
 }
 
@@ -119,7 +119,7 @@ func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 }
 
 // limitFamilies returns the limits and the use of resources.
-func limitFamilies(limits []fleetdb.Limit, board SchedulerState) []exposition.Family {
+func limitFamilies(limits []fleetdb.Limit, scheduler SchedulerState) []exposition.Family {
 	units := newGauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
 	capacity := newGauge("decamp_resource_capacity_units", "Units of a resource that VMs need to begin.", "resource")
 	used := newGauge("decamp_resource_used_units", "Units of a resource that are in use.", "resource")
@@ -127,7 +127,7 @@ func limitFamilies(limits []fleetdb.Limit, board SchedulerState) []exposition.Fa
 	for _, l := range limits {
 		units.Add(float64(l.Units), l.Name)
 	}
-	for _, r := range board.Resources {
+	for _, r := range scheduler.Resources {
 		capacity.Add(float64(r.Capacity), r.Name)
 		used.Add(float64(r.Used), r.Name)
 		waiting.Add(float64(r.Waiting), r.Name)

@@ -41,7 +41,7 @@ type website struct {
 	plans   *fleetdb.Plans   // plans of the fleet database
 	vms     *fleetdb.VMs     // VMs of the fleet database
 	workers *fleetdb.Workers // workers of the fleet database
-	cache   *fleetCache      // progress and board
+	cache   *fleetCache      // progress and scheduler state
 	orders  *orders          // executes the commands of buttons
 	log     *slog.Logger     // receives pages that could not be sent
 }
@@ -307,8 +307,8 @@ func backTo(r *http.Request, plan string) string {
 	return u.String()
 }
 
-// orderWord returns the command of a button. Other words are fault.Invalid.
-func orderWord(r *http.Request) (string, error) {
+// commandWord returns the command of a button. Other words are fault.Invalid.
+func commandWord(r *http.Request) (string, error) {
 	switch word := r.PostFormValue("command"); word {
 	case fleetdb.GoOn.Word(), string(fleetdb.Pause), string(fleetdb.CutOver), string(fleetdb.Cancel), string(fleetdb.Retry), string(fleetdb.Rollback):
 		return word, nil
@@ -318,20 +318,20 @@ func orderWord(r *http.Request) (string, error) {
 
 // planForm executes a button of a plan.
 func (s *website) planForm(r *http.Request) (string, error) {
-	word, err := orderWord(r)
+	word, err := commandWord(r)
 	if err != nil {
 		return "", err
 	}
 	plan := r.PathValue("plan")
-	return backTo(r, plan), s.orders.orderPlan(r.Context(), plan, word)
+	return backTo(r, plan), s.orders.commandPlan(r.Context(), plan, word)
 }
 
 // vmForm executes a button of a VM.
 func (s *website) vmForm(r *http.Request) (string, error) {
-	word, err := orderWord(r)
+	word, err := commandWord(r)
 	if err != nil {
 		return "", err
 	}
 	k := fleetdb.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
-	return backTo(r, k.Plan), s.orders.orderVM(r.Context(), k, word)
+	return backTo(r, k.Plan), s.orders.commandVM(r.Context(), k, word)
 }

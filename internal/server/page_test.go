@@ -119,13 +119,13 @@ func (r *rig) end(plan string, failure *fleetdb.Failure, states ...fleetdb.State
 	r.must(r.Database.Plans.SetState(r.t.Context(), plan, fleetdb.PlanEnded, failure))
 }
 
-var orderButton = regexp.MustCompile(`name="command" value="([a-z]+)"`)
+var commandButton = regexp.MustCompile(`name="command" value="([a-z]+)"`)
 
 // buttons returns the orders that the page of a plan offers.
 func (r *rig) buttons(plan string) string {
 	r.t.Helper()
 	found := map[string]bool{}
-	for _, m := range orderButton.FindAllStringSubmatch(r.ask("", "GET", "/plans/"+plan, "").body, -1) {
+	for _, m := range commandButton.FindAllStringSubmatch(r.ask("", "GET", "/plans/"+plan, "").body, -1) {
 		found[m[1]] = true
 	}
 	return strings.Join(slices.Sorted(maps.Keys(found)), " ")

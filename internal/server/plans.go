@@ -131,13 +131,13 @@ type order struct {
 	Order string `json:"command" enum:"resume,pause,cutover,cancel,retry,rollback" doc:"pause: begin no transfer; cutover: of warm VMs, switch over now; cancel: stop and undo; retry: of those that failed; rollback: cancel, and the source runs again"`
 }
 
-// planOrder is the request of orderPlan.
-type planOrder struct {
+// planCommand is the request of commandPlan.
+type planCommand struct {
 	PlanPath
 	Body order
 }
 
 // order gives a command to a plan.
-func (a *planAPI) order(ctx context.Context, in *planOrder) (*struct{}, error) {
-	return nil, a.orders.orderPlan(ctx, in.Plan, in.Body.Order)
+func (a *planAPI) order(ctx context.Context, in *planCommand) (*struct{}, error) {
+	return nil, a.orders.commandPlan(ctx, in.Plan, in.Body.Order)
 }

@@ -28,7 +28,7 @@ type Server struct {
 	gate     *gate        // authorizes requests
 	orders   *orders      // executes commands of API and page
 	control  Control      // the operators' commands on the database
-	cache    *fleetCache  // progress and board for all clients
+	cache    *fleetCache  // progress and scheduler state for all clients
 	hub      *hub         // event stream
 	metrics  *metrics     // counters
 	document []byte       // OpenAPI document as JSON
@@ -75,7 +75,7 @@ func (s *Server) registerHandlers() (err error) {
 		&rehearsalAPI{c.Database.Rehearsals, trail},
 		&limitAPI{s.control, trail},
 		&workerAPI{c.Database.Workers, trail},
-		&boardAPI{s.control},
+		&schedulerAPI{s.control},
 		&auditAPI{c.Database.Audit},
 		&eventAPI{s.hub, c.Database.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(maxReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {

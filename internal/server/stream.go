@@ -37,7 +37,7 @@ type eventQuery struct {
 type eventAPI struct {
 	hub      *hub                // source of events
 	feed     *fleetdb.Feed       // changes that the hub has no more
-	cache    *fleetCache         // progress and board for the start of a stream
+	cache    *fleetCache         // progress and scheduler state for the start of a stream
 	auth     *authenticator      // checks that the user's permission lasts
 	metrics  *metrics            // counts sent bytes
 	catchUps *semaphore.Weighted // slots of clients that read missed changes from the database

@@ -13,7 +13,7 @@ import (
 // fleetSummary contains the resources in use and the bottleneck of the fleet, for the page and the
 // event "fleet".
 type fleetSummary struct {
-	At         time.Time  `json:"at,omitzero"`    // time of the scheduler's board
+	At         time.Time  `json:"at,omitzero"`    // time of the state of the scheduler
 	Bottleneck string     `json:"bottleneck"`     // description for users; empty if nothing is transferred and nothing waits
 	Moving     int        `json:"transfers"`      // number of transfers
 	Rate       int64      `json:"rate"`           // bytes per second of all transfers together
@@ -27,14 +27,14 @@ const maxOthers = 20
 
 // newSummary returns the summary of b.
 func newSummary(b *fleetState) fleetSummary {
-	now := fleetSummary{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
+	now := fleetSummary{At: b.scheduler.At, Waiting: len(b.scheduler.Waiting), Hosts: []Resource{}, Others: []Resource{}}
 	for _, p := range b.progress {
 		if p.Rate > 0 {
 			now.Moving++
 			now.Rate += p.Rate
 		}
 	}
-	for _, r := range b.board.Resources {
+	for _, r := range b.scheduler.Resources {
 		if strings.HasPrefix(r.Name, "host:") {
 			now.Hosts = append(now.Hosts, r)
 		} else if r.Used+int64(r.Waiting) > 0 {
@@ -54,17 +54,17 @@ const maxBreakers = 3
 // of most bytes, and the resource that most VMs wait for.
 func describeLimits(b *fleetState) string {
 	var said []string
-	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), maxBreakers)] {
+	for _, held := range b.scheduler.Breakers[:min(len(b.scheduler.Breakers), maxBreakers)] {
 		said = append(said, held.Sentence)
 	}
 	if limit := fleetdb.BusyOf(b.progress).Limit(); limit.What != "" {
 		said = append(said, limit.String())
 	}
-	if r, ok := mostAwaited(b.board.Resources); ok {
+	if r, ok := mostAwaited(b.scheduler.Resources); ok {
 		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", resourceWords(r.Name), r.Used, r.Capacity, r.Waiting))
 	}
-	if len(said) == 0 && b.board.common != "" {
-		said = append(said, b.board.common)
+	if len(said) == 0 && b.scheduler.common != "" {
+		said = append(said, b.scheduler.common)
 	}
 	return strings.Join(said, "; ")
 }

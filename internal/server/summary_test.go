@@ -18,11 +18,11 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 		"": {},
 		"bottleneck: source (75 % busy); next: target, at 1.9 times the rate": {
 			progress: []fleetdb.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
-		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {board: SchedulerState{Resources: []Resource{half, full}, common: commonReason(lacking)}},
-		"2 VMs wait: no worker offers dir:/srv/vm":   {board: SchedulerState{common: commonReason(lacking)}},
-		"login to vc1:443 was refused":               {board: SchedulerState{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
+		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {scheduler: SchedulerState{Resources: []Resource{half, full}, common: commonReason(lacking)}},
+		"2 VMs wait: no worker offers dir:/srv/vm":   {scheduler: SchedulerState{common: commonReason(lacking)}},
+		"login to vc1:443 was refused":               {scheduler: SchedulerState{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
 		"bottleneck: target (100 % busy); host esx3 vms: 20 of 20 in use, 7 VMs wait": {
-			progress: []fleetdb.Progress{moves(0, 1, 1)}, board: SchedulerState{Resources: []Resource{full}}},
+			progress: []fleetdb.Progress{moves(0, 1, 1)}, scheduler: SchedulerState{Resources: []Resource{full}}},
 	} {
 		if got := describeLimits(&b); got != want {
 			t.Errorf("got %q, want %q", got, want)

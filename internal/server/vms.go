@@ -28,7 +28,7 @@ type vmQuery struct {
 type vmAPI struct {
 	plans  *fleetdb.Plans // plans of the fleet database
 	vms    *fleetdb.VMs   // VMs of the fleet database
-	cache  *fleetCache    // progress and board
+	cache  *fleetCache    // progress and scheduler state
 	orders *orders        // executes commands
 }
 
@@ -100,20 +100,20 @@ func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 	return &vmOut{state.itemOf(vm)}, err
 }
 
-// oneOrder is the body of a command for one VM.
-type oneOrder struct {
+// vmCommandBody is the body of a command for one VM.
+type vmCommandBody struct {
 	Order string `json:"command" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with all data written to it since; it requires the role admin"`
 }
 
-// vmOrder is the request of orderVM.
-type vmOrder struct {
+// vmCommandRequest is the request of commandVM.
+type vmCommandRequest struct {
 	VMPath
-	Body oneOrder
+	Body vmCommandBody
 }
 
 // order gives a command to a VM.
-func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
-	return nil, a.orders.orderVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
+func (a *vmAPI) order(ctx context.Context, in *vmCommandRequest) (*struct{}, error) {
+	return nil, a.orders.commandVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
 
 // states are all states of a VM, in the order of its migration.

@@ -12,7 +12,8 @@ import (
 
 // replacedWords are words of earlier names that docs/glossary.md replaces. No declared name contains one.
 var replacedWords = []string{
-	"clerk", "desk", "errand", "foresight", "forewarn", "glimpse", "homeless", "outlook", "roster", "talker", "tenure",
+	"clerk", "desk", "errand", "foresee", "foresight", "foretell", "forewarn", "glimpse", "homeless", "outlook", "roster", "rotten", "sight",
+	"talker", "tenure",
 }
 
 // nameWords returns the words of an identifier in lower case: hostHealth has host and health.

@@ -47,7 +47,7 @@ func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) er
 // ambiguous.
 func (l *lister) listSelected(ctx context.Context, facts []inventory.Fact) error {
 	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
-	return l.source.Session.Roll(ctx, facts, l.reportSelected)
+	return l.source.Session.ListVMs(ctx, facts, l.reportSelected)
 }
 
 // listNamed first looks up names among all VMs, so that an ambiguous name is reported before any
@@ -66,7 +66,7 @@ func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough b
 	if !enough {
 		return s.Session.EachVM(ctx, vms, l.reportSelected)
 	}
-	return s.Session.RollOf(ctx, vms, facts, l.reportSelected)
+	return s.Session.ListSelected(ctx, vms, facts, l.reportSelected)
 }
 
 // reportSelected reports those of the VMs that the plan selects.

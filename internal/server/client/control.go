@@ -181,10 +181,10 @@ func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 func (c *Client) SchedulerState(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`
-		Board json.RawMessage `json:"state"`
+		State json.RawMessage `json:"state"`
 	}
 	err := c.doJSON(ctx, http.MethodGet, "/v1/scheduler", nil, nil, &b)
-	return b.Board, b.At, err
+	return b.State, b.At, err
 }
 
 // Audit returns entries before the one with that ID, newest first. If before is 0, it begins with the

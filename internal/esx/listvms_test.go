@@ -23,7 +23,7 @@ var allFacts = []inventory.Fact{inventory.FactListed, inventory.FactPower, inven
 // rollOf is the roll, by name, and the size of each page of it.
 func rollOf(tb testing.TB, s *esx.Session, facts ...inventory.Fact) (roll []inventory.VM, pages []int) {
 	tb.Helper()
-	err := s.Roll(context.Background(), facts, func(vms []inventory.VM) error {
+	err := s.ListVMs(context.Background(), facts, func(vms []inventory.VM) error {
 		roll, pages = append(roll, vms...), append(pages, len(vms))
 		return nil
 	})
@@ -123,7 +123,7 @@ func TestRollComesInPages(t *testing.T) {
 	}
 	enough := errors.New("enough")
 	told := 0
-	err := s.Roll(context.Background(), nil, func([]inventory.VM) error {
+	err := s.ListVMs(context.Background(), nil, func([]inventory.VM) error {
 		told++
 		return enough
 	})
@@ -141,7 +141,7 @@ func TestRollOfASessionThatEnds(t *testing.T) {
 	r := startLab(t, fleetConfig(true, 1100))
 	s := r.dial(t)
 	kill := r.KillSessions
-	err := s.Roll(context.Background(), nil, func([]inventory.VM) error {
+	err := s.ListVMs(context.Background(), nil, func([]inventory.VM) error {
 		kill()
 		kill = func() {}
 		return nil
@@ -159,7 +159,7 @@ func BenchmarkRoll(b *testing.B) {
 	s := startLab(b, fleetConfig(true, 10000)).dial(b)
 	for b.Loop() {
 		first, began := time.Duration(0), time.Now()
-		err := s.Roll(b.Context(), nil, func([]inventory.VM) error {
+		err := s.ListVMs(b.Context(), nil, func([]inventory.VM) error {
 			if first == 0 {
 				first = time.Since(began)
 			}
@@ -182,7 +182,7 @@ func TestRollOfSome(t *testing.T) {
 	asked := slices.Insert(refs(roll), 3, "vm-gone")
 	var some []inventory.VM
 	pages := 0
-	err := s.RollOf(context.Background(), asked, []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
+	err := s.ListSelected(context.Background(), asked, []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
 		pages, some = pages+1, append(some, vms...)
 		return nil
 	})

@@ -166,11 +166,11 @@ func (p *VerifiedRecord) Save() error {
 	return nil
 }
 
-// proveReaders is the number of chunks that Prove reads at the same time. It keeps a disk busy until
+// proveReaders is the number of chunks that VerifyWritten reads at the same time. It keeps a disk busy until
 // the next round of the VM.
 const proveReaders = 4
 
-// A WrittenReport is the result of Prove.
+// A WrittenReport is the result of VerifyWritten.
 type WrittenReport struct {
 	Read int64          // bytes of the image
 	Bad  []manifest.Bad // chunks that differ from the manifest, which does not list them any more

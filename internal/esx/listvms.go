@@ -39,19 +39,19 @@ var rollPlaces = map[string][]string{
 	"Datacenter": {"name", "parent"}, "Folder": {"name", "parent"}, "VirtualApp": {"name", "parent", "parentFolder"},
 }
 
-// Roll lists all VMs with the properties by which they are found and sorted: reference,
+// ListVMs lists all VMs with the properties by which they are found and sorted: reference,
 // name, UUIDs, folder, host, configuration file and the size of their files (Used).
-// Disks are only counted. facts selects further properties. Roll calls tell page by
+// Disks are only counted. facts selects further properties. ListVMs calls tell page by
 // page, in the order of the source, while it reads the next page. For thousands of VMs
 // it takes a tenth of the time of VMs.
-func (s *inventoryReader) Roll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) ListVMs(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.readRoll(ctx, facts, tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-// readRoll does the work of Roll without the context of errors.
+// readRoll does the work of ListVMs without the context of errors.
 func (s *inventoryReader) readRoll(ctx context.Context, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
@@ -60,16 +60,16 @@ func (s *inventoryReader) readRoll(ctx context.Context, facts []inventory.Fact, 
 	return s.eachPage(ctx, "VirtualMachine", rollPropsWith(facts), t.convertLeaves(tell))
 }
 
-// RollOf is Roll for some VMs, page by page in the order of refs. VMs that no longer
+// ListSelected is ListVMs for some VMs, page by page in the order of refs. VMs that no longer
 // exist are omitted.
-func (s *inventoryReader) RollOf(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
+func (s *inventoryReader) ListSelected(ctx context.Context, refs []inventory.MoRef, facts []inventory.Fact, tell func([]inventory.VM) error) error {
 	if err := s.rollOf(ctx, refs, rollPropsWith(facts), tell); err != nil {
 		return fmt.Errorf("list VMs of %s: %w", s.end.addr, err)
 	}
 	return nil
 }
 
-// rollOf does the work of RollOf without the context of errors.
+// rollOf does the work of ListSelected without the context of errors.
 func (s *inventoryReader) rollOf(ctx context.Context, refs []inventory.MoRef, props []string, tell func([]inventory.VM) error) error {
 	t, err := s.rollTree(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *inventoryReader) rollTree(ctx context.Context) (*tree, error) {
 	return s.readAllProperties(ctx, rollPlaces, kinds...)
 }
 
-// rollPropsWith returns the properties that Roll reads for the facts.
+// rollPropsWith returns the properties that ListVMs reads for the facts.
 func rollPropsWith(facts []inventory.Fact) []string {
 	props := slices.Clone(rollProps)
 	for _, f := range facts {
