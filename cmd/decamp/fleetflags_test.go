@@ -55,7 +55,7 @@ func TestCommandsWithoutAProcessAreQueued(t *testing.T) {
 		{"vm-2", fleetdb.Cancel, "wave/vm-2: cancelled: "}, // at once, because it has not begun
 	} {
 		r := newRig(t)
-		err := giveOrder(t.Context(), r.program.out, c, "wave/"+of.vm, "wave", of.vm, of.order)
+		err := sendCommand(t.Context(), r.program.out, c, "wave/"+of.vm, "wave", of.vm, of.order)
 		if (err != nil) != (of.words == "") {
 			t.Errorf("%s: %v", of.order, err)
 		}

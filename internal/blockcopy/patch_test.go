@@ -415,7 +415,7 @@ func TestChunksOfTheImageInMemory(t *testing.T) {
 
 // Unchanged bytes around a rotten chunk come from the right disk on both sides of its edge; a source that
 // cannot be read there is an error.
-func TestPatchReadsPastARottenChunk(t *testing.T) {
+func TestPatchReadsPastACorruptChunk(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		h := newHistory(3, patchSize, 1<<30) // nothing changed
 		img := newMemImage(patchSize)
