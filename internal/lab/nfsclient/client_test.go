@@ -264,30 +264,6 @@ func TestLockIsRenewed(t *testing.T) {
 	}
 }
 
-// A file is open while its lock file exists: a host that removes the datastore between would leave the lock
-// file on the server.
-func TestFileIsOpenWhileItIsLocked(t *testing.T) {
-	s := serve(t)
-	d := mount(t, config(s))
-	var calls []string
-	s.Hook(func(op nfstest.Op) nfstest.Verdict {
-		if strings.HasPrefix(op.Name, ".lck-") {
-			calls = append(calls, op.Proc)
-			if n := d.OpenFiles(); n != 1 {
-				t.Errorf("%s of the lock file: %d files open", op.Proc, n)
-			}
-		}
-		return nfstest.Verdict{}
-	})
-	closeFile(t, create(t, d, "x"))
-	if got := strings.Join(calls, " "); got != "CREATE SETATTR WRITE GETATTR REMOVE" {
-		t.Errorf("calls of the lock file: %s", got)
-	}
-	if n := d.OpenFiles(); n != 0 {
-		t.Errorf("after close: %d files open", n)
-	}
-}
-
 func TestLockOfALivingHostIsRespected(t *testing.T) {
 	s := serve(t)
 	cfg := config(s)

@@ -25,6 +25,7 @@ type Datastore struct {
 
 	mu    sync.Mutex       // guards the fields below
 	locks map[uint64]*lock // locks of this host by the fileid of the locked file
+	open  int              // number of open files
 }
 
 // Mount mounts an export as ESXi does. Its error names the step that failed.
@@ -84,11 +85,8 @@ func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	return err
 }
 
-// Unmount calls UMNT, then disconnects. The datastore is closed even if an error is returned.
-//
-// It does not check for open files. ESXi refuses to remove a datastore with open files (ResourceInUse), so an
-// emulated host must check OpenFiles before. Otherwise their lock files stay on the server, and are not
-// renewed. By default, another host that opens the file breaks its lock after 45 s.
+// Unmount calls UMNT, then disconnects. Locks of open files stay on the server. The datastore is closed
+// even if an error is returned.
 func (d *Datastore) Unmount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Times.Mount)
 	defer cancel()
@@ -161,12 +159,11 @@ func (d *Datastore) sendHeartbeat() {
 // Limits returns the transfer sizes of the server.
 func (d *Datastore) Limits() Limits { return d.limits }
 
-// OpenFiles returns the number of open files, including those that are being opened or closed. ESXi refuses
-// to remove a datastore with open files, see Unmount.
+// OpenFiles returns the number of open files. ESXi refuses to remove a datastore with open files.
 func (d *Datastore) OpenFiles() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.locks)
+	return d.open
 }
 
 // Down reports whether all paths are down, so that I/O fails.

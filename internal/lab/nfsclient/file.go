@@ -57,11 +57,17 @@ func (d *Datastore) openHandle(ctx context.Context, name string, dir, h Handle, 
 	if err := l.verifyOnServer(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), l.release(ctx))
 	}
+	d.mu.Lock()
+	d.open++
+	d.mu.Unlock()
 	return f, nil
 }
 
 // Close releases the lock. The file is closed even if an error is returned.
 func (f *File) Close(ctx context.Context) error {
+	f.d.mu.Lock()
+	f.d.open--
+	f.d.mu.Unlock()
 	return wrapError(f.lock.release(ctx), f.name)
 }
 
