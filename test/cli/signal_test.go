@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bufio"
 	"crypto/tls"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -38,13 +36,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	silent, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer silent.Close()
-	// The server closes a connection at once if it has read no byte of a request. One record has a whole request and
-	// the beginning of the next one: when the answer comes, the server has read both.
-	_, err = silent.Write([]byte("GET /healthz HTTP/1.1\r\nHost: decamp\r\n\r\nGET /healthz HTTP/1.1\r\n"))
+	_, err = silent.Write([]byte("GET / HTTP/1.1\r\n")) // a connection without a byte of a request is closed sooner
 	must(t, err)
-	answer, err := http.ReadResponse(bufio.NewReader(silent), nil)
-	must(t, err)
-	must(t, answer.Body.Close())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
