@@ -105,9 +105,7 @@ def main():
                     save(os.path.join(out, name + suffix + ".svg"), "decamp", shown, [line.copy() for line in lines], replace)
 
         screen("ls", ["ls", url], login)
-        screen("doctor", ["doctor", url, "web01", "--to", "dir:" + vms], login)
         screen("migrate", ["migrate", url, "web01", "--to", "dir:" + vms], login, until=r"\] [4-9]\d %")
-        screen("runs", ["runs"], state)
 
 
 main()
