@@ -179,7 +179,7 @@ func TestBootEntriesThatStayBehind(t *testing.T) {
 		"no store":         {diverted(variablesSize), "it is no firmware volume"},
 		"a smaller store":  {diverted(128 << 10), "has 131072 bytes"},
 		"one write fails":  {failsOnce, "no room"},
-		"no such tool now": {func(t *testing.T, d *pve.SSH) { refuseDisk(t, d) }, "does not know"},
+		"no such tool now": {func(t *testing.T, d *pve.SSH) { refuseDisk(t, d) }, "does not have the volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -420,14 +420,14 @@ func TestDirectFailures(t *testing.T) {
 		{"no qemu-nbd", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "qemu-nbd") }, fault.Unsupported, "no qemu-nbd", false},
 		{"no pvesm", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "pvesm") }, fault.Unsupported, "no pvesm", false},
 		{"no perl", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "perl") }, fault.Unsupported, "perl", false},
-		{"another node", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "uname", "echo pve2") }, fault.Invalid, "leads to pve2", false},
+		{"another node", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "uname", "echo pve2") }, fault.Invalid, "ssh= connects to pve2", false},
 		{"a node without room", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { fail(t, d, 28, "pwritev") }, fault.Full, "no room", true},
 		{"a disk that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { fail(t, d, 5, "pwritev") }, fault.Corrupt, "disk of the node", true},
 		{"a disk that holds something else", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) {
 			tool(t, d, "dd", "exec /usr/bin/head -c 4194304 /dev/urandom")
-		}, fault.Corrupt, "does not hold", true},
+		}, fault.Corrupt, "differs from the written data", true},
 		{"a disk that cannot be read", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "dd", "exit 1") }, fault.Corrupt, "cannot be read", true},
-		{"a pvesm that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "pvesm", "exit 2") }, fault.NotFound, "does not know", true},
+		{"a pvesm that fails", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { tool(t, d, "pvesm", "exit 2") }, fault.NotFound, "does not have the volume", true},
 		{"a volume that is not activated", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) {
 			tool(t, d, "pvesm", "echo /dev/vg/none")
 		}, fault.Unsupported, "activate", true},
