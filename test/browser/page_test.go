@@ -93,7 +93,7 @@ func TestThePageIsLiveAndSendsCommands(t *testing.T) {
 	}
 
 	s.Eval(row(2)+`.querySelector("button[value=cutover]").click()`, nil)
-	s.Wait(`window.sameDocument === undefined && document.querySelectorAll("tr[data-vm]").length === 100 && ` + row(2) + `.textContent.includes("ordered: cutover")`)
+	s.Wait(`window.sameDocument === undefined && document.querySelectorAll("tr[data-vm]").length === 100 && ` + row(2) + `.textContent.includes("command: cutover")`)
 	if vm, err := s.Database.VMs.Get(ctx, servertest.Key(plan, 2)); err != nil || vm.Command != fleetdb.CutOver {
 		t.Errorf("%+v, %v", vm, err)
 	}
