@@ -94,30 +94,26 @@ func helpSections(cmd *cobra.Command) []section {
 }
 
 // flagSections returns the usages of flags: first the flags without a group, then each group.
-func flagSections(all *pflag.FlagSet) []section {
-	all.SortFlags = false
-	sections := []section{{title: "Flags"}}
-	rest := pflag.NewFlagSet("", pflag.ContinueOnError)
-	rest.SortFlags = false
-	groups := map[string]*pflag.FlagSet{}
-	all.VisitAll(func(f *pflag.Flag) {
-		for _, g := range flagGroups {
-			if slices.Contains(g.flags, f.Name) && f.Annotations[groupNote] != nil {
-				if groups[g.title] == nil {
-					groups[g.title] = pflag.NewFlagSet("", pflag.ContinueOnError)
-					groups[g.title].SortFlags = false
-				}
-				groups[g.title].AddFlag(f)
-				return
-			}
-		}
-		rest.AddFlag(f)
-	})
-	sections[0].body = flagHelp(rest)
+func flagSections(all *pflag.FlagSet) (sections []section) {
+	titles := []string{"Flags"}
 	for _, g := range flagGroups {
-		if flags := groups[g.title]; flags != nil {
-			sections = append(sections, section{g.title, flagHelp(flags)})
+		titles = append(titles, g.title)
+	}
+	groups := map[string]*pflag.FlagSet{}
+	for _, title := range titles {
+		groups[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
+	}
+	all.SortFlags = false
+	all.VisitAll(func(f *pflag.Flag) {
+		title := titles[0]
+		if group := f.Annotations[groupNote]; len(group) > 0 {
+			title = group[0]
 		}
+		groups[title].SortFlags = false
+		groups[title].AddFlag(f)
+	})
+	for _, title := range titles {
+		sections = append(sections, section{title, flagHelp(groups[title])})
 	}
 	return sections
 }

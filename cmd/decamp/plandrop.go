@@ -14,8 +14,8 @@ Remove the record of a plan that has ended, so that another plan can have its na
 migrated VMs are kept, but decamp status and decamp rollback no longer find them by the name
 of the plan. At a server the command requires the role admin.
 
-A plan that has not ended is cancelled first, with decamp cancel PLAN. PLAN is looked up in the
-state directory, in the database of --db, or at the server of --server.
+Cancel a plan that has not ended first: decamp cancel PLAN. PLAN is looked up in the state
+directory, in the database of --db, or at the server of --server.
 `
 
 // planDropCommand is decamp plan drop.
