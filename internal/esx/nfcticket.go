@@ -113,6 +113,18 @@ func noNFC() error {
 	return fault.New(fault.Unsupported, "the server has no NFC service").WithHint("use --transport https")
 }
 
+// VMHost returns the ESXi host that has the VM now. vMotion moves VMs at any time.
+func (s *hostController) VMHost(ctx context.Context, vm inventory.MoRef) (inventory.MoRef, error) {
+	var m mo.VirtualMachine
+	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &m, "runtime.host"); err != nil {
+		return "", fmt.Errorf("read host of VM %s: %w", vm, classify(err))
+	}
+	if m.Runtime.Host == nil {
+		return "", fault.New(fault.NotFound, "VM %s has no host", vm)
+	}
+	return inventory.MoRef(m.Runtime.Host.Value), nil
+}
+
 // HostVersion returns the product version of an ESXi host, such as 8.0.3. It is "" if
 // the user may not read the host's configuration.
 func (s *hostController) HostVersion(ctx context.Context, host inventory.MoRef) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/nfc"
 )
 
@@ -42,22 +43,24 @@ type handles struct {
 	src  *Source // disk of the handles
 	cost int64   // bytes of one handle in the host's NFC memory
 
-	mu          sync.Mutex    // guards the fields below, and the fields of each handle
-	list        []*handle     // handles that are open or being opened
-	reserved    int           // number of handles with reserved memory; at least one until close
-	changed     chan struct{} // closed and replaced when list changes
-	buffers     nfc.Buffers   // buffers for further handles; zero is the host's default
-	request     int64         // bytes of one request on further handles
-	noMoreUntil time.Time     // no further handles are opened before it
-	lastAddress string        // address of the last opened handle
-	most        int           // highest number of concurrent handles
-	wire        int64         // bytes received on closed handles
+	mu          sync.Mutex      // guards the fields below, and the fields of each handle
+	host        inventory.MoRef // ESXi host of the VM when its addresses were read
+	network     network         // addresses of host
+	list        []*handle       // handles that are open or being opened
+	reserved    int             // number of handles with reserved memory; at least one until close
+	changed     chan struct{}   // closed and replaced when list changes
+	buffers     nfc.Buffers     // buffers for further handles; zero is the host's default
+	request     int64           // bytes of one request on further handles
+	noMoreUntil time.Time       // no further handles are opened before it
+	lastAddress string          // address of the last opened handle
+	most        int             // highest number of concurrent handles
+	wire        int64           // bytes received on closed handles
 }
 
 // newHandles returns the handles of s, without opening one. Large buffers are used only for a VM that
 // is off.
 func newHandles(s *Source) *handles {
-	h := &handles{src: s, changed: make(chan struct{}), buffers: s.t.opts.Buffers}
+	h := &handles{src: s, changed: make(chan struct{}), buffers: s.t.opts.Buffers, host: s.disk.VM.Host, network: s.esxi.network}
 	cold := s.disk.Snapshot == ""
 	if h.buffers == (nfc.Buffers{}) && cold {
 		h.buffers = nfc.Buffers{Size: coldSize, Count: coldCount}
@@ -149,7 +152,8 @@ func (h *handles) openHandle(ctx context.Context, x *handle) error {
 	d, err := h.openDisk(ctx)
 	h.recordOpened(x, d, err)
 	if err == nil {
-		h.src.t.reportAddress(h.src.disk.VM.Host, h.readAddress())
+		host, _ := h.address()
+		h.src.t.reportAddress(host, h.readAddress())
 	}
 	return err
 }
@@ -198,8 +202,40 @@ func (h *handles) openDisk(ctx context.Context) (*nfc.Disk, error) {
 	if err != nil {
 		h.learnFrom(err)
 		h.useHostBuffers(err)
+		err = h.followVM(ctx, err)
 	}
 	return d, err
+}
+
+// followVM reads the addresses of the host that has the VM now, if a chosen interface refused: after
+// vMotion, tickets are of another host, whose interface has another address. It returns err, or the
+// reason why the new host has no such interface.
+func (h *handles) followVM(ctx context.Context, err error) error {
+	s := h.src
+	old, network := h.address()
+	if network.only == "" || !fault.Is(err, fault.Unreachable) && !fault.Is(err, fault.Denied) {
+		return err
+	}
+	host, unknown := s.t.host.VMHost(ctx, s.disk.VM.Ref)
+	if unknown != nil || host == old {
+		return err
+	}
+	e, missing := s.t.esxiOf(ctx, host)
+	if missing != nil {
+		return missing
+	}
+	s.t.opts.Log.Info("the VM moved to another host", "vm", s.disk.VM.Ref, "host", host)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.host, h.network = host, e.network
+	return err
+}
+
+// address returns the host of the VM, and its addresses.
+func (h *handles) address() (inventory.MoRef, network) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.host, h.network
 }
 
 // useHostBuffers switches to the host's default buffers, a sixteenth of our default, if the host had no
@@ -218,7 +254,8 @@ func (h *handles) useHostBuffers(err error) {
 // tryAddresses opens the disk at the first address of the host that answers. A ticket can be used for
 // the next address, because an unreachable one has not seen it.
 func (h *handles) tryAddresses(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nfc.Disk, err error) {
-	for _, addr := range h.src.esxi.network.dialAddresses(t.Addr(o.Server), t.Host != "") {
+	_, network := h.address()
+	for _, addr := range network.dialAddresses(t.Addr(o.Server), t.Host != "") {
 		d, err = nfc.Open(ctx, toAddr(t, addr), h.src.path, o)
 		if !fault.Is(err, fault.Unreachable) {
 			return d, err
@@ -340,7 +377,7 @@ func (h *handles) close() {
 func (h *handles) readAddress() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := h.src.esxi.network; n.note != "" && n.hasAddress(h.lastAddress) {
+	if n := h.network; n.note != "" && n.hasAddress(h.lastAddress) {
 		return h.lastAddress + " (" + n.note + ")"
 	}
 	return h.lastAddress

@@ -298,30 +298,43 @@ func TestBackupNetworkIsFound(t *testing.T) {
 	}
 }
 
-// A frozen disk of a running VM that is moved by vMotion in the middle.
+// The disk of a snapshot is read to its end while vMotion moves the running VM. With a chosen interface, its
+// address at the new host is used.
 func TestVMotionInTheMiddle(t *testing.T) {
-	vm := generated(64)
-	vm.PoweredOn = true
-	r := startLab(t, lab.Config{VCenter: true, VMs: []lab.VM{vm}}, nfc.Options{})
-	l := labOf(r)
-	s := login(t, l, true)
-	snapshot, err := s.CreateSnapshot(t.Context(), r.Disks[0].VM.Ref, esx.SnapshotSpec{Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Disks[0].Snapshot = snapshot
-	hosts, err := s.Hosts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.Disks[0].VM.Host })
-	err = move(t, r, midway(func() {
-		if err := l.MoveVM("web01", hosts[i].Name); err != nil {
-			t.Error(err)
+	for _, network := range []string{"", "vmk2"} {
+		cfg := lab.Config{VCenter: true, VMs: []lab.VM{generated(64)}}
+		cfg.VMs[0].PoweredOn = true
+		if network != "" {
+			cfg.NFC.Network = "127.0.0.2"
 		}
-		l.DropNFC()
-	}))
-	if err != nil {
-		t.Fatal(err)
+		r := startLab(t, cfg, nfc.Options{Network: network})
+		l := labOf(r)
+		s := login(t, l, true)
+		snapshot, err := s.CreateSnapshot(t.Context(), r.Disks[0].VM.Ref, esx.SnapshotSpec{Name: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Disks[0].Snapshot = snapshot
+		hosts, err := s.Hosts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.Disks[0].VM.Host })
+		err = move(t, r, midway(func() {
+			if err := l.MoveVM("web01", hosts[i].Name); err != nil {
+				t.Error(err)
+			}
+			l.DropNFC()
+		}))
+		if err != nil {
+			t.Errorf("network %q: %v", network, err)
+		}
+		if err := l.MoveVM("web01", hosts[1-i].Name); err != nil {
+			t.Fatal(err)
+		}
+		r.Disks[0].VM.Host = hosts[i].Ref // read before the VM moved back
+		if err := move(t, r, nil); err != nil {
+			t.Errorf("network %q, moved before the disk is opened: %v", network, err)
+		}
 	}
 }

@@ -61,6 +61,9 @@ type Host interface {
 	// FrozenDisk returns a disk as it was at a snapshot.
 	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
+	// VMHost returns the ESXi host that has the VM now.
+	VMHost(ctx context.Context, vm inventory.MoRef) (inventory.MoRef, error)
+
 	// HostVersion returns an ESXi host's product version, such as "8.0.2".
 	HostVersion(ctx context.Context, host inventory.MoRef) (string, error)
 
