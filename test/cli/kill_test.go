@@ -24,7 +24,8 @@ func (u *under) untilEvent(kind journal.EventKind, step string) journal.Event {
 			return o.Event
 		}
 	}
-	u.t.Fatalf("the migration ended without %s %s", kind, step)
+	_ = u.Wait() // screen is complete after it
+	u.t.Fatalf("the migration ended without %s %s: %s", kind, step, u.screen.String())
 	return journal.Event{}
 }
 

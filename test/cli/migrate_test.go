@@ -320,8 +320,10 @@ func (r *rig) start(args ...string) *under {
 	}
 	out, err := u.StdoutPipe()
 	must(r.t, err)
-	u.events = bufio.NewScanner(out)
+	events := newSpool()
+	u.events = bufio.NewScanner(events)
 	must(r.t, u.Start())
+	go events.fill(out)
 	return u
 }
 
@@ -335,7 +337,8 @@ func (u *under) until(done int64) {
 			return
 		}
 	}
-	u.t.Fatalf("the migration ended before %d bytes were copied", done)
+	_ = u.Wait() // screen is complete after it
+	u.t.Fatalf("the migration ended before %d bytes were copied: %s", done, u.screen.String())
 }
 
 // end sends a signal and drains what is left; it returns the wait status. A migration that ends before

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/test/program"
@@ -91,9 +92,23 @@ type result struct {
 	stderr string
 }
 
-// command prepares decamp without a terminal: in a session of its own.
+// patience is the longest time that one command may take. A test that hangs ends with the goroutines of the
+// command, before the time limit of the whole package hides which test it was.
+const patience = 20 * time.Minute
+
+// command prepares decamp without a terminal, in a separate session. It gets SIGQUIT after patience, so that its
+// goroutines are on its standard error.
 func (r *rig) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(r.t.Context(), binary, append(args, "--state", r.state())...)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	r.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, binary, append(args, "--state", r.state())...)
+	cmd.Cancel = func() error {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return cmd.Process.Signal(syscall.SIGQUIT)
+		}
+		return cmd.Process.Kill() // the test has ended
+	}
+	cmd.WaitDelay = time.Minute
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env = append(append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password), r.env...)
 	return cmd
