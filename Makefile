@@ -38,6 +38,12 @@ test: ## run all tests and checks, as CI does
 	@scripts/setup.sh test
 	@scripts/test.sh
 
+# Tests that depend on time: RUNS whole runs, every second one beside LOAD busy processes.
+.PHONY: test-repeat
+test-repeat: ## run all tests RUNS (10) times, every second time at a load of LOAD (20)
+	@scripts/setup.sh test
+	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
+
 .PHONY: test-slow
 test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow

@@ -70,7 +70,7 @@ grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then
 	awk -f scripts/failures.awk build/test.log | tail -200
 	echo "failed, in short:" # last, as logs are often cut in the middle
-	grep -E '^ *--- FAIL|^FAIL	|^panic:' build/test.log
+	grep -E '^ *--- FAIL|^FAIL	|^panic:|^	+Test.* \([0-9hms]+\)$' build/test.log # the last: tests that a time limit ended
 	fail "go test failed; see build/test.log"
 fi
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)
