@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
 	"os"
@@ -15,9 +16,9 @@ import (
 )
 
 // serve starts decamp serve, under a wrapper such as nohup, and returns it with its address.
-func serve(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
+func serve(t *testing.T, state string, wrapper ...string) (*exec.Cmd, string) {
 	t.Helper()
-	argv := append(wrapper, binary, "serve", "--listen", "127.0.0.1:0", "--state", t.TempDir(), "--json")
+	argv := append(wrapper, binary, "serve", "--listen", "127.0.0.1:0", "--state", state, "--json")
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	out, err := cmd.StdoutPipe()
@@ -32,12 +33,20 @@ func serve(t *testing.T, wrapper ...string) (*exec.Cmd, string) {
 // The second signal ends it at once.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	cmd, addr := serve(t)
+	state := t.TempDir()
+	token, err := exec.CommandContext(t.Context(), binary, "token", "add", "admin", "--role", "admin", "--state", state).Output()
+	must(t, err)
+	cmd, addr := serve(t, state)
 	silent, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 	must(t, err)
 	defer silent.Close()
-	_, err = silent.Write([]byte("GET / HTTP/1.1\r\n")) // a connection without a byte of a request is closed sooner
+	_, err = fmt.Fprintf(silent, "POST /v1/plans HTTP/1.1\r\nHost: decamp\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n",
+		strings.TrimSpace(string(token)))
 	must(t, err)
+	answer, err := bufio.NewReader(silent).ReadString('\n')
+	if err != nil || !strings.HasPrefix(answer, "HTTP/1.1 100 ") { // the server waits for the body
+		t.Fatalf("answer %q, %v", answer, err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
@@ -57,7 +66,7 @@ func TestNohupIsRespected(t *testing.T) {
 	t.Parallel()
 	program.Requires(t, "nohup")
 	for wrapper, want := range map[string]bool{"env": false, "nohup": true} {
-		cmd, _ := serve(t, wrapper)
+		cmd, _ := serve(t, t.TempDir(), wrapper)
 		if got := ignores(t, cmd.Process.Pid, syscall.SIGHUP); got != want {
 			t.Errorf("under %s: SIGHUP ignored %v, want %v", wrapper, got, want)
 		}
