@@ -94,23 +94,3 @@ func TestFailedUploadLeavesNothing(t *testing.T) {
 		t.Errorf("%q is left", left)
 	}
 }
-
-// A disk on LVM has its size, whether or not LVM made its volume larger.
-func TestDiskOnLVMHasItsSize(t *testing.T) {
-	s := newGroupSite(t, sharedDaemon(t))
-	for _, size := range []int64{1 << 20, extent} {
-		vm := withoutCards()
-		vm.Disks[0].Capacity = size
-		data := bytes.Repeat([]byte{7}, int(size))
-		_, to, def := onStage(t, vm, s.place, data)
-		if err := to.Publish(t.Context(), def); err != nil {
-			t.Fatalf("%v (%s)", err, fault.HintOf(err))
-		}
-		if seen := s.seen(t); len(seen) != 1 || !bytes.Equal(seen[0].Disks[0], data) {
-			t.Errorf("%d VMs, or a disk of %d bytes differs", len(seen), size)
-		}
-		if err := to.Withdraw(t.Context(), vm); err != nil {
-			t.Error(err)
-		}
-	}
-}
