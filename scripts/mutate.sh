@@ -19,7 +19,7 @@ writebehind
 server:authenticate.go,authorize.go,role.go,audited.go,trail.go,throttle.go,token.go,session.go
 esx:certificate.go,soapclient.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
 targets/kubevirt:deliver.go:HostileInventory
-targets/libvirt:platform.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory
+targets/libvirt:platform.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory|Conformance|CanceledAsItOpens|EveryTransport|VolumeNamesThatLVM|NotLetIn
 targets/openstack:deliver.go:Boot|HostileInventory
 targets/proxmox:delivery.go,importdelivery.go:Boot|ServerThatDoesNotEnd|Start|HostileInventory
 migrate:obstacles.go,commit.go,rollback.go

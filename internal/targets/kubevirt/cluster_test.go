@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -282,6 +283,25 @@ func TestClusterReplacesVolumesOfOtherBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrived(t, lab, contents)
+}
+
+// A repeated delivery of the same images changes nothing, also if the first answer was lost.
+func TestClusterDeliversTheSameVMOnce(t *testing.T) {
+	lab, c := start(t, kube.Config{})
+	d, contents := cargo(t)
+	first, err := c.Deliver(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := append(lab.Objects("virtualmachines"), lab.Objects("datavolumes")...)
+	again, err := c.Deliver(t.Context(), d)
+	if err != nil || again.ID != first.ID {
+		t.Errorf("receipt %+v, %v, want %+v", again, err, first)
+	}
+	arrived(t, lab, contents)
+	if now := append(lab.Objects("virtualmachines"), lab.Objects("datavolumes")...); !reflect.DeepEqual(now, before) {
+		t.Errorf("there was %v, and is %v", before, now)
+	}
 }
 
 // A VM that was delivered may run by now: other bytes of it do not replace it, and it is not withdrawn.

@@ -47,7 +47,7 @@ func TestVMCreatedMeanwhileIsNotOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lab.Put("virtualmachines", "vms", o.vm.Metadata.Name, map[string]any{"spec": "theirs"})
+	lab.Put("virtualmachines", "vms", o.vm.Metadata.Name, map[string]any{"spec": map[string]any{"runStrategy": "Halted"}})
 	if err := c.createObjects(t.Context(), o, d); !fault.Is(err, fault.Conflict) {
 		t.Errorf("%v", err)
 	}

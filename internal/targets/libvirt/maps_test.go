@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/namemap"
@@ -41,9 +43,13 @@ func TestDisksOnTwoPools(t *testing.T) {
 			if len(domains) != 1 || domains[0].Name != "www 01" {
 				t.Fatalf("domains %v", domains)
 			}
+			var x libvirtxml.Domain
+			if err := x.Unmarshal(texts[0]); err != nil {
+				t.Fatal(err)
+			}
 			for i, in := range []string{s.pool, other.pool} {
 				volume := fmt.Sprintf("%s/www_01-%s-disk%d.raw", in, sourceID(vm), i)
-				if _, err := os.Stat(volume); err != nil || !strings.Contains(texts[0], "file='"+volume+"'") {
+				if _, err := os.Stat(volume); err != nil || x.Devices.Disks[i].Source.File.File != volume {
 					t.Errorf("disk %d: %v, domain\n%s", i, err, texts[0])
 				}
 			}
@@ -56,6 +62,23 @@ func TestDisksOnTwoPools(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The outline names the pool and the volume of each disk, in whichever order the stage lists them.
+func TestOutlineHasThePools(t *testing.T) {
+	vm := twoStores()
+	p := placeAt(t, Options{Maps: namemap.Map{Storages: map[string]string{"nfs": "slow"}}})
+	stage := targets.Outline{Disks: []targets.OutlineDisk{{Key: 2001}, {Key: 2000}}}
+	o, err := p.Outline(targets.Definition{VM: vm}, stage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"pool slow, disk1", "pool " + p.at.pool + ", disk0"} {
+		pool, disk, _ := strings.Cut(want, ", ")
+		if got := o.Disks[i]; got.On != pool || !strings.HasSuffix(got.As, "-"+disk+".raw") {
+			t.Errorf("%+v, want %s", got, want)
+		}
 	}
 }
 

@@ -255,6 +255,64 @@ func TestDeliverRefusesAnEarlierCopy(t *testing.T) {
 	}
 }
 
+// Nova rejects a topology that does not have the flavor's number of CPUs. The user learns of each difference.
+func TestTopologyFitsTheFlavor(t *testing.T) {
+	for _, v := range []struct {
+		name, flavor    string
+		cpus, mib       int
+		topology, warns bool
+	}{
+		{"the same", "v2.256", 2, 256, true, false},
+		{"more memory", "m1.medium", 2, 256, true, true},
+		{"more CPUs", "v4.768", 2, 768, false, true},
+		{"fewer of both", "m1.tiny", 2, 1024, false, true},
+	} {
+		cloud := serve(t, lab.Config{})
+		vm := with(web(), func(vm *inventory.VM) { vm.CPUs, vm.MemoryMiB = v.cpus, int64(v.mib) })
+		r := deliver(t, place(t, cloud, "lab?flavor="+v.flavor), deliveryOf(t, vm))
+		topology := false
+		for key := range cloud.Volumes()[0].ImageMetadata {
+			topology = topology || strings.HasPrefix(key, "hw_cpu_")
+		}
+		warns := slices.ContainsFunc(r.Warnings, func(w inventory.Warning) bool { return w.Code == "flavor" })
+		if topology != v.topology || warns != v.warns {
+			t.Errorf("%s: topology %v, warning %v, want %v and %v", v.name, topology, warns, v.topology, v.warns)
+		}
+	}
+}
+
+// A delivery that fails, and whose removal fails, reports both. The next one, of a newer copy of one disk, replaces
+// that disk's volume and keeps the other.
+func TestDeliverReplacesVolumesOfAnEarlierCopy(t *testing.T) {
+	for changed := range 2 {
+		cloud := serve(t, lab.Config{})
+		p := place(t, cloud, "lab")
+		d := deliveryOf(t, web())
+		cloud.Trouble(lab.Fault{Method: http.MethodPut, Path: "/volumes/", Status: 403, Body: "no completion", Times: 1})
+		cloud.Trouble(lab.Fault{Method: http.MethodDelete, Path: "/ports/", Status: 403, Body: "no removal", Times: 1})
+		_, err := p.Deliver(t.Context(), d)
+		hasHint(t, err, fault.Denied, "no completion")
+		hasHint(t, err, fault.Denied, "no removal")
+		earlier := cloud.Volumes()
+		if len(earlier) != 2 {
+			t.Fatalf("left: %q", thingsIn(cloud))
+		}
+		content := make([]byte, d.Images[changed].Size)
+		copy(content, "newer")
+		write(t, d.Images[changed].Path, content)
+		d.Images[changed].Root = "bb66"
+		deliver(t, p, d)
+		now := cloud.Volumes()
+		if len(now) != 2 || !slices.ContainsFunc(now, func(v lab.Volume) bool { return bytes.Equal(v.Data, content) }) {
+			t.Errorf("disk %d is not the newer copy", changed)
+		}
+		kept := earlier[1-changed].ID
+		if !slices.ContainsFunc(now, func(v lab.Volume) bool { return v.ID == kept }) {
+			t.Errorf("disk %d was uploaded again", 1-changed)
+		}
+	}
+}
+
 // With clones, as on Ceph, an image cannot go before its volume.
 func TestImagesThatVolumesNeedStay(t *testing.T) {
 	cloud := serve(t, lab.Config{Clones: true})

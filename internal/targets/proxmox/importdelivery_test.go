@@ -227,6 +227,9 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 			if !fault.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.words) {
 				t.Errorf("%v: %v", fault.KindOf(err), err)
 			}
+			if made, imported := posts(s, "/qemu"), posts(s, "/config"); made != 1 || imported > 1 {
+				t.Errorf("%d guests and %d imports were asked for", made, imported)
+			}
 			checkGone(t, s)
 		})
 	}
@@ -239,7 +242,7 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 	}{
 		{"cut", pve.Faults{Cuts: uploadTries - 1, CutAfter: 500000}},
 		{"restart", pve.Faults{Down: 5}},
-		{"taken", pve.Faults{Taken: 3}},
+		{"taken", pve.Faults{Taken: createTries - 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -260,6 +263,148 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 				t.Errorf("guests %v", s.VMIDs())
 			}
 		})
+	}
+}
+
+// posts counts how often a node was asked to change what is at a path with this ending.
+func posts(s *pve.Server, ending string) (n int) {
+	for _, r := range s.Requests() {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.Path, ending) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestDeliverGivesUpOnTakenVMIDs(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	s.SetFaults(pve.Faults{Taken: createTries})
+	if _, err := place(t, s, Options{}).Deliver(t.Context(), d); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	for _, vmid := range s.VMIDs() {
+		if name := s.Guest(vmid)["name"]; name != "somebody-elses" {
+			t.Errorf("guest %d, %s, was left", vmid, name)
+		}
+	}
+	if n := len(s.VMIDs()); n != createTries {
+		t.Errorf("%d guests are there, want those of others: %d", n, createTries)
+	}
+}
+
+// roundTrip is an http.RoundTripper that is one function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// isImport reports whether a request imports a disk.
+func isImport(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/config")
+}
+
+// If an unfinished guest cannot be removed, the error names this besides the cause.
+func TestDeliverReportsAFailedRemoval(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	s.SetFaults(pve.Faults{Tasks: map[string]string{"qmconfig": "copy failed: No space left on device"}})
+	p := place(t, s, Options{})
+	next := p.api.http.Transport
+	p.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/qemu/100") {
+			return &http.Response{Status: "403 Permission check failed (no removal)", StatusCode: http.StatusForbidden, Body: http.NoBody, Request: r}, nil
+		}
+		return next.RoundTrip(r)
+	})
+	_, err := p.Deliver(t.Context(), d)
+	if !fault.Is(err, fault.Full) || !strings.Contains(err.Error(), "No space left") || !strings.Contains(err.Error(), "no removal") {
+		t.Errorf("%v: %v", fault.KindOf(err), err)
+	}
+}
+
+// An import whose request or answer is lost is not done twice, and done in the end.
+func TestImportsWhoseAnswersAreLost(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		lost       int
+		carriedOut bool
+		fails      bool
+	}{
+		{"a request", 1, false, false},
+		{"an answer", 1, true, false},
+		{"all but one request", diskTries - 1, false, false},
+		{"too many requests", diskTries, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+			p := place(t, s, Options{})
+			next, left := p.api.http.Transport, tt.lost
+			p.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+				if !isImport(r) || left == 0 {
+					return next.RoundTrip(r)
+				}
+				if left--; tt.carriedOut {
+					res, err := next.RoundTrip(r)
+					if err != nil {
+						return res, err
+					}
+					res.Body.Close()
+				}
+				return nil, errors.New("the connection broke")
+			})
+			_, err := p.Deliver(t.Context(), d)
+			if tt.fails {
+				if !fault.Is(err, fault.Unreachable) {
+					t.Errorf("%v: %v", fault.KindOf(err), err)
+				}
+				checkGone(t, s)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkDelivered(t, s, d)
+			if n := posts(s, "/config"); n != len(d.Images) {
+				t.Errorf("%d imports of %d disks", n, len(d.Images))
+			}
+		})
+	}
+}
+
+// An import that a crashed delivery has begun is waited for, and not begun again.
+func TestDeliverAwaitsTheImportOfACrash(t *testing.T) {
+	s, d := serve(t, pve.Config{}), deliver(t, biosVM())
+	broken, hold, dead := place(t, s, Options{}), make(chan struct{}), false
+	next := broken.api.http.Transport
+	broken.api.http.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		if dead {
+			return nil, errors.New("crashed")
+		}
+		if dead = isImport(r); dead {
+			s.SetFaults(pve.Faults{Hold: hold})
+		}
+		return next.RoundTrip(r)
+	})
+	broken.api.wait = func(ctx context.Context, _ time.Duration) error {
+		if dead {
+			return errors.New("crashed")
+		}
+		return sleep.For(ctx, time.Millisecond)
+	}
+	if _, err := broken.Deliver(t.Context(), d); err == nil {
+		t.Error("it did not notice the crash")
+	}
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	p := place(t, s, Options{})
+	p.api.wait = func(ctx context.Context, _ time.Duration) error {
+		release()
+		return sleep.For(ctx, time.Millisecond)
+	}
+	if _, err := p.Deliver(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	checkDelivered(t, s, d)
+	if n := posts(s, "/config"); n != len(d.Images) {
+		t.Errorf("%d imports of %d disks", n, len(d.Images))
 	}
 }
 

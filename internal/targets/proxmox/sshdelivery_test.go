@@ -277,9 +277,6 @@ func TestEarlyDeliveryIsDiscarded(t *testing.T) {
 // What the first rounds brought is not left behind by a plan that says something else afterwards: another
 // storage for the disk, or nothing of ssh=.
 func TestEarlyVolumesFollowThePlan(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
 	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Platform{
 		"storage": func(n *pve.Server, d *pve.SSH) *Platform { return directPlace(t, n, d, Options{Storage: "local"}) },
 		"map": func(n *pve.Server, d *pve.SSH) *Platform {
@@ -288,6 +285,9 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 		"no ssh": func(n *pve.Server, _ *pve.SSH) *Platform { return place(t, n, Options{Storage: "local"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "no ssh" {
+				t.Skip("takes more than a second")
+			}
 			server, d := serveSSH(t, pve.Config{})
 			s := stage(t, directPlace(t, server, d, Options{}), sparseVM(8<<20))
 			s.def.VM.Disks[0].Path.Datastore = "ssd1"

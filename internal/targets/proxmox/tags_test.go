@@ -97,8 +97,9 @@ func TestOutlineHasTheTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Deliver(t.Context(), d); err != nil {
-		t.Fatal(err)
+	r, err := p.Deliver(t.Context(), d)
+	if err != nil || len(r.Warnings) > 0 {
+		t.Fatalf("%+v, %v", r.Warnings, err)
 	}
 	_, config := guestOf(t, s, vm)
 	if want := "decamp;" + ownTag(vm) + ";env-prod;app-db-web"; config["tags"] != want || strings.Join(o.Tags, ";") != want {
