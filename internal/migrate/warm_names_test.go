@@ -9,15 +9,15 @@ import (
 
 // The steps of a warm run, as they are recorded.
 const (
-	stepPrepare  = "prepare"
-	stepTrack    = "track"
-	stepRound    = "round"
-	stepProve    = "prove"
-	stepLook     = "look"
-	stepWait     = "wait"
-	stepPowerOff = "power off"
-	stepLast     = "last round"
-	stepPutBack  = "put back"
+	stepPrepare     = "prepare"
+	stepTrack       = "track"
+	stepRound       = "round"
+	stepVerifyRound = "prove"
+	stepInspect     = "look"
+	stepWait        = "wait"
+	stepPowerOff    = "power off"
+	stepLast        = "last round"
+	stepRestore     = "put back"
 )
 
 // shutdownGuess is how long a guest is expected to shut down.

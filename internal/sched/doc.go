@@ -58,7 +58,7 @@
 //
 // # Starvation
 //
-// A request becomes an elder Options.Patience after it was first at a resource with free units and could not
+// A request becomes an elder Options.ReserveAfter after it was first at a resource with free units and could not
 // begin (for lack of units there, or eight times for lack of another resource). It then precedes all others
 // of its rank, and its missing units are reserved. The most senior elder begins at the latest when the
 // holders of its missing units have ended, one resource after the other: after patience, until the next

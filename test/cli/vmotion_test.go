@@ -86,7 +86,7 @@ func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 	r.moved()
 }
 
-// While it moves, a VM takes neither snapshots nor an order to shut down. The run waits.
+// During vMotion a VM refuses snapshots and shutdowns. The run waits.
 func TestWarmVMIsBusy(t *testing.T) {
 	t.Parallel()
 	for name, skip := range map[string]int{"for a snapshot": 0, "for its removal": 1, "for its shutdown": 2} {

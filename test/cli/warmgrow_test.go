@@ -25,8 +25,8 @@ func (r *rig) grow() {
 	}
 }
 
-// movedGrown checks that the images are the larger disks as they were at the power-off, and
-// that everything says so.
+// movedGrown checks that the images are the larger disks at the time of the power-off, and that the output and the
+// record contain their sizes.
 func (r *rig) movedGrown(format string) {
 	r.t.Helper()
 	folder := filepath.Join(r.vms(), "web01")
@@ -98,8 +98,8 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 	}
 }
 
-// Killed at any arrow, and its disks grow while nobody is there: the same command goes on,
-// unless all of them were copied and the VM is off.
+// decamp is killed after any event, and the disks grow before it starts again. The same command continues, unless all
+// disks were copied and the VM is off.
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
@@ -131,7 +131,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	}
 }
 
-// A disk that grows while the guest shuts down is compared in the outage, and that is said.
+// A disk that grows during the shutdown is compared in the outage, and the output reports that.
 func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	t.Parallel()
 	cfg := writing()

@@ -52,7 +52,7 @@ func newRunEvents(row fleetdb.VM, d fleet.Driver) *runEvents {
 // acquireSlot waits for a transfer slot. All runs of the VM call it, and the Driver gives them one slot
 // together. It has the type of migrate.Environment.TransferSlot.
 func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.TransferKind) (func(), error) {
-	return dr.to.RequestSlot(ctx, fleetdb.Stage(s), 0)
+	return dr.to.RequestSlot(ctx, fleetdb.TransferKind(s), 0)
 }
 
 // handleEvent handles one event of a run.

@@ -58,8 +58,8 @@ type Host interface {
 	// NFCTicket returns a ticket for one connection to the disks of a VM.
 	NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error)
 
-	// FrozenDisk returns a disk as it was at a snapshot.
-	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+	// DiskAtSnapshot returns a disk as it was at a snapshot.
+	DiskAtSnapshot(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
 	// HostVersion returns an ESXi host's product version, such as "8.0.2".
 	HostVersion(ctx context.Context, host inventory.MoRef) (string, error)
