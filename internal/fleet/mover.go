@@ -52,9 +52,9 @@ type Mover interface {
 	Hook(ctx context.Context, p fleetdb.Plan, when string) error
 }
 
-// A Driver is what a Move calls. All methods but Turn and Storage return at once.
+// A Driver is what a Move calls. All methods but RequestSlot and Storage return at once.
 type Driver interface {
-	// RequestSlot returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
+	// RequestSlot returns when the VM may transfer; giveBack ends that. The first call after a grant returns at once.
 	RequestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) (giveBack func(), err error)
 
 	// Step reports the step of the VM, and why it waits there, for users.

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// RequestSlot implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
+// RequestSlot implements Driver. While the VM holds a slot, a further request returns at once, and the slot is
 // released after the last of them: the runs of a VM with several destinations are one transfer.
 func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) (func(), error) {
 	select {
@@ -52,7 +52,7 @@ func (d *driver) requestSlot(ctx context.Context, stage fleetdb.TransferKind, ex
 	return nil
 }
 
-// endSlot ends one Turn, and releases the slot after the last one.
+// endSlot ends one use of the slot, and releases the slot after the last one.
 func (d *driver) endSlot() {
 	<-d.slotToken
 	defer func() { d.slotToken <- struct{}{} }()
@@ -61,14 +61,14 @@ func (d *driver) endSlot() {
 	}
 }
 
-// releaseUnused releases the slot of the grant if no Turn has used it yet.
+// releaseUnused releases the slot of the grant if no request has used it yet.
 func (d *driver) releaseUnused() {
 	if d.try.Err() != nil {
 		return
 	}
 	select {
 	case <-d.slotToken:
-	default: // a Turn is using it
+	default: // a transfer is using it
 		return
 	}
 	defer func() { d.slotToken <- struct{}{} }()
