@@ -208,7 +208,7 @@ func TestConversionIsRefusedBeforeTheOutage(t *testing.T) {
 	r.migrate("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--discard").ends(0)
 	r.asFound(inventory.PoweredOn)
 	u := r.warmly("--hardware", "auto", "--interval", "1h")
-	if e := u.untilEvent(journal.Warned, "look"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
+	if e := u.untilEvent(journal.Warned, "inspect"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
 		t.Errorf("told %+v", e.Warning)
 	}
 	r.run("cutover", r.onlyRun()).ends(0)

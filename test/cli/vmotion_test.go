@@ -48,10 +48,10 @@ func TestWarmVMotion(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for name, at := range map[string]moment{
-			"taking a snapshot": {journal.StepStarted, "freeze"}, "first round": {journal.DiskStarted, "round"},
-			"reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+			"taking a snapshot": {journal.StepStarted, "snapshot"}, "first round": {journal.DiskStarted, "round"},
+			"reading back": {journal.StepStarted, "verify round"}, "waiting": {journal.StepStarted, "wait"},
 			"powering off": {journal.StepStarted, "power off"}, "last round": {journal.DiskStarted, "last round"},
-			"verify": {journal.StepStarted, "verify"}, "putting back": {journal.StepStarted, "put back"},
+			"verify": {journal.StepStarted, "verify"}, "putting back": {journal.StepStarted, "restore"},
 		} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()

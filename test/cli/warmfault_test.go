@@ -206,7 +206,7 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 func TestWarmCancel(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]moment{
-		"first round": {journal.DiskStarted, "round"}, "reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+		"first round": {journal.DiskStarted, "round"}, "reading back": {journal.StepStarted, "verify round"}, "waiting": {journal.StepStarted, "wait"},
 		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepStarted, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {

@@ -111,7 +111,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 	}{
 		"known":            {"", false, "prepare"},
 		"unknown":          {"esxNew", false, "track"},
-		"unknown, tracked": {"esxNew", true, "freeze"},
+		"unknown, tracked": {"esxNew", true, "snapshot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func (r *rig) untouched(tracked bool) {
 // Killed at any arrow, the same command goes on.
 func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"prepare", "track", "freeze", "round", "prove", "wait", "power off", "last round", "verify", "commit", "put back"} {
+	for _, step := range []string{"prepare", "track", "snapshot", "round", "verify round", "wait", "power off", "last round", "verify", "commit", "restore"} {
 		for _, kind := range []journal.EventKind{journal.StepStarted, journal.StepDone} {
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +181,7 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 // VM is as it was found.
 func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, at := range []moment{{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
+	for _, at := range []moment{{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
 		for _, killed := range []bool{false, true} {
 			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
 				t.Parallel()

@@ -61,7 +61,7 @@ func TestWarmDiskGrown(t *testing.T) {
 			u.untilEvent(journal.StepStarted, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
-			told := u.untilEvent(journal.Noted, "freeze")
+			told := u.untilEvent(journal.Noted, "snapshot")
 			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: all of it is read and compared once; the first round took") {
 				t.Errorf("told %q", told.Message)
 			}
@@ -78,8 +78,8 @@ func TestWarmDiskGrown(t *testing.T) {
 func TestWarmDiskGrownAndKilled(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.Noted, "freeze"}, {journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"},
-		{journal.StepStarted, "prove"}, {journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
+		{journal.Noted, "snapshot"}, {journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"},
+		{journal.StepStarted, "verify round"}, {journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
 		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepStarted, "verify"},
 	} {
 		format := []string{"raw", "qcow2"}[i%2]
@@ -103,7 +103,7 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "prove"},
+		{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "verify round"},
 		{journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
 		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepDone, "last round"},
 	} {

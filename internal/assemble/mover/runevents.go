@@ -124,7 +124,7 @@ func (dr *runEvents) countBytes(e journal.Event) {
 }
 
 // readsImages reports whether a step reads images back, and not the source.
-func readsImages(step string) bool { return step == "verify" || step == "prove" }
+func readsImages(step string) bool { return step == "verify" || step == "verify round" }
 
 // maxRead returns the bytes read of a disk in a step, in the run that has read most.
 func (dr *runEvents) maxRead(step string, disk int32) (most int64) {

@@ -2,7 +2,8 @@ package warm
 
 import "github.com/decamp/decamp/internal/migrate"
 
-// The steps that only a warm run has. Names and order are part of the recorded state.
+// The steps that only a warm run has. Names and order are part of the recorded state. Events have other
+// names for four of them: see migrate.eventNames.
 const (
 	stepPrepare     = "prepare"    // preflight of a running VM
 	stepTrack       = "track"      // turns change tracking on
