@@ -54,7 +54,7 @@ func ExampleScheduler_Restore() {
 }
 
 // A run that may begin at night only. The caller sets a timer for Wake.
-func ExampleScheduler_Wake() {
+func ExampleScheduler_NextChange() {
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	s := sched.New(sched.Options{})
 	s.SetCapacity("host:esx3/vms", 20)
