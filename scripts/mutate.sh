@@ -16,7 +16,7 @@ blockcopy
 manifest
 image
 writebehind
-server:authenticate.go,authorize.go,role.go,audited.go,trail.go,throttle.go,token.go,session.go
+server:authenticate.go,authorize.go,role.go,audited.go,audittrail.go,throttle.go,token.go,session.go
 esx:certificate.go,soapclient.go:Roll|OneVMIsDescribed|Tags|Fleet|OddNames
 targets/kubevirt:deliver.go:HostileInventory
 targets/libvirt:platform.go,deliver.go:Boots|DeviceThatKeeps|Console|VMOnLVM|Start|HostileInventory|Conformance|CanceledAsItOpens|EveryTransport|VolumeNamesThatLVM|NotLetIn

@@ -130,7 +130,7 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 
 // printCell reports a finished row. On a terminal it also reports the start of a row.
 func (mc *matrixCommand) printCell(p matrix.Progress) {
-	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
+	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Total, p.Cell.Name())
 	switch {
 	case p.Err != nil:
 		mc.out.warn("%s: %s", what, fault.OneLine(p.Err.Error()))
@@ -142,7 +142,7 @@ func (mc *matrixCommand) printCell(p matrix.Progress) {
 		_ = mc.out.printJSON(p.Row) // the standard output remembers that it failed
 	default:
 		had := ""
-		if p.Had {
+		if p.Known {
 			had = "  (measured before)"
 		}
 		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), durationText(p.Row.Duration()), had)

@@ -167,7 +167,7 @@ func writeEffects(w io.Writer, effects []bench.Effect) {
 	t := newTable("ALONE", "", "MEDIAN", "LEAST", "MOST", "PAIRS")
 	t.alignRight(2, 3, 4, 5)
 	for _, e := range effects {
-		t.addRow(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.Median()), fmt.Sprintf("x%.2f", e.Least()), fmt.Sprintf("x%.2f", e.Most()), fmt.Sprint(len(e.Pairs)))
+		t.addRow(string(e.Variable), e.From+" -> "+e.To, fmt.Sprintf("x%.2f", e.MedianFactor()), fmt.Sprintf("x%.2f", e.MinFactor()), fmt.Sprintf("x%.2f", e.MaxFactor()), fmt.Sprint(len(e.Pairs)))
 	}
 	t.writeTo(w)
 	fmt.Fprintln(w)

@@ -144,7 +144,7 @@ func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error
 		if cl.forget {
 			form = "Removed the record of host %s: %s.\n"
 		}
-		if _, err := fmt.Fprintf(cl.out, form, printable(r.Where()), printable(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(cl.out, form, printable(r.HostName()), printable(r.Text)); err != nil {
 			return err
 		}
 	}

@@ -137,7 +137,7 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	if err != nil {
 		return err
 	}
-	return cs.attachTerminal(ctx, moved.Record.Called(), open)
+	return cs.attachTerminal(ctx, moved.Record.TargetName(), open)
 }
 
 // publishedOf returns the record of a run's published VM.
@@ -160,7 +160,7 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s does not provide consoles", to.Kind())
 	r := p.Record.Delivered
 	if r == nil {
-		return fault.New(fault.Unsupported, "VM %s is in a folder, so decamp does not know where it runs", p.Record.Called()).
+		return fault.New(fault.Unsupported, "VM %s is in a folder, so decamp does not know where it runs", p.Record.TargetName()).
 			WithHint("on its host: virsh console %s", shellArgument(p.DomainName()))
 	}
 	switch to.Kind() {

@@ -19,7 +19,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 		return err
 	}
 	w := &watcher{out: out, plan: name, seen: map[fleetdb.Key]string{}}
-	if !p.State.Over() {
+	if !p.State.IsFinal() {
 		if err := w.followEvents(ctx, c, p.Rev); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (w *watcher) handleChanges(all fleetdb.Changes) error {
 		}
 	}
 	for _, p := range all.Plans {
-		if p.Name == w.plan && p.State.Over() {
+		if p.Name == w.plan && p.State.IsFinal() {
 			return errEnded
 		}
 	}

@@ -40,7 +40,7 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.URL = u
-	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "virtio", Mode: planfile.Warmly, Kernel: planfile.Path(gone)}})
+	w.Plan(&inventory.VM{Ref: "7", Name: "web01"}, assemble.Move{Options: planfile.Options{Hardware: "virtio", Mode: planfile.WarmMode, Kernel: planfile.Path(gone)}})
 	p := w.To[0].Plan
 	if p.Kernel != gone {
 		t.Errorf("the plan has %q", p.Kernel)

@@ -209,7 +209,7 @@ func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.L
 
 // printChanges prints the files whose state has changed.
 func (l *lander) printChanges(now time.Time) {
-	for _, f := range l.watch.Look(now) {
+	for _, f := range l.watch.Poll(now) {
 		if l.out.json {
 			_ = l.out.printJSON(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
 			continue

@@ -227,7 +227,7 @@ func (o *moveFlags) setOptions(cmd *cobra.Command) (err error) {
 		o.PowerOff = planfile.GuestOff
 	}
 	if o.warm {
-		o.Mode = planfile.Warmly
+		o.Mode = planfile.WarmMode
 	}
 	o.Spot = planfile.Spot{First: planfile.Size(o.spot.First), Ranges: o.spot.Random, Off: o.spot.None}
 	if flag := cmd.Flags().Lookup("boot-time"); flag != nil && flag.Changed {

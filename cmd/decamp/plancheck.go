@@ -110,7 +110,7 @@ func (pc *planCheckCommand) checkPlan(ctx context.Context, f *planfile.File, fol
 		return r, o, ctx.Err()
 	}
 	if err != nil {
-		found = append(found, planfile.Found("source", f.At("source.url"), "", err))
+		found = append(found, planfile.ErrorFinding("source", f.At("source.url"), "", err))
 		r.FileSystems = []preflight.Space{}
 	}
 	r.Findings = append(found, r.Findings...)

@@ -129,7 +129,7 @@ func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen se
 		d.PowerOff = planfile.GuestOff
 	}
 	if pi.warm {
-		d.Mode = planfile.Warmly
+		d.Mode = planfile.WarmMode
 	}
 	permit := preflight.PermitOf(planfile.Options{PowerOff: d.PowerOff, Mode: d.Mode})
 	for i := range vms {

@@ -174,7 +174,7 @@ func unfinishedPlans(ctx context.Context, c server.Control, but string) (names [
 		return nil
 	}
 	for _, p := range plans {
-		if p.Name != but && !p.State.Over() {
+		if p.Name != but && !p.State.IsFinal() {
 			names = append(names, p.Name)
 		}
 	}

@@ -160,7 +160,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 	t := newTable("", "VMS", "BYTES", "PEAK", "BUSY", "OF TOTAL TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
-		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Most), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
+		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Peak), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
 	}
 	t.writeTo(w)
 	if more := len(s.Loads) - len(loads); more > 0 {
@@ -187,9 +187,9 @@ func waitedFor(s mover.Simulated) []string {
 	}
 	waits := map[string]wait{}
 	for _, vm := range s.VMs {
-		if vm.Waited != "" {
-			w := waits[vm.Waited]
-			waits[vm.Waited] = wait{w.vms + 1, w.time + vm.Began}
+		if vm.WaitReason != "" {
+			w := waits[vm.WaitReason]
+			waits[vm.WaitReason] = wait{w.vms + 1, w.time + vm.Began}
 		}
 	}
 	names := slices.SortedFunc(maps.Keys(waits), func(x, y string) int { return int(waits[y].time - waits[x].time) })
@@ -202,10 +202,10 @@ func waitedFor(s mover.Simulated) []string {
 
 // neverError returns the error for VMs that would never start; nil without any.
 func neverError(s mover.Simulated) error {
-	if len(s.Never) == 0 {
+	if len(s.NeverStarted) == 0 {
 		return nil
 	}
-	first := s.Never[0]
-	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", countOf(len(s.Never), "VM"), first.VM, first.Why).
+	first := s.NeverStarted[0]
+	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", countOf(len(s.NeverStarted), "VM"), first.VM, first.Reason).
 		WithHint("find the obstacles with decamp plan check")
 }

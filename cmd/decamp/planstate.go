@@ -12,9 +12,9 @@ import (
 // planState returns the state of a plan with its current command, such as paused.
 func planState(p fleetdb.Plan) string {
 	switch {
-	case !p.State.Over() && p.Command == fleetdb.Pause:
+	case !p.State.IsFinal() && p.Command == fleetdb.Pause:
 		return "paused"
-	case !p.State.Over() && (p.Command == fleetdb.Cancel || p.Command == fleetdb.Rollback):
+	case !p.State.IsFinal() && (p.Command == fleetdb.Cancel || p.Command == fleetdb.Rollback):
 		return "cancelling"
 	}
 	return string(p.State)

@@ -73,10 +73,10 @@ func queuedWord(o fleetdb.Command) string {
 func hasEnded(ctx context.Context, c server.Control, planName, vmName string) bool {
 	if vmName == "" {
 		p, err := c.Plan(ctx, planName)
-		return err == nil && p.State.Over()
+		return err == nil && p.State.IsFinal()
 	}
 	vm, err := server.FindVM(ctx, c, planName, vmName)
-	return err == nil && vm.State.Over()
+	return err == nil && vm.State.IsFinal()
 }
 
 // planCommandEffect describes the effect of a command for a plan.

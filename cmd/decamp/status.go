@@ -140,8 +140,8 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	writePlan(out, s.Plan)
 	writeProgress(out, s)
 	for _, b := range s.Breakers {
-		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // otherwise it was just printed
-			fmt.Fprintln(out, printable(fault.OneLine(b.Sentence)))
+		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Reason { // otherwise it was just printed
+			fmt.Fprintln(out, printable(fault.OneLine(b.Reason)))
 		}
 	}
 	if len(s.VMs) > 0 {
@@ -182,7 +182,7 @@ func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []
 
 // writeProgress prints the progress of a plan whose transfers have begun.
 func writeProgress(out io.Writer, s fleet.Status) {
-	if s.Total == 0 || s.Plan.State.Over() {
+	if s.Total == 0 || s.Plan.State.IsFinal() {
 		return
 	}
 	fmt.Fprintf(out, "%s, %s of %s", percentText(s.Done, s.Total), sizeText(s.Done), sizeText(s.Total))
@@ -219,7 +219,7 @@ func vmCells(vm fleet.VMStatus) []string {
 			speed = rateText(p.Rate, time.Second)
 		}
 	}
-	return []string{printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), printable(fault.OneLine(vm.Why))}
+	return []string{printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), printable(fault.OneLine(vm.Reason))}
 }
 
 // statusOfVM prints the state of one VM.
@@ -269,7 +269,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 			add("Outage", "with a cutover now: "+durationText(far.Outage))
 		}
 	}
-	add("Why", vm.Why)
+	add("Why", vm.Reason)
 	if vm.Failure != nil {
 		add("Remedy", vm.Failure.Hint)
 	}

@@ -16,7 +16,7 @@ func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b 
 	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
 	p = fleetdb.Plan{Name: "wave-1", State: fleetdb.PlanRunning, Counts: fleetdb.Counts{}}
 	lost := "host esx3 rests, several VMs failed there in a row; one tries it after 01:05:00 UTC: no route to host"
-	b.Breakers = []admission.Breaker{{Of: "host esx3", Sentence: lost, Until: at.Add(time.Minute)}}
+	b.Breakers = []admission.Breaker{{Object: "host esx3", Reason: lost, Until: at.Add(time.Minute)}}
 	for i := range n {
 		v := fleetdb.VM{
 			Key: fleetdb.Key{Plan: p.Name, VM: fmt.Sprintf("vm-%d", 1000+i)}, Name: fmt.Sprintf("web%05d", i), Host: fmt.Sprintf("esx%d", i%4),
@@ -34,9 +34,9 @@ func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b 
 		case i%7 == 0:
 			v.State, v.Failure = fleetdb.Failed, &fleetdb.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}
 		case i%4 == 3:
-			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Sentence: lost})
+			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Reason: lost})
 		default:
-			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Sentence: "host esx1: 20 of 20 vms; next in about 4 min"})
+			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Reason: "host esx1: 20 of 20 vms; next in about 4 min"})
 		}
 		p.Counts[v.State]++
 		vms = append(vms, v)

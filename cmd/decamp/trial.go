@@ -121,7 +121,7 @@ func (tc *trialCommand) runTrial(ctx context.Context, path string) error {
 	if err := writeTrial(tc.out, r); err != nil || r.Booted() {
 		return err
 	}
-	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Why).WithHint("%s", r.Remedy)
+	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", path, r.Verdict, r.Reason).WithHint("%s", r.Remedy)
 }
 
 // readDomain returns the libvirt domain in a file, or in the folder of a published VM.

@@ -13,7 +13,7 @@ func bootError(name string, r testboot.Report) error {
 	if r.Booted() {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
+	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Reason).WithHint("%s", r.Remedy)
 }
 
 // writeTrial prints the report of a boot.
@@ -22,18 +22,18 @@ func writeTrial(out *output, r testboot.Report) error {
 		return out.printJSON(r)
 	}
 	if r.Booted() {
-		fmt.Fprintf(out, "It booted after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Why))
+		fmt.Fprintf(out, "It booted after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Reason))
 	}
 	for _, t := range r.Network {
 		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, printable(t.String()))
 	}
-	if r.Agent != nil && !strings.Contains(r.Why, r.Agent.String()) {
+	if r.Agent != nil && !strings.Contains(r.Reason, r.Agent.String()) {
 		fmt.Fprintf(out, "guest agent: %s\n", printable(r.Agent.String()))
 	}
 	for _, s := range r.Missing {
 		fmt.Fprintf(out, "Warning: %s\n", printable(s.String()))
 	}
-	for _, less := range r.Less {
+	for _, less := range r.Differences {
 		fmt.Fprintf(out, "it had %s\n", less)
 	}
 	if r.Screen != "" {

@@ -43,9 +43,9 @@ func (d *Diagnosis) localChecks() []doctor.Check {
 func (d *Diagnosis) placeOptions() []placecheck.Options {
 	var all []placecheck.Options
 	for _, to := range d.Parts.To {
-		if p, ok := to.Target.(placecheck.Examined); ok && !d.quiet {
+		if p, ok := to.Target.(placecheck.Examiner); ok && !d.quiet {
 			name, _, _ := strings.Cut(to.Name, "?")
-			all = append(all, placecheck.Options{Name: name, Place: p})
+			all = append(all, placecheck.Options{Name: name, Platform: p})
 		}
 	}
 	if len(all) == 0 {
@@ -176,14 +176,14 @@ func (d *Diagnosis) HostOptions() hostcheck.Options {
 func (d *Diagnosis) vmOptions() vmcheck.Options {
 	o := vmcheck.Options{
 		Source: d.Parts.Session, VMs: d.vms, All: d.all, Transport: d.Parts.Transport,
-		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.quiet,
+		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.WarmMode, Survey: d.survey, Refused: d.quiet,
 	}
 	if !d.survey { // an unselected list can have thousands of VMs
-		o.Look = d.Parts.Look
+		o.Inspect = d.Parts.InspectGuest
 	}
 	for _, to := range d.Parts.To {
 		o.Targets = append(o.Targets, to.Target)
-		o.There = append(o.There, Moved(to.To.Folder())...)
+		o.AtTarget = append(o.AtTarget, Moved(to.To.Folder())...)
 	}
 	return o
 }
@@ -200,7 +200,7 @@ func (d *Diagnosis) hasObjects() bool {
 func (d *Diagnosis) sourceUse() hostcheck.Use {
 	o := d.Move
 	return hostcheck.Use{
-		Transport: string(o.Transport), Warm: o.Mode == planfile.Warmly, PowerOff: o.PowerOff != planfile.NeverOff,
+		Transport: string(o.Transport), Warm: o.Mode == planfile.WarmMode, PowerOff: o.PowerOff != planfile.NeverOff,
 		SSH: o.SourceHash || o.Transport == "landing" && (o.Landing.Copy == "ssh" || o.Landing.Copy == "auto" && d.hasObjects()), StartSSH: o.SSH.Enable,
 		NFCMemory: int64(o.NFC.Handles) * BuffersOf(o.NFC).Memory(),
 	}

@@ -52,7 +52,7 @@ func DestinationOf(to, stage string) (planfile.Destination, error) {
 	if err != nil {
 		return "", err
 	}
-	return planfile.ParseDestination(to, planfile.Here{Folder: folder, Stage: stage})
+	return planfile.ParseDestination(to, planfile.LocalDefaults{Folder: folder, Staging: stage})
 }
 
 // OpenTargets opens the targets of m with a role, and appends them to w.To. It logs in to no platform.
@@ -60,7 +60,7 @@ func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 	for _, to := range m.To {
 		d := &Destination{Name: strings.TrimPrefix(string(to), "dir:")}
 		var err error
-		if d.To, err = planfile.ParseDestination(string(to), planfile.Here{}); err != nil {
+		if d.To, err = planfile.ParseDestination(string(to), planfile.LocalDefaults{}); err != nil {
 			return err
 		}
 		if d.At, err = a.expandPlace(d.To, role); err != nil {
@@ -117,7 +117,7 @@ func (w *Parts) Plan(vm *inventory.VM, m Move) {
 	engine := EngineOf(m)
 	for _, d := range w.To {
 		d.Plan = journal.New(w.URL, vm, string(d.To), string(m.Format), string(m.Transport), time.Now())
-		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.Warmly, journal.Hardware(m.Hardware), m.Maps.Of(vm)
+		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.WarmMode, journal.Hardware(m.Hardware), m.Maps.Of(vm)
 		d.Plan.Engine, d.Plan.GuestAgent = engine.engineForPlan(m.Hardware), m.GuestAgent && m.ChangesGuest()
 		d.Plan.Kernel = engine.kernelForPlan(m.Hardware)
 	}
@@ -189,7 +189,7 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 
 // checkLogin returns an error if a platform does not accept the login. Folders always succeed.
 func checkLogin(ctx context.Context, place LocalTarget) error {
-	p, ok := place.(placecheck.Examined)
+	p, ok := place.(placecheck.Examiner)
 	if !ok {
 		return nil
 	}

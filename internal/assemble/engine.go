@@ -179,7 +179,7 @@ func (w *Parts) inspectIfOff(ctx context.Context, vm *inventory.VM) []guest.Repo
 	}
 	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
-	reports, err := w.Look(ctx, vm)
+	reports, err := w.InspectGuest(ctx, vm)
 	if err != nil {
 		return nil
 	}

@@ -360,7 +360,7 @@ func (h *HostShells) Close() error {
 	defer cancel()
 	for _, r := range h.started {
 		if err := h.session.StopSSH(ctx, r.Host); err != nil {
-			h.assembler.WarnStays(cleanup.Stays(r, err))
+			h.assembler.WarnStays(cleanup.LeftoverError(r, err))
 			continue
 		}
 		errs = append(errs, h.store.Remove(r.ID()))

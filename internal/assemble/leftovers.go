@@ -18,8 +18,8 @@ func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 func (a *Assembler) RevertLeftovers(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := RevertChanges(ctx, shells)
 	for _, r := range done {
-		a.Log.Info("reverted a change of an earlier run", "host", r.Where(), "what", r.Text)
-		a.Notify("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.Where())
+		a.Log.Info("reverted a change of an earlier run", "host", r.HostName(), "what", r.Text)
+		a.Notify("An earlier run left %s on host %s; decamp reverted that.", r.Text, r.HostName())
 	}
 	a.WarnStays(err)
 	return err != nil

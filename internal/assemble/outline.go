@@ -51,7 +51,7 @@ func (a *Assembler) PreviewDefinition(ctx context.Context, w *Parts, vm *invento
 	}
 	if vm.Power == inventory.PoweredOn { // the state after a shutdown
 		def.VM = new(*vm)
-		def.Warnings = migrate.Pulled(vm, def.VM)
+		def.Warnings = migrate.MarkDisconnected(vm, def.VM)
 	}
 	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // the firmware's state is read when the VM is off
 	return def, r
@@ -69,7 +69,7 @@ func inspectGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []
 		r.addNote("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
-	reports, err := w.Look(ctx, vm)
+	reports, err := w.InspectGuest(ctx, vm)
 	if err != nil {
 		r.addNote("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
 		return nil
@@ -95,7 +95,7 @@ func Outline(ctx context.Context, d *Destination, def targets.Definition, obstac
 	err = errors.Join(err, refused)
 	for _, w := range obstacles {
 		kind := fault.Unsupported
-		if migrate.Passing(w) {
+		if migrate.IsTemporary(w) {
 			kind = fault.Conflict
 		}
 		err = errors.Join(err, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy))

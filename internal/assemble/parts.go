@@ -193,7 +193,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		Ports: nfs.Ports{NFS: string(o.Landing.Listen), Portmap: string(o.Landing.Portmap)}, Allow: allow, Log: a.Log,
 		Leftovers: w.Leftovers, Server: ServerOf(w.URL), Stays: a.WarnStays, Copier: copier,
 	})
-	if o.Mode == planfile.Warmly { // a host pushes whole disks only
+	if o.Mode == planfile.WarmMode { // a host pushes whole disks only
 		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o.NFC)}, nil
 	}
 	return whole, nil
@@ -301,8 +301,8 @@ func (w *Parts) openDisk(ctx context.Context, d transport.Disk) (disk.Source, er
 	return OpenDisk(ctx, w.Reader, d)
 }
 
-// Look inspects the guest on the disks of a VM that is off: see guest.DetectEach.
-func (w *Parts) Look(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
+// InspectGuest inspects the guest on the disks of a VM that is off: see guest.DetectEach.
+func (w *Parts) InspectGuest(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(vm.Disks), func(i int) (disk.Source, error) {
 		src, err := w.openDisk(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 		if err != nil {

@@ -78,9 +78,9 @@ func (p plannedSession) Track(ctx context.Context, vm inventory.MoRef, on bool) 
 	return err
 }
 
-// Freeze creates a snapshot of that name, or returns the existing one after an interruption. The result
+// TakeRoundSnapshot creates a snapshot of that name, or returns the existing one after an interruption. The result
 // has its change IDs and sizes by device key. It implements warm.Live.
-func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
+func (p plannedSession) TakeRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.RoundSnapshot, err error) {
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
 	}
@@ -97,8 +97,8 @@ func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name str
 	if err != nil {
 		return frozen, err
 	}
-	disks, err := p.FrozenDisks(ctx, ref)
-	frozen = warm.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	disks, err := p.DisksAtSnapshot(ctx, ref)
+	frozen = warm.RoundSnapshot{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
 	for _, d := range disks {
 		frozen.Sizes[d.Key] = d.Capacity
 		if d.ChangeID != "" {
@@ -108,14 +108,14 @@ func (p plannedSession) Freeze(ctx context.Context, vm inventory.MoRef, name str
 	return frozen, err
 }
 
-// Frozen returns the snapshot of that name; otherwise an empty text. It implements warm.Live.
-func (p plannedSession) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
+// FindRoundSnapshot returns the snapshot of that name; otherwise an empty text. It implements warm.Live.
+func (p plannedSession) FindRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err
 }
 
-// Thaw removes the snapshot of that name and its record. It implements warm.Live.
-func (p plannedSession) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
+// RemoveRoundSnapshot removes the snapshot of that name and its record. It implements warm.Live.
+func (p plannedSession) RemoveRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	id := p.snapshotRecord(vm, name).ID()
 	if err := p.changer.removeSnapshot(ctx, vm, name); err != nil {
 		p.store.Release(id)

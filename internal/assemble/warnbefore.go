@@ -98,7 +98,7 @@ func (p *SourceParts) examineEngines(ctx context.Context, moves []planfile.Move)
 			err = o.CheckEngine(ctx, m.VM, func() []guest.Report { return nil })
 		}
 		if err != nil {
-			notes = append(notes, planfile.Noted("engine", m.Pos, m.VM.Name, joinRemedy(fault.HintOf(err)), "on this machine: %v", err))
+			notes = append(notes, planfile.NoteFinding("engine", m.Pos, m.VM.Name, joinRemedy(fault.HintOf(err)), "on this machine: %v", err))
 		}
 	}
 	return notes
@@ -120,10 +120,10 @@ func (p *SourceParts) examineAlike(ctx context.Context, s preflight.PlanInventor
 		}
 		told[f] = true
 		if m, ofVM := of[f.On]; ofVM {
-			notes = append(notes, planfile.Noted(f.Code, m.Pos, m.VM.Name, joinRemedy(f.Remedy), "%s", f.Found))
+			notes = append(notes, planfile.NoteFinding(f.Code, m.Pos, m.VM.Name, joinRemedy(f.Remedy), "%s", f.Found))
 			continue
 		}
-		notes = append(notes, planfile.Noted(f.Code, moves[0].Pos, "", joinRemedy(f.Remedy), "%s: %s", f.On, f.Found))
+		notes = append(notes, planfile.NoteFinding(f.Code, moves[0].Pos, "", joinRemedy(f.Remedy), "%s: %s", f.On, f.Found))
 	}
 	return notes
 }

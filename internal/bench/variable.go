@@ -109,14 +109,14 @@ type Effect struct {
 	Pairs    []Pair   `json:"pairs"`    // pairs, the largest factor first; at least one
 }
 
-// Least returns the smallest factor.
-func (e Effect) Least() float64 { return e.Pairs[len(e.Pairs)-1].Factor() }
+// MinFactor returns the smallest factor.
+func (e Effect) MinFactor() float64 { return e.Pairs[len(e.Pairs)-1].Factor() }
 
-// Most returns the largest factor.
-func (e Effect) Most() float64 { return e.Pairs[0].Factor() }
+// MaxFactor returns the largest factor.
+func (e Effect) MaxFactor() float64 { return e.Pairs[0].Factor() }
 
-// Median returns the middle factor, or the mean of the two middle ones.
-func (e Effect) Median() float64 {
+// MedianFactor returns the middle factor, or the mean of the two middle ones.
+func (e Effect) MedianFactor() float64 {
 	n := len(e.Pairs)
 	return (e.Pairs[(n-1)/2].Factor() + e.Pairs[n/2].Factor()) / 2
 }

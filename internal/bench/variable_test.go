@@ -16,7 +16,7 @@ func TestEffectsOfThePublishedRows(t *testing.T) {
 	var told []string
 	for _, e := range effects {
 		pairs += len(e.Pairs)
-		told = append(told, fmt.Sprintf("%s %s>%s %d x%.2f", e.Variable, e.From, e.To, len(e.Pairs), e.Median()))
+		told = append(told, fmt.Sprintf("%s %s>%s %d x%.2f", e.Variable, e.From, e.To, len(e.Pairs), e.MedianFactor()))
 	}
 	want := "nfs sync>async 3 x43.19, source hdd>ssd 8 x1.29, nic 1g>25g 9 x1.48, dest hdd>nvme 8 x1.06, mtu 1500>9000 8 x1.04"
 	if got := strings.Join(told, ", "); got != want || pairs != len(known) {
@@ -62,7 +62,7 @@ func TestEffectsAmongOtherRows(t *testing.T) {
 	}
 	var told []string
 	for _, e := range bench.Effects(rows) {
-		told = append(told, fmt.Sprintf("%s %s>%s %d x%.2f", e.Variable, e.From, e.To, len(e.Pairs), e.Median()))
+		told = append(told, fmt.Sprintf("%s %s>%s %d x%.2f", e.Variable, e.From, e.To, len(e.Pairs), e.MedianFactor()))
 	}
 	want := "nfs sync>as it comes 1 x10.00, dest nvme>tmpfs 1 x1.12, transport https>landing 1 x2.00"
 	if got := strings.Join(told, ", "); got != want {

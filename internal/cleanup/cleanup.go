@@ -58,8 +58,8 @@ type Record struct {
 	Owner         string            `json:"owner,omitempty"`         // process that made the change, if processes share the records
 }
 
-// Where returns the name of the host, or of the server if the change belongs to no host.
-func (r Record) Where() string { return cmp.Or(string(r.Host), r.Server) }
+// HostName returns the name of the host, or of the server if the change belongs to no host.
+func (r Record) HostName() string { return cmp.Or(string(r.Host), r.Server) }
 
 // version is the version of the records' format.
 const version = 1
@@ -267,14 +267,14 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 			WithHint("use the decamp that made it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
-		return false, Stays(r, err)
+		return false, LeftoverError(r, err)
 	}
 	err = s.Remove(r.ID())
 	return err == nil, err
 }
 
-// Stays returns the error for a change that could not be reverted because of why.
-func Stays(r Record, why error) error {
+// LeftoverError returns the error for a change that could not be reverted because of why.
+func LeftoverError(r Record, why error) error {
 	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
 	if r.ManualCommand != "" {

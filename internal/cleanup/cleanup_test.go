@@ -66,7 +66,7 @@ func TestSnapshotIsOnNoHost(t *testing.T) {
 	snapshot := Record{Kind: Snapshot, Server: "vc1:443", Details: map[string]string{"vm": "vm-7", "name": "decamp web01 2"}, Text: "snapshot"}
 	_, err := s.Add(snapshot)
 	must(t, err)
-	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Where() != "vc1:443" || mounted("esx1:443", "a").Where() != "ha-host" {
+	if list, err := s.List(); err != nil || len(list) != 1 || list[0].HostName() != "vc1:443" || mounted("esx1:443", "a").HostName() != "ha-host" {
 		t.Errorf("on record: %+v, %v", list, err)
 	}
 	var asked []string

@@ -113,9 +113,9 @@ func (c *Command) Inherit(f *os.File) int {
 	return standard + len(c.ExtraFiles) - 1
 }
 
-// Own passes f to QEMU and makes QEMU's user its owner. QEMU can open f again by the
+// PassOwned passes f to QEMU and makes QEMU's user its owner. QEMU can open f again by the
 // returned path in /proc/self/fd. The command closes f.
-func (c *Command) Own(f *os.File) (path string, err error) {
+func (c *Command) PassOwned(f *os.File) (path string, err error) {
 	path = fmt.Sprintf("/proc/self/fd/%d", c.Inherit(f))
 	if c.user != 0 {
 		err = f.Chown(int(c.user), int(c.user))
@@ -132,7 +132,7 @@ func (c *Command) Folder(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err = c.Own(f)
+	path, err = c.PassOwned(f)
 	c.Env = append(c.Env, "TMPDIR="+path)
 	return path, err
 }

@@ -24,7 +24,7 @@ func TestGuestAgentIsToBeInstalled(t *testing.T) {
 	}
 	root := partAt(t, guest, 1, 40)
 	for path, want := range agentFiles {
-		if !slices.ContainsFunc(result.Changes, func(c Change) bool { return c.Path == path && c.Why != "" }) {
+		if !slices.ContainsFunc(result.Changes, func(c Change) bool { return c.Path == path && c.Reason != "" }) {
 			t.Errorf("%s is not among the changes, with a reason: %v", path, result.Changes)
 		}
 		if got := cat(t, root, "/"+path); got != want {

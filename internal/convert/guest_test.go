@@ -173,7 +173,7 @@ func convertOn(t testing.TB, o Options, disks ...memory) (Result, error) {
 		if err != nil && len(d.Overlay.Changed()) > 0 {
 			t.Errorf("it failed (%v) and changed disk %d", err, i)
 		}
-		if putErr := d.Overlay.Put(t.Context(), disks[i]); putErr != nil {
+		if putErr := d.Overlay.ApplyTo(t.Context(), disks[i]); putErr != nil {
 			t.Fatal(putErr)
 		}
 	}

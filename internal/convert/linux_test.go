@@ -46,7 +46,7 @@ func TestLinuxAppendOnDebian(t *testing.T) {
 	var changed []string
 	for _, c := range result.Changes {
 		changed = append(changed, c.Path)
-		if c.Why == "" {
+		if c.Reason == "" {
 			t.Errorf("%s was changed without a reason", c.Path)
 		}
 	}

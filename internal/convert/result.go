@@ -4,8 +4,8 @@ import "fmt"
 
 // A Change is one changed file of the guest.
 type Change struct {
-	Path string `json:"path"`   // path without a leading slash
-	Why  string `json:"reason"` // reason for the change
+	Path   string `json:"path"`   // path without a leading slash
+	Reason string `json:"reason"` // reason for the change
 }
 
 // A Result is the outcome of a conversion, for the journal and the report.

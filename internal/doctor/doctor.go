@@ -98,7 +98,7 @@ func (c Check) neededIDs() (all []id) {
 type Options struct {
 	Short    bool          // skip slow checks
 	Parallel int           // number of concurrent checks; 8 if 0
-	Tell     func(Finding) // called with each finding as soon as it is known; may be nil. Calls are not concurrent.
+	Report   func(Finding) // called with each finding as soon as it is known; may be nil. Calls are not concurrent.
 }
 
 // default of Options.Parallel
@@ -172,7 +172,7 @@ func (e *examination) waitForNeeds(c Check) bool {
 	return !c.Slow || !e.opts.Short
 }
 
-// runCheck runs check i and stores its findings. It calls Options.Tell while it holds
+// runCheck runs check i and stores its findings. It calls Options.Report while it holds
 // mu.
 func (e *examination) runCheck(ctx context.Context, i int, c Check) {
 	found := c.Run(ctx)
@@ -184,8 +184,8 @@ func (e *examination) runCheck(ctx context.Context, i int, c Check) {
 		if f.Status == Failure || f.Status == Unknown {
 			e.failed[c.id()] = true
 		}
-		if e.opts.Tell != nil {
-			e.opts.Tell(*f)
+		if e.opts.Report != nil {
+			e.opts.Report(*f)
 		}
 	}
 	e.found[i] = found

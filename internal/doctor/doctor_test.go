@@ -52,7 +52,7 @@ func TestShortLeavesOutWhatIsSlow(t *testing.T) {
 
 func TestFindingsCarryTheirCheck(t *testing.T) {
 	var told []string
-	found := Examine(t.Context(), []Check{finds("a", Advice)}, Options{Tell: func(f Finding) { told = append(told, f.Code) }})
+	found := Examine(t.Context(), []Check{finds("a", Advice)}, Options{Report: func(f Finding) { told = append(told, f.Code) }})
 	if len(found) != 1 || found[0].Title != "t a" || fmt.Sprint(told) != "[a]" || Worst(found) != Advice || Worst(nil) != OK {
 		t.Errorf("found %+v, told %v", found, told)
 	}

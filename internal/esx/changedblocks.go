@@ -40,10 +40,10 @@ func (s *vmController) Changed(ctx context.Context, vm, snapshot inventory.MoRef
 	return nil
 }
 
-// FrozenDisks returns the disks of a VM from the configuration of a snapshot. Sizes and
+// DisksAtSnapshot returns the disks of a VM from the configuration of a snapshot. Sizes and
 // change IDs are those of the snapshot's point in time. ChangeID is empty without
 // change tracking. Fields that need the datastore, such as Used, are not set.
-func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
+func (s *vmController) DisksAtSnapshot(ctx context.Context, snapshot inventory.MoRef) (disks []inventory.Disk, err error) {
 	var at mo.VirtualMachineSnapshot
 	if err := s.readProperties(ctx, moRef("VirtualMachineSnapshot", snapshot), &at, "config.hardware.device"); err != nil {
 		return nil, fmt.Errorf("read disks of snapshot %s: %w", snapshot, classify(err))
@@ -59,7 +59,7 @@ func (s *vmController) FrozenDisks(ctx context.Context, snapshot inventory.MoRef
 // ChangeIDs returns the change ID of each disk at a snapshot, by the disk's device key.
 // A disk without change tracking is not in the map.
 func (s *vmController) ChangeIDs(ctx context.Context, snapshot inventory.MoRef) (map[int32]inventory.ChangeID, error) {
-	disks, err := s.FrozenDisks(ctx, snapshot)
+	disks, err := s.DisksAtSnapshot(ctx, snapshot)
 	if err != nil {
 		return nil, err
 	}

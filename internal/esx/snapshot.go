@@ -227,10 +227,10 @@ func (s *vmController) snapshotDisk(ctx context.Context, snapshot inventory.MoRe
 	return inventory.ParsePath(layersOf(d.Backing)[0].file.FileName)
 }
 
-// FrozenDisk returns a disk in the state of a snapshot, with its chain. Path is the
+// DiskAtSnapshot returns a disk in the state of a snapshot, with its chain. Path is the
 // result of SnapshotDisk. Backing does not consider the type of the datastore: a vSAN
 // object is Flat. Invalid values from the server are fault.Corrupt.
-func (s *vmController) FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
+func (s *vmController) DiskAtSnapshot(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error) {
 	d, err := s.diskAt(ctx, snapshot, key)
 	if err != nil {
 		return nil, fmt.Errorf("find disk %d at snapshot %s: %w", key, snapshot, classify(err))

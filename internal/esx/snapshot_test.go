@@ -83,7 +83,7 @@ func TestDisksOfAChain(t *testing.T) {
 		if !found || err != nil {
 			t.Fatalf("%s: found %v, %v", name, found, err)
 		}
-		if d, err := s.FrozenDisk(t.Context(), ref, vm.Disks[0].Key); err != nil || d.Path.File != want || d.Key != vm.Disks[0].Key || d.Capacity != vm.Disks[0].Capacity {
+		if d, err := s.DiskAtSnapshot(t.Context(), ref, vm.Disks[0].Key); err != nil || d.Path.File != want || d.Key != vm.Disks[0].Key || d.Capacity != vm.Disks[0].Capacity {
 			t.Errorf("frozen disk %+v, error %v", d, err)
 		}
 		if p, err := s.SnapshotDisk(t.Context(), ref, vm.Disks[0].Key); err != nil || p.File != want {

@@ -72,7 +72,7 @@ func (a *assignment) isOwned() bool {
 }
 
 // effectiveOrder returns the command for the VM, by its row and its plan. a.mu must be held.
-func (a *assignment) effectiveOrder() fleetdb.Command { return a.row.Command.Under(a.planOrder) }
+func (a *assignment) effectiveOrder() fleetdb.Command { return a.row.Command.Within(a.planOrder) }
 
 // currentState returns the row, the effective command, and a channel that is closed when one of them
 // changes.

@@ -85,7 +85,7 @@ func (w writer) Capacities(context.Context, fleetdb.Plan) (map[string]int64, err
 	return map[string]int64{"host:*/vms": 6}, nil
 }
 
-func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
+func (w writer) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 

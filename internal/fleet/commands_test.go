@@ -178,7 +178,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	m.caps = map[string]int64{"host:*/vms": 2}
 	cut := make(chan struct{})
 	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
-		round := func(s fleetdb.Stage) error {
+		round := func(s fleetdb.TransferKind) error {
 			back, err := d.RequestSlot(ctx, s, time.Minute)
 			if err != nil {
 				return err
@@ -188,7 +188,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 			defer m.busy(vm.Host, -1)
 			return nil
 		}
-		for _, s := range []fleetdb.Stage{fleetdb.First, fleetdb.Again} {
+		for _, s := range []fleetdb.TransferKind{fleetdb.First, fleetdb.Again} {
 			if err := round(s); err != nil {
 				return err
 			}
@@ -289,7 +289,7 @@ func TestListingIsTriedAgain(t *testing.T) {
 		if f := r.plan("wave").Failure; f != nil {
 			r.clock.add(time.Minute)
 		}
-		return r.plan("wave").State.Over()
+		return r.plan("wave").State.IsFinal()
 	})
 	if p := r.plan("wave"); p.Counts[fleetdb.Done] != 6 || p.Failure != nil {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)

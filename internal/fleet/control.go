@@ -43,7 +43,7 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Comman
 		return false, nil
 	}
 	p, err := c.Database.Plans.Get(ctx, plan)
-	if err != nil || p.State.Over() && o != fleetdb.Retry {
+	if err != nil || p.State.IsFinal() && o != fleetdb.Retry {
 		return false, err
 	}
 	source, _ := sourceAndWeight(p.Text)
@@ -56,7 +56,7 @@ func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Comman
 	if err := c.forgetHooks(ctx, p); err != nil {
 		return false, err
 	}
-	if p.State.Over() || p.Command.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
+	if p.State.IsFinal() || p.Command.Undoes() && o == fleetdb.Retry { // the order to retry it removes the failure
 		return false, nil
 	}
 	return true, c.Database.Plans.SetState(ctx, plan, stateWithoutFailure(p), nil)
@@ -85,5 +85,5 @@ func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Command, source st
 	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil
 	}
-	return login.Forgive(ctx, c.Database, source)
+	return login.DropRefusals(ctx, c.Database, source)
 }

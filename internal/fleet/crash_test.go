@@ -104,9 +104,9 @@ func TestDatabaseIsAwayForAWhile(t *testing.T) {
 	time.Sleep(2 * short) // for longer than their leases: there is nobody to ask
 	server.Restart()
 	r.wait("more", func() bool { return r.done() >= vms/2 })
-	server.Freeze()
+	server.Suspend()
 	time.Sleep(2 * short)
-	server.Thaw()
+	server.Continue()
 	r.allDone(vms)
 	for v := range r.each("wave") {
 		if v.Attempts != 0 {

@@ -19,7 +19,7 @@ type needing struct {
 	of func(fleetdb.VM) []sched.Need
 }
 
-func (n needing) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
+func (n needing) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return n.of(vm), time.Minute
 }
 
@@ -64,7 +64,7 @@ func (r *rig) why(plan, ref string) (why string) {
 	r.wait("the board", func() bool {
 		for _, v := range r.status(plan).VMs {
 			if v.VM.VM == ref {
-				why = v.Why
+				why = v.Reason
 			}
 		}
 		return why != ""
@@ -91,7 +91,7 @@ func TestEveryVMThatWaitsSaysWhy(t *testing.T) {
 		s := r.status("wave")
 		seen := map[string]int{}
 		for _, v := range s.VMs {
-			seen[v.Why]++
+			seen[v.Reason]++
 		}
 		return seen["host esx1: 2 of 2 vms; next in less than a minute"]+seen["host esx1: 2 of 2 vms; next in about 1 min"] == 8 &&
 			seen["it is paused"] == 1 && seen["no worker offers dir:/elsewhere"] == 1 && seen[""] == 2
@@ -209,7 +209,7 @@ func TestStatusCountsAndEstimates(t *testing.T) {
 	}
 	var why []string
 	for _, v := range s.VMs {
-		why = append(why, v.Why)
+		why = append(why, v.Reason)
 	}
 	if got := strings.Join(why, "|"); got != "||tried again 01:00:00 UTC: no route||damaged" {
 		t.Errorf("reasons %q", got)

@@ -27,7 +27,7 @@ type Mover interface {
 
 	// Needs returns the resources that a transfer of the VM holds, and how long it is likely to take; 0 is unknown.
 	// The VM has no Spec. The worker that drives it is not among the resources.
-	Needs(vm fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration)
+	Needs(vm fleetdb.VM, stage fleetdb.TransferKind) ([]sched.Need, time.Duration)
 
 	// Move drives the VM until it is published, until it fails, or until ctx ends. Its Command is the one that counts
 	// for it, its own or that of its plan. A login.Limiter admits all logins, also those of List and Undo: a
@@ -52,10 +52,10 @@ type Mover interface {
 	Hook(ctx context.Context, p fleetdb.Plan, when string) error
 }
 
-// A Driver is what a Move calls. All methods but Turn and Storage return at once.
+// A Driver is what a Move calls. All methods but RequestSlot and Storage return at once.
 type Driver interface {
-	// RequestSlot returns when the VM may transfer; giveBack ends that. The first Turn after a grant returns at once.
-	RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (giveBack func(), err error)
+	// RequestSlot returns when the VM may transfer; giveBack ends that. The first call after a grant returns at once.
+	RequestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) (giveBack func(), err error)
 
 	// Step reports the step of the VM, and why it waits there, for users.
 	Step(name, waits string)

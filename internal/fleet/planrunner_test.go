@@ -61,7 +61,7 @@ func (st *stepper) advanceUntil(what, plan string, is func(fleetdb.Plan) bool) {
 	st.Fatalf("plan %s is never %s: %+v", plan, what, st.plan(plan))
 }
 
-func isOver(p fleetdb.Plan) bool    { return p.State.Over() }
+func isOver(p fleetdb.Plan) bool    { return p.State.IsFinal() }
 func isRunning(p fleetdb.Plan) bool { return p.State == fleetdb.PlanRunning }
 
 // A plan whose hook before the first VM failed is canceled, and is retried before the scheduler reads that it
@@ -243,7 +243,7 @@ func TestPlanIsListedAgainAfterARefusedLogin(t *testing.T) {
 	if f := r.plan("wave").Failure; f == nil || f.Kind != fault.Denied.String() {
 		t.Fatalf("the plan shows %+v, want the refused login", f)
 	}
-	if err := login.Forgive(t.Context(), r.db, "vc1:443"); err != nil {
+	if err := login.DropRefusals(t.Context(), r.db, "vc1:443"); err != nil {
 		t.Fatal(err)
 	}
 	readRefusals()

@@ -49,7 +49,7 @@ type activePlan struct {
 
 // setPlan sets the row of a plan. A plan that has ended is dropped.
 func (r *planRunner) setPlan(ctx context.Context, row fleetdb.Plan) error {
-	if row.State.Over() {
+	if row.State.IsFinal() {
 		r.dropPlan(row.Name)
 		return nil
 	}
@@ -182,7 +182,7 @@ func (r *planRunner) startTask(ctx context.Context, p *activePlan, f func() erro
 		}
 		r.callOwner(ctx, func() {
 			p.busy = false
-			if r.admission.Refused() {
+			if r.admission.HasRefusals() {
 				r.loginDenied() // shows the refused logins, now that no goroutine writes to the plan
 			}
 		})

@@ -211,7 +211,7 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 	}
 	right.Store(true)
 	r.order("wave", fleetdb.GoOn)
-	r.wait("the end", func() bool { r.clock.add(time.Second); return r.plan("wave").State.Over() })
+	r.wait("the end", func() bool { r.clock.add(time.Second); return r.plan("wave").State.IsFinal() })
 }
 
 // A host that refuses its own account, by SSH: VMs of that host wait, those of others do not.
@@ -245,7 +245,7 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	why := "login to host esx1 by SSH was refused"
 	r.wait("the board to say so", func() bool {
 		b := r.snapshot()
-		return len(b.Breakers) == 1 && b.Breakers[0].Of == "host esx1" && len(b.Waiting) == 10 && strings.HasPrefix(b.Waiting[0].Sentence, why)
+		return len(b.Breakers) == 1 && b.Breakers[0].Object == "host esx1" && len(b.Waiting) == 10 && strings.HasPrefix(b.Waiting[0].Reason, why)
 	})
 	if n := logins.Load(); n != 1 {
 		t.Errorf("%d logins were refused", n)
@@ -312,7 +312,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	away.Store(false)
 	r.wait("the end", func() bool {
 		r.clock.add(time.Minute)
-		return r.plan("wave").State.Over()
+		return r.plan("wave").State.IsFinal()
 	})
 	if n := r.plan("wave").Counts[fleetdb.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)

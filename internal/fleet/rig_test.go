@@ -77,7 +77,7 @@ func (m *mover) Capacities(context.Context, fleetdb.Plan) (map[string]int64, err
 	return m.caps, nil
 }
 
-func (m *mover) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
+func (m *mover) Needs(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Minute
 }
 
@@ -416,7 +416,7 @@ func (r *rig) waitFor(plan string, s fleetdb.State, n int) {
 
 func (r *rig) waitEnded(plan string) fleetdb.Plan {
 	r.Helper()
-	r.wait("the end of "+plan, func() bool { return r.plan(plan).State.Over() })
+	r.wait("the end of "+plan, func() bool { return r.plan(plan).State.IsFinal() })
 	return r.plan(plan)
 }
 

@@ -54,8 +54,10 @@ type scheduler struct {
 func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
 	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
 	s.admission = admission.New(admission.Options{
-		Needs: func(v fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
-		Now:   s.databaseNow, Log: c.Log,
+		Needs: func(v fleetdb.VM, stage fleetdb.TransferKind) ([]sched.Need, time.Duration) {
+			return c.Mover.Needs(v, stage)
+		},
+		Now: s.databaseNow, Log: c.Log,
 	})
 	s.plans = &planRunner{
 		Config: c, now: s.databaseNow, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
@@ -206,7 +208,7 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	if s.databaseNow().Before(s.lostAfter) {
 		return nil
 	}
-	queue, strand := s.admission.Lost()
+	queue, strand := s.admission.VMsOfEndedWorkers()
 	for worker, keys := range queue {
 		s.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
 		if err := s.Database.Scheduling.Requeue(ctx, s.lease, keys, ""); err != nil {
@@ -215,7 +217,7 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	}
 	for worker, keys := range strand {
 		s.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
-		if err := s.Database.Scheduling.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
+		if err := s.Database.Scheduling.MarkStranded(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
 			return err
 		}
 	}
@@ -263,7 +265,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Database.SchedulerState.Put(ctx, s.lease, text)
+	return s.Database.SchedulerState.Write(ctx, s.lease, text)
 }
 
 // recordGrants records the possible grants, in transactions of maxGrants.
@@ -323,7 +325,7 @@ func (s *scheduler) nextTick() time.Time {
 // nextWake returns when to continue although nothing has changed.
 func (s *scheduler) nextWake() time.Time {
 	next := s.nextTick()
-	if at, ok := s.admission.Wake(); ok && at.Before(next) {
+	if at, ok := s.admission.NextChange(); ok && at.Before(next) {
 		return at
 	}
 	return next
@@ -333,7 +335,7 @@ func (s *scheduler) nextWake() time.Time {
 func (s *scheduler) waitForChange(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
-	go func() { changed <- s.Database.Feed.Await(ctx, s.rev) }()
+	go func() { changed <- s.Database.Feed.WaitForChange(ctx, s.rev) }()
 	go func() { slept <- s.Sleep(ctx, t.Sub(s.databaseNow())) }()
 	var err error
 	select {

@@ -39,7 +39,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	r.wait("the estimate", func() bool {
 		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Read: 1 << 28, Rate: 1 << 20})
 		for _, w := range r.snapshot().Waiting {
-			why = w.Sentence
+			why = w.Reason
 		}
 		return why == "host esx1: 1 of 1 vms; next in about 13 min"
 	})

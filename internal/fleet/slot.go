@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// RequestSlot implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is
+// RequestSlot implements Driver. While the VM holds a slot, a further request returns at once, and the slot is
 // released after the last of them: the runs of a VM with several destinations are one transfer.
-func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) (func(), error) {
 	select {
 	case <-d.slotToken:
 	case <-ctx.Done():
@@ -24,13 +24,13 @@ func (d *driver) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected 
 	}
 	d.granted = false
 	d.slots++
-	return sync.OnceFunc(d.endTurn), nil
+	return sync.OnceFunc(d.endSlot), nil
 }
 
 // requestSlot requests a slot and waits for it. A row with a slot may be older than the request, so
 // requestSlot waits for a row that is not older than one that was read after the request.
-func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
-	err := d.w.retryWhileAway(ctx, func() error { return d.w.Database.Claims.Ask(ctx, d.claim, stage, expected) })
+func (d *driver) requestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) error {
+	err := d.w.retryWhileAway(ctx, func() error { return d.w.Database.Claims.RequestTransfer(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func (d *driver) requestSlot(ctx context.Context, stage fleetdb.Stage, expected 
 	return nil
 }
 
-// endTurn ends one Turn, and releases the slot after the last one.
-func (d *driver) endTurn() {
+// endSlot ends one use of the slot, and releases the slot after the last one.
+func (d *driver) endSlot() {
 	<-d.slotToken
 	defer func() { d.slotToken <- struct{}{} }()
 	if d.slots--; d.slots == 0 {
@@ -61,14 +61,14 @@ func (d *driver) endTurn() {
 	}
 }
 
-// releaseUnused releases the slot of the grant if no Turn has used it yet.
+// releaseUnused releases the slot of the grant if no request has used it yet.
 func (d *driver) releaseUnused() {
 	if d.try.Err() != nil {
 		return
 	}
 	select {
 	case <-d.slotToken:
-	default: // a Turn is using it
+	default: // a transfer is using it
 		return
 	}
 	defer func() { d.slotToken <- struct{}{} }()
@@ -81,7 +81,7 @@ func (d *driver) releaseUnused() {
 // releaseSlot releases the slot in the database. If the claim is lost there is nothing to release: the
 // next worker gets a new grant.
 func (d *driver) releaseSlot() {
-	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Database.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
+	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Database.Claims.EndTransfer(d.ctx, d.claim) }); err != nil {
 		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
 	}
 }

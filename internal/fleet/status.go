@@ -31,7 +31,7 @@ type Status struct {
 type VMStatus struct {
 	fleetdb.VM
 	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if none exists
-	Why      string            `json:"reason,omitempty"`   // reason of a wait or a failure
+	Reason   string            `json:"reason,omitempty"`   // reason of a wait or a failure
 }
 
 // StatusOf returns the status of a plan from its rows in the fleet database and the state of the
@@ -50,7 +50,7 @@ func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	why := map[string]string{}
 	for _, w := range s.Waiting {
 		if w.Plan == plan {
-			why[w.VM] = w.Sentence
+			why[w.VM] = w.Reason
 		}
 	}
 	return why
@@ -63,12 +63,12 @@ func (s *Status) fillVMs(vms []fleetdb.VM, progress []fleetdb.Progress, why map[
 		far[p.VM] = p
 	}
 	for _, v := range vms {
-		vs := VMStatus{VM: v, Why: why[v.VM]}
+		vs := VMStatus{VM: v, Reason: why[v.VM]}
 		if p, ok := far[v.VM]; ok {
 			vs.Progress = &p
 		}
-		if vs.Why == "" || v.State.Over() {
-			vs.Why = cmp.Or(rowReason(v), Silence(v, vs.Progress))
+		if vs.Reason == "" || v.State.IsFinal() {
+			vs.Reason = cmp.Or(rowReason(v), SilenceText(v, vs.Progress))
 		}
 		s.addVM(vs)
 		s.VMs = append(s.VMs, vs)
@@ -106,9 +106,9 @@ func (s *Status) addVM(v VMStatus) {
 	s.toMove += toMove
 }
 
-// Silence describes since when a transfer has no news: its worker is disconnected or dead, or the
+// SilenceText describes since when a transfer has no news: its worker is disconnected or dead, or the
 // source sends nothing. It is empty for a transfer in progress, and for a VM without a transfer.
-func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
+func SilenceText(v fleetdb.VM, p *fleetdb.Progress) string {
 	if p == nil || !p.Silent || !v.Granted || v.State != fleetdb.Running {
 		return ""
 	}

@@ -31,8 +31,8 @@ func TestSilenceIsTold(t *testing.T) {
 		{"was not begun", holds, nil, "", 0},
 	} {
 		s := StatusOf(fleetdb.Plan{Name: "wave"}, []fleetdb.VM{c.vm}, c.progress, admission.Snapshot{})
-		if s.VMs[0].Why != c.why || s.Rate != c.rate {
-			t.Errorf("one that %s: %q, %d bytes a second", c.what, s.VMs[0].Why, s.Rate)
+		if s.VMs[0].Reason != c.why || s.Rate != c.rate {
+			t.Errorf("one that %s: %q, %d bytes a second", c.what, s.VMs[0].Reason, s.Rate)
 		}
 	}
 }

@@ -25,8 +25,8 @@ type vmHookRecord struct {
 	Published bool      `json:"published,omitempty"` // the VM was published; no hook runs again
 }
 
-// Pre runs the hook before the VM, unless it ran for the current execution.
-func (h VMHooks) Pre(ctx context.Context, run func() error) error {
+// RunPre runs the hook before the VM, unless it ran for the current execution.
+func (h VMHooks) RunPre(ctx context.Context, run func() error) error {
 	on, err := h.readRecord(ctx)
 	if err != nil || on.Published || !on.Pre.IsZero() && on.Post.IsZero() {
 		return err
@@ -37,9 +37,9 @@ func (h VMHooks) Pre(ctx context.Context, run func() error) error {
 	return h.writeRecord(ctx, vmHookRecord{Pre: time.Now()})
 }
 
-// Post runs the hook after the VM, when it is published or has failed. An error of run is returned, and
+// RunPost runs the hook after the VM, when it is published or has failed. An error of run is returned, and
 // the hook runs again with the next call.
-func (h VMHooks) Post(ctx context.Context, published bool, run func() error) error {
+func (h VMHooks) RunPost(ctx context.Context, published bool, run func() error) error {
 	on, err := h.readRecord(ctx)
 	if err != nil || on.Published {
 		return err
@@ -51,8 +51,8 @@ func (h VMHooks) Post(ctx context.Context, published bool, run func() error) err
 	return h.writeRecord(ctx, on)
 }
 
-// Forget makes both hooks run again, after the VM was undone.
-func (h VMHooks) Forget(ctx context.Context) error {
+// Reset makes both hooks run again, after the VM was undone.
+func (h VMHooks) Reset(ctx context.Context) error {
 	return h.Records.Drop(ctx, fleetdb.HooksOfVM, h.VM.String())
 }
 

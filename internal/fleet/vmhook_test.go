@@ -26,25 +26,25 @@ func TestHooksOfAVMRunOnce(t *testing.T) {
 		fail error
 		want []string
 	}{
-		{"a hook that fails", func() error { return h.Pre(t.Context(), run("pre", errPlain)) }, errPlain, []string{"pre"}},
-		{"retried", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
-		{"taken over", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, nil},
-		{"failed", func() error { return h.Post(t.Context(), false, run("post", nil)) }, nil, []string{"post"}},
-		{"begun again", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
-		{"undone", func() error { return h.Forget(t.Context()) }, nil, nil},
-		{"begun again", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
-		{"its hook fails", func() error { return h.Post(t.Context(), true, run("post", errPlain)) }, errPlain, []string{"post"}},
-		{"begun again", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, nil},
-		{"published", func() error { return h.Post(t.Context(), true, run("post", nil)) }, nil, []string{"post"}},
-		{"died before that was on record", func() error { return h.Pre(t.Context(), run("pre", nil)) }, nil, nil},
-		{"published", func() error { return h.Post(t.Context(), true, run("post", nil)) }, nil, nil},
+		{"a hook that fails", func() error { return h.RunPre(t.Context(), run("pre", errPlain)) }, errPlain, []string{"pre"}},
+		{"retried", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
+		{"taken over", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, nil},
+		{"failed", func() error { return h.RunPost(t.Context(), false, run("post", nil)) }, nil, []string{"post"}},
+		{"begun again", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
+		{"undone", func() error { return h.Reset(t.Context()) }, nil, nil},
+		{"begun again", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, []string{"pre"}},
+		{"its hook fails", func() error { return h.RunPost(t.Context(), true, run("post", errPlain)) }, errPlain, []string{"post"}},
+		{"begun again", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, nil},
+		{"published", func() error { return h.RunPost(t.Context(), true, run("post", nil)) }, nil, []string{"post"}},
+		{"died before that was on record", func() error { return h.RunPre(t.Context(), run("pre", nil)) }, nil, nil},
+		{"published", func() error { return h.RunPost(t.Context(), true, run("post", nil)) }, nil, nil},
 	} {
 		ran = nil
 		if err := step.do(); !errors.Is(err, step.fail) || !slices.Equal(ran, step.want) {
 			t.Fatalf("%s: ran %v, want %v; %v", step.what, ran, step.want, err)
 		}
 	}
-	if err := h.Pre(stopped, run("pre", nil)); err == nil {
+	if err := h.RunPre(stopped, run("pre", nil)); err == nil {
 		t.Error("nobody knows what was run, and it goes on")
 	}
 }
@@ -57,10 +57,10 @@ func TestHookOfAnAttemptThatIsStoppedIsRemembered(t *testing.T) {
 	for _, plan := range []string{"wave", "wave-2"} {
 		h := VMHooks{r.db.Records, fleetdb.Key{Plan: plan, VM: "vm-1"}}
 		ctx, stop := context.WithCancel(t.Context())
-		if err := h.Pre(ctx, func() error { stop(); return nil }); err != nil {
+		if err := h.RunPre(ctx, func() error { stop(); return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.Pre(t.Context(), func() error { return errPlain }); err != nil {
+		if err := h.RunPre(t.Context(), func() error { return errPlain }); err != nil {
 			t.Errorf("it was run again: %v", err)
 		}
 	}

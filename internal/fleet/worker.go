@@ -165,7 +165,7 @@ func (w *worker) followChanges(ctx context.Context) error {
 			rev = c.Rev
 			continue
 		}
-		if err := w.retryWhileAway(ctx, func() error { return w.Database.Feed.Await(ctx, rev) }); err != nil {
+		if err := w.retryWhileAway(ctx, func() error { return w.Database.Feed.WaitForChange(ctx, rev) }); err != nil {
 			return err
 		}
 		if err := t.wait(ctx); err != nil {

@@ -89,7 +89,7 @@ type silent struct {
 	dead context.Context
 }
 
-func (s silent) RequestSlot(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
+func (s silent) RequestSlot(ctx context.Context, stage fleetdb.TransferKind, expected time.Duration) (func(), error) {
 	back, err := s.Driver.RequestSlot(ctx, stage, expected)
 	return func() {
 		if s.dead.Err() == nil {
@@ -267,7 +267,7 @@ func TestWorkerThatIsCutOffStopsByItself(t *testing.T) {
 	close(letGo)
 	r.wait("the end", func() bool {
 		r.clock.add(time.Second)
-		return r.plan("wave").State.Over()
+		return r.plan("wave").State.IsFinal()
 	})
 	for v := range r.each("wave") {
 		if v.Attempts != 0 {

@@ -112,7 +112,7 @@ func BenchmarkLife(b *testing.B) {
 		for b.Loop() {
 			c := f.run(1, "w1")
 			must(b, f.Claims.SetStep(ctx, c, "copy", ""))
-			must(b, f.Claims.GiveBack(ctx, c))
+			must(b, f.Claims.EndTransfer(ctx, c))
 			must(b, f.Claims.SetStep(ctx, c, "verify", ""))
 			must(b, f.Claims.Finish(ctx, c, End{State: Queued}))
 		}

@@ -105,9 +105,9 @@ func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Chang
 	return err
 }
 
-// Await returns when a revision newer than since exists. It sees the changes of this Database at once and
+// WaitForChange returns when a revision newer than since exists. It sees the changes of this Database at once and
 // other changes within pollEvery. One of all waiters queries the database for the others.
-func (s *Feed) Await(ctx context.Context, since int64) error {
+func (s *Feed) WaitForChange(ctx context.Context, since int64) error {
 	for {
 		rev, newer := s.db.revisions.newestKnown()
 		if rev > since {

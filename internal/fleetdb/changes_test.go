@@ -118,8 +118,8 @@ func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
 			const waiters = 20
 			done := make(chan error, 2*waiters)
 			for range waiters {
-				go func() { done <- one.Feed.Await(ctx, since) }()
-				go func() { done <- two.Feed.Await(ctx, since) }()
+				go func() { done <- one.Feed.WaitForChange(ctx, since) }()
+				go func() { done <- two.Feed.WaitForChange(ctx, since) }()
 			}
 			must(t, writer.Limits.Set(ctx, "x", int64(round)))
 			for range cap(done) {
@@ -134,13 +134,13 @@ func TestAwaitSeesOwnChangesAndOthers(t *testing.T) {
 		one.db.revisions.poll <- struct{}{} // nobody polls: one's own are seen all the same
 		since := ok(one.Feed.Changes(ctx, 0))(t).Rev
 		own := make(chan error)
-		go func() { own <- one.Feed.Await(ctx, since) }()
+		go func() { own <- one.Feed.WaitForChange(ctx, since) }()
 		must(t, one.Limits.Set(ctx, "x", 99))
 		must(t, <-own)
 		<-one.db.revisions.poll
 		gone, cancel := context.WithCancel(ctx)
 		done := make(chan error)
-		go func() { done <- one.Feed.Await(gone, 1<<60) }()
+		go func() { done <- one.Feed.WaitForChange(gone, 1<<60) }()
 		cancel()
 		if err := <-done; err == nil {
 			t.Error("the end of the context is no error")
@@ -155,7 +155,7 @@ func TestWaitersPollTogether(t *testing.T) {
 	done := make(chan error)
 	const waiters = 10
 	for range waiters {
-		go func() { done <- r.Feed.Await(ctx, 1<<60) }()
+		go func() { done <- r.Feed.WaitForChange(ctx, 1<<60) }()
 	}
 	polls, last := 0, r.db.revisions.lastPoll()
 	for polls < 3 {

@@ -64,16 +64,16 @@ func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error
 	})
 }
 
-// Ask requests a transfer for the VM, of the expected duration. The scheduler grants it by setting
-// Holds.
-func (s *Claims) Ask(ctx context.Context, c Claim, stage Stage, expected time.Duration) error {
+// RequestTransfer requests a transfer for the VM, of the expected duration. The scheduler grants it by setting
+// VM.Granted.
+func (s *Claims) RequestTransfer(ctx context.Context, c Claim, stage TransferKind, expected time.Duration) error {
 	return s.db.writeLoose(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `asks = $5, expected = $6, holds = FALSE, since = 0, rev = $7`, stage, toNanos(expected), x.rev)
 	})
 }
 
-// GiveBack ends the transfer of the VM, or its request for one.
-func (s *Claims) GiveBack(ctx context.Context, c Claim) error {
+// EndTransfer ends the transfer of the VM, or its request for one.
+func (s *Claims) EndTransfer(ctx context.Context, c Claim) error {
 	return s.db.writeLoose(ctx, "give back for "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `asks = '', expected = 0, holds = FALSE, since = 0, rev = $5`, x.rev)
 	})
@@ -90,7 +90,7 @@ type End struct {
 
 // Finish ends a claim and records the outcome. A second call changes nothing.
 func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
-	if end.State != Queued && !end.State.Over() {
+	if end.State != Queued && !end.State.IsFinal() {
 		return fmt.Errorf("finish %s: %s is no end", c.Key, end.State)
 	}
 	return s.db.write(ctx, "finish "+c.Key.String(), 1, func(x *tx) error {

@@ -19,8 +19,8 @@ func TestAVMGoesFromTheQueueToItsEnd(t *testing.T) {
 		if v := f.vm(1); v.State != Running || v.Step != "copy" || v.WaitReason == "" || v.Began.IsZero() || v.Storage[0] != "id-w1" || v.Since.IsZero() || v.Expected != time.Hour {
 			t.Fatalf("running: %+v", v)
 		}
-		must(t, f.Claims.GiveBack(ctx, c))
-		must(t, f.Claims.Ask(ctx, c, Cutover, time.Minute))
+		must(t, f.Claims.EndTransfer(ctx, c))
+		must(t, f.Claims.RequestTransfer(ctx, c, Cutover, time.Minute))
 		if v := f.vm(1); v.Granted || v.Requested != Cutover || v.Expected != time.Minute || !v.Since.IsZero() {
 			t.Fatalf("asks: %+v", v)
 		}
@@ -30,7 +30,7 @@ func TestAVMGoesFromTheQueueToItsEnd(t *testing.T) {
 		}
 		must(t, f.Claims.Finish(ctx, c, End{State: Done}))
 		must(t, f.Claims.Finish(ctx, c, End{State: Done})) // the answer got lost
-		if v := f.vm(1); v.State != Done || v.Granted || v.Requested != NoStage || v.Ended.IsZero() || v.Attempts != 0 {
+		if v := f.vm(1); v.State != Done || v.Granted || v.Requested != NoTransfer || v.Ended.IsZero() || v.Attempts != 0 {
 			t.Fatalf("done: %+v", v)
 		}
 		if err := f.Claims.SetStep(ctx, c, "copy", ""); !errors.Is(err, ErrFenced) {

@@ -23,9 +23,9 @@ const (
 	Withdraw Command = "withdraw" // one VM: as rollback, also if it is published; it is removed from its target
 )
 
-// Under returns the effective command of a VM with command o in a plan with another one: commands that
+// Within returns the effective command of a VM with command o in a plan with another one: commands that
 // undo always win, else the VM's own command counts.
-func (o Command) Under(plan Command) Command {
+func (o Command) Within(plan Command) Command {
 	if plan.Undoes() && !o.Undoes() || o == GoOn {
 		return plan
 	}
@@ -96,7 +96,7 @@ func (x *tx) setVMCommand(v VM, o Command) error {
 		_, err := x.exec(requeueSQL+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 		return err
 	}
-	if v.State == Canceled || v.Command == o && !v.State.Over() {
+	if v.State == Canceled || v.Command == o && !v.State.IsFinal() {
 		return errSame
 	}
 	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
@@ -117,7 +117,7 @@ func (x *tx) setVMCommand(v VM, o Command) error {
 
 // reopenIfQueued reopens the plan p if it has ended and its VM vm is queued now.
 func (x *tx) reopenIfQueued(p Plan, vm string) error {
-	if !p.State.Over() {
+	if !p.State.IsFinal() {
 		return nil
 	}
 	var alive int
@@ -146,13 +146,13 @@ func (o Command) checkState(v VM, of Command) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
 	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
-	ending := v.Command.Undoes() && !v.State.Over()
+	ending := v.Command.Undoes() && !v.State.IsFinal()
 	switch {
 	case o == Retry && v.State == Done:
 		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
 	case o.Undoes() && o != Withdraw && v.State == Done:
 		return no("is published", "decamp rollback %s --withdraw removes it from %s, with all data written to it since", at, strings.Join(v.To, ", "))
-	case o == Retry && of.Undoes() && !v.State.Over(), o == Retry && ending:
+	case o == Retry && of.Undoes() && !v.State.IsFinal(), o == Retry && ending:
 		return no("is being canceled", "wait until it is: decamp watch %s", plan)
 	case o == Retry && of.Undoes():
 		return no("is of a plan that is canceled", "decamp retry %s takes up all of it", plan)
@@ -162,7 +162,7 @@ func (o Command) checkState(v VM, of Command) error {
 		return no("is "+string(v.State), "pause it, or cancel it and retry then")
 	case o == Retry || o.Undoes():
 		return nil
-	case v.State.Over():
+	case v.State.IsFinal():
 		return no("is "+string(v.State), "decamp retry %s begins again", at)
 	case of.Undoes() || ending:
 		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
@@ -186,7 +186,7 @@ func (s *Plans) SetCommand(ctx context.Context, name string, o Command) error {
 		if err := x.checkPlanCommand(p, o); err != nil {
 			return err
 		}
-		if p.Command == o && !p.State.Over() {
+		if p.Command == o && !p.State.IsFinal() {
 			return errSame
 		}
 		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.Undoes() {
@@ -205,7 +205,7 @@ func (x *tx) endPlan(p Plan) error {
 	}
 	queued, err := x.exec(requeueFailedSQL+`AND plan = $2`, x.rev, p.Name)
 	switch {
-	case err != nil || !p.State.Over():
+	case err != nil || !p.State.IsFinal():
 		return err
 	case queued > 0:
 		return x.reopenPlan(p)
@@ -234,7 +234,7 @@ func (x *tx) retryPlan(p Plan) error {
 			return err
 		}
 	}
-	if p.State.Over() || p.Command.Undoes() {
+	if p.State.IsFinal() || p.Command.Undoes() {
 		return x.reopenPlan(p)
 	}
 	return nil
@@ -265,7 +265,7 @@ func (x *tx) checkPlanCommand(p Plan, o Command) error {
 		return no("has many VMs, and they are withdrawn one by one", "name one of them: decamp rollback %s/VM --withdraw", name)
 	case o.Undoes():
 		return nil
-	case p.State.Over():
+	case p.State.IsFinal():
 		var left int
 		err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
 		if err != nil || left > 0 || p.Failure != nil {

@@ -177,7 +177,7 @@ func TestTheEffectiveCommand(t *testing.T) {
 		{GoOn, GoOn, GoOn}, {GoOn, Pause, Pause}, {Pause, GoOn, Pause}, {CutOver, Pause, CutOver},
 		{Pause, Cancel, Cancel}, {Cancel, Pause, Cancel}, {Rollback, Cancel, Rollback}, {GoOn, Rollback, Rollback},
 	} {
-		if got := c.own.Under(c.plan); got != c.stands {
+		if got := c.own.Within(c.plan); got != c.stands {
 			t.Errorf("%q under %q is %q", c.own, c.plan, got)
 		}
 	}

@@ -10,7 +10,7 @@
 //	worker      Workers, Claims and Progress, of its VMs; fenced by the claim's epoch
 //
 // Each change of a VM, plan, worker, command or limit gets the next revision. A follower reads the
-// changes since a revision (Feed.Changes) and waits for more (Feed.Await).
+// changes since a revision (Feed.Changes) and waits for more (Feed.WaitForChange).
 //
 // # Files
 //
@@ -18,9 +18,9 @@
 //
 //	fleetdb.go                                opens the database and returns its parts
 //	changes.go                                the feed
-//	rehearsals.go claims.go scheduling.go progress.go workers.go board.go
+//	rehearsals.go claims.go scheduling.go progress.go workers.go schedulerstate.go
 //	                                          writes of workers and the scheduler
-//	plans.go vms.go orders.go counts.go       plans and VMs, and the commands of operators
+//	plans.go vms.go commands.go counts.go       plans and VMs, and the commands of operators
 //	limits.go audit.go leases.go records.go signatures.go
 //	schema.go tx.go faults.go                 tables, transactions and errors
 //	database.go sqlite.go postgres.go         connections

@@ -17,9 +17,9 @@ type Lease struct {
 	// lease
 	Epoch int64
 
-	// Sure is until when the lease is certainly ours by this process's own clock: the time before the
+	// ValidUntil is until when the lease is certainly ours by this process's own clock: the time before the
 	// request, plus the length of the lease.
-	Sure time.Time
+	ValidUntil time.Time
 }
 
 // Leases are rights that one process at a time has.
@@ -28,7 +28,7 @@ type Leases struct{ db *database }
 // Acquire returns the lease of that name for owner. If another owner has it, Acquire returns
 // fault.Conflict. A lease of the same owner is renewed; an expired one gets a new epoch.
 func (s *Leases) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (Lease, error) {
-	l := Lease{Name: name, Owner: owner, Sure: time.Now().Add(ttl)}
+	l := Lease{Name: name, Owner: owner, ValidUntil: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "acquire "+name, 0, func(x *tx) error {
 		had, until, err := x.lockLease(name)
 		if err != nil {
@@ -98,7 +98,7 @@ func (s *Leases) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
 		return err
 	})
 	if err == nil {
-		l.Sure = sure
+		l.ValidUntil = sure
 	}
 	return err
 }

@@ -16,8 +16,8 @@ func TestALeaseIsOnesUntilItIsOver(t *testing.T) {
 		ctx, one, two := t.Context(), p.open(), p.open()
 		before := time.Now()
 		a := ok(one.Leases.Acquire(ctx, "scheduler", "a", aMinute))(t)
-		if a.Sure.Before(before.Add(aMinute)) || a.Sure.After(time.Now().Add(aMinute)) {
-			t.Errorf("sure until %v of %v", a.Sure, before)
+		if a.ValidUntil.Before(before.Add(aMinute)) || a.ValidUntil.After(time.Now().Add(aMinute)) {
+			t.Errorf("sure until %v of %v", a.ValidUntil, before)
 		}
 		_, err := two.Leases.Acquire(ctx, "scheduler", "b", aMinute)
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "scheduler is a's") || fault.HintOf(err) == "" {
@@ -78,8 +78,8 @@ func TestASecondProcessOfAWorkerTakesItsPlaceAndItsVMs(t *testing.T) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 4)
 		old := f.run(1, "w1")
-		must(t, f.Claims.GiveBack(ctx, old))
-		must(t, f.Claims.Ask(ctx, old, Again, time.Minute))
+		must(t, f.Claims.EndTransfer(ctx, old))
+		must(t, f.Claims.RequestTransfer(ctx, old, Again, time.Minute))
 		assigned := f.grant(2, "w1")
 		other := f.run(3, "w2")
 		first := f.workers["w1"]
@@ -95,7 +95,7 @@ func TestASecondProcessOfAWorkerTakesItsPlaceAndItsVMs(t *testing.T) {
 				t.Errorf("the first one drives on: %v", err)
 			}
 		}
-		if v := f.vm(1); v.State != Assigned || v.Epoch != old.Epoch+1 || v.Granted || v.Requested != NoStage {
+		if v := f.vm(1); v.State != Assigned || v.Epoch != old.Epoch+1 || v.Granted || v.Requested != NoTransfer {
 			t.Errorf("of the first one: %+v", v)
 		}
 		if v := f.vm(2); v.State != Assigned || v.Epoch != assigned.Epoch+1 || !v.Granted {

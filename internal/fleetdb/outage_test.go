@@ -24,7 +24,7 @@ func TestPostgresIsGoneAndBack(t *testing.T) {
 	}{
 		{"stopped", server.Stop, server.Restart},
 		{"killed", server.Kill, server.Restart},
-		{"frozen", server.Freeze, server.Thaw},
+		{"frozen", server.Suspend, server.Continue},
 	}
 	for i, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 		f.Leases.Renew(ctx, &worker, aMinute),
 		f.Leases.Renew(ctx, &f.sched, aMinute),
 		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
-		f.SchedulerState.Request(ctx), f.SchedulerState.Put(ctx, f.sched, []byte("{}"))))
+		f.SchedulerState.Request(ctx), f.SchedulerState.Write(ctx, f.sched, []byte("{}"))))
 	must(t, stopped.Rollback())
 }
 

@@ -42,8 +42,8 @@ const (
 	PlanFailed  PlanState = "failed"  // the plan ended with a Failure: its list of VMs is incomplete, or a hook failed
 )
 
-// Over reports whether nothing more happens to the plan unless it is retried.
-func (s PlanState) Over() bool { return s == PlanEnded || s == PlanFailed }
+// IsFinal reports whether nothing more happens to the plan unless it is retried.
+func (s PlanState) IsFinal() bool { return s == PlanEnded || s == PlanFailed }
 
 // Failure is an error as it is stored and displayed.
 type Failure struct {
@@ -232,7 +232,7 @@ func (s *Plans) Advance(ctx context.Context, p Plan, state PlanState, failure *F
 		if now.Rev != p.Rev {
 			return errSame
 		}
-		if state.Over() {
+		if state.IsFinal() {
 			var active int
 			err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state NOT IN ('done', 'failed', 'canceled')`, []any{p.Name}, &active)
 			if err != nil {
@@ -252,7 +252,7 @@ func (x *tx) setPlanState(p Plan, state PlanState, failure *Failure) error {
 	if listed == 0 && failure == nil && state != PlanListing {
 		listed = x.now
 	}
-	if state.Over() {
+	if state.IsFinal() {
 		state, ended = PlanEnded, x.now
 	}
 	_, err := x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
@@ -267,7 +267,7 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if !p.State.Over() {
+		if !p.State.IsFinal() {
 			return fault.New(fault.Conflict, "plan %s is %s", name, p.State).WithHint("cancel it first: decamp cancel %s", fault.Quote(name))
 		}
 		for _, s := range []string{`DELETE FROM progress WHERE plan = $1`, `DELETE FROM vms WHERE plan = $1`, `DELETE FROM plans WHERE name = $1`} {

@@ -99,7 +99,7 @@ func TestWhatWasNotFoundHasFailed(t *testing.T) {
 		why := &Failure{Kind: "not-found", Text: "no VM is called web9", Hint: "decamp ls"}
 		must(t, r.VMs.Add(ctx, []VM{{Key: Key{"p", "line-7"}, Name: "web9", State: Failed, Failure: why}}))
 		v := ok(r.VMs.Get(ctx, Key{"p", "line-7"}))(t)
-		if v.State != Failed || v.Requested != NoStage || v.Ended.IsZero() || v.Failure == nil || *v.Failure != *why {
+		if v.State != Failed || v.Requested != NoTransfer || v.Ended.IsZero() || v.Failure == nil || *v.Failure != *why {
 			t.Errorf("it is %+v, %+v", v, v.Failure)
 		}
 		if n := ok(r.Plans.Get(ctx, "p"))(t).Counts; n[Failed] != 1 {
@@ -202,14 +202,14 @@ func TestTheBoardIsWrittenForThoseWhoLook(t *testing.T) {
 		if since := ok(f.SchedulerState.Requested(ctx))(t); since != 5*time.Second {
 			t.Errorf("looked at %v ago", since)
 		}
-		must(t, f.SchedulerState.Put(ctx, f.sched, json.RawMessage(`{"waiting":[]}`)))
+		must(t, f.SchedulerState.Write(ctx, f.sched, json.RawMessage(`{"waiting":[]}`)))
 		doc, at, err := f.SchedulerState.Read(ctx)
 		if must(t, err); string(doc) != `{"waiting":[]}` || !at.Equal(clock.Now()) {
 			t.Errorf("the board is %s of %v", doc, at)
 		}
 		must(t, f.Leases.Free(ctx, f.sched))
 		ok(f.Leases.Acquire(ctx, "scheduler", "s2", aMinute))(t)
-		if err := f.SchedulerState.Put(ctx, f.sched, json.RawMessage(`{}`)); !fault.Is(err, fault.Conflict) {
+		if err := f.SchedulerState.Write(ctx, f.sched, json.RawMessage(`{}`)); !fault.Is(err, fault.Conflict) {
 			t.Errorf("written by a former scheduler: %v", err)
 		}
 	})

@@ -59,7 +59,7 @@ func (x *tx) checkRehearsable(v VM) error {
 		return err
 	}
 	driven, err := isDriven(x.ctx, x.Tx, v, x.now)
-	order, at := v.Command.Under(p.Command), fault.Quote(v.Key.String())
+	order, at := v.Command.Within(p.Command), fault.Quote(v.Key.String())
 	switch {
 	case err != nil:
 		return err
@@ -67,7 +67,7 @@ func (x *tx) checkRehearsable(v VM) error {
 		return no("is not moved warm", "trial: true in its plan boots it before it is published; decamp trial any time after that")
 	case v.State == Done:
 		return no("is done", "boot the published VM with decamp trial")
-	case v.State.Over():
+	case v.State.IsFinal():
 		return no("is "+string(v.State)+": no worker executes it", "start it again with decamp retry %s, then rehearse it", at)
 	case order.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", at)

@@ -65,13 +65,13 @@ func (a *anybody) deeds() []deed {
 			return err
 		}},
 		{"begin", 4, func() error { return a.Claims.Begin(ctx, c, []string{"id"}) }},
-		{"ask", 3, func() error { return a.Claims.Ask(ctx, c, Again, time.Hour) }},
-		{"give back", 3, func() error { return a.Claims.GiveBack(ctx, c) }},
+		{"ask", 3, func() error { return a.Claims.RequestTransfer(ctx, c, Again, time.Hour) }},
+		{"give back", 3, func() error { return a.Claims.EndTransfer(ctx, c) }},
 		{"finish", 2, func() error { return a.Claims.Finish(ctx, c, ends[a.rng.IntN(len(ends))]) }},
 		{"order", 2, func() error { return a.VMs.SetCommand(ctx, k, order) }},
 		{"order plan", 1, func() error { return a.Plans.SetCommand(ctx, "p", order) }},
 		{"requeue", 1, func() error { return a.Scheduling.Requeue(ctx, a.sched, []Key{k}, "gone") }},
-		{"strand", 1, func() error { return a.Scheduling.Strand(ctx, a.sched, []Key{k}, "gone") }},
+		{"strand", 1, func() error { return a.Scheduling.MarkStranded(ctx, a.sched, []Key{k}, "gone") }},
 		{"rehearse", 4, func() error { return a.Rehearsals.Request(ctx, k, Rehearsal{ID: fmt.Sprint(a.clock.Now().Unix())}) }},
 		{"answer", 2, func() error {
 			v, err := a.VMs.Get(ctx, c.Key)
@@ -144,19 +144,19 @@ func contradiction(v VM) string {
 	switch {
 	case v.Granted && !driven:
 		return "nobody drives what holds slots"
-	case v.Granted && v.Requested != NoStage:
+	case v.Granted && v.Requested != NoTransfer:
 		return "it asks for what it holds"
 	case v.Granted != !v.Since.IsZero():
 		return "since when it holds is not known"
 	case v.State == Queued && (v.Requested == First) != v.Began.IsZero():
 		return "what is queued asks for the wrong thing"
-	case v.State == Queued && v.Requested == NoStage:
+	case v.State == Queued && v.Requested == NoTransfer:
 		return "what is queued asks for nothing"
-	case v.State.Over() && v.Requested != NoStage:
+	case v.State.IsFinal() && v.Requested != NoTransfer:
 		return "what is over asks"
-	case v.State.Over() && v.Rehearse != nil:
+	case v.State.IsFinal() && v.Rehearse != nil:
 		return "what is over is rehearsed"
-	case v.State.Over() == v.Ended.IsZero():
+	case v.State.IsFinal() == v.Ended.IsZero():
 		return "what has an end is not over"
 	case driven && (v.Worker == "" || v.Epoch == 0):
 		return "no worker executes it"

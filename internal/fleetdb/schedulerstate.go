@@ -11,9 +11,9 @@ import (
 // while a client requests it.
 type SchedulerState struct{ db *database }
 
-// Put replaces the board. l is the scheduler's lease: without it, Put returns ErrFenced. It uses no
+// Write replaces the document. l is the scheduler's lease: without it, Write returns ErrFenced. It uses no
 // revision.
-func (s *SchedulerState) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
+func (s *SchedulerState) Write(ctx context.Context, l Lease, doc json.RawMessage) error {
 	return s.db.writeUnordered(ctx, "write the state of the scheduler", func(x *tx) error {
 		if err := x.checkLease(l); err != nil {
 			return err
@@ -23,7 +23,7 @@ func (s *SchedulerState) Put(ctx context.Context, l Lease, doc json.RawMessage) 
 	})
 }
 
-// Read returns the last board, and when it was written by the database's clock. doc is empty and at is
+// Read returns the last document, and when it was written by the database's clock. doc is empty and at is
 // zero if it was never written.
 func (s *SchedulerState) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
@@ -34,7 +34,7 @@ func (s *SchedulerState) Read(ctx context.Context) (doc json.RawMessage, at time
 	return json.RawMessage(text), fromMicros(micros), err
 }
 
-// Request makes the scheduler write the board for a while.
+// Request makes the scheduler write the document for a while.
 func (s *SchedulerState) Request(ctx context.Context) error {
 	return s.db.writeUnordered(ctx, "request the state of the scheduler", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())

@@ -70,8 +70,8 @@ func (s *Scheduling) Requeue(ctx context.Context, l Lease, keys []Key, why strin
 		` AND (state = 'stranded' OR state IN ('assigned', 'running') AND `+deadWorkerCondition+`)`)
 }
 
-// Strand makes VMs of a dead worker wait for it, because only that worker has their images.
-func (s *Scheduling) Strand(ctx context.Context, l Lease, keys []Key, why string) error {
+// MarkStranded makes VMs of a dead worker wait for it, because only that worker has their images.
+func (s *Scheduling) MarkStranded(ctx context.Context, l Lease, keys []Key, why string) error {
 	return s.releaseVMs(ctx, l, keys, why, "strand",
 		`state = 'stranded', asks = ''`, ` AND state IN ('assigned', 'running') AND `+deadWorkerCondition)
 }

@@ -54,7 +54,7 @@ func TestTheVMsOfADeadWorkerAreAnothers(t *testing.T) {
 		}
 		clock.pass(2 * aMinute)
 		must(t, f.Scheduling.Requeue(ctx, f.sched, []Key{key(1), key(2), key(4)}, "w1 is gone"))
-		must(t, f.Scheduling.Strand(ctx, f.sched, []Key{key(3), key(4)}, "only w1 has its images"))
+		must(t, f.Scheduling.MarkStranded(ctx, f.sched, []Key{key(3), key(4)}, "only w1 has its images"))
 		if v := f.vm(1); v.State != Queued || v.Requested != Again || v.Granted || v.WaitReason != "w1 is gone" || v.Storage[0] != "id-w1" {
 			t.Errorf("it began: %+v", v)
 		}
@@ -94,7 +94,7 @@ func TestAnAttemptThatFailedIsMadeAgain(t *testing.T) {
 			}
 		}
 		must(t, f.Claims.Finish(ctx, f.run(1, "w1"), End{State: Failed, Failure: &Failure{Text: "no such disk"}}))
-		if v := f.vm(1); v.State != Failed || v.Attempts != 3 || v.Requested != NoStage || v.Ended.IsZero() {
+		if v := f.vm(1); v.State != Failed || v.Attempts != 3 || v.Requested != NoTransfer || v.Ended.IsZero() {
 			t.Fatalf("failed: %+v", v)
 		}
 		must(t, f.VMs.SetCommand(ctx, key(1), Retry))

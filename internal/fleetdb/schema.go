@@ -12,6 +12,10 @@ import (
 // Released entries are never edited; new ones are appended. Both databases use the same text. Times are
 // microseconds since 1970 by the database's clock, and 0 is never. Lists, and columns that no query
 // selects by, are JSON.
+//
+// In vms, asks is VM.Requested, holds is VM.Granted, ord is VM.Command and waits is VM.WaitReason. The table
+// board has the document of SchedulerState, and looked is the time of the last request for it. Columns are not
+// renamed: a process of an earlier version that has the database open would fail.
 var schemaChanges = [][]string{{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,

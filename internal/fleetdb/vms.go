@@ -49,11 +49,11 @@ type VM struct {
 	Worker     string        `json:"worker,omitempty"`     // worker that executes it, or did last
 	Storage    []string      `json:"storage,omitempty"`    // ids of the storages that its images are on; empty before Begin
 	Epoch      int64         `json:"epoch"`                // epoch of the last claim; 0 if it was never claimed
-	Requested  Stage         `json:"requested,omitempty"`  // requested transfer; NoStage if none
+	Requested  TransferKind  `json:"requested,omitempty"`  // requested transfer; NoTransfer if none
 	Granted    bool          `json:"granted,omitempty"`    // the VM has its transfer slots
-	Since      time.Time     `json:"since,omitzero"`       // start of Holds; zero without slots
+	Since      time.Time     `json:"since,omitzero"`       // time of the grant; zero without slots
 	Expected   time.Duration `json:"expected,omitempty"`   // expected duration of the requested or granted transfer
-	Command    Command       `json:"command,omitempty"`    // command for this VM; see Command.Under
+	Command    Command       `json:"command,omitempty"`    // command for this VM; see Command.Within
 	Rehearse   *Rehearsal    `json:"rehearse,omitempty"`   // pending request for a rehearsal
 	Attempts   int           `json:"attempts,omitempty"`   // failed attempts since the last retry command
 	NotBefore  time.Time     `json:"notBefore,omitzero"`   // earliest time of the next attempt
@@ -79,18 +79,18 @@ const (
 	Canceled State = "canceled" // canceled, and its results removed
 )
 
-// Over reports whether the VM stays in this state unless a user retries it.
-func (s State) Over() bool { return s == Done || s == Failed || s == Canceled }
+// IsFinal reports whether the VM stays in this state unless a user retries it.
+func (s State) IsFinal() bool { return s == Done || s == Failed || s == Canceled }
 
-// Stage is the kind of transfer that a VM requests; the values are those of package sched.
-type Stage string
+// TransferKind is the kind of transfer that a VM requests; the values are those of package sched.
+type TransferKind string
 
-// Stages.
+// Kinds of transfers.
 const (
-	NoStage Stage = ""        // no transfer is requested
-	First   Stage = "first"   // nothing of the VM was copied yet
-	Again   Stage = "again"   // a warm round, or a copy that continues
-	Cutover Stage = "cutover" // the VM is about to be powered off
+	NoTransfer TransferKind = ""        // no transfer is requested
+	First      TransferKind = "first"   // nothing of the VM was copied yet
+	Again      TransferKind = "again"   // a warm round, or a copy that continues
+	Cutover    TransferKind = "cutover" // the VM is about to be powered off
 )
 
 // VMs are the VMs of all plans.

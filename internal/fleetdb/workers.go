@@ -33,7 +33,7 @@ func workerLease(name string) string { return "worker:" + name }
 // its VMs. The new process gets them at once, Assigned with a new epoch, with their slots; those that
 // waited for the worker are queued.
 func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
-	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
+	l := Lease{Name: workerLease(w.Name), Owner: w.Name, ValidUntil: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
 		had, _, err := x.lockLease(l.Name)
 		if err != nil {

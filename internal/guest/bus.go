@@ -24,9 +24,9 @@ func linuxBus(g *linux.Guest) linux.Bus {
 	// A bus on which the configured disk names remain valid is better than one that only boots.
 	scsi, blk := k.Boots(linux.VirtioSCSI), k.Boots(linux.VirtioBlk)
 	switch {
-	case scsi && !g.Calls("/dev/vd"):
+	case scsi && !g.HasDiskName("/dev/vd"):
 		return linux.VirtioSCSI
-	case blk && !g.Calls("/dev/sd"):
+	case blk && !g.HasDiskName("/dev/sd"):
 		return linux.VirtioBlk
 	case scsi && !blk:
 		return linux.VirtioSCSI

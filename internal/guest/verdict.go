@@ -50,7 +50,7 @@ func (v verdict) describeBoot() string {
 		return compat + k.Initramfs + " is not examined: " + k.NotExamined
 	case k.Unread:
 		return compat + k.Initramfs + " is not supported"
-	case !scsi && !k.Could(linux.VirtioSCSI):
+	case !scsi && !k.BootsIfRebuilt(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
 	case v.canAppend && v.needsAppliance:
 		return "will boot with virtio-scsi after linux-append, by an appliance"

@@ -175,9 +175,9 @@ func (v *VM) Disk(key int32) (*Disk, bool) {
 	return nil, false
 }
 
-// Adorn copies the information that a vCenter adds from another description of the same VM: tags,
+// CopyTags copies the information that a vCenter adds from another description of the same VM: tags,
 // custom attributes, and warnings that these could not be read.
-func (v *VM) Adorn(as *VM) {
+func (v *VM) CopyTags(as *VM) {
 	v.Tags, v.Attributes = as.Tags, as.Attributes
 	for _, w := range as.Warnings {
 		if w.Code == WarnTags || w.Code == WarnAttributes {

@@ -89,10 +89,10 @@ func checkVerified(r *Record) error {
 // are the times of its publication. It returns nil if this run did not power the VM off, or if the time
 // is not recorded.
 func newOutage(r *Run, began, published time.Time) *journal.Outage {
-	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
+	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.PoweredOff.IsZero() {
 		return nil
 	}
-	o := &journal.Outage{Began: r.Record.Facts.Warm.Off, Took: r.Options.Now().Sub(r.Record.Facts.Warm.Off), Started: r.Record.Facts.Started != nil}
+	o := &journal.Outage{Began: r.Record.Facts.Warm.PoweredOff, Took: r.Options.Now().Sub(r.Record.Facts.Warm.PoweredOff), Started: r.Record.Facts.Started != nil}
 	if _, ok := r.Env.Target.(targets.Sender); ok {
 		o.Delivery = published.Sub(began)
 	}

@@ -37,7 +37,7 @@ func editing(ctx context.Context, disks []convert.Disk, _ convert.Options) (conv
 			}
 		}
 	}
-	return convert.Result{Changes: []convert.Change{{Path: "etc/fstab", Why: "device names replaced by UUIDs"}}}, nil
+	return convert.Result{Changes: []convert.Change{{Path: "etc/fstab", Reason: "device names replaced by UUIDs"}}}, nil
 }
 
 // convertingBench has a VM whose guest is converted.

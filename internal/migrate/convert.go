@@ -180,7 +180,7 @@ func cannotConvert(err error, warm bool) error {
 // reportChanges reports the changes in the guest, and the notes of the engine as warnings.
 func (r *converter) reportChanges(result convert.Result) {
 	for _, c := range result.Changes {
-		r.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
+		r.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Reason)})
 	}
 	for _, n := range result.Notes {
 		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check it after the first boot"})

@@ -144,7 +144,7 @@ func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Sta
 // NextStage returns the stage of the next transfer of a VM whose power state does not change: Again if
 // an image has data, else First.
 func NextStage(r *Record) TransferKind {
-	if slices.ContainsFunc(r.Facts.Images, Begun) {
+	if slices.ContainsFunc(r.Facts.Images, CopyBegun) {
 		return Again
 	}
 	return First

@@ -57,8 +57,8 @@ func SameShape(was, is *inventory.VM) error {
 	return sameDisks(strip(was), strip(is))
 }
 
-// Larger returns the disks that are larger in is than in was, by key, with their old sizes in bytes.
-func Larger(was, is *inventory.VM) map[int32]int64 {
+// GrownDisks returns the disks that are larger in is than in was, by key, with their old sizes in bytes.
+func GrownDisks(was, is *inventory.VM) map[int32]int64 {
 	grown := map[int32]int64{}
 	for _, d := range was.Disks {
 		if now, ok := is.Disk(d.Key); ok && now.Capacity > d.Capacity {
@@ -73,7 +73,7 @@ func Larger(was, is *inventory.VM) map[int32]int64 {
 func GrownTo(was, is *inventory.VM) *inventory.VM {
 	vm := *was
 	vm.Disks = slices.Clone(was.Disks)
-	grown := Larger(was, is)
+	grown := GrownDisks(was, is)
 	for i := range vm.Disks {
 		d := &vm.Disks[i]
 		if _, grew := grown[d.Key]; !grew {

@@ -9,7 +9,7 @@
 //
 // # Terms
 //
-// A Environment has the open connections of one run: source, transport and target. A Permit has the
+// An Environment has the open connections of one run: source, transport and target. A Permit has the
 // permissions of this call, such as powering the VM off. Facts are the results of the steps;
 // package workflow stores them after each step and passes them to the next, so that a run
 // continues after its process was killed. A Record is the stored data of a run: plan, facts

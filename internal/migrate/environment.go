@@ -19,7 +19,7 @@ type Source interface {
 	// VM reads a VM's current description by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
 
-	// BareVM is VM without what people put on it in a vCenter (inventory.VM.Adorn), which may take
+	// BareVM is VM without what people put on it in a vCenter (inventory.VM.CopyTags), which may take
 	// more calls.
 	BareVM(ctx context.Context, ref string) (*inventory.VM, error)
 

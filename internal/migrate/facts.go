@@ -45,34 +45,34 @@ func (f Facts) Rooted() bool {
 type Warm struct {
 	Tracked bool `json:"tracked"` // the host tracked changes before the run
 	// changes cannot be tracked: every round compares the whole disks
-	Blind bool `json:"blind,omitempty"`
+	Untracked bool `json:"blind,omitempty"`
 	// change IDs by disk; the images are never older than that point in time
 	Since   map[int32]inventory.ChangeID `json:"since,omitempty"`
 	Rounds  []Round                      `json:"rounds,omitempty"`  // completed rounds
 	Cutover bool                         `json:"cutover,omitempty"` // no further round follows while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // the VM was on before it was powered off for the last round
 	// when it was powered off; zero if unknown, after a crash in between
-	Off   time.Time `json:"off,omitzero"`
-	Found bool      `json:"found,omitempty"` // images that this record did not create: their point in time is unknown
+	PoweredOff time.Time `json:"off,omitzero"`
+	Found      bool      `json:"found,omitempty"` // images that this record did not create: their point in time is unknown
 	// sizes that disks had before they became larger since the last round, in bytes
 	Grown map[int32]int64 `json:"grown,omitempty"`
 
-	// ToLook reports that the images must still be inspected. Records of releases without that step do
+	// InspectPending reports that the images must still be inspected. Records of releases without that step do
 	// not have it.
-	ToLook bool `json:"toLook,omitempty"`
+	InspectPending bool `json:"toLook,omitempty"`
 
 	Approached bool `json:"approached,omitempty"` // the round before the cutover is complete, or is the next one
 }
 
 // Round is one pass over the disks.
 type Round struct {
-	Began  time.Time     `json:"began"`  // time of the snapshot
-	Took   time.Duration `json:"took"`   // time from Began until the images were up to date
-	Read   int64         `json:"read"`   // bytes read from the source
-	Copied int64         `json:"copied"` // bytes written to the images
+	Began    time.Time     `json:"began"`  // time of the snapshot
+	Duration time.Duration `json:"took"`   // time from Began until the images were up to date
+	Read     int64         `json:"read"`   // bytes read from the source
+	Copied   int64         `json:"copied"` // bytes written to the images
 
 	Compared bool          `json:"compared,omitempty"` // a disk was compared because its changes were unknown, and will be compared again
-	Proved   time.Duration `json:"proved,omitempty"`   // time of reading back the written data
+	ReadBack time.Duration `json:"proved,omitempty"`   // time of reading back the written data
 
 	Delivered time.Duration `json:"delivered,omitempty"` // time of delivering the changes to the target early; zero if the target cannot do that
 }

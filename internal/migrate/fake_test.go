@@ -122,7 +122,7 @@ func (s fakeSource) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	vm, err := s.BareVM(ctx, ref)
 	if err == nil {
 		s.w.adorned.Add(1)
-		vm.Adorn(&s.w.worn)
+		vm.CopyTags(&s.w.worn)
 	}
 	return vm, err
 }

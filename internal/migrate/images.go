@@ -90,9 +90,9 @@ func (m *Images) reportRestart(img targets.Image, why string) {
 	m.record.Report(journal.Event{Kind: journal.DiskRestarted, Disk: img.Key, Message: why})
 }
 
-// Place requests images from the target and checks its contract: one for each disk, in order and of its
+// PlanImages requests images from the target and checks its contract: one for each disk, in order and of its
 // size. If the VM must be started, a target that cannot start VMs is refused first.
-func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
+func (m *Images) PlanImages(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := m.checkStarter(); err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func isSealed(img targets.Image) bool {
 	return s.Root().String() == img.Root
 }
 
-// Begun reports whether data of an image may have been copied: its manifest exists.
-func Begun(img targets.Image) bool {
+// CopyBegun reports whether data of an image may have been copied: its manifest exists.
+func CopyBegun(img targets.Image) bool {
 	_, err := manifest.ReadInfo(img.Manifest)
 	return err == nil
 }

@@ -128,9 +128,9 @@ func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error
 	return nil
 }
 
-func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) (warm.Frozen, error) {
+func (s fakeSource) TakeRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) (warm.RoundSnapshot, error) {
 	if err := s.w.op(ctx, "freeze"); err != nil {
-		return warm.Frozen{}, err
+		return warm.RoundSnapshot{}, err
 	}
 	s.w.work()
 	s.w.mu.Lock()
@@ -143,7 +143,7 @@ func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) 
 		}
 		g.snapshots[name] = m
 	}
-	f := warm.Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	f := warm.RoundSnapshot{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
 	for key, data := range g.snapshots[name].disks {
 		f.Sizes[key] = int64(len(data))
 	}
@@ -157,7 +157,7 @@ func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) 
 	return f, s.w.op(ctx, "frozen")
 }
 
-func (s fakeSource) Frozen(ctx context.Context, _ inventory.MoRef, name string) (inventory.MoRef, error) {
+func (s fakeSource) FindRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) (inventory.MoRef, error) {
 	if err := s.w.op(ctx, "find"); err != nil {
 		return "", err
 	}
@@ -178,7 +178,7 @@ func (s fakeSource) SnapshotNames(ctx context.Context, _ inventory.MoRef) ([]str
 	return slices.Collect(maps.Keys(s.w.guest.snapshots)), nil
 }
 
-func (s fakeSource) Thaw(ctx context.Context, _ inventory.MoRef, name string) error {
+func (s fakeSource) RemoveRoundSnapshot(ctx context.Context, _ inventory.MoRef, name string) error {
 	if err := s.w.op(ctx, "thaw"); err != nil {
 		return err
 	}

@@ -114,9 +114,9 @@ func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRu
 	m.warm.ReleaseSource(ctx, m.pipeline.newRun(p, facts, a, ""))
 }
 
-// Visit calls do with a run that no process executes, and locks its images meanwhile. Its events have
+// WithIdleRun calls do with a run that no process executes, and locks its images meanwhile. Its events have
 // the name step. st is the state of the run in the record.
-func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Environment, step string, do func(r *Run, st workflow.Status) error) (err error) {
+func (m *Migrator) WithIdleRun(ctx context.Context, id journal.ID, rig Environment, step string, do func(r *Run, st workflow.Status) error) (err error) {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err

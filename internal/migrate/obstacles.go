@@ -22,9 +22,9 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 	})
 }
 
-// Passing reports whether an obstacle is a state that the operator can change, and not a property of
+// IsTemporary reports whether an obstacle is a state that the operator can change, and not a property of
 // the VM's configuration.
-func Passing(w inventory.Warning) bool { return passingCodes[w.Code] }
+func IsTemporary(w inventory.Warning) bool { return passingCodes[w.Code] }
 
 // WarnedOf reports whether vm has a warning with that code.
 func WarnedOf(vm *inventory.VM, code string) bool {

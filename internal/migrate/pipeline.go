@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -34,6 +35,10 @@ func flowOf(p journal.Plan) string {
 	}
 	return coldFlow
 }
+
+// eventNames are the names of steps in events and times, by the recorded names of the steps. Steps that are
+// not listed have the same name there. The recorded names are those of earlier versions, whose runs continue.
+var eventNames = map[string]string{"freeze": "snapshot", "prove": "verify round", "look": "inspect", "put back": "restore"}
 
 // A pipeline runs the steps of runs in the engine, each with a Run of the process that executes it.
 type pipeline struct {
@@ -76,9 +81,10 @@ func runSteps(c *workflow.Context, p journal.Plan, facts Facts, names ...string)
 	return facts, nil
 }
 
-// stepFunc returns the function of a step for the engine. It returns fault.Internal if this process
-// does not execute the run.
-func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
+// stepFunc returns the function of a step for the engine, which records the step by the given name. The
+// function returns fault.Internal if this process does not execute the run.
+func (l *pipeline) stepFunc(recorded string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
+	name := cmp.Or(eventNames[recorded], recorded)
 	return func(ctx context.Context, s state) (Facts, error) {
 		a := l.runs.runOf(s.Plan.ID)
 		if a == nil {

@@ -17,7 +17,7 @@ func runPreflight(ctx context.Context, r *Run) error {
 	if err := r.VM.Refuse(vm, r.Permit); err != nil {
 		return err
 	}
-	images, err := r.Images.Place(ctx, vm)
+	images, err := r.Images.PlanImages(ctx, vm)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 	}
 	facts := r.Record.Facts.cloneFacts()
 	facts.Guest = p.Guest // the contents may differ at publication
-	c := newConverter(r.With(facts))
+	c := newConverter(r.WithFacts(facts))
 	_, v2v := c.permittedEngines()
 	switch result, err := c.tryAppending(ctx, p.Disks); {
 	case err == nil:

@@ -23,7 +23,7 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-var booted = testboot.Report{Verdict: testboot.Booted, Why: "login:", Accel: testboot.TCG, Elapsed: time.Minute}
+var booted = testboot.Report{Verdict: testboot.Booted, Reason: "login:", Accel: testboot.TCG, Elapsed: time.Minute}
 
 // rehearsed runs a warm migration in which a rehearsal is asked for after the first round, and the
 // cutover when that has ended. It returns how it did.
@@ -140,7 +140,7 @@ func TestRehearsals(t *testing.T) {
 			return testboot.Report{}, fault.New(fault.NotFound, "no QEMU")
 		}, "not-found", "no QEMU"},
 		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
-			return testboot.Report{Verdict: testboot.Initramfs, Why: "(initramfs)"}, nil
+			return testboot.Report{Verdict: testboot.Initramfs, Reason: "(initramfs)"}, nil
 		}, "", "rehearsal: it does not boot (initramfs): (initramfs)"},
 		"cutover": {waits(func(p *process) error { return p.store.SendCommand(id, journal.CutOver) }), "canceled", "the cutover ended it"},
 	} {
@@ -300,7 +300,7 @@ func TestLook(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.checkConverted(out)
-			if i := slices.IndexFunc(b.told(journal.Warned), func(e journal.Event) bool { return e.Step == stepLook && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.told(journal.Warned)[i].Warning.Code != c.warned {
+			if i := slices.IndexFunc(b.told(journal.Warned), func(e journal.Event) bool { return e.Step == stepInspect && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.told(journal.Warned)[i].Warning.Code != c.warned {
 				t.Errorf("warned %+v", b.told(journal.Warned))
 			}
 			if slices.ContainsFunc(out.Facts.Warnings, func(w inventory.Warning) bool { return w.Code == "not-looked" || w.Code == "not-converted" }) {

@@ -42,12 +42,12 @@ func newRun(rec *Record, a *localRun, store *journal.Store, o *Options) *Run {
 	}
 }
 
-// With returns the run with other facts.
-func (r *Run) With(f Facts) *Run { return r.withFacts(f, r.Record.step) }
+// WithFacts returns the run with other facts.
+func (r *Run) WithFacts(f Facts) *Run { return r.withFacts(f, r.Record.step) }
 
-// Beside returns the run with a copy of its facts, for work beside its steps. Its events have the given
+// WithEventName returns the run with a copy of its facts, for work beside its steps. Its events have the given
 // name in place of a step.
-func (r *Run) Beside(name string) *Run { return r.withFacts(r.Record.Facts.cloneFacts(), name) }
+func (r *Run) WithEventName(name string) *Run { return r.withFacts(r.Record.Facts.cloneFacts(), name) }
 
 // withFacts returns the run with other facts and another step for events. The stored record is
 // unchanged.

@@ -37,7 +37,7 @@ func (s *SourceVM) Planned(ctx context.Context) (*inventory.VM, error) {
 		return nil, err
 	}
 	if known != nil {
-		vm.Adorn(known)
+		vm.CopyTags(known)
 	}
 	return vm, s.checkIdentity(vm)
 }
@@ -98,7 +98,7 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	if err := SameShape(vm, off); err != nil { // the guest's last writes may have changed the change IDs
 		return nil, err
 	}
-	for _, w := range Pulled(vm, off) {
+	for _, w := range MarkDisconnected(vm, off) {
 		s.record.Warn(w)
 	}
 	return off, s.Refuse(off, Permit{})
@@ -134,7 +134,7 @@ func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
 	kind := fault.Conflict
 	var texts, remedies []string
 	for _, w := range blocking {
-		if !Passing(w) {
+		if !IsTemporary(w) {
 			kind = fault.Unsupported
 		}
 		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
@@ -187,9 +187,9 @@ func (s *SourceVM) checkOff(ctx context.Context) error {
 	return nil
 }
 
-// Pulled marks the cards that were disconnected while the VM ran: a powered-off VM does not report
+// MarkDisconnected marks the cards that were disconnected while the VM ran: a powered-off VM does not report
 // that, and a disconnected VM must not reappear on its network.
-func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
+func MarkDisconnected(running, off *inventory.VM) (warnings []inventory.Warning) {
 	off.NICs = slices.Clone(off.NICs)
 	for _, was := range running.NICs {
 		at := slices.IndexFunc(off.NICs, func(n inventory.NIC) bool { return n.Key == was.Key })

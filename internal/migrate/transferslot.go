@@ -16,7 +16,7 @@ type TransferKind string
 // PollInterval is how often a waiting run checks for commands and the time.
 const PollInterval = time.Second
 
-// Stages.
+// Kinds of transfers.
 const (
 	First     TransferKind = "first"   // nothing of the VM was copied yet
 	Again     TransferKind = "again"   // a warm round, or a copy that continues

@@ -68,7 +68,7 @@ var transfers = map[string]bool{"freeze": true, "read": true, "write": true, "ze
 
 // withoutTurn are the steps that begin when the run has none.
 var withoutTurn = map[string]bool{
-	"preflight": true, stepPrepare: true, stepTrack: true, stepProve: true, stepLook: true, stepWait: true, stepPutBack: true,
+	"preflight": true, stepPrepare: true, stepTrack: true, stepVerifyRound: true, stepInspect: true, stepWait: true, stepRestore: true,
 	migrate.StepDetect: true, migrate.StepConvert: true, migrate.StepVerify: true, migrate.StepCommit: true,
 }
 

@@ -40,7 +40,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
-	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Summary())})
 	warnMissing(r.Record, report)
 	return nil
 }
@@ -79,7 +79,7 @@ func didNotBoot(r testboot.Report) error {
 	if r.Screen != "" {
 		seen = fmt.Sprintf("; its screen is in %s, its serial port in %s", r.Screen, r.Serial)
 	}
-	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Why, seen).
+	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Reason, seen).
 		WithHint("%s. Nothing is published, and the copy is kept: the same command tries again, and without --trial publishes the VM unchanged", r.Remedy)
 }
 

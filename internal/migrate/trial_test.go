@@ -38,7 +38,7 @@ func (b *bench) tried(permit migrate.Permit, r testboot.Report, err error) (doma
 func TestWhatBootsIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	domains, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Why: "login:", Accel: testboot.TCG, Elapsed: time.Minute}, nil)
+	domains, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Accel: testboot.TCG, Elapsed: time.Minute}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "domain of "+b.vm.Name+" with "+b.dir) {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -52,7 +52,7 @@ func TestWhatBootsIsPublished(t *testing.T) {
 func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	stuck := testboot.Report{Verdict: testboot.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
+	stuck := testboot.Report{Verdict: testboot.Initramfs, Reason: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
 	_, _, err := b.tried(migrate.Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png, its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
@@ -78,7 +78,7 @@ func TestMissingAddressesAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	lost := testboot.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
-	_, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Why: "login:", Agent: &testboot.Agent{OS: "Debian"}, Missing: []testboot.Static{lost}}, nil)
+	_, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Reason: "login:", Agent: &testboot.Agent{OS: "Debian"}, Missing: []testboot.Static{lost}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,17 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// The steps of a warm run, as they are recorded.
+// The steps of a warm run, as events name them.
 const (
-	stepPrepare  = "prepare"
-	stepTrack    = "track"
-	stepRound    = "round"
-	stepProve    = "prove"
-	stepLook     = "look"
-	stepWait     = "wait"
-	stepPowerOff = "power off"
-	stepLast     = "last round"
-	stepPutBack  = "put back"
+	stepPrepare     = "prepare"
+	stepTrack       = "track"
+	stepRound       = "round"
+	stepVerifyRound = "verify round"
+	stepInspect     = "inspect"
+	stepWait        = "wait"
+	stepPowerOff    = "power off"
+	stepLast        = "last round"
+	stepRestore     = "restore"
 )
 
 // shutdownGuess is how long a guest is expected to shut down.

@@ -193,7 +193,7 @@ func TestWarmTrackingRefusedLogin(t *testing.T) {
 	}
 	b.checkPublished(out)
 	b.nothingLeft()
-	if out.Facts.Warm.Blind {
+	if out.Facts.Warm.Untracked {
 		t.Error("the run is blind")
 	}
 }

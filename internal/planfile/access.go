@@ -202,9 +202,9 @@ func (p NamedPlace) invalidReason() string {
 // address; all other kinds have it as a parameter.
 func (p NamedPlace) withStage(stage string) (Destination, error) {
 	if query, is := strings.CutPrefix(string(p.To), KubeVirt+":"); is {
-		return ParseDestination(KubeVirt+":"+stage+query, Here{})
+		return ParseDestination(KubeVirt+":"+stage+query, LocalDefaults{})
 	}
-	return ParseDestination(string(Destination(p.To).withStage(stage)), Here{})
+	return ParseDestination(string(Destination(p.To).withStaging(stage)), LocalDefaults{})
 }
 
 // isRoleAllowed reports whether plans with a role may use an entry with these roles. Admin and Local

@@ -226,16 +226,16 @@ func (w *walker) visitValue(v reflect.Value, path string, class Class) {
 
 // Privileged is a key of a plan that only the role admin may set.
 type Privileged struct {
-	Path string // such as hooks.pre.command
-	Pos  Pos    // position of the key in the text
-	Why  string // part of a destination; empty for other keys
+	Path   string // such as hooks.pre.command
+	Pos    Pos    // position of the key in the text
+	Reason string // part of a destination; empty for other keys
 }
 
 // String returns the path, the reason if there is one, and the line.
 func (p Privileged) String() string {
 	text := p.Path
-	if p.Why != "" {
-		text += " (" + p.Why + ")"
+	if p.Reason != "" {
+		text += " (" + p.Reason + ")"
 	}
 	return fmt.Sprintf("%s in line %d", text, p.Pos.Line)
 }

@@ -100,7 +100,7 @@ func TestDestinationsThatRequireAdmin(t *testing.T) {
 		"openstack:prod?staging=/srv":                                 "an address of openstack",
 		"place:rack1?staging=/srv":                                    "",
 	} {
-		d, err := ParseDestination(text, Here{})
+		d, err := ParseDestination(text, LocalDefaults{})
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -297,7 +297,7 @@ func FuzzPlace(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, rest string) {
 		for name, place := range a.Places {
-			d, err := ParseDestination("place:"+name+rest, Here{})
+			d, err := ParseDestination("place:"+name+rest, LocalDefaults{})
 			if err != nil || d.Address() != name {
 				continue
 			}

@@ -80,7 +80,7 @@ func (d *decoder) addError(n *yaml.Node, path string, err error) {
 	if path != "" {
 		text = shorten(path) + ": " + text
 	}
-	f := Found("file", posOf(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
+	f := ErrorFinding("file", posOf(n), "", fault.New(fault.Invalid, "%s", text).WithHint("%s", fault.HintOf(err)))
 	d.found = append(d.found, f)
 }
 

@@ -50,21 +50,21 @@ func (Destination) textForm() form {
 
 // parseText accepts absolute folders only: a plan has no working directory.
 func (d *Destination) parseText(s string) error {
-	parsed, err := ParseDestination(s, Here{})
+	parsed, err := ParseDestination(s, LocalDefaults{})
 	if err == nil {
 		*d = parsed
 	}
 	return err
 }
 
-// Here completes destinations that a user types at a command line.
-type Here struct {
-	Folder string // base of relative folders; none are permitted if empty
-	Stage  string // default staging folder; destinations must name one if empty
+// LocalDefaults completes destinations that a user types at a command line.
+type LocalDefaults struct {
+	Folder  string // base of relative folders; none are permitted if empty
+	Staging string // default staging folder; destinations must name one if empty
 }
 
 // absPath returns an absolute folder: relative ones start at h.Folder.
-func (h Here) absPath(folder string) string {
+func (h LocalDefaults) absPath(folder string) string {
 	if folder == "" || filepath.IsAbs(folder) {
 		return folder
 	}
@@ -74,7 +74,7 @@ func (h Here) absPath(folder string) string {
 // ParseDestination parses s and returns it in its normal form: a clean absolute folder, or a staging
 // folder as a parameter. It fails if the folder is missing or not absolute. Parameters of platforms are
 // not checked.
-func ParseDestination(s string, here Here) (Destination, error) {
+func ParseDestination(s string, here LocalDefaults) (Destination, error) {
 	kind, address, _ := strings.Cut(s, ":")
 	d := Destination(s)
 	switch {
@@ -90,8 +90,8 @@ func ParseDestination(s string, here Here) (Destination, error) {
 			d += Destination("?" + rest)
 		}
 	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // the environment may have its name
-		if here.Stage != "" && d.Folder() == "" {
-			d = d.withStage(here.absPath(here.Stage))
+		if here.Staging != "" && d.Folder() == "" {
+			d = d.withStaging(here.absPath(here.Staging))
 		}
 		if d.Folder() == "" {
 			return "", fault.New(fault.Invalid, "%s: the staging folder of this machine is missing", s).
@@ -110,8 +110,8 @@ func ParseDestination(s string, here Here) (Destination, error) {
 	return d, nil
 }
 
-// withStage appends the staging folder as a parameter.
-func (d Destination) withStage(folder string) Destination {
+// withStaging appends the staging folder as a parameter.
+func (d Destination) withStaging(folder string) Destination {
 	sign := "?"
 	if strings.Contains(string(d), "?") {
 		sign = "&"

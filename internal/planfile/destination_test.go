@@ -19,7 +19,7 @@ func TestDestinations(t *testing.T) {
 		{"place:rack1?staging=%2Fst%2Fa", "", "place", "/st/a", "rack1"},
 		{"proxmox:https://pve1:8006/pve1?staging=%2Fst%2Fa&storage=local-lvm", "/other", "proxmox", "/st/a", "https://pve1:8006/pve1?storage=local-lvm"},
 	} {
-		d, err := ParseDestination(v.text, Here{Stage: v.stage})
+		d, err := ParseDestination(v.text, LocalDefaults{Staging: v.stage})
 		if err != nil {
 			t.Errorf("%s: %v", v.text, err)
 			continue
@@ -27,7 +27,7 @@ func TestDestinations(t *testing.T) {
 		if d.Kind() != v.kind || d.Folder() != v.folder || d.Address() != v.address {
 			t.Errorf("%s: kind %q, folder %q, address %q", v.text, d.Kind(), d.Folder(), d.Address())
 		}
-		if again, err := ParseDestination(string(d), Here{}); again != d || err != nil {
+		if again, err := ParseDestination(string(d), LocalDefaults{}); again != d || err != nil {
 			t.Errorf("%s: read again it is %s, %v", d, again, err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestDestinationsThatAreNone(t *testing.T) {
 		"place:/etc?staging=/st":                 "has only a name",
 		"place:?staging=/st":                     "has only a name",
 	} {
-		if d, err := ParseDestination(text, Here{}); err == nil || !strings.Contains(err.Error(), want) {
+		if d, err := ParseDestination(text, LocalDefaults{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want %s", text, d, err, want)
 		}
 	}
@@ -62,7 +62,7 @@ func TestDestinationsThatAreNone(t *testing.T) {
 
 // What is typed may be relative; what stands behind a question mark is no folder.
 func TestRelativeDestinations(t *testing.T) {
-	here := Here{Folder: "/home/op", Stage: "stage"}
+	here := LocalDefaults{Folder: "/home/op", Staging: "stage"}
 	for text, want := range map[string]string{
 		"dir:vm": "dir:/home/op/vm",
 		"dir:.":  "dir:/home/op",

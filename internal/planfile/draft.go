@@ -89,7 +89,7 @@ func (d *Draft) Write(w io.Writer, names Finder) error {
 	fmt.Fprintf(&b, "  mode: %-18s # %s\n", d.Mode, "cold; or warm: copy in rounds while the VM runs")
 	fmt.Fprintf(&b, "  powerOff: %-14s # %s\n", d.PowerOff, "never; guest: shut the guest down; or force")
 	b.WriteString(draftFormat)
-	if d.Mode == Warmly {
+	if d.Mode == WarmMode {
 		fmt.Fprintf(&b, "  transport: %-13s # %s\n", warmTransport, "reads every running VM; others: landing, https")
 	} else {
 		b.WriteString(draftTransport)
@@ -224,7 +224,7 @@ func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	if len(d.To) > 0 {
 		defaults["to"] = d.To
 	}
-	if d.Mode == Warmly {
+	if d.Mode == WarmMode {
 		defaults["transport"] = warmTransport
 	}
 	plan = map[string]any{"version": Version, "name": d.Name, "source": map[string]any{"url": d.URL}, "defaults": defaults}

@@ -22,14 +22,14 @@ type Finding struct {
 	kind   fault.Kind // the same as Kind
 }
 
-// Found returns a blocking Finding for an error: its kind, its text, and its hint as the remedy.
-func Found(code string, at Pos, vm string, err error) Finding {
+// ErrorFinding returns a blocking Finding for an error: its kind, its text, and its hint as the remedy.
+func ErrorFinding(code string, at Pos, vm string, err error) Finding {
 	kind := fault.KindOf(err)
 	return Finding{Code: code, Kind: kind.String(), Line: at.Line, Column: at.Column, VM: vm, Text: err.Error(), Remedy: fault.HintOf(err), Blocks: true, kind: kind}
 }
 
-// Noted returns a Finding that does not block.
-func Noted(code string, at Pos, vm, remedy, format string, args ...any) Finding {
+// NoteFinding returns a Finding that does not block.
+func NoteFinding(code string, at Pos, vm, remedy, format string, args ...any) Finding {
 	return Finding{Code: code, Line: at.Line, Column: at.Column, VM: vm, Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 

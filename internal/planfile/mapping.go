@@ -106,7 +106,7 @@ func LoadMap(path string) (namemap.Map, error) {
 func ParseMap(text []byte) (*MapFile, Findings) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		err := fault.New(fault.Invalid, "the map is empty").WithHint("add the names that differ at the target: networks: {VM Network: vmbr0}")
-		return nil, Findings{Found("file", Pos{}, "", err)}
+		return nil, Findings{ErrorFinding("file", Pos{}, "", err)}
 	}
 	d, root := decodeRoot(text)
 	if root == nil {

@@ -19,7 +19,7 @@ type Matrix struct {
 	Disks      []Readable `yaml:"disks" required:"true" doc:"disks to read; their VMs must be powered off"`
 	To         []Writable `yaml:"to" required:"true" doc:"folders in which images are written and then removed"`
 	Links      []Link     `yaml:"links" required:"true" doc:"network links to measure, one after the other"`
-	Transports []Way      `yaml:"transports" doc:"transports to measure; default: https"` // default https
+	Transports []Method   `yaml:"transports" doc:"transports to measure; default: https"` // default https
 	// default async
 	Exports []Export `yaml:"exports" doc:"async, or sync: each write waits for the medium; default: async"`
 	// nil: chosen by the transport
@@ -85,7 +85,7 @@ type (
 	Medium   string // medium of datastores and folders, as rows name it
 	NICSpeed string // speed in Gbit/s: 10g
 	Export   string // async or sync
-	Way      string // a transport, or nfs: the host's own clone onto an export
+	Method   string // a transport, or nfs: the host's own clone onto an export
 	Count    int    // number of concurrent objects
 )
 
@@ -109,7 +109,7 @@ func (NICSpeed) textForm() form { return form{pattern: nicPattern, example: "10g
 func (Export) textForm() form { return form{words: []string{"async", "sync"}} }
 
 // textForm lists the transports of plans, and nfs.
-func (Way) textForm() form { return form{words: append(Transport("").textForm().words, "nfs")} }
+func (Method) textForm() form { return form{words: append(Transport("").textForm().words, "nfs")} }
 
 // textForm also permits a YAML number.
 func (Count) textForm() form {
@@ -131,7 +131,7 @@ func (n *NICSpeed) parseText(s string) error { return setMatching(n, s, n.textFo
 func (e *Export) parseText(s string) error { return setWord(e, s, e.textForm()) }
 
 // parseText accepts the words of textForm.
-func (w *Way) parseText(s string) error { return setWord(w, s, w.textForm()) }
+func (w *Method) parseText(s string) error { return setWord(w, s, w.textForm()) }
 
 // parseText accepts 1 to maxCount.
 func (c *Count) parseText(s string) error {
@@ -155,7 +155,7 @@ func ParseMatrix(text []byte) (*Matrix, Findings) {
 	}
 	plan := defaultFile()
 	m := &Matrix{
-		Source: plan.Source, Transports: []Way{"https"}, Exports: []Export{"async"}, Ends: true,
+		Source: plan.Source, Transports: []Method{"https"}, Exports: []Export{"async"}, Ends: true,
 		Computed: Computed{Size: 8 << 30, Fill: 0.3, Seed: 1}, NFC: plan.Defaults.NFC, Landing: plan.Defaults.Landing,
 	}
 	d.decodeValue(root, reflect.ValueOf(m).Elem(), "")
@@ -183,7 +183,7 @@ func (m *Matrix) checkRules(d *decoder) {
 // addRuleError adds a finding at a path for a value that contradicts others.
 func (d *decoder) addRuleError(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
-	d.found = append(d.found, Found("file", d.positions[path], "", err))
+	d.found = append(d.found, ErrorFinding("file", d.positions[path], "", err))
 }
 
 // uniqueMediumRemedy is the remedy for two entries with one medium.

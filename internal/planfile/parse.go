@@ -103,7 +103,7 @@ func parseAndCheck(text []byte) (*File, Findings) {
 	}
 	found.Sort()
 	if more := len(found) - maxMistakes; more > 0 {
-		found = append(found[:maxMistakes:maxMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d more mistakes", more).
+		found = append(found[:maxMistakes:maxMistakes], ErrorFinding("file", Pos{}, "", fault.New(fault.Invalid, "there are %d more mistakes", more).
 			WithHint("correct the reported ones; that may remove the others")))
 	}
 	return file, found
@@ -128,7 +128,7 @@ func decodeRoot(text []byte) (d *decoder, root *yaml.Node) {
 	d = newDecoder()
 	root, err := readDocument(text)
 	if err != nil {
-		d.found = Findings{Found("file", Pos{Line: lineOf(err)}, "", err)}
+		d.found = Findings{ErrorFinding("file", Pos{Line: lineOf(err)}, "", err)}
 		return d, nil
 	}
 	if !d.isAccepted(root, "") || !d.hasKind(root, yaml.MappingNode, "") || !d.checkVersion(root) {

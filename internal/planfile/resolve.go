@@ -30,8 +30,8 @@ func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
 	return moves, r.End()
 }
 
-// Called returns the words by which the file identifies VMs: names and UUIDs.
-func (f *File) Called() []string {
+// Identifiers returns the words by which the file identifies VMs: names and UUIDs.
+func (f *File) Identifiers() []string {
 	var words []string
 	for i := range f.VMs {
 		words = append(words, string(f.VMs[i].VM), string(f.VMs[i].UUID))
@@ -66,17 +66,17 @@ func (f *File) Resolver(names Finder) *Resolver {
 func (r *Resolver) addEntry(entry *VM, names Finder) {
 	vm, err := names.Find(string(entry.VM))
 	if err != nil {
-		r.found = append(r.found, Found("vm", entry.Pos, "", err))
+		r.found = append(r.found, ErrorFinding("vm", entry.Pos, "", err))
 		return
 	}
 	if entry.UUID != "" && string(entry.UUID) != vm.UUID {
-		r.found = append(r.found, Found("other-vm", entry.Pos, vm.Name,
+		r.found = append(r.found, ErrorFinding("other-vm", entry.Pos, vm.Name,
 			fault.New(fault.Conflict, "its UUID is %s, and the plan has %s: the name or reference now belongs to another VM", vm.UUID, entry.UUID).
 				WithHint("find the VM with decamp ls, and correct the entry")))
 		return
 	}
 	if before, twice := r.entries[vm.Ref]; twice {
-		r.found = append(r.found, Found("twice", entry.Pos, vm.Name,
+		r.found = append(r.found, ErrorFinding("twice", entry.Pos, vm.Name,
 			fault.New(fault.Conflict, "two entries name this VM (%s), the first in line %d", vm.Ref, before.Pos.Line).WithHint("keep one of the two")))
 		return
 	}
@@ -118,12 +118,12 @@ func (r *Resolver) appendMove(moves []Move, vm *inventory.VM) []Move {
 func (r *Resolver) End() Findings {
 	for _, vm := range r.named {
 		if !r.visited[vm.Ref] {
-			r.found = append(r.found, Found("vm", r.entries[vm.Ref].Pos, vm.Name,
+			r.found = append(r.found, ErrorFinding("vm", r.entries[vm.Ref].Pos, vm.Name,
 				fault.New(fault.NotFound, "it was removed while the VMs were listed").WithHint("decamp ls lists the VMs")))
 		}
 	}
 	if !r.file.Select.IsZero() && r.selected == 0 {
-		r.found = append(r.found, Found("select", r.file.At("select"), "",
+		r.found = append(r.found, ErrorFinding("select", r.file.At("select"), "",
 			fault.New(fault.NotFound, "the selection matches no VM: %s", r.file.Select).WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")))
 	}
 	return r.found
@@ -140,7 +140,7 @@ func (r *Resolver) resolveDestination(vm *inventory.VM, o Options, at Pos) (Move
 		}
 	}
 	if len(o.To) == 0 {
-		r.found = append(r.found, Found("no-destination", at, vm.Name,
+		r.found = append(r.found, ErrorFinding("no-destination", at, vm.Name,
 			fault.New(fault.Conflict, "it has no destination: datastore %s is not in maps", vm.VMX.Datastore).
 				WithHint("add the datastore to maps: {datastores: …}, or set a destination in defaults: {to: [dir:/FOLDER]}")))
 		return Move{}, false

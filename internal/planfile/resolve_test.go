@@ -111,7 +111,7 @@ func TestADraftIsReadBack(t *testing.T) {
 
 func TestADraftOfNothing(t *testing.T) {
 	var b strings.Builder
-	d := &Draft{Name: "p", URL: "esxi://root@h", Mode: Warmly, PowerOff: GuestOff}
+	d := &Draft{Name: "p", URL: "esxi://root@h", Mode: WarmMode, PowerOff: GuestOff}
 	if err := d.Write(&b, esx.NewIndex(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestADraftOfNothing(t *testing.T) {
 // A plan of VMs that run reads them by what can: nobody has to know that https does not.
 func TestADraftOfRunningVMs(t *testing.T) {
 	names := esx.NewIndex(fleet)
-	d := &Draft{Name: "p", URL: "esxi://root@h", To: []string{"dir:/x"}, Mode: Warmly, PowerOff: NeverOff, VMs: []Candidate{{VM: &fleet[0]}}}
+	d := &Draft{Name: "p", URL: "esxi://root@h", To: []string{"dir:/x"}, Mode: WarmMode, PowerOff: NeverOff, VMs: []Candidate{{VM: &fleet[0]}}}
 	var b strings.Builder
 	if err := d.Write(&b, names); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestADraftOfRunningVMs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []string{b.String(), string(text)} {
-		if f := mustParse(t, s); f.Defaults.Transport != "nfc" || f.Defaults.Mode != Warmly {
+		if f := mustParse(t, s); f.Defaults.Transport != "nfc" || f.Defaults.Mode != WarmMode {
 			t.Errorf("mode %s, transport %s, from:\n%s", f.Defaults.Mode, f.Defaults.Transport, s)
 		}
 	}
@@ -150,8 +150,8 @@ func TestWord(t *testing.T) {
 
 // What blocks decides about the exit code: one kind keeps its own.
 func TestKindOfFindings(t *testing.T) {
-	gone, full := Found("a", Pos{}, "x", fault.New(fault.NotFound, "gone")), Found("b", Pos{3, 2}, "y", fault.New(fault.Full, "full").WithHint("room"))
-	note := Noted("c", Pos{}, "", "", "by the way")
+	gone, full := ErrorFinding("a", Pos{}, "x", fault.New(fault.NotFound, "gone")), ErrorFinding("b", Pos{3, 2}, "y", fault.New(fault.Full, "full").WithHint("room"))
+	note := NoteFinding("c", Pos{}, "", "", "by the way")
 	for _, c := range []struct {
 		found Findings
 		kind  fault.Kind

@@ -32,7 +32,7 @@ type ruleChecker struct {
 // addError adds a finding at a key, or at the nearest enclosing key if the file does not have it.
 func (r *ruleChecker) addError(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
-	r.found = append(r.found, Found("file", r.file.At(path), "", err))
+	r.found = append(r.found, ErrorFinding("file", r.file.At(path), "", err))
 }
 
 // At returns the position of a key, or of the nearest enclosing key; the zero Pos if the file has
@@ -115,7 +115,7 @@ func (r *ruleChecker) checkOptions(path string, o *Options) {
 // checkTrial refuses trial boots in warm mode: the VM would be off while its copy boots. In defaults,
 // expect may be set for VMs that set trial.
 func (r *ruleChecker) checkTrial(path string, o *Options) {
-	if o.Trial && o.Mode == Warmly {
+	if o.Trial && o.Mode == WarmMode {
 		r.addError(path+".trial", "set mode: cold, or boot it before the cutover with decamp rehearse PLAN/VM", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
 	}
 	if r.hasKey(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
@@ -195,7 +195,7 @@ func (r *ruleChecker) checkWarm(path string, o *Options) {
 	if len(to) == 0 {
 		to = r.file.Defaults.To
 	}
-	if o.Mode == Warmly && len(to) > 1 {
+	if o.Mode == WarmMode && len(to) > 1 {
 		r.addError(path+".to", "set one destination, or mode: cold", "a warm migration has one destination, not %d", len(to))
 	}
 	if !r.hasKey(path + ".warm") {

@@ -77,8 +77,8 @@ type (
 
 // Words of closed lists.
 const (
-	Cold   Mode = "cold" // the VM is off while it is copied
-	Warmly Mode = "warm" // the VM is copied in rounds while it runs
+	Cold     Mode = "cold" // the VM is off while it is copied
+	WarmMode Mode = "warm" // the VM is copied in rounds while it runs
 
 	NeverOff PowerOff = "never" // a running VM is an obstacle
 	GuestOff PowerOff = "guest" // the guest is shut down

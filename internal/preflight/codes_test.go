@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var codeInSource = regexp.MustCompile(`(?:Found|Noted)\("([a-z-]+)"|each\(ctx, hosts, of, "([a-z-]+)"`)
+var codeInSource = regexp.MustCompile(`(?:ErrorFinding|NoteFinding)\("([a-z-]+)"|each\(ctx, hosts, of, "([a-z-]+)"`)
 
 // Codes are what scripts look at: each that is told is documented.
 func TestEveryCodeIsDocumented(t *testing.T) {

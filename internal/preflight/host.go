@@ -66,7 +66,7 @@ func (c *check) probeHosts(ctx context.Context, hosts []inventory.Host, of map[i
 	for n, err := range answers {
 		if err != nil {
 			i := of[hosts[n].Ref]
-			c.addFinding(i, planfile.Found(code, c.moves[i].Pos, "", err))
+			c.addFinding(i, planfile.ErrorFinding(code, c.moves[i].Pos, "", err))
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (c *check) addProbeErrors(failed map[int]error) {
 	slices.Sort(order)
 	for _, i := range order {
 		m := c.moves[i]
-		c.addFinding(i, planfile.Found("transport", m.Pos, m.VM.Name, failed[i]))
+		c.addFinding(i, planfile.ErrorFinding("transport", m.Pos, m.VM.Name, failed[i]))
 	}
 }
 

@@ -67,7 +67,7 @@ func (l *localCheck) checkCredentials(path string, c planfile.Credentials) {
 		err = openable(name)
 	}
 	if err != nil {
-		l.found = append(l.found, planfile.Found("credentials", l.file.At(path), "", err))
+		l.found = append(l.found, planfile.ErrorFinding("credentials", l.file.At(path), "", err))
 	}
 }
 
@@ -92,7 +92,7 @@ func (l *localCheck) checkHooks(at planfile.Pos, h planfile.Hooks) {
 		}
 		l.programs[hook.Command[0]] = true
 		if _, err := exec.LookPath(string(hook.Command[0])); err != nil {
-			l.found = append(l.found, planfile.Found("hook", at, "", fault.New(fault.NotFound, "hook: %w", err).
+			l.found = append(l.found, planfile.ErrorFinding("hook", at, "", fault.New(fault.NotFound, "hook: %w", err).
 				WithHint("set the absolute path of an executable program; hooks run without a shell")))
 		}
 	}

@@ -25,12 +25,12 @@ func (c *check) checkWarmHTTPS(i int) {
 	remedy := "set transport: nfc, which can read running VMs"
 	h := c.hosts[m.VM.Host]
 	if majorVersion(h.Version) >= firstLockingRelease && c.onVMFS(m.VM) {
-		c.addFinding(i, planfile.Found("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
+		c.addFinding(i, planfile.ErrorFinding("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
 			"https cannot read this running VM: host %s (ESXi %s) locks the disks of running VMs, also with a snapshot", h.Name, h.Version).
 			WithHint("%s, or set mode: cold", remedy)))
 		return
 	}
-	c.addFinding(i, planfile.Noted("warm-https", m.Pos, m.VM.Name, remedy, "most hosts refuse to read the disks of a running VM over https"))
+	c.addFinding(i, planfile.NoteFinding("warm-https", m.Pos, m.VM.Name, remedy, "most hosts refuse to read the disks of a running VM over https"))
 }
 
 // majorVersion returns the first number of a version; otherwise 0.

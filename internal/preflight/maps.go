@@ -38,7 +38,7 @@ func (c *check) noteUnknown(path string, names []string, have map[string]bool, f
 	slices.Sort(names)
 	for _, name := range names {
 		if !have[name] && !namemap.IsPattern(name) {
-			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or remove the entry", format, name))
+			c.found = append(c.found, planfile.NoteFinding("map", c.file.At(path+"."+name), "", "correct the name, or remove the entry", format, name))
 		}
 	}
 }
@@ -53,7 +53,7 @@ func (c *check) noteUnmapped() {
 				continue
 			}
 			told[n.Network] = true
-			c.found = append(c.found, planfile.Noted("map", c.file.At("maps.networks"), m.VM.Name, "add the network to maps: {networks: …}", "the map has no network %s", n.Network))
+			c.found = append(c.found, planfile.NoteFinding("map", c.file.At("maps.networks"), m.VM.Name, "add the network to maps: {networks: …}", "the map has no network %s", n.Network))
 		}
 	}
 }

@@ -193,7 +193,7 @@ func (c *check) addFinding(i int, f planfile.Finding) {
 // PermitOf converts the options of a VM to the permissions of its migration. The check, commands and
 // workers all use this function.
 func PermitOf(o planfile.Options) migrate.Permit {
-	warm := o.Mode == planfile.Warmly
+	warm := o.Mode == planfile.WarmMode
 	p := migrate.Permit{
 		PowerOff: o.PowerOff != planfile.NeverOff || warm, Warm: warm, Force: o.PowerOff == planfile.ForceOff, Wait: time.Duration(o.ShutdownWait),
 		Cutover:  migrate.Cutover{At: o.Warm.Cutover.At, Budget: time.Duration(o.Warm.DowntimeBudget), Interval: time.Duration(o.Warm.Interval)},

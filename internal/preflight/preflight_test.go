@@ -270,7 +270,7 @@ func TestWhatIsFound(t *testing.T) {
 
 // Force cuts the power at the cutover of a warm migration, and lets no suspended VM begin one.
 func TestPermitOfAWarmVM(t *testing.T) {
-	p := PermitOf(planfile.Options{Mode: planfile.Warmly, PowerOff: planfile.ForceOff})
+	p := PermitOf(planfile.Options{Mode: planfile.WarmMode, PowerOff: planfile.ForceOff})
 	if !p.PowerOff || !p.Force || !p.Warm {
 		t.Errorf("permit %+v", p)
 	}

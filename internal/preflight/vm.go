@@ -23,20 +23,20 @@ func (c *check) checkVM(ctx context.Context, i int) error {
 	}
 	for _, w := range Obstacles(m.VM, t, PermitOf(m.Options)) {
 		kind := fault.Unsupported
-		if migrate.Passing(w) {
+		if migrate.IsTemporary(w) {
 			kind = fault.Conflict
 		}
-		c.addFinding(i, planfile.Found(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
+		c.addFinding(i, planfile.ErrorFinding(w.Code, m.Pos, m.VM.Name, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy)))
 	}
 	if h, ok := c.hosts[m.VM.Host]; ok && !h.Connected {
-		c.addFinding(i, planfile.Found("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "host %s is not connected to the vCenter", h.Name).
+		c.addFinding(i, planfile.ErrorFinding("host-down", m.Pos, m.VM.Name, fault.New(fault.Unreachable, "host %s is not connected to the vCenter", h.Name).
 			WithHint("reconnect the host, or relocate the VM to another host")))
 	}
-	if m.Options.Mode == planfile.Warmly {
+	if m.Options.Mode == planfile.WarmMode {
 		c.checkWarm(i)
 	}
 	if err := c.checkLicence(m); err != nil {
-		c.addFinding(i, planfile.Found("licence", m.Pos, m.VM.Name, err))
+		c.addFinding(i, planfile.ErrorFinding("licence", m.Pos, m.VM.Name, err))
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (c *check) needsSSH(m planfile.Move) bool {
 	objects := slices.ContainsFunc(m.VM.Disks, func(d inventory.Disk) bool { return d.Backing.IsObject() })
 	lands := o.Transport == "landing" && (o.Landing.Copy == "ssh" || o.Landing.Copy == "auto" && objects || c.freeLicence)
 	switches := o.PowerOff != planfile.NeverOff && m.VM.Power != inventory.PoweredOff
-	return o.SourceHash || lands || c.freeLicence && (o.Mode == planfile.Warmly || switches)
+	return o.SourceHash || lands || c.freeLicence && (o.Mode == planfile.WarmMode || switches)
 }
 
 // addTransportError adds a finding for a transport that cannot be opened, once for all VMs that use it.
@@ -68,7 +68,7 @@ func (c *check) addTransportError(i int, err error) {
 	c.blocked[i] = true
 	if key := transportKey(m.Options); !c.reported[key] {
 		c.reported[key] = true
-		c.addFinding(i, planfile.Found("transport", m.Pos, "", err))
+		c.addFinding(i, planfile.ErrorFinding("transport", m.Pos, "", err))
 	}
 }
 
@@ -90,22 +90,22 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p migrate.Permit) []inve
 func (c *check) checkWarm(i int) {
 	m := c.moves[i]
 	frozen := func(format string, args ...any) {
-		c.addFinding(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("set mode: cold")))
+		c.addFinding(i, planfile.ErrorFinding("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("set mode: cold")))
 	}
-	for _, why := range warm.Thawed(m.VM) {
+	for _, why := range warm.Obstacles(m.VM) {
 		frozen("%s", why)
 	}
 	if v := m.VM.HardwareVersion; v > 0 && v < warm.OldestTracked {
-		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade the VM's virtual hardware, or set mode: cold; otherwise each round takes as long as the first",
+		c.addFinding(i, planfile.NoteFinding("no-cbt", m.Pos, m.VM.Name, "upgrade the VM's virtual hardware, or set mode: cold; otherwise each round takes as long as the first",
 			"hardware version %d has no change tracking: each round reads and compares all disks", v))
 	}
 	if c.freeLicence && !m.VM.ChangeTracking {
-		c.addFinding(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "assign an evaluation or paid licence to the host during the migration; otherwise each round, also the cutover, takes as long as the first",
+		c.addFinding(i, planfile.NoteFinding("no-cbt", m.Pos, m.VM.Name, "assign an evaluation or paid licence to the host during the migration; otherwise each round, also the cutover, takes as long as the first",
 			"the free licence of the host has no change tracking: each round reads and compares all disks, %s", warm.FullPass(m.VM)))
 	}
 	c.checkWarmHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {
-		c.addFinding(i, planfile.Noted("cutover-passed", m.Pos, m.VM.Name, "set the cutover to a time in the future, a window or manual",
+		c.addFinding(i, planfile.NoteFinding("cutover-passed", m.Pos, m.VM.Name, "set the cutover to a time in the future, a window or manual",
 			"the cutover time %s is in the past: the cutover starts as soon as the VM is copied", at.Format("2006-01-02T15:04Z07:00")))
 	}
 }

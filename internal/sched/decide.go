@@ -7,12 +7,12 @@ import (
 
 // A Grant is one run that may begin. The run holds its resources until Scheduler.Release.
 type Grant struct {
-	Run   string    `json:"run"`                // run that may begin its transfer
-	Plan  string    `json:"plan"`               // plan whose share the grant counts to
-	Needs []Need    `json:"needs"`              // resources that the run holds from now on, sorted by name
-	Since time.Time `json:"since"`              // time of the decision that granted it
-	Until time.Time `json:"until,omitzero"`     // expected end of the transfer; zero if unknown
-	Asked time.Time `json:"requested,omitzero"` // time of the first request; zero for a restored run
+	Run       string    `json:"run"`                // run that may begin its transfer
+	Plan      string    `json:"plan"`               // plan whose share the grant counts to
+	Needs     []Need    `json:"needs"`              // resources that the run holds from now on, sorted by name
+	Since     time.Time `json:"since"`              // time of the decision that granted it
+	Until     time.Time `json:"until,omitzero"`     // expected end of the transfer; zero if unknown
+	Requested time.Time `json:"requested,omitzero"` // time of the first request; zero for a restored run
 }
 
 // decideGrants returns the possible grants in the order of the decisions. It returns when no changed
@@ -103,7 +103,7 @@ func (q *queue) tryBegin(x *run) bool {
 
 // toGrant returns the grant of a run that has just begun. The caller owns its Needs.
 func (x *run) toGrant() Grant {
-	return Grant{Run: x.req.Run, Plan: x.req.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until, Asked: x.asked}
+	return Grant{Run: x.req.Run, Plan: x.req.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until, Requested: x.asked}
 }
 
 // missingResource returns the resource that has no room for x; nil if x may begin. Of several it

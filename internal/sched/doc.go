@@ -6,19 +6,19 @@
 //
 //	s := sched.New(sched.Options{})
 //	s.SetCapacity("host:esx3/vms", 20)           // at any time; 0 closes, Unlimited only counts
-//	s.Restore(holdings...)                       // after a start: resources held according to the journal
+//	s.Restore(grants...)                         // after a start: resources held according to the journal
 //	s.Submit(now, requests...)                   // one for each transfer that will begin
 //	for _, g := range s.Decide(now) { start(g) } // after one or several changes
 //	s.Release(run)                               // after the end of the transfer; then Decide
-//	s.Wake()                                     // time to call Decide without a change
+//	s.NextChange()                               // time to call Decide without a change
 //
 // One goroutine owns a Scheduler. A change is cheap and decides nothing; Decide checks the changes and
 // returns each grant once. A caller that crashed between a grant and its journal does not restore it: it
-// submits again and gets another grant. Holds reports whether a run holds its request already. Resources are
+// submits again and gets another grant. HasGrant reports whether a run has a grant already. Resources are
 // held from the grant to Release, for one transfer only: not while a run converts, waits for its next round,
 // or waits for a cutover. Each of those that needs resources is a separate request.
 //
-// After a crash the scheduler is empty. The server calls SetCapacity, then Restore with the holders in the
+// After a crash the scheduler is empty. The server calls SetCapacity, then Restore with the grants in the
 // journal (their sessions may still be open on the host), then Submit for the rest. The scheduler itself
 // stores nothing.
 //
@@ -58,7 +58,7 @@
 //
 // # Starvation
 //
-// A request becomes an elder Options.Patience after it was first at a resource with free units and could not
+// A request becomes an elder Options.ReserveAfter after it was first at a resource with free units and could not
 // begin (for lack of units there, or eight times for lack of another resource). It then precedes all others
 // of its rank, and its missing units are reserved. The most senior elder begins at the latest when the
 // holders of its missing units have ended, one resource after the other: after patience, until the next

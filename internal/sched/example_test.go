@@ -27,7 +27,7 @@ func Example() {
 		fmt.Println("start", g.Run, "until about", g.Until.Format("15:04"))
 	}
 	why := s.Snapshot().Waiting[0]
-	fmt.Println(why.Run+":", why.Sentence(now))
+	fmt.Println(why.Run+":", why.Text(now))
 
 	now = now.Add(26 * time.Minute)
 	s.Release("vm2") // its transfer ended, well or not
@@ -47,14 +47,14 @@ func ExampleScheduler_Restore() {
 	s := sched.New(sched.Options{})
 	s.SetCapacity("worker:w1/runs", 1)
 	needs := []sched.Need{{Resource: "worker:w1/runs", Weight: 1}}
-	s.Restore(sched.Holding{Run: "vm1", Plan: "night", Needs: needs, Since: now, Until: now.Add(time.Hour)})
+	s.Restore(sched.RestoredGrant{Run: "vm1", Plan: "night", Needs: needs, Since: now, Until: now.Add(time.Hour)})
 	s.Submit(now, sched.Request{Run: "vm1", Plan: "night", Needs: needs}, sched.Request{Run: "vm2", Plan: "night", Needs: needs})
-	fmt.Println(len(s.Decide(now)), "begin; vm1 goes on:", s.Holds("vm1"))
+	fmt.Println(len(s.Decide(now)), "begin; vm1 goes on:", s.HasGrant("vm1"))
 	// Output: 0 begin; vm1 goes on: true
 }
 
 // A run that may begin at night only. The caller sets a timer for Wake.
-func ExampleScheduler_Wake() {
+func ExampleScheduler_NextChange() {
 	now := time.Date(2026, 11, 20, 15, 0, 0, 0, time.UTC)
 	s := sched.New(sched.Options{})
 	s.SetCapacity("host:esx3/vms", 20)
@@ -64,7 +64,7 @@ func ExampleScheduler_Wake() {
 		Needs: []sched.Need{{Resource: "host:esx3/vms", Weight: 1}},
 	})
 	fmt.Println(len(s.Decide(now)), "begin")
-	wake, _ := s.Wake()
+	wake, _ := s.NextChange()
 	fmt.Println(wake.Format("15:04"), len(s.Decide(wake)), "begins")
 	// Output:
 	// 0 begin

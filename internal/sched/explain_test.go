@@ -25,7 +25,7 @@ func (m *sim) sentence(run string) string {
 	if !ok {
 		m.t.Fatalf("%s does not wait", run)
 	}
-	return w.Sentence(m.now)
+	return w.Text(m.now)
 }
 
 func TestSentencesSayWhatIsWaitedFor(t *testing.T) {
@@ -64,7 +64,7 @@ func TestSentencesSayWhatIsWaitedFor(t *testing.T) {
 	if got := m.sentence("c2"); got != "run c2 is paused" {
 		t.Errorf("%q", got)
 	}
-	m.s.Expect("a20", epoch.Add(-time.Minute))
+	m.s.SetExpectedEnd("a20", epoch.Add(-time.Minute))
 	if got := m.sentence("a0"); got != "host esx3: 20 of 20 vms; next at any moment" {
 		t.Errorf("%q", got)
 	}
@@ -82,8 +82,8 @@ func TestSentenceNamesTheElder(t *testing.T) {
 	m.ask(Request{Run: "late", Plan: "p", Needs: needs("host:a/disks", 1), Expected: 55 * time.Minute})
 	m.decide()
 	w, _ := m.waiting("late")
-	if got := w.Sentence(m.now); w.Why != Aside || got != "host a: 5 of 10 disks, the rest is set aside for large; next in about 50 min" {
-		t.Errorf("%v: %q", w.Why, got)
+	if got := w.Text(m.now); w.Reason != Reserved || got != "host a: 5 of 10 disks, the rest is set aside for large; next in about 50 min" {
+		t.Errorf("%v: %q", w.Reason, got)
 	}
 }
 
@@ -95,11 +95,11 @@ func TestWaitingNamesTheHolders(t *testing.T) {
 	}
 	m.decide()
 	w, ok := m.waiting("r3")
-	if !ok || w.Why != Full || len(w.Blocks) != 1 || w.Blocks[0].Waiting != 1 || !w.Blocks[0].Free.Equal(epoch.Add(10*time.Minute)) {
+	if !ok || w.Reason != Full || len(w.Blocks) != 1 || w.Blocks[0].Waiting != 1 || !w.Blocks[0].Free.Equal(epoch.Add(10*time.Minute)) {
 		t.Fatalf("%+v, %v", w, ok)
 	}
 	var order []string
-	for _, h := range w.Blocks[0].Holders {
+	for _, h := range w.Blocks[0].Allocations {
 		order = append(order, h.Run)
 	}
 	if strings.Join(order, " ") != "r1 r2 r0" {

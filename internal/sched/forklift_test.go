@@ -29,7 +29,7 @@ func TestWarmRunsBeyondTheLimitStartAfterFirstCopies(t *testing.T) {
 		name, _, _ := strings.Cut(run, "/")
 		if rounds[name]++; rounds[name] < 4 {
 			q := vmOn("esx1", "warm", 0, time.Minute)
-			q.Run, q.Stage = fmt.Sprintf("%s/round%d", name, rounds[name]), Again
+			q.Run, q.Kind = fmt.Sprintf("%s/round%d", name, rounds[name]), Again
 			m.ask(q)
 		}
 	}
@@ -55,7 +55,7 @@ func TestVMWithMoreDisksThanTheLimitRunsAlone(t *testing.T) {
 			t.Fatalf("%s ran beside the VM that has all disks of the host", run)
 		}
 	}
-	if waited := m.begun["large"].Sub(epoch); waited > 3*10*time.Minute+DefaultPatience {
+	if waited := m.begun["large"].Sub(epoch); waited > 3*10*time.Minute+DefaultReserveAfter {
 		t.Errorf("waited %v behind the small ones", waited)
 	}
 }
@@ -98,7 +98,7 @@ func TestEveryWaitingRunSaysWhy(t *testing.T) {
 	m.decide()
 	snap := m.s.Snapshot()
 	for _, w := range snap.Waiting {
-		if w.Why != Full || len(w.Blocks) == 0 || w.Blocks[0].Free.IsZero() {
+		if w.Reason != Full || len(w.Blocks) == 0 || w.Blocks[0].Free.IsZero() {
 			t.Fatalf("%+v", w)
 		}
 	}
@@ -162,7 +162,7 @@ func TestCapacityIsPerHostAndLive(t *testing.T) {
 		t.Fatalf("granted %v after the change", n)
 	}
 	for i := range 5 {
-		if run := fmt.Sprintf("p-esx2-%d", i); !m.s.Holds(run) {
+		if run := fmt.Sprintf("p-esx2-%d", i); !m.s.HasGrant(run) {
 			t.Errorf("%s lost its slot when the limit of its host was lowered", run)
 		}
 	}

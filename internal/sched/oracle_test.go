@@ -28,7 +28,7 @@ type oracle struct {
 
 func newOracle(t *testing.T, patience time.Duration) *oracle {
 	return &oracle{
-		t: t, s: New(Options{Patience: patience}), now: epoch, patience: patience, capacity: map[string]int64{},
+		t: t, s: New(Options{ReserveAfter: patience}), now: epoch, patience: patience, capacity: map[string]int64{},
 		paused: map[string]bool{}, waiting: map[string]Request{}, asked: map[string]time.Time{}, holding: map[string]Request{},
 	}
 }
@@ -156,8 +156,8 @@ func (o *oracle) idle() {
 		if r.Used != o.used(r.Name) {
 			o.t.Fatalf("%s: %d in use, should be %d", r.Name, r.Used, o.used(r.Name))
 		}
-		if r.Aside != "" {
-			aside[r.Name] = r.Aside
+		if r.ReservedFor != "" {
+			aside[r.Name] = r.ReservedFor
 			o.checkAside(r)
 		}
 	}
@@ -169,9 +169,9 @@ func (o *oracle) idle() {
 }
 
 func (o *oracle) checkAside(r ResourceState) {
-	q, ok := o.waiting[r.Aside]
+	q, ok := o.waiting[r.ReservedFor]
 	if !ok || !o.eligible(q) || weightIn(q, r.Name) == 0 || o.now.Sub(o.asked[q.Run]) < o.patience {
-		o.t.Fatalf("%s is set aside for %s: %+v asked for at %v, it is %v", r.Name, r.Aside, q, o.asked[q.Run], o.now)
+		o.t.Fatalf("%s is set aside for %s: %+v asked for at %v, it is %v", r.Name, r.ReservedFor, q, o.asked[q.Run], o.now)
 	}
 }
 
@@ -260,7 +260,7 @@ var oracleResources = []string{"host:a/vms", "host:a/disks", "host:b/vms", "host
 func (d *dice) request() Request {
 	q := Request{
 		Run: fmt.Sprint("r", d.roll(24)), Plan: fmt.Sprint("p", d.roll(4)), Priority: d.roll(3) - 1,
-		Stage: Stage(d.roll(8)).orFirst(), Expected: time.Duration(d.roll(90)) * time.Minute,
+		Kind: TransferKind(d.roll(8)).orFirst(), Expected: time.Duration(d.roll(90)) * time.Minute,
 	}
 	mask := 1 + d.roll(1<<len(oracleResources)-1)
 	for i, name := range oracleResources {
@@ -275,8 +275,8 @@ func (d *dice) request() Request {
 	return q
 }
 
-func (s Stage) orFirst() Stage {
-	if s >= stages {
+func (s TransferKind) orFirst() TransferKind {
+	if s >= transferKinds {
 		return First
 	}
 	return s

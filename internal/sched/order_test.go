@@ -11,9 +11,9 @@ import (
 
 func TestHigherPrioritiesGoFirstAndCutoverBeforeAll(t *testing.T) {
 	m := oneHost(t, 1)
-	for i, stage := range []Stage{First, First, Cutover} {
+	for i, stage := range []TransferKind{First, First, Cutover} {
 		q := vmOn("esx1", "p", i, time.Hour)
-		q.Priority, q.Stage = []int{0, 5, -3}[i], stage
+		q.Priority, q.Kind = []int{0, 5, -3}[i], stage
 		m.ask(q)
 	}
 	m.run()
@@ -38,7 +38,7 @@ func TestPlansShareWhatTheyWaitFor(t *testing.T) {
 	m.until(epoch.Add(4 * time.Hour))
 	m.decide()
 	have := map[string]int{}
-	for _, h := range m.s.Snapshot().Resources[1].Holders {
+	for _, h := range m.s.Snapshot().Resources[1].Allocations {
 		have[h.Plan]++
 	}
 	if have["large"] != 3 || have["small"] != 3 || have["heavy"] != 6 {
@@ -89,12 +89,12 @@ func TestFirstCopiesAndRoundsShare(t *testing.T) {
 	m := oneHost(t, 10)
 	for i := range 100 {
 		first, again := vmOn("esx1", "p", i, time.Hour), vmOn("esx1", "p", i+100, 3*time.Minute)
-		again.Stage = Again
+		again.Kind = Again
 		m.ask(first, again)
 	}
 	rounds := 0
 	for _, g := range m.s.Decide(m.now) {
-		if m.s.registry.runs[g.Run].req.Stage == Again {
+		if m.s.registry.runs[g.Run].req.Kind == Again {
 			rounds++
 		}
 	}
@@ -108,7 +108,7 @@ func TestRoundsGoAsTheyCome(t *testing.T) {
 	m := oneHost(t, 1)
 	for i := range 10 {
 		q := vmOn("esx1", "p", i, time.Duration(1+i)*time.Minute)
-		q.Stage = Again
+		q.Kind = Again
 		m.ask(q)
 	}
 	m.run()
@@ -212,7 +212,7 @@ func TestLargeRequestsDoNotStarve(t *testing.T) {
 		m.decide()
 		m.ask(Request{Run: "large", Plan: "l", Expected: time.Minute, Needs: needs("host:esx1/disks", 9, "datastore:d/reads", 9, "vcenter:v/tasks", 2)})
 		m.until(epoch.Add(6 * time.Hour))
-		bound := DefaultPatience + 3*20*time.Minute
+		bound := DefaultReserveAfter + 3*20*time.Minute
 		if begun, ok := m.begun["large"]; !ok || begun.Sub(epoch) > bound {
 			t.Errorf("seed %d: began after %v (%v), the bound is %v", seed, begun.Sub(epoch), ok, bound)
 		}

@@ -23,31 +23,31 @@ type Need struct {
 	Weight   int64  `json:"weight"`   // units of the resource, 1 to MaxWeight
 }
 
-// Stage is the kind of a transfer. It determines the order between first copies and later rounds of a
+// TransferKind is the kind of a transfer. It determines the order between first copies and later rounds of a
 // plan.
-type Stage uint8
+type TransferKind uint8
 
 const (
-	First   Stage = iota // nothing of the VM was copied yet
-	Again                // a warm round, or a copy that continues
-	Cutover              // the VM is off
+	First   TransferKind = iota // nothing of the VM was copied yet
+	Again                       // a warm round, or a copy that continues
+	Cutover                     // the VM is off
 
-	stages // number of stages
+	transferKinds // number of kinds
 )
 
-// stageNames are the fixed names of the stages, by Stage.
-var stageNames = [stages]string{"first", "again", "cutover"}
+// kindNames are the fixed names of the kinds, by TransferKind.
+var kindNames = [transferKinds]string{"first", "again", "cutover"}
 
-// String returns the stage's fixed name.
-func (s Stage) String() string {
-	if s < stages {
-		return stageNames[s]
+// String returns the kind's fixed name.
+func (s TransferKind) String() string {
+	if s < transferKinds {
+		return kindNames[s]
 	}
 	return "unknown"
 }
 
 // MarshalText writes the fixed name, for JSON.
-func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s TransferKind) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // A Window is a span of time in which a run may begin: From until before To. A zero end is open. It
 // does not limit the end of the run.
@@ -70,7 +70,7 @@ type Request struct {
 	// fits, none of a lower one is granted.
 	Priority int
 
-	Stage Stage // kind of the transfer; it orders runs of one plan
+	Kind TransferKind // kind of the transfer; it orders runs of one plan
 
 	// Needs name each resource once. A weight above a resource's capacity is granted when
 	// no other run has any of it.
@@ -91,8 +91,8 @@ func (q Request) check() error {
 		return fault.New(fault.Invalid, "a request needs a run and a plan, has %q and %q", q.Run, q.Plan)
 	case q.Priority < -maxPriority || q.Priority > maxPriority:
 		return fault.New(fault.Invalid, "run %s: priority %d", q.Run, q.Priority).WithHint("use %d to %d", -maxPriority, maxPriority)
-	case q.Stage >= stages:
-		return fault.New(fault.Invalid, "run %s: stage %d", q.Run, q.Stage)
+	case q.Kind >= transferKinds:
+		return fault.New(fault.Invalid, "run %s: stage %d", q.Run, q.Kind)
 	case q.Expected < 0:
 		return fault.New(fault.Invalid, "run %s: expected to take %v", q.Run, q.Expected)
 	}

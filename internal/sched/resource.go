@@ -34,9 +34,9 @@ type resource struct {
 
 // A use is what the runs of one plan hold of one resource.
 type use struct {
-	plan  *plan         // plan of the runs
-	used  [stages]int64 // units by Stage
-	lanes int           // lanes of the plan in the wait queue
+	plan  *plan                // plan of the runs
+	used  [transferKinds]int64 // units by TransferKind
+	lanes int                  // lanes of the plan in the wait queue
 }
 
 // totalUnits returns the units of all stages.
@@ -96,7 +96,7 @@ func (r *resource) loanLimit(rank int64) int64 {
 func (r *resource) addHolder(x *run, weight int64) {
 	r.used += weight
 	r.holders[x] = true
-	r.useOf(x.plan).used[x.req.Stage] += weight
+	r.useOf(x.plan).used[x.req.Kind] += weight
 }
 
 // removeHolder ends addHolder with the same weight.
@@ -104,6 +104,6 @@ func (r *resource) removeHolder(x *run, weight int64) {
 	r.used -= weight
 	delete(r.holders, x)
 	u := r.useOf(x.plan)
-	u.used[x.req.Stage] -= weight
+	u.used[x.req.Kind] -= weight
 	r.dropUse(u)
 }

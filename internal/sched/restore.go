@@ -8,31 +8,31 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Holding is a grant from before a crash, as the caller's journal records it.
-type Holding struct {
-	Run   string    `json:"run"`            // run that holds the resources
-	Plan  string    `json:"plan"`           // plan of the run
-	Stage Stage     `json:"stage"`          // stage of the transfer
-	Needs []Need    `json:"needs"`          // resources that the run holds
-	Since time.Time `json:"since"`          // time of the grant
-	Until time.Time `json:"until,omitzero"` // expected end of the transfer; zero if unknown
+// A RestoredGrant is a grant from before a crash, as the caller's journal records it.
+type RestoredGrant struct {
+	Run   string       `json:"run"`            // run that holds the resources
+	Plan  string       `json:"plan"`           // plan of the run
+	Kind  TransferKind `json:"stage"`          // kind of the transfer
+	Needs []Need       `json:"needs"`          // resources that the run holds
+	Since time.Time    `json:"since"`          // time of the grant
+	Until time.Time    `json:"until,omitzero"` // expected end of the transfer; zero if unknown
 }
 
 // Restore counts resources that were held before a crash. It is a fact and not a request: capacities,
 // pauses and unknown resources do not matter. It is idempotent, and must precede Submit: a waiting run
 // is a conflict.
-func (s *Scheduler) Restore(holdings ...Holding) error {
+func (s *Scheduler) Restore(holdings ...RestoredGrant) error {
 	var errs []error
 	for _, h := range holdings {
-		errs = append(errs, s.restoreHolding(h))
+		errs = append(errs, s.restoreGrant(h))
 	}
 	return errors.Join(errs...)
 }
 
-// restoreHolding counts one holding. It returns fault.Conflict if the run waits, or holds other
+// restoreGrant counts one grant. It returns fault.Conflict if the run waits, or holds other
 // resources.
-func (s *Scheduler) restoreHolding(h Holding) error {
-	q := Request{Run: h.Run, Plan: h.Plan, Stage: h.Stage, Needs: h.Needs}
+func (s *Scheduler) restoreGrant(h RestoredGrant) error {
+	q := Request{Run: h.Run, Plan: h.Plan, Kind: h.Kind, Needs: h.Needs}
 	if err := q.check(); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ type need struct {
 
 // rank orders before all other keys: cutovers first, because their VMs are off, then higher priorities.
 func (x *run) rank() int64 {
-	if x.req.Stage == Cutover {
+	if x.req.Kind == Cutover {
 		return 2*maxPriority + int64(x.req.Priority)
 	}
 	return int64(x.req.Priority)
@@ -56,7 +56,7 @@ func (x *run) rank() int64 {
 // length is the expected duration that orders runs of one plan. It is 0 for later rounds: they repeat,
 // so longest first would delay the shortest of them for ever.
 func (x *run) length() time.Duration {
-	if x.req.Stage == First {
+	if x.req.Kind == First {
 		return x.req.Expected
 	}
 	return 0

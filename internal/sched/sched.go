@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// DefaultPatience is how long smaller requests may pass the first one in a queue before its missing
+// DefaultReserveAfter is how long smaller requests may pass the first one in a queue before its missing
 // units are reserved. Transfers take minutes to hours: with less, resources would often drain without
 // need; with much more, a night would be over.
-const DefaultPatience = 5 * time.Minute
+const DefaultReserveAfter = 5 * time.Minute
 
 // A Scheduler decides which run may use which resources. It is not safe for concurrent use: one goroutine owns it. The
 // zero value is not ready; use New.
@@ -23,15 +23,15 @@ type Scheduler struct {
 
 // Options configure a Scheduler. The zero value of each field means its default.
 type Options struct {
-	Patience time.Duration // how long a run may be passed before its missing units are reserved; default DefaultPatience
+	ReserveAfter time.Duration // how long a run may be passed before its missing units are reserved; default DefaultReserveAfter
 }
 
 // New returns a scheduler without resources.
 func New(o Options) *Scheduler {
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
+	if o.ReserveAfter == 0 {
+		o.ReserveAfter = DefaultReserveAfter
 	}
-	q := &queue{patience: o.Patience, version: 1}
+	q := &queue{patience: o.ReserveAfter, version: 1}
 	return &Scheduler{registry: newRegistry(&q.now), queue: q, paused: map[string]bool{}}
 }
 
@@ -145,20 +145,20 @@ func (s *Scheduler) Decide(now time.Time) []Grant {
 	return s.queue.decideGrants()
 }
 
-// Wake returns when to call Decide although nothing changed, because a window opens or closes. It
+// NextChange returns when to call Decide although nothing changed, because a window opens or closes. It
 // returns false if no such time is known.
-func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.nextChange() }
+func (s *Scheduler) NextChange() (time.Time, bool) { return s.queue.windows.nextChange() }
 
-// Expect sets when a run that holds resources is now likely to end, for the estimates of the runs that
+// SetExpectedEnd sets when a run that holds resources is now likely to end, for the estimates of the runs that
 // wait for it. The zero time is unknown. Other runs are left unchanged.
-func (s *Scheduler) Expect(name string, until time.Time) {
+func (s *Scheduler) SetExpectedEnd(name string, until time.Time) {
 	if x := s.registry.runs[name]; x != nil && x.state == holding {
 		x.until = until
 	}
 }
 
-// Holds reports whether the run was granted its request and has not released it.
-func (s *Scheduler) Holds(name string) bool {
+// HasGrant reports whether the run was granted its request and has not released it.
+func (s *Scheduler) HasGrant(name string) bool {
 	x := s.registry.runs[name]
 	return x != nil && x.state == holding
 }

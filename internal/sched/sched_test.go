@@ -15,7 +15,7 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		"no run":            func(q *Request) { q.Run = "" },
 		"no plan":           func(q *Request) { q.Plan = "" },
 		"priority":          func(q *Request) { q.Priority = maxPriority + 1 },
-		"stage":             func(q *Request) { q.Stage = stages },
+		"stage":             func(q *Request) { q.Kind = transferKinds },
 		"expected":          func(q *Request) { q.Expected = -1 },
 		"no needs":          func(q *Request) { q.Needs = nil },
 		"weight 0":          func(q *Request) { q.Needs = needs("host:a/vms", 0) },
@@ -75,7 +75,7 @@ func TestWindowsOpenAndClose(t *testing.T) {
 	if begun := m.begun[q.Run]; !begun.Equal(at(5)) {
 		t.Errorf("began at %v, want %v", begun, at(5))
 	}
-	if _, wakes := m.s.Wake(); wakes {
+	if _, wakes := m.s.NextChange(); wakes {
 		t.Error("there is nothing to wake for")
 	}
 }
@@ -94,7 +94,7 @@ func TestClockPutBack(t *testing.T) {
 	if got := m.decide(); len(got) != 0 {
 		t.Fatalf("granted %v before its window", got)
 	}
-	if wake, ok := m.s.Wake(); !ok || !wake.Equal(epoch.Add(time.Hour)) {
+	if wake, ok := m.s.NextChange(); !ok || !wake.Equal(epoch.Add(time.Hour)) {
 		t.Fatalf("wakes at %v, %v", wake, ok)
 	}
 	m.now = epoch.Add(time.Hour)
@@ -106,9 +106,9 @@ func TestClockPutBack(t *testing.T) {
 // After a crash the holders count, whatever the limits are now, and nothing else does.
 func TestRestoreCountsHolders(t *testing.T) {
 	s := New(Options{})
-	held := []Holding{
+	held := []RestoredGrant{
 		{Run: "a", Plan: "p", Needs: needs("host:x/vms", 2), Since: epoch, Until: epoch.Add(time.Hour)},
-		{Run: "b", Plan: "p", Stage: Again, Needs: needs("host:x/vms", 3, "worker:w/runs", 1), Since: epoch},
+		{Run: "b", Plan: "p", Kind: Again, Needs: needs("host:x/vms", 3, "worker:w/runs", 1), Since: epoch},
 	}
 	for range 2 {
 		if err := s.Restore(held...); err != nil {
@@ -117,7 +117,7 @@ func TestRestoreCountsHolders(t *testing.T) {
 	}
 	s.SetCapacity("host:x/vms", 4) // lower than what is held
 	s.Submit(epoch, Request{Run: "c", Plan: "q", Needs: needs("host:x/vms", 1)}, Request{Run: "a", Plan: "p", Needs: held[0].Needs})
-	if grants := s.Decide(epoch); len(grants) > 0 || !s.Holds("a") || s.Holds("c") {
+	if grants := s.Decide(epoch); len(grants) > 0 || !s.HasGrant("a") || s.HasGrant("c") {
 		t.Fatalf("granted %v beside 5 of 4", grants)
 	}
 	s.Release("b")
@@ -129,7 +129,7 @@ func TestRestoreCountsHolders(t *testing.T) {
 	if err := s.Restore(other); !fault.Is(err, fault.Conflict) {
 		t.Errorf("another holding of the same run: %v", err)
 	}
-	if err := s.Restore(Holding{Run: "d"}); !fault.Is(err, fault.Invalid) {
+	if err := s.Restore(RestoredGrant{Run: "d"}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a holding without a plan: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestRestoredFleetGoesOn(t *testing.T) {
 		fresh := newSim(t, m.caps)
 		for _, q := range m.asked {
 			if x := m.s.registry.runs[q.Run]; x != nil && x.state == holding {
-				if err := fresh.s.Restore(Holding{Run: q.Run, Plan: q.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until}); err != nil {
+				if err := fresh.s.Restore(RestoredGrant{Run: q.Run, Plan: q.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until}); err != nil {
 					t.Fatal(err)
 				}
 			} else if x != nil {

@@ -90,7 +90,7 @@ func (m *sim) decide() []string {
 // step decides and goes on to the next moment at which something happens.
 func (m *sim) step() bool {
 	m.decide()
-	wake, wakes := m.s.Wake()
+	wake, wakes := m.s.NextChange()
 	if len(m.ends) == 0 && !wakes {
 		return false
 	}

@@ -11,17 +11,17 @@ type Snapshot struct {
 	At        time.Time       `json:"at"`        // time of the last decision
 	Resources []ResourceState `json:"resources"` // all resources, by name
 	Plans     []PlanState     `json:"plans"`     // all known plans, by name
-	Waiting   []Waiting       `json:"waiting"`   // waiting runs in the order of arrival; their Blocks have no Holders
+	Waiting   []Waiting       `json:"waiting"`   // waiting runs in the order of arrival; their Blocks have no Allocations
 }
 
 // ResourceState is the state of one resource.
 type ResourceState struct {
-	Name     string   `json:"name"`                  // name from SetCapacity
-	Capacity int64    `json:"capacity"`              // units of the resource; 0 is closed
-	Used     int64    `json:"used"`                  // units in use; more than Capacity after a limit was lowered
-	Waiting  int      `json:"waiting"`               // waiting runs that need the resource
-	Aside    string   `json:"reservedFor,omitempty"` // run that units are reserved for; "" if none
-	Holders  []Holder `json:"holders,omitempty"`     // runs that hold units, the first to end first
+	Name        string       `json:"name"`                  // name from SetCapacity
+	Capacity    int64        `json:"capacity"`              // units of the resource; 0 is closed
+	Used        int64        `json:"used"`                  // units in use; more than Capacity after a limit was lowered
+	Waiting     int          `json:"waiting"`               // waiting runs that need the resource
+	ReservedFor string       `json:"reservedFor,omitempty"` // run that units are reserved for; "" if none
+	Allocations []Allocation `json:"holders,omitempty"`     // runs that hold units, the first to end first
 }
 
 // PlanState is the state of one plan.
@@ -29,7 +29,7 @@ type PlanState struct {
 	Name    string  `json:"name"`             // name of the plan
 	Weight  float64 `json:"weight"`           // share relative to other plans; 1 by default
 	Paused  bool    `json:"paused,omitempty"` // PausePlan was called and ResumePlan was not
-	Holding int     `json:"granted"`          // number of runs with a grant
+	Granted int     `json:"granted"`          // number of runs with a grant
 	Waiting int     `json:"waiting"`          // number of runs without a grant, paused ones included
 }
 
@@ -41,7 +41,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 	for _, x := range s.registry.waitingRuns() {
 		w := explainWait(x, s.queue.now, s.paused, seen)
 		for i := range w.Blocks {
-			w.Blocks[i].Holders = nil // the resource has the list
+			w.Blocks[i].Allocations = nil // the resource has the list
 		}
 		snap.Waiting = append(snap.Waiting, w)
 	}
@@ -55,10 +55,10 @@ func resourceStates(g *registry, seen report) []ResourceState {
 	for _, r := range g.resources {
 		state := ResourceState{
 			Name: r.name, Capacity: r.capacity, Used: r.used,
-			Waiting: r.waiting, Holders: seen.holdersOf(r),
+			Waiting: r.waiting, Allocations: seen.allocationsOf(r),
 		}
 		if r.reservedFor != nil {
-			state.Aside = r.reservedFor.req.Run
+			state.ReservedFor = r.reservedFor.req.Run
 		}
 		states = append(states, state)
 	}

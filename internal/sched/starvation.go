@@ -107,7 +107,7 @@ func (x *run) readyBy() time.Time {
 		if n.res.hasRoomFor(x, n.weight) {
 			continue
 		}
-		free := n.res.freeFor(n.weight, report{}.holdersOf(n.res))
+		free := n.res.freeFor(n.weight, report{}.allocationsOf(n.res))
 		if free.IsZero() {
 			return time.Time{}
 		}

@@ -12,10 +12,10 @@ type waitQueue struct {
 
 // A laneKey identifies a lane of a wait queue.
 type laneKey struct {
-	plan  *plan // plan of the runs; nil for elders
-	stage Stage // stage of the runs; First for elders, whose stage does not matter
-	rank  int64 // run.rank of the runs
-	elder bool  // lane of the elders of that rank
+	plan  *plan        // plan of the runs; nil for elders
+	kind  TransferKind // stage of the runs; First for elders, whose stage does not matter
+	rank  int64        // run.rank of the runs
+	elder bool         // lane of the elders of that rank
 }
 
 // laneKey returns the key of the lane that x waits in.
@@ -23,7 +23,7 @@ func (x *run) laneKey() laneKey {
 	if x.elder {
 		return laneKey{rank: x.rank(), elder: true}
 	}
-	return laneKey{plan: x.plan, stage: x.req.Stage, rank: x.rank()}
+	return laneKey{plan: x.plan, kind: x.req.Kind, rank: x.rank()}
 }
 
 // A lane contains the waiting runs of one key at one resource.
@@ -178,7 +178,7 @@ func (l *lane) currentPrecedence() precedence {
 	return precedence{
 		rank:  l.rank,
 		share: l.plan.shareOf(l.use.totalUnits(), l.at.capacity),
-		stage: l.plan.shareOf(l.use.used[l.laneKey.stage], l.at.capacity),
+		stage: l.plan.shareOf(l.use.used[l.laneKey.kind], l.at.capacity),
 		plan:  l.plan.seq,
 	}
 }
@@ -247,7 +247,7 @@ func (r *resource) firstFitting(l *lane) *run {
 // none. Only first copies are lent units: later rounds have no known length.
 func (r *resource) firstLoan(l *lane) *run {
 	limit := r.loanLimit(l.rank)
-	if limit == 0 || l.elder || l.laneKey.stage != First || !r.reservedFor.expectedStart.After(*r.now) {
+	if limit == 0 || l.elder || l.laneKey.kind != First || !r.reservedFor.expectedStart.After(*r.now) {
 		return nil
 	}
 	longest := r.reservedFor.expectedStart.Sub(*r.now)

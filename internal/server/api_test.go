@@ -124,7 +124,7 @@ func TestVMsComeInPages(t *testing.T) {
 	r.plan("p", 25)
 	claims := r.running("p", 3)
 	r.must(r.Report(t.Context(), claims, 50))
-	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Waiting: []server.Waiting{{Key: servertest.Key("p", 4), Sentence: "host esx4: 20 of 20 vms"}}}))
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Waiting: []server.Waiting{{Key: servertest.Key("p", 4), Reason: "host esx4: 20 of 20 vms"}}}))
 	var page struct {
 		Items []struct {
 			fleetdb.VM

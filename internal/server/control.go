@@ -187,7 +187,7 @@ func (l Local) fullDatabaseState(ctx context.Context, full error) (json.RawMessa
 		return nil, now, err
 	}
 	why := fmt.Sprintf("all waits: %v; %s", full, fault.HintOf(full))
-	raw, err := json.Marshal(admission.Snapshot{At: now, Breakers: []admission.Breaker{{Of: "the fleet's database", Sentence: why}}})
+	raw, err := json.Marshal(admission.Snapshot{At: now, Breakers: []admission.Breaker{{Object: "the fleet's database", Reason: why}}})
 	return raw, now, err
 }
 
@@ -233,7 +233,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Change
 			_ = sleep.For(ctx, gatherTime) // the next check of ctx ends the loop
 			continue
 		}
-		if err := l.Database.Feed.Await(ctx, since); err != nil {
+		if err := l.Database.Feed.WaitForChange(ctx, since); err != nil {
 			return err
 		}
 	}

@@ -102,7 +102,7 @@ func (c *fleetCache) decodeSchedulerState(raw json.RawMessage, at time.Time) err
 	scheduler.At, scheduler.common = at, commonReason(scheduler.Waiting)
 	why := make(map[fleetdb.Key]string, len(scheduler.Waiting))
 	for _, w := range scheduler.Waiting {
-		why[w.Key] = w.Sentence
+		why[w.Key] = w.Reason
 	}
 	c.raw, c.scheduler, c.why = raw, scheduler, why
 	return nil
@@ -111,12 +111,12 @@ func (c *fleetCache) decodeSchedulerState(raw json.RawMessage, at time.Time) err
 // itemOf returns a VM with its state. A VM with slots or an end has no reason of a wait: the scheduler state may
 // be older than its row.
 func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
-	it := vmItem{VM: vm, Why: b.why[vm.Key]}
-	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
+	it := vmItem{VM: vm, Reason: b.why[vm.Key]}
+	if i, ok := b.byVM[vm.Key]; ok && !vm.State.IsFinal() {
 		it.Progress = &b.progress[i]
 	}
-	if vm.Granted || vm.State.Over() {
-		it.Why = "" // the scheduler state is of a moment ago
+	if vm.Granted || vm.State.IsFinal() {
+		it.Reason = "" // the scheduler state is of a moment ago
 	}
 	return it
 }
@@ -127,9 +127,9 @@ func commonReason(waiting []Waiting) string {
 	counts := map[string]int{}
 	most := ""
 	for _, w := range waiting {
-		counts[w.Sentence]++
-		if n := counts[w.Sentence]; n > counts[most] || n == counts[most] && w.Sentence < most {
-			most = w.Sentence
+		counts[w.Reason]++
+		if n := counts[w.Reason]; n > counts[most] || n == counts[most] && w.Reason < most {
+			most = w.Reason
 		}
 	}
 	if most == "" {
@@ -150,8 +150,8 @@ type SchedulerState struct {
 
 // Breaker is a source or a host where no VM begins for a while, or until an operator resumes a plan.
 type Breaker struct {
-	Of       string `json:"object"` // source or host: "source vc1:443"
-	Sentence string `json:"reason"` // why no VM begins there
+	Object string `json:"object"` // source or host: "source vc1:443"
+	Reason string `json:"reason"` // why no VM begins there
 }
 
 // Resource is a resource that VMs need units of to begin.
@@ -165,7 +165,7 @@ type Resource struct {
 // Waiting is why a VM waits, for users.
 type Waiting struct {
 	fleetdb.Key
-	Sentence string `json:"reason"`             // reason of the wait
+	Reason   string `json:"reason"`             // reason of the wait
 	Position int    `json:"position,omitempty"` // position in its plan, from 1; 0 if no worker can take it
 }
 
@@ -174,11 +174,11 @@ type vmItem struct {
 	fleetdb.VM
 	// last report of its worker; nil if none exists or the VM has ended
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"reason,omitempty" doc:"reason of its wait for a transfer slot"`
+	Reason   string            `json:"reason,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
-// Silence returns fleet.Silence of the VM, for templates.
-func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
+// SilenceText returns fleet.SilenceText of the VM, for templates.
+func (it vmItem) SilenceText() string { return fleet.SilenceText(it.VM, it.Progress) }
 
 // withCounts returns p with empty Counts instead of nil, which JSON shows as null.
 func withCounts(p fleetdb.Plan) fleetdb.Plan {

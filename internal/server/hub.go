@@ -99,7 +99,7 @@ func (h *hub) sendNext(ctx context.Context) error {
 	}
 	h.reportRecovery()
 	if c.Rev <= since {
-		return h.feed.Await(ctx, since)
+		return h.feed.WaitForChange(ctx, since)
 	}
 	h.sendChanges(c)
 	return sleep.For(ctx, gatherTime)

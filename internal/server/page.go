@@ -178,7 +178,7 @@ type planRow struct {
 }
 
 // Open reports whether the plan accepts commands for VMs that have not ended.
-func (p planRow) Open() bool { return !p.State.Over() }
+func (p planRow) Open() bool { return !p.State.IsFinal() }
 
 // Retries reports whether the retry command would start anything again.
 func (p planRow) Retries() bool {

@@ -173,7 +173,7 @@ func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 	if vm, err := r.Database.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Command != fleetdb.Withdraw {
 		t.Errorf("%+v, %v", vm, err)
 	}
-	if p, err := r.Database.Plans.Get(t.Context(), "p"); err != nil || p.State.Over() {
+	if p, err := r.Database.Plans.Get(t.Context(), "p"); err != nil || p.State.IsFinal() {
 		t.Errorf("the plan does not go on: %+v, %v", p, err)
 	}
 }

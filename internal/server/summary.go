@@ -55,7 +55,7 @@ const maxBreakers = 3
 func describeLimits(b *fleetState) string {
 	var said []string
 	for _, held := range b.scheduler.Breakers[:min(len(b.scheduler.Breakers), maxBreakers)] {
-		said = append(said, held.Sentence)
+		said = append(said, held.Reason)
 	}
 	if limit := fleetdb.BusyOf(b.progress).Limit(); limit.What != "" {
 		said = append(said, limit.String())

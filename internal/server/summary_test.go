@@ -13,14 +13,14 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 	}
 	full := Resource{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}
 	half := Resource{Name: "link:wan/vms", Capacity: 20, Used: 10, Waiting: 9}
-	lacking := []Waiting{{Sentence: "no worker offers dir:/srv/vm"}, {Sentence: "outside its window"}, {Sentence: "no worker offers dir:/srv/vm"}}
+	lacking := []Waiting{{Reason: "no worker offers dir:/srv/vm"}, {Reason: "outside its window"}, {Reason: "no worker offers dir:/srv/vm"}}
 	for want, b := range map[string]fleetState{
 		"": {},
 		"bottleneck: source (75 % busy); next: target, at 1.9 times the rate": {
 			progress: []fleetdb.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
 		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {scheduler: SchedulerState{Resources: []Resource{half, full}, common: commonReason(lacking)}},
 		"2 VMs wait: no worker offers dir:/srv/vm":   {scheduler: SchedulerState{common: commonReason(lacking)}},
-		"login to vc1:443 was refused":               {scheduler: SchedulerState{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
+		"login to vc1:443 was refused":               {scheduler: SchedulerState{Breakers: []Breaker{{Object: "source vc1:443", Reason: "login to vc1:443 was refused"}}, common: commonReason(lacking)}},
 		"bottleneck: target (100 % busy); host esx3 vms: 20 of 20 in use, 7 VMs wait": {
 			progress: []fleetdb.Progress{moves(0, 1, 1)}, scheduler: SchedulerState{Resources: []Resource{full}}},
 	} {

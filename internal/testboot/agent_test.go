@@ -28,8 +28,8 @@ func TestAgentAnswers(t *testing.T) {
 	if !r.Booted() || r.Agent == nil || r.Agent.OS != guest.OSName || r.Agent.HostName != "tiny" || r.Agent.Kernel == "" {
 		t.Fatalf("%+v, agent %+v", r, r.Agent)
 	}
-	if want := "its agent answers: " + guest.OSName + ", kernel " + r.Agent.Kernel + ", host name tiny, " + guest.AgentCard + " " + guest.AgentAddress; r.Why != want {
-		t.Errorf("%q, want %q", r.Why, want)
+	if want := "its agent answers: " + guest.OSName + ", kernel " + r.Agent.Kernel + ", host name tiny, " + guest.AgentCard + " " + guest.AgentAddress; r.Reason != want {
+		t.Errorf("%q, want %q", r.Reason, want)
 	}
 	if len(r.Agent.Cards) != 1 || r.Agent.Cards[0].MAC != mac || r.Agent.Cards[0].Name != guest.AgentCard {
 		t.Errorf("cards %+v", r.Agent.Cards)
@@ -54,7 +54,7 @@ func TestGuestsThatNoAgentAnswersFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.o.Deadline = 10 * time.Minute
-			if r := bootWithFallback(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Why, "agent") || r.Missing != nil {
+			if r := bootWithFallback(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Reason, "agent") || r.Missing != nil {
 				t.Errorf("%+v, want %s", r, c.want)
 			}
 		})

@@ -49,8 +49,8 @@ func (w *observer) addAgentAnswers(r *Report) {
 		return
 	}
 	r.Missing = w.missingStatic(r.Agent)
-	if r.Booted() && (r.Why == agentAnswers || strings.HasPrefix(r.Why, sendsPackets)) {
-		r.Why = r.Agent.describe()
+	if r.Booted() && (r.Reason == agentAnswers || strings.HasPrefix(r.Reason, sendsPackets)) {
+		r.Reason = r.Agent.describe()
 	}
 }
 

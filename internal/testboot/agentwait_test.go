@@ -76,7 +76,7 @@ func TestAgentIsASign(t *testing.T) {
 			l := newLingering(t, c.answers, Options{})
 			l.told = c.told
 			r, n := l.until(t, always(c.text))
-			if r.Verdict != c.want || !strings.Contains(r.Why, c.why) || (r.Agent != nil) != c.agent || n < c.least || n > c.most {
+			if r.Verdict != c.want || !strings.Contains(r.Reason, c.why) || (r.Agent != nil) != c.agent || n < c.least || n > c.most {
 				t.Errorf("%+v after %d s, agent %v; want %s by %q in %d to %d s", r, n, r.Agent, c.want, c.why, c.least, c.most)
 			}
 		})

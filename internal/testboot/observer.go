@@ -155,7 +155,7 @@ func (w *observer) verdictSoFar(text string, told events, now time.Time) Report 
 	case now.Sub(w.began) >= w.deadline() && r.Verdict != "":
 		return r
 	case now.Sub(w.began) >= w.deadline():
-		return Report{Verdict: Unclear, Why: fmt.Sprintf("no sign of either after %v; last output: %s", w.deadline(), lastLines(text, 2)),
+		return Report{Verdict: Unclear, Reason: fmt.Sprintf("no sign of either after %v; last output: %s", w.deadline(), lastLines(text, 2)),
 			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}
 	}
 	return Report{}
@@ -165,7 +165,7 @@ func (w *observer) verdictSoFar(text string, told events, now time.Time) Report 
 // be booting: systemd-networkd sends before file systems are checked, and fstab may
 // name a missing one. So output on the console counts as a change as well.
 func (w *observer) noteChange(r Report, text string, now time.Time) {
-	seen := r.Why
+	seen := r.Reason
 	if r.Verdict == Booted {
 		seen += "\x00" + text
 	}
@@ -206,27 +206,27 @@ const maxResets = 4
 // failed guest may recover.
 func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 	if w.expect != nil && w.expect.MatchString(text) {
-		return Report{Verdict: Booted, Why: w.opts.Expect}, true
+		return Report{Verdict: Booted, Reason: w.opts.Expect}, true
 	}
 	sign, seen := findSign(text)
 	senders := w.packets.snapshot()
 	switch {
 	case sign.verdict == Booted:
-		return Report{Verdict: Booted, Why: seen}, true
+		return Report{Verdict: Booted, Reason: seen}, true
 	case sign.verdict != Emergency && w.hasAgentAnswer():
-		return Report{Verdict: Booted, Why: agentAnswers}, true
+		return Report{Verdict: Booted, Reason: agentAnswers}, true
 	case sign.verdict != "":
-		return Report{Verdict: sign.verdict, Why: seen, Remedy: sign.remedy}, false
+		return Report{Verdict: sign.verdict, Reason: seen, Remedy: sign.remedy}, false
 	case told.panicked:
-		return Report{Verdict: Panic, Why: "the guest reported a panic to its host", Remedy: driverRemedy}, true
+		return Report{Verdict: Panic, Reason: "the guest reported a panic to its host", Remedy: driverRemedy}, true
 	case w.blue:
-		return Report{Verdict: BlueScreen, Why: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
+		return Report{Verdict: BlueScreen, Reason: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
 	case told.stopped:
-		return Report{Verdict: Stopped, Why: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
+		return Report{Verdict: Stopped, Reason: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
 	case told.resets > maxResets:
-		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
+		return Report{Verdict: RebootLoop, Reason: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
 	case len(senders) > 0:
-		return Report{Verdict: Booted, Why: sendsPackets + ": " + senders[0].MAC + " " + senders[0].String()}, false
+		return Report{Verdict: Booted, Reason: sendsPackets + ": " + senders[0].MAC + " " + senders[0].String()}, false
 	}
 	return Report{}, false
 }

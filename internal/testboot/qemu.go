@@ -109,7 +109,7 @@ func (q *qemu) connectMonitor(cards int, after func(time.Duration) <-chan time.T
 			return err
 		}
 		q.cards = append(q.cards, r)
-		if _, err := q.cmd.Own(w); err != nil { // QEMU opens it by its path
+		if _, err := q.cmd.PassOwned(w); err != nil { // QEMU opens it by its path
 			return err
 		}
 	}

@@ -69,32 +69,32 @@ const (
 
 // Report is the result of a trial.
 type Report struct {
-	Verdict Verdict       `json:"verdict"`           // how far the guest booted
-	Why     string        `json:"reason"`            // observation that decided the verdict
-	Remedy  string        `json:"remedy,omitempty"`  // remedy for a guest that did not boot
-	Accel   Accel         `json:"accel"`             // KVM or TCG
-	NoKVM   string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested
-	Elapsed time.Duration `json:"elapsed"`           // time from power-on to the verdict
-	Network []Sender      `json:"network,omitempty"` // senders on the cards
-	Agent   *Agent        `json:"agent,omitempty"`   // answers of the guest's agent; nil without any
-	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not report
-	Less    []string      `json:"less,omitempty"`    // differences between the VM and its definition
-	Serial  string        `json:"serial,omitempty"`  // file with the output of the serial port
-	Screen  string        `json:"screen,omitempty"`  // picture of the screen at the end
+	Verdict     Verdict       `json:"verdict"`           // how far the guest booted
+	Reason      string        `json:"reason"`            // observation that decided the verdict
+	Remedy      string        `json:"remedy,omitempty"`  // remedy for a guest that did not boot
+	Accel       Accel         `json:"accel"`             // KVM or TCG
+	NoKVM       string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested
+	Elapsed     time.Duration `json:"elapsed"`           // time from power-on to the verdict
+	Network     []Sender      `json:"network,omitempty"` // senders on the cards
+	Agent       *Agent        `json:"agent,omitempty"`   // answers of the guest's agent; nil without any
+	Missing     []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not report
+	Differences []string      `json:"less,omitempty"`    // differences between the VM and its definition
+	Serial      string        `json:"serial,omitempty"`  // file with the output of the serial port
+	Screen      string        `json:"screen,omitempty"`  // picture of the screen at the end
 }
 
 // Booted reports whether the guest came up.
 func (r Report) Booted() bool { return r.Verdict == Booted }
 
-// Seen returns the reason of the verdict, and the answers of the guest's agent.
-func (r Report) Seen() string {
+// Summary returns the reason of the verdict, and the answers of the guest's agent.
+func (r Report) Summary() string {
 	switch {
 	case r.Agent == nil:
-		return r.Why
-	case strings.HasPrefix(r.Why, agentAnswers):
-		return r.Why
+		return r.Reason
+	case strings.HasPrefix(r.Reason, agentAnswers):
+		return r.Reason
 	}
-	return r.Why + "; " + r.Agent.describe()
+	return r.Reason + "; " + r.Agent.describe()
 }
 
 // withDefaults returns o with defaults for all optional fields.
@@ -170,7 +170,7 @@ func bootOnce(ctx context.Context, d *libvirtxml.Domain, dir string, accel Accel
 		return Report{}, err
 	}
 	report, err := newObserver(q, m, o).run(ctx)
-	report.Accel, report.Less = accel, m.less
+	report.Accel, report.Differences = accel, m.less
 	return report, err
 }
 

@@ -72,7 +72,7 @@ func TestGuestsBoot(t *testing.T) {
 			r, err := testboot.Boot(t.Context(), xml, testboot.Options{
 				Expect: marker, Keep: keep, KVM: func(context.Context) error { return errors.New("KVM_RUN: no") }, Memory: 248 << 20, Deadline: 3 * time.Minute,
 			})
-			if err != nil || !r.Booted() || r.Why != marker || r.Accel != testboot.TCG || r.NoKVM != "KVM_RUN: no" || !slices.Equal(r.Less, []string{"248 of 256 MiB of memory"}) {
+			if err != nil || !r.Booted() || r.Reason != marker || r.Accel != testboot.TCG || r.NoKVM != "KVM_RUN: no" || !slices.Equal(r.Differences, []string{"248 of 256 MiB of memory"}) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			log, err := os.ReadFile(r.Serial)
@@ -168,7 +168,7 @@ func TestServedDisk(t *testing.T) {
 			}
 		}},
 	})
-	if !r.Booted() || r.Why != marker {
+	if !r.Booted() || r.Reason != marker {
 		t.Errorf("%+v", r)
 	}
 }
@@ -213,7 +213,7 @@ func TestGuestsThatDoNotBoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second, Deadline: 3 * time.Minute})
-			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Why, c.why) {
+			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Reason, c.why) {
 				t.Errorf("%+v, want %s with %q", r, c.want, c.why)
 			}
 		})
@@ -307,7 +307,7 @@ func TestTrialOfAChain(t *testing.T) {
 		}
 	}
 	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
-	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Why != marker {
+	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Reason != marker {
 		t.Errorf("%+v", r)
 	}
 }

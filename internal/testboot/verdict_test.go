@@ -67,13 +67,13 @@ func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	after := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	w := &observer{}
-	speaks := Report{Verdict: Booted, Why: "it speaks on its network"}
+	speaks := Report{Verdict: Booted, Reason: "it speaks on its network"}
 	w.noteChange(speaks, "Job boot.mount start running (9s)", after(0))
 	w.noteChange(speaks, "Job boot.mount start running (18s)", after(9))
 	if w.noteChange(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {
 		t.Errorf("it counts from %v on", w.since)
 	}
-	failed := Report{Verdict: Emergency, Why: "You are in emergency mode"}
+	failed := Report{Verdict: Emergency, Reason: "You are in emergency mode"}
 	w.noteChange(failed, "You are in emergency mode", after(30))
 	if w.noteChange(failed, "You are in emergency mode. After", after(39)); !w.since.Equal(after(30)) {
 		t.Errorf("a failure counts from %v on", w.since)

@@ -63,18 +63,18 @@ func ProbeSource(ctx context.Context, src disk.Source, offer Offer, mapped func(
 	return offer, ctx.Err()
 }
 
-// Freezer looks up the disk of a snapshot by its key.
-type Freezer interface {
-	// FrozenDisk returns a disk as it was at a snapshot. key is its key in the VM.
-	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+// SnapshotReader looks up the disk of a snapshot by its key.
+type SnapshotReader interface {
+	// DiskAtSnapshot returns a disk as it was at a snapshot. key is its key in the VM.
+	DiskAtSnapshot(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 }
 
 // DiskToRead returns the disk of the VM, or the disk that the snapshot froze.
-func (d Disk) DiskToRead(ctx context.Context, host Freezer) (*inventory.Disk, error) {
+func (d Disk) DiskToRead(ctx context.Context, host SnapshotReader) (*inventory.Disk, error) {
 	if d.Snapshot == "" {
 		return d.Disk, nil
 	}
-	return host.FrozenDisk(ctx, d.Snapshot, d.Disk.Key)
+	return host.DiskAtSnapshot(ctx, d.Snapshot, d.Disk.Key)
 }
 
 // EncryptedError returns the fault of an encrypted disk.

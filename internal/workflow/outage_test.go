@@ -36,7 +36,7 @@ func TestDatabaseLostAndBack(t *testing.T) {
 	for name, outage := range map[string]struct{ lose, back func(*postgres.Server) }{
 		"stopped": {(*postgres.Server).Stop, (*postgres.Server).Restart},
 		"killed":  {(*postgres.Server).Kill, (*postgres.Server).Restart},
-		"frozen":  {(*postgres.Server).Freeze, (*postgres.Server).Thaw},
+		"frozen":  {(*postgres.Server).Suspend, (*postgres.Server).Continue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,11 +113,11 @@ func TestHaltWithoutADatabase(t *testing.T) {
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-began
-	s.Freeze()
+	s.Suspend()
 	if err := e.Halt("r1"); !fault.Is(err, fault.Canceled) || !returned {
 		t.Errorf("halted: %v, its step has returned: %v", err, returned)
 	}
-	s.Thaw()
+	s.Continue()
 	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}

@@ -76,7 +76,7 @@ func TestThePageIsLiveAndSendsCommands(t *testing.T) {
 	s.Wait(row(3) + `.querySelector(".rate").textContent === "100.0 MB/s" && document.querySelector("#moving").textContent === "50"`)
 	s.must(s.SetSchedulerState(ctx, server.SchedulerState{
 		Resources: []server.Resource{{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 9950}},
-		Waiting:   []server.Waiting{{Key: servertest.Key(plan, 60), Sentence: "host esx3: 20 of 20 vms; next in about 4 min"}},
+		Waiting:   []server.Waiting{{Key: servertest.Key(plan, 60), Reason: "host esx3: 20 of 20 vms; next in about 4 min"}},
 	}))
 	s.Wait(`document.querySelector("#bottleneck").textContent.includes("bottleneck: source (100 % busy); next: target, at ")`)
 	s.Wait(row(60) + `.querySelector(".why").textContent.includes("next in about 4 min")`)

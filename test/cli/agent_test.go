@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// A guest whose configuration names a card that it does not have comes up without its address. Its agent
-// tells that in the trial, before anything is published.
+// A guest whose configuration names a missing card boots without its address. The trial reports that by the
+// guest agent, before publication.
 func TestLostAddressIsFoundInTheTrial(t *testing.T) {
 	t.Parallel()
 	image, err := os.ReadFile(guest.Image(t, guest.Agent))
@@ -31,8 +31,7 @@ func TestLostAddressIsFoundInTheTrial(t *testing.T) {
 	}
 }
 
-// A dry run tells of the channel that the VM would get: where its guest has the agent, or will install it,
-// and virtio's drivers.
+// A dry run reports the channel of the guest agent if the guest has the agent, or gets it, and has virtio drivers.
 func TestDryRunTellsOfTheAgentsChannel(t *testing.T) {
 	t.Parallel()
 	const channel = "channel for QEMU's guest agent"

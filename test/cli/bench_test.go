@@ -102,8 +102,8 @@ func TestBenchMatrixRefusesAnotherMTU(t *testing.T) {
 	}
 }
 
-// A host's own clone onto a server that somebody else runs, here decamp land --durable, is
-// measured by the name of the published rows, and its files are removed.
+// A host's clone onto an NFS server, here decamp land --durable, is measured under the name of the published rows.
+// Its files are removed.
 func TestBenchMatrixMeasuresExports(t *testing.T) {
 	portmap := loopback.Reserve(t)
 	r := newRig(t, lab.Config{NFS: lab.NFS{Portmap: portmap}, VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 16 << 20, Fill: 50, Seed: 1}}}}})

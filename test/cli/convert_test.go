@@ -42,7 +42,7 @@ func (b *bench) begins() *under {
 	return u
 }
 
-// completes gives the command again and checks what it leaves.
+// completes runs the command again and checks the result.
 func (b *bench) completes() result {
 	b.t.Helper()
 	res := b.run("convert", b.disk.Path(), b.out).ends(0)
@@ -99,7 +99,7 @@ func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 	}
 }
 
-// Killed after a random time, again and again, each time a little later, before it says that it has ended.
+// The conversion is killed repeatedly, each time a little later, until it ends before the kill.
 func TestConversionKilledAtRandomTimes(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {

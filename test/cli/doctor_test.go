@@ -8,8 +8,7 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// What the doctor says will fail is what fails then, late and in other words; with the remedy nothing
-// of it is left.
+// Each failure that decamp doctor reports also fails the migration. With the remedy neither fails.
 func TestDoctorForetellsWhatFails(t *testing.T) {
 	t.Parallel()
 	const privilege = "VirtualMachine.State.CreateSnapshot"
@@ -42,7 +41,7 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	}
 }
 
-// What becomes of a guest is told before its disks are copied.
+// decamp doctor reports what a conversion would do to a guest before its disks are copied.
 func TestDoctorLooksIntoGuests(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio)}}}}}).trusting()

@@ -24,7 +24,7 @@ func everything() lab.Config {
 	}}}
 }
 
-// What would be defined is told, and nothing is made anywhere: not here, not there, not at the source.
+// A dry run prints the VM that would be defined, and creates nothing here, at the target or at the source.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ to, network, storages string }{
@@ -67,7 +67,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// What stands in the way is told with what would be, and ends the dry run as it would the migration.
+// An obstacle is printed with the definition, and ends the dry run with the same error as the migration.
 func TestDryRunOfWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	cfg := everything()

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// logsInto has decamp find an ssh that logs in at the node with its key, and returns what --to says more.
+// logsInto makes decamp use an ssh that logs in at the node with its key. It returns the parameters for --to.
 func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
 	r.t.Helper()
 	d, err := node.StartSSH()
@@ -29,7 +29,7 @@ func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
 	return d, "&ssh=root@" + d.Addr
 }
 
-// roundsSince waits for n rounds that ended after a moment: of what was told before some is still to be read.
+// roundsSince waits for n rounds that ended after a moment. Earlier events may still be unread.
 func (u *under) roundsSince(moment time.Time, n int) {
 	u.t.Helper()
 	for n > 0 {

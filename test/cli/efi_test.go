@@ -43,8 +43,8 @@ func remembered(label, file string, partition efi.GUID) []byte {
 	return append(u32([]byte("MRVN\x01\x00\x00\x00EFI_NV\x00\x00"), uint32(len(store))), store...)
 }
 
-// The boot entries of a VM's firmware go with it; of one that was never on they are told from its disk; a file that
-// makes no sense ends no migration. What is beside the images is proven with them.
+// The boot entries of a VM's firmware are transferred. Those of a VM that was never on are derived from its disk. An
+// invalid file does not fail the migration. The files beside the images are verified with them.
 func TestBootEntriesGoWithTheVM(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/usr/share/OVMF/OVMF_VARS_4M.fd"); err != nil {

@@ -77,7 +77,7 @@ func TestFanOutSurvivesAFullDestination(t *testing.T) {
 	r.sameAsSource(filepath.Join(second, "web01", "web01-disk0.raw"), "web01", 0)
 }
 
-// fill takes all the space that is left.
+// fill fills the file system.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

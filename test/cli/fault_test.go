@@ -186,7 +186,7 @@ func mount(t *testing.T, dir, options string) {
 		t.Skip("mounting a small file system needs root")
 	}
 	must(t, syscall.Mount("decamp-test", dir, "tmpfs", 0, options))
-	// Detached: whoever another test is just starting has our files open until it is another program.
+	// MNT_DETACH, because a child of another test inherits our files until it has executed its program.
 	t.Cleanup(func() { must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 

@@ -22,8 +22,8 @@ func vmwareOnly(t *testing.T) *rig {
 		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
 }
 
-// A guest that knows VMware's hardware only arrives on virtio: it boots before it is published, and
-// what is published proves to be just that.
+// A guest that has drivers for VMware's hardware only is converted to virtio. It boots before publication, and the
+// published VM is the verified one.
 func TestConvertedGuestBootsFromVirtio(t *testing.T) {
 	t.Parallel()
 	r := vmwareOnly(t)
@@ -45,7 +45,7 @@ func TestPublishedGuestBootsFromVirtio(t *testing.T) {
 	}
 }
 
-// converted returns the folder of a VM that was converted, whose record says so and which proves itself.
+// converted returns the folder of a converted VM. It checks the record, and decamp verify.
 func (r *rig) converted(name string) string {
 	r.t.Helper()
 	folder := filepath.Join(r.vms(), name)
@@ -53,7 +53,7 @@ func (r *rig) converted(name string) string {
 	record, err := dir.ReadRecord(folder)
 	must(r.t, err)
 	byUUID := slices.ContainsFunc(record.Converted.Changes, func(c convert.Change) bool {
-		return c.Path == "boot/grub/grub.cfg" && strings.Contains(c.Why, "UUID")
+		return c.Path == "boot/grub/grub.cfg" && strings.Contains(c.Reason, "UUID")
 	})
 	if img := record.Images[0]; record.Hardware != targets.Virtio || !byUUID || len(img.Copied) != 64 || img.Copied == img.Root {
 		r.t.Errorf("recorded %q, %+v, %+v", record.Hardware, record.Converted, img)
@@ -77,7 +77,7 @@ func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
 	r.run("trial", filepath.Join(r.vms(), "web01"), "--accel", "tcg").ends(7).says("initramfs", "/dev/sda1 does not exist", "convert it")
 }
 
-// A plan says so for many: what it moves is converted and tried on the way, too.
+// A plan with conversion and trial converts and boots all of its VMs.
 func TestPlanConvertsAndTriesGuests(t *testing.T) {
 	t.Parallel()
 	r := vmwareOnly(t)

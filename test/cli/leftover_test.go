@@ -43,7 +43,7 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 	return r, args
 }
 
-// clear checks that nothing is left, and that nobody says so.
+// clear checks that no leftover exists, and that none is reported.
 func (r *rig) clear() {
 	r.t.Helper()
 	if left := r.lab.Mounts(); len(left) > 0 {

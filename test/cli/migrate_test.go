@@ -281,7 +281,7 @@ const slowRate = 8 << 20
 // slowBytes is the size of the disk of slow.
 const slowBytes = 192 << 20
 
-// slow is a lab whose one disk takes long enough to be interrupted.
+// slow returns a lab with one disk whose copy lasts long enough to be interrupted.
 func slow() lab.Config {
 	return lab.Config{
 		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: slowBytes, Fill: 100, Seed: 3}}}},

@@ -134,8 +134,7 @@ func TestMountEndsCleanlyOnASignal(t *testing.T) {
 	}
 }
 
-// unmount is umount(8), tried until nobody is in the mount: the kernel gives a file that was closed
-// back a moment later.
+// unmount runs umount(8) until the mount is not busy: the kernel releases a closed file a moment later.
 func (m *mountRig) unmount() {
 	m.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -194,8 +193,7 @@ func (m *mountRig) decampMount(more ...string) ended {
 	return ended{exitCode(m.t, cmd), stderr.String()}
 }
 
-// folderFuse starts decamp by its other name, and returns the end of the pipe that says
-// when it is ready.
+// folderFuse starts decamp by its other name, and returns the end of the pipe that reports when it is ready.
 func (m *mountRig) folderFuse(args ...string) (*serving, *os.File) {
 	m.t.Helper()
 	link := filepath.Join(m.t.TempDir(), "esxi-folder-fuse")
@@ -217,7 +215,7 @@ func (m *mountRig) manifest() string {
 		"datastores": {"datastore1": "/vmfs/volumes/65c1f000-fd51f79c-82ae-02ffff771b50/"}}}`)
 }
 
-// proxmoxArgs are the arguments that Proxmox's storage plugin gives.
+// proxmoxArgs returns the arguments that Proxmox's storage plugin passes.
 func (m *mountRig) proxmoxArgs(more ...string) []string {
 	args := []string{"--skip-cert-verification", "--change-user", "nobody", "--change-group", "nogroup", "-o", "allow_other",
 		"--ready-fd", "3", "--user", "root", "--password-file", m.password}

@@ -28,7 +28,7 @@ func TestMigrateByNFC(t *testing.T) {
 	}
 }
 
-// Which of a host's networks the disks come over is said, found by its tag or chosen.
+// decamp prints the host's network for the disks, if it is found by its tag or selected.
 func TestNFCNetworkIsShown(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{

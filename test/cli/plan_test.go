@@ -23,8 +23,7 @@ func mixed() lab.Config {
 	}}
 }
 
-// transcript compares what a command said with a golden file. What differs from run to run
-// is masked.
+// transcript compares the output of a command with a golden file. It masks the parts that differ between runs.
 func (r *rig) transcript(name, got string) {
 	r.t.Helper()
 	for was, is := range map[string]string{r.dir: "DIR", r.lab.Addr(): "HOST:PORT"} {
@@ -78,8 +77,7 @@ func TestPlanOfRunningVMs(t *testing.T) {
 	r.run("plan", "check", path).ends(7).says("warm-https!: db01: https cannot read this running VM", "set transport: nfc")
 }
 
-// Everything that is wrong is told, in the order of the file, and the exit code says that it
-// is of several kinds.
+// All problems are reported, in the order of the file. The exit code is that of problems of several kinds.
 func TestPlanCheckTellsAll(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, mixed()).trusting()

@@ -127,8 +127,8 @@ func TestRehearsal(t *testing.T) {
 	}
 }
 
-// What a round overwrites meanwhile the rehearsal goes on seeing as it was. The next one sees what is
-// there then, and says why it cannot be booted; the migration goes on.
+// A rehearsal does not see the writes of later rounds. The next rehearsal sees them, and reports why the guest
+// cannot boot; the migration continues.
 func TestRehearsalIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	r := vmwareOnlyRuns(t)
@@ -191,8 +191,8 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
 }
 
-// A guest that cannot be converted ends the run while its VM runs, with the remedy; with auto it is
-// said then, and the run goes on.
+// A guest that cannot be converted ends the run while its VM runs, with the remedy. With auto that is a warning,
+// and the run continues.
 func TestConversionIsRefusedBeforeTheOutage(t *testing.T) {
 	t.Parallel()
 	r := unbootable(t)
@@ -208,7 +208,7 @@ func TestConversionIsRefusedBeforeTheOutage(t *testing.T) {
 	r.migrate("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--discard").ends(0)
 	r.asFound(inventory.PoweredOn)
 	u := r.warmly("--hardware", "auto", "--interval", "1h")
-	if e := u.untilEvent(journal.Warned, "look"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
+	if e := u.untilEvent(journal.Warned, "inspect"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
 		t.Errorf("told %+v", e.Warning)
 	}
 	r.run("cutover", r.onlyRun()).ends(0)
@@ -223,7 +223,7 @@ func (r *rig) asFoundBut(power inventory.Power) {
 	}
 }
 
-// A VM of a plan is rehearsed by whoever carries the plan out.
+// A VM of a plan is rehearsed by the process that executes the plan.
 func TestVMOfAPlanIsRehearsed(t *testing.T) {
 	t.Parallel()
 	r := vmwareOnlyRuns(t)

@@ -24,7 +24,7 @@ func oneFullDisk() lab.Config {
 	}}}
 }
 
-// rereadOf reads what vm.json says of the only disk.
+// rereadOf returns the entry of the only disk in vm.json.
 func (r *rig) rereadOf(folder string) (reread struct {
 	Chunks, Of, Random int64
 	By, Seed, NotRead  string
@@ -98,8 +98,8 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 	}
 }
 
-// With --spot 0 nothing is read a second time. The result says so, and the bit is not found: the other
-// test would not fail without the second reading for another reason.
+// With --spot 0 nothing is read a second time. The result reports that, and the bit is not found: the other
+// test finds it by the second reading.
 func TestSpotZeroReadsNothingAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, oneFullDisk()).trusting()

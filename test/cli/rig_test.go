@@ -152,7 +152,7 @@ func (r result) ends(code int) result {
 	return r
 }
 
-// says checks that the person was told these words.
+// says checks that the output contains these words.
 func (r result) says(words ...string) result {
 	r.t.Helper()
 	for _, w := range words {

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// The host itself says what the disks hold, whichever way they came here.
+// The hash that the host computes matches the copy of every transport.
 func TestSourceHashProvesTheCopy(t *testing.T) {
 	t.Parallel()
 	for _, has := range []bool{true, false} { // by sha256sum, and by openssl

@@ -129,9 +129,8 @@ func TestLockdownModeIsNamed(t *testing.T) {
 	r.cleared()
 }
 
-// Killed in the middle, decamp leaves a copy that goes on at the host. What it was told is
-// written went with decamp's memory: the next run ends it and begins it again, under another
-// name, so that there are never two writers on one.
+// Killed during a copy, decamp leaves a copy that continues at the host. The writes in decamp's memory are lost. The
+// next run ends that copy and starts another one with another name, so that a file never has two writers.
 func TestKilledSSHLandingIsRunAgain(t *testing.T) {
 	t.Parallel()
 	cfg := free(lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 100, Seed: 3}}}}})

@@ -59,8 +59,8 @@ func TestMigrateAndStart(t *testing.T) {
 	}
 }
 
-// decamp verify of a VM that was delivered says that decamp started it, and a disk that was exported from
-// there since, under the name of the image, has changed.
+// decamp verify of a delivered VM reports that decamp started it, and that a disk differs that was exported from the
+// target later under the name of the image.
 func TestVerifyAfterStartAtTheTarget(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},

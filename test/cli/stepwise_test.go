@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startStepwise starts decamp with a standard output that makes it wait at its next event until the test asks
-// for it. So a test acts at the event that it has read last, however busy the machine is.
+// startStepwise starts decamp with a standard output that blocks at the next event until the test requests it. The
+// test therefore acts at the last event that it has read, at any load.
 func (u *under) startStepwise() {
 	u.t.Helper()
 	read, write := pipe(u.t, unix.O_DIRECT) // each write is a packet

@@ -70,7 +70,7 @@ func TestTagsComeAlong(t *testing.T) {
 	}
 }
 
-// Where tags cannot be read the VM moves without, and its record says so.
+// If tags cannot be read, the VM is migrated without them, and its record contains the reason.
 func TestTagsThatCannotBeReadStayBehind(t *testing.T) {
 	t.Parallel()
 	cfg := inscribed()

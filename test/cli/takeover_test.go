@@ -84,9 +84,8 @@ const (
 // chunks of each, and what tests its map.
 const sampled = 2 * 18 << 20
 
-// A process that is stopped in the middle of a copy keeps its images: another one with records of
-// its own, as on another machine, is told who has them. When it is killed the other goes on with
-// what is proven, and copies nothing of that again.
+// A stopped process keeps the lock of its images. Another one with separate records, as on another machine, reports the
+// owner. When the first is killed, the other continues and does not copy verified data again.
 func TestTakenOverWhenTheFirstIsDead(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {

@@ -35,7 +35,8 @@ func TestTrialBoot(t *testing.T) {
 	r.run("verify", folder).ends(0)
 }
 
-// What does not boot is not published, and said to be kept; without --trial it is.
+// A VM that does not boot is not published, and the output reports that its images are kept. Without --trial it is
+// published.
 func TestTrialOfWhatDoesNotBoot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()

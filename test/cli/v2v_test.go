@@ -50,7 +50,7 @@ func TestRealVirtV2V(t *testing.T) {
 	}
 }
 
-// What the real one says of disks without a system is brought forward, with its log.
+// The message of the real virt-v2v about disks without a system is printed, with its log.
 func TestRealVirtV2VFindsNoSystem(t *testing.T) {
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "data", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()
 	r.migrate("data", "--hardware", "virtio", "--engine", "virt-v2v").ends(7).says("virt-v2v: ", "virt-v2v.log", "--hardware compat")
@@ -83,7 +83,7 @@ func locked(t *testing.T) string {
 	return path
 }
 
-// tool runs a program that must succeed, and returns what it said.
+// tool runs a program that must succeed, and returns its output.
 func tool(t *testing.T, input, name string, args ...string) string {
 	t.Helper()
 	path := os.Getenv("PATH") + ":/usr/sbin:/sbin"

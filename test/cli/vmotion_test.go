@@ -48,10 +48,10 @@ func TestWarmVMotion(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for name, at := range map[string]moment{
-			"taking a snapshot": {journal.StepStarted, "freeze"}, "first round": {journal.DiskStarted, "round"},
-			"reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+			"taking a snapshot": {journal.StepStarted, "snapshot"}, "first round": {journal.DiskStarted, "round"},
+			"reading back": {journal.StepStarted, "verify round"}, "waiting": {journal.StepStarted, "wait"},
 			"powering off": {journal.StepStarted, "power off"}, "last round": {journal.DiskStarted, "last round"},
-			"verify": {journal.StepStarted, "verify"}, "putting back": {journal.StepStarted, "put back"},
+			"verify": {journal.StepStarted, "verify"}, "putting back": {journal.StepStarted, "restore"},
 		} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -86,7 +86,7 @@ func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 	r.moved()
 }
 
-// While it moves, a VM takes neither snapshots nor an order to shut down. The run waits.
+// During vMotion a VM refuses snapshots and shutdowns. The run waits.
 func TestWarmVMIsBusy(t *testing.T) {
 	t.Parallel()
 	for name, skip := range map[string]int{"for a snapshot": 0, "for its removal": 1, "for its shutdown": 2} {

@@ -55,7 +55,7 @@ func (r *rig) onlyRun() string {
 	return string(runs[0].Plan.ID)
 }
 
-// vm looks at the VM as somebody else would.
+// vm returns the VM as a separate session reads it.
 func (r *rig) vm(name string) *inventory.VM {
 	r.t.Helper()
 	vm, err := r.session().VM(r.t.Context(), name)
@@ -204,8 +204,8 @@ func (u *under) someEvents(n int) {
 	}
 }
 
-// One history of guest writes gives one image, by every transport, with few rounds and many,
-// and wherever decamp was killed: the nth write of one lab is the nth of another.
+// The same history of guest writes results in the same image with every transport, with few and many rounds, and
+// after a kill at any point: the nth write of each lab is the same.
 func TestWarmMetamorphicByEveryTransport(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

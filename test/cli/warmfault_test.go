@@ -24,7 +24,7 @@ func (r *rig) resting(more ...string) *under {
 	return r.begin("web01", append([]string{"--warm", "--transport", "nfc"}, more...)...)
 }
 
-// session logs in as somebody else.
+// session opens a separate session with the host.
 func (r *rig) session() *esx.Session {
 	r.t.Helper()
 	at, err := url.Parse(r.url())
@@ -93,7 +93,7 @@ func TestWarmSnapshotFaults(t *testing.T) {
 	}
 }
 
-// What somebody does to a run that waits, and what becomes of the cutover.
+// Another user changes the VM of a waiting run; the table has the result of the cutover.
 func TestWarmMeddledWith(t *testing.T) {
 	t.Parallel()
 	for name, meddle := range map[string]func(r *rig) (mend func()){
@@ -135,7 +135,7 @@ func TestWarmMeddledWith(t *testing.T) {
 	}
 }
 
-// A snapshot that somebody removes in the middle of a round is replaced.
+// A snapshot that another user removes during a round is replaced.
 func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
@@ -154,7 +154,7 @@ func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
 	r.cutOver(u)
 }
 
-// givenUp checks that nothing tells of the run any more.
+// givenUp checks that no trace of the run remains.
 func (r *rig) givenUp() {
 	r.t.Helper()
 	r.asFound(inventory.PoweredOn)
@@ -206,7 +206,7 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 func TestWarmCancel(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]moment{
-		"first round": {journal.DiskStarted, "round"}, "reading back": {journal.StepStarted, "prove"}, "waiting": {journal.StepStarted, "wait"},
+		"first round": {journal.DiskStarted, "round"}, "reading back": {journal.StepStarted, "verify round"}, "waiting": {journal.StepStarted, "wait"},
 		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepStarted, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {
@@ -238,7 +238,7 @@ func TestWarmCancel(t *testing.T) {
 	}
 }
 
-// Change tracking that leaves out what changed: --paranoid finds it, and says so.
+// Change tracking omits a changed area: --paranoid finds and reports it.
 func TestWarmParanoid(t *testing.T) {
 	t.Parallel()
 	cfg := writing()

@@ -18,7 +18,7 @@ import (
 // The exit code of what is denied.
 var denied = fault.ExitCode(fault.New(fault.Denied, ""))
 
-// newFreeRig is a host with a free licence, which takes logins by SSH unless cfg says otherwise.
+// newFreeRig returns a host with a free licence. It accepts SSH logins, unless cfg disables them.
 func newFreeRig(t *testing.T, cfg lab.Config) *rig {
 	t.Helper()
 	r := newRig(t, free(cfg)).trusting()
@@ -80,8 +80,8 @@ func TestWarmWithAFreeLicence(t *testing.T) {
 	}
 }
 
-// What was tracked before the licence ended still is: the rounds read what changed. Who told
-// nobody of its licence is found out with the first snapshot.
+// Change tracking from before the end of the licence continues: rounds read the changed areas. If the licence is
+// unknown, the first snapshot shows it.
 func TestWarmWithAFreeLicenceAndTracking(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
@@ -111,7 +111,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 	}{
 		"known":            {"", false, "prepare"},
 		"unknown":          {"esxNew", false, "track"},
-		"unknown, tracked": {"esxNew", true, "freeze"},
+		"unknown, tracked": {"esxNew", true, "snapshot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestWarmWithAFreeLicenceWithoutSSH(t *testing.T) {
 	}
 }
 
-// untouched checks that the VM runs as before, and that nobody thinks that something is left.
+// untouched checks that the VM runs as before, and that no leftover is recorded.
 func (r *rig) untouched(tracked bool) {
 	r.t.Helper()
 	vm := r.vm("web01")
@@ -161,7 +161,7 @@ func (r *rig) untouched(tracked bool) {
 // Killed at any arrow, the same command goes on.
 func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"prepare", "track", "freeze", "round", "prove", "wait", "power off", "last round", "verify", "commit", "put back"} {
+	for _, step := range []string{"prepare", "track", "snapshot", "round", "verify round", "wait", "power off", "last round", "verify", "commit", "restore"} {
 		for _, kind := range []journal.EventKind{journal.StepStarted, journal.StepDone} {
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +181,7 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 // VM is as it was found.
 func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, at := range []moment{{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
+	for _, at := range []moment{{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.StepStarted, "wait"}, {journal.StepDone, "power off"}, {journal.DiskStarted, "last round"}} {
 		for _, killed := range []bool{false, true} {
 			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
 				t.Parallel()
@@ -252,7 +252,7 @@ func TestWarmWithAFreeLicenceFaults(t *testing.T) {
 	}
 }
 
-// asked waits until vim-cmd was told that so often, and stands still: what does so later is not released.
+// asked waits until vim-cmd received that command so often and blocks. Later calls stay blocked.
 func (r *rig) asked(verb string, times int64) {
 	r.t.Helper()
 	for r.lab.Stats().VimCmd["vmsvc/"+verb] < times || len(r.lab.Faults().List()) > 0 {
@@ -264,7 +264,7 @@ func (r *rig) asked(verb string, times int64) {
 	}
 }
 
-// stalled is a rig whose vim-cmd does not do what it is told, until released.
+// stalled returns a rig whose vim-cmd does not execute the command until it is released.
 func stalled(t *testing.T, verb string, skip int) *rig {
 	t.Helper()
 	r := newFreeRig(t, writing())
@@ -273,8 +273,7 @@ func stalled(t *testing.T, verb string, skip int) *rig {
 	return r
 }
 
-// SSH goes while vim-cmd is at work, connection and server, and comes back: what vim-cmd was
-// told it has done, once.
+// The SSH connection and server end while vim-cmd runs, and return: vim-cmd has executed the command once.
 func TestWarmWithAFreeLicenceLosesSSH(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
@@ -303,8 +302,8 @@ func TestWarmWithAFreeLicenceLosesSSH(t *testing.T) {
 	}
 }
 
-// Killed while vim-cmd takes a snapshot, or removes one, which goes on: it is neither left nor
-// taken twice, whether the run goes on or is given up.
+// decamp is killed while vim-cmd creates or removes a snapshot, which continues. The snapshot is neither left nor
+// created twice, whether the run continues or is canceled.
 func TestWarmWithAFreeLicenceKilledInVimCmd(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"snapshot.create", "snapshot.remove"} {
@@ -368,7 +367,7 @@ func TestPowerOffWithAFreeLicenceWithoutSSH(t *testing.T) {
 	r.stillRuns()
 }
 
-// A cold migration switches the VM off by SSH, too, and says so.
+// A cold migration also powers the VM off by SSH, and reports that.
 func TestPowerOffWithAFreeLicence(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())

@@ -25,8 +25,8 @@ func (r *rig) grow() {
 	}
 }
 
-// movedGrown checks that the images are the larger disks as they were at the power-off, and
-// that everything says so.
+// movedGrown checks that the images are the larger disks at the time of the power-off, and that the output and the
+// record contain their sizes.
 func (r *rig) movedGrown(format string) {
 	r.t.Helper()
 	folder := filepath.Join(r.vms(), "web01")
@@ -61,7 +61,7 @@ func TestWarmDiskGrown(t *testing.T) {
 			u.untilEvent(journal.StepStarted, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
-			told := u.untilEvent(journal.Noted, "freeze")
+			told := u.untilEvent(journal.Noted, "snapshot")
 			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: all of it is read and compared once; the first round took") {
 				t.Errorf("told %q", told.Message)
 			}
@@ -78,8 +78,8 @@ func TestWarmDiskGrown(t *testing.T) {
 func TestWarmDiskGrownAndKilled(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.Noted, "freeze"}, {journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"},
-		{journal.StepStarted, "prove"}, {journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
+		{journal.Noted, "snapshot"}, {journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"},
+		{journal.StepStarted, "verify round"}, {journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
 		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepStarted, "verify"},
 	} {
 		format := []string{"raw", "qcow2"}[i%2]
@@ -98,12 +98,12 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 	}
 }
 
-// Killed at any arrow, and its disks grow while nobody is there: the same command goes on,
-// unless all of them were copied and the VM is off.
+// decamp is killed after any event, and the disks grow before it starts again. The same command continues, unless all
+// disks were copied and the VM is off.
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{journal.StepDone, "freeze"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "prove"},
+		{journal.StepDone, "snapshot"}, {journal.DiskStarted, "round"}, {journal.RoundDone, "round"}, {journal.StepStarted, "verify round"},
 		{journal.StepStarted, "wait"}, {journal.StepStarted, "power off"}, {journal.StepDone, "power off"},
 		{journal.DiskStarted, "last round"}, {journal.DiskDone, "last round"}, {journal.StepDone, "last round"},
 	} {
@@ -131,7 +131,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	}
 }
 
-// A disk that grows while the guest shuts down is compared in the outage, and that is said.
+// A disk that grows during the shutdown is compared in the outage, and the output reports that.
 func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	t.Parallel()
 	cfg := writing()

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A phony Windows is one as far as it is looked at: an NTFS volume with a registry, and a program that
-// tells the processor. libguestfs takes it for a Windows Server 2019, too.
+// An artificial Windows for inspections: an NTFS volume with a registry, and a program with the type of the
+// processor. libguestfs detects it as Windows Server 2019, too.
 const (
 	phonySoftware = `[\Microsoft\Windows NT\CurrentVersion]
 "ProductName"="Windows Server 2019 Standard"
@@ -154,7 +154,7 @@ func TestWindowsMissesItsDrivers(t *testing.T) {
 	}
 }
 
-// standInV2V has decamp find a virt-v2v that says what release it is, and does nothing, and its nbdkit.
+// standInV2V makes decamp use a virt-v2v that only reports its release, and an nbdkit for it.
 func (r *rig) standInV2V(release string) {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, "bin")

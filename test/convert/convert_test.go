@@ -72,7 +72,7 @@ func converted(t *testing.T, image string, options convert.Options) convert.Resu
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := o.Put(ctx, onto{file}); err != nil {
+	if err := o.ApplyTo(ctx, onto{file}); err != nil {
 		t.Fatal(err)
 	}
 	return result

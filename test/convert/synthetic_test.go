@@ -319,7 +319,7 @@ func put(t testing.TB, disks []convert.Disk, images ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(disks[i].Overlay.Put(context.Background(), onto{f}), f.Close()); err != nil {
+		if err := errors.Join(disks[i].Overlay.ApplyTo(context.Background(), onto{f}), f.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

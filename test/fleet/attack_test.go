@@ -51,7 +51,7 @@ func (e *eve) fingerprint() string {
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// mustBeUntouched checks that nobody connected.
+// mustBeUntouched checks that no client connected.
 func (e *eve) mustBeUntouched(t *testing.T) {
 	t.Helper()
 	if conns, secrets := e.conns.Load(), e.secrets.Load(); conns > 0 || secrets > 0 {
@@ -72,7 +72,7 @@ func (r *rig) named(name, rest string) string {
 	return r.write(name+".yaml", "version: 1\nname: "+name+"\nsource:\n  url: "+r.url+"\n  credentials: {name: lab}\n"+rest)
 }
 
-// operates returns the flags of a command that asks the server with the role operate.
+// operates returns the flags of a command that connects to the server with the role operate.
 func (s *serving) operates() []string {
 	s.r.t.Helper()
 	token := s.r.write("operate.token", s.r.run("token", "add", "op", "--role", "operate").ends(0).stdout)
@@ -81,8 +81,8 @@ func (s *serving) operates() []string {
 
 const pveSecret = "00000000-feed-4bad-beef-000000000000"
 
-// A plan of an operator names a file of the server with a token, and the address of a listener. The plan
-// of an administrator that says the same reaches it, so the listener would have noticed.
+// A plan of an operator names a file of the server with a token, and the address of a listener. The same plan of an
+// administrator reaches the listener, so the listener would have noticed.
 func TestOperatorsPlanSendsNoTokenToAListener(t *testing.T) {
 	t.Parallel()
 	r, e := newRig(t, many(1)), newEve(t, pveSecret)

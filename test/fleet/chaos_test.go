@@ -32,7 +32,7 @@ var (
 	long  = extent{size: 200, kills: 1000, rate: 6 << 20, gap: time.Minute}
 )
 
-// extentOf is long if $DECAMP_CHAOS says for how long.
+// extentOf returns the duration in $DECAMP_CHAOS, or a short default.
 func extentOf(t *testing.T) extent {
 	t.Helper()
 	text, x := os.Getenv("DECAMP_CHAOS"), long
@@ -308,8 +308,8 @@ func (c *chaos) leftovers() (all []string) {
 	return all
 }
 
-// Processes are killed at random moments for as long as a plan takes, plan after plan: every VM
-// ends right, none twice, and nothing of ours is left on the source.
+// Processes are killed at random moments during a plan, plan after plan. Every VM ends correctly and once, and nothing
+// of decamp is left at the source.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	x := extentOf(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// Orders that are given while nobody carries the plan out hold from when somebody does.
+// Commands that are sent while no process executes the plan take effect when one does.
 func TestCommandsWithoutAServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(6))

@@ -8,12 +8,11 @@ import (
 	"testing"
 )
 
-// nobody is the user that the test runs decamp as if it is root itself: root's files below /proc say
-// nothing.
+// nobody is the user of decamp if the test runs as root: files of root below /proc show nothing.
 const nobody = 65534
 
-// A server's memory is dumped nowhere, and other processes of its user do not see it: the kernel
-// gives what is below /proc/PID to root then.
+// A server's memory is not dumped, and other processes of its user cannot read it: its files below /proc belong to
+// root.
 func TestServerIsNotDumped(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "decamp-dump-")

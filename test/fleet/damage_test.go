@@ -15,15 +15,14 @@ import (
 // sqlitePage is the size of a page of both files.
 const sqlitePage = 4096
 
-// A damage is what a crash of the machine, or a disk, does to files of a state directory that
-// nobody has open.
+// A damage is the effect of a machine crash or a disk error on closed files of a state directory.
 type damage struct {
 	t   *testing.T
 	rnd *rand.Rand
 	n   int // files that were damaged
 }
 
-// cut takes up to so many bytes off the end of a file.
+// cut removes up to most bytes from the end of a file.
 func (d *damage) cut(path string, most int) {
 	d.t.Helper()
 	size := d.size(path)
@@ -82,8 +81,8 @@ func (d *damage) each(folder, pattern string, do func(path string)) {
 	}))
 }
 
-// uneven is slow, and its first VM is done long before the others are: none of those is about to be
-// published then. What is published while nobody can say so any more is not this test's matter.
+// uneven returns a slow lab whose first VM ends long before the others, so that none of those is about to be published
+// then. A publication that could not be recorded any more is not part of this test.
 func uneven(n int) lab.Config {
 	cfg := slow(n)
 	for i := range cfg.VMs {
@@ -120,8 +119,8 @@ func (r *rig) growing() (n int) {
 	return n
 }
 
-// setAside does what the remedy for a file that cannot be read says: the file is moved away with
-// its -wal. It returns which it was.
+// setAside follows the remedy for a file that cannot be read: it moves the file away with its -wal. It returns its
+// name.
 func (r *rig) setAside(said result) string {
 	r.t.Helper()
 	if !strings.Contains(said.stderr, "Remedy: ") || !strings.Contains(said.stderr, "move it away with its -wal") {
@@ -139,8 +138,8 @@ func (r *rig) setAside(said result) string {
 	return ""
 }
 
-// After a crash the ends of files are torn, lost, or garbage. The same command goes on, or says
-// what to do, and goes on once that was done: no VM is wrong, and none is there twice.
+// After a crash the ends of files are torn, lost, or garbage. The same command continues, or prints a remedy and
+// continues after it. No VM is wrong or published twice.
 func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(*rig, *damage){

@@ -23,7 +23,7 @@ func small(t *testing.T, dir, size string) {
 	t.Cleanup(func() { must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 }
 
-// fill takes all the room there is, and returns what gives it back.
+// fill fills the file system, and returns a function that frees the space.
 func fill(t *testing.T, dir string) (room func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "of-others"))
@@ -59,8 +59,8 @@ func (r *rig) nobodyFailed(plan string, n int) {
 	}
 }
 
-// The file system of the state directory is full amid a plan. The plan waits, says why and what
-// to do, and goes on by itself once there is room.
+// The file system of the state directory is full during a plan. The plan waits, reports the reason and a remedy, and
+// continues by itself when there is space.
 func TestStateDirectoryIsFull(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(6))
@@ -79,8 +79,8 @@ func TestStateDirectoryIsFull(t *testing.T) {
 	r.nobodyFailed("full", 6)
 }
 
-// The same with a server: those that ask it are told, and it goes on by itself. It is full again
-// and again, at random moments.
+// The file system of a server's state directory is full repeatedly, at random moments. Clients get the reason, and the
+// server continues by itself.
 func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 	t.Parallel()
 	rnd := seeded(t)
@@ -106,8 +106,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 	r.nobodyFailed("served", 8)
 }
 
-// The state directory of one machine is full: its VMs wait, their rows say why, and whoever has
-// room goes on.
+// The state directory of one machine is full: its VMs wait with that reason in their rows, and other workers continue.
 func TestStateDirectoryOfAWorkerIsFull(t *testing.T) {
 	t.Parallel()
 	r, _ := newFleet(t, slow(6))

@@ -15,8 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// seeded returns what random moments are made of. The seed is that of DECAMP_SEED, or another
-// one each time, and is told.
+// seeded returns a generator for random moments. The seed is DECAMP_SEED or a new one, and is logged.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
@@ -96,9 +95,9 @@ func (r *rig) mixedIsHere(name string, n int, states ...string) {
 	r.publishedOnce(v, states...)
 }
 
-// publishedOnce checks that each VM was published by one run, once: by the journals of all
-// state directories. A machine that had begun the run, and takes it over when it is done, because the
-// other one could not put that on record any more, has its end in its journal, too, but no commit.
+// publishedOnce checks that each VM was published once and by one run, by the journals of all state directories. A
+// machine that takes a run over after its publication, which the other machine could not record, also has its end in
+// its journal, but no commit.
 func (r *rig) publishedOnce(v view, states ...string) {
 	r.t.Helper()
 	for name, vm := range v.vms {

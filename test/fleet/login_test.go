@@ -11,9 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// The password expires in the middle of a plan, with VMs under way: it is tried once, the
-// plan says what to do, and goes on when that was done. Hooks of VMs that are tried again are not
-// run again.
+// The password expires during a plan with running VMs. It is tried once; the plan reports the remedy and continues
+// after it. Hooks of VMs that are retried do not run again.
 func TestPasswordExpires(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(8))

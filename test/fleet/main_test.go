@@ -1,7 +1,6 @@
-// Package fleet runs plans of many VMs by the real decamp binary against the lab: alone, with
-// a server, and as several machines, while processes, machines, the database and the network
-// between them go away and come back. What it looks at is what people have in the end: the
-// images, what decamp says of them, and what is left on the sources.
+// Package fleet runs plans of many VMs with the real decamp binary against the lab: alone, with a server, and on several
+// machines. Meanwhile processes, machines, the database and the network fail and return. The tests check the results:
+// the images, the output of decamp, and the leftovers at the sources.
 package fleet
 
 import (

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideEnv tells the test binary that it runs where it has networks of its own.
+// insideEnv is set if the test binary runs in its own network namespace.
 const insideEnv = "DECAMP_TEST_INSIDE"
 
 // inside runs the test again where it has networks of its own, which go with it. It returns true
@@ -39,8 +39,8 @@ func inside(t *testing.T) bool {
 // here is the namespace of the test itself.
 const here = "here"
 
-// A network is machines, each a namespace, with a link between any two that have to do with each
-// other. Each link can be cut alone: no switch stands between.
+// A network is a set of machines, each a namespace, with a link between any two that communicate. There is no switch,
+// so each link can be cut alone.
 type network struct {
 	t     *testing.T
 	links int
@@ -70,7 +70,7 @@ func (n *network) in(machine, name string, args ...string) {
 	tool(n.t, "ip", append([]string{"netns", "exec", machine, name}, args...)...)
 }
 
-// machine adds one with an address by which all others know it; "" is one that nobody calls.
+// machine adds a machine with the address that all others use; "" is one without incoming connections.
 func (n *network) machine(name, addr string) {
 	n.t.Helper()
 	if name != here {
@@ -99,7 +99,7 @@ func (n *network) link(a, addr, b string) *link {
 	return &link{n, a, name}
 }
 
-// cut has nothing pass any more, and nobody told.
+// cut drops all packets without a signal to either end.
 func (l *link) cut() { l.n.in(l.at, "ip", "link", "set", l.name, "down") }
 
 // heal ends cut.

@@ -78,7 +78,7 @@ func (r result) ends(code int) result {
 	return r
 }
 
-// says checks that the person was told these words.
+// says checks that the output contains these words.
 func (r result) says(words ...string) result {
 	r.t.Helper()
 	for _, w := range words {
@@ -100,7 +100,7 @@ type process struct {
 	shown bool // by whoever looks at the result
 }
 
-// tape holds what a process said, and wakes those that wait for words.
+// tape contains the output of a process, and wakes goroutines that wait for words in it.
 type tape struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -134,7 +134,7 @@ func (r *rig) begin(args ...string) *process {
 	return start(r.t, r.command(args...))
 }
 
-// start starts it. If the test fails and DECAMP_STACKS is set, its goroutines are told.
+// start starts cmd. If the test fails and DECAMP_STACKS is set, its goroutines are logged.
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{Cmd: cmd, t: t, out: newTape(), errs: newTape(), done: make(chan struct{})}
@@ -175,7 +175,7 @@ func (p *process) kill() {
 	}
 }
 
-// stops asks it to end, and returns its exit code.
+// stops sends SIGTERM, and returns the exit code.
 func (p *process) stops() int {
 	p.t.Helper()
 	return p.signal(syscall.SIGTERM).ExitStatus()
@@ -199,7 +199,7 @@ func (p *process) ends(code int) result {
 	return result{p.t, p.ProcessState.ExitCode(), p.out.String(), p.errs.String()}.ends(code)
 }
 
-// says waits until it said these words, and returns all that it said on that stream.
+// says waits until the output contains these words, and returns all output of that stream.
 func (p *process) says(on *tape, words string) string {
 	p.t.Helper()
 	late := time.After(patience)
@@ -221,7 +221,7 @@ func (p *process) says(on *tape, words string) string {
 	}
 }
 
-// log is where a process is told to write its full log.
+// log returns the flags that make a process write its full log to a file.
 func (r *rig) log(name string) []string {
 	return []string{"--log-file", filepath.Join(r.dir, name+".log")}
 }

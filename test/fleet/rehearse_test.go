@@ -15,11 +15,11 @@ import (
 	"github.com/decamp/decamp/test/guest"
 )
 
-// up is what the test guest says on its serial port when it is up.
+// up is the text of the test guest on its serial port after it has booted.
 const up = "DECAMP-MARKER boot=ok"
 
-// A warm VM that a worker drives is rehearsed by somebody who has its state directory not, but a token of
-// the server: it boots, converted, while rounds go on; who asks meanwhile, or later, is told why not.
+// A warm VM of a worker is rehearsed by a user without its state directory, with a token of the server. It boots
+// converted during the rounds. Other requests, meanwhile or later, fail with the reason.
 func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	t.Parallel()
 	image := guest.Image(t, guest.NoVirtio)
@@ -82,7 +82,7 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	r.asFound(inventory.PoweredOff, "web01")
 }
 
-// rehearsal waits until so holds for what the worker's run has told.
+// rehearsal waits until so returns true for the events of the worker's run.
 func (m *machine) rehearsal(run journal.ID, what string, so func([]journal.Event) bool) {
 	m.t.Helper()
 	store := journal.NewStore(m.state)
@@ -92,7 +92,7 @@ func (m *machine) rehearsal(run journal.ID, what string, so func([]journal.Event
 	})
 }
 
-// booting is the event that says that the VM is about to boot; -1: there is none.
+// booting returns the index of the event before the boot; -1 if there is none.
 func booting(events []journal.Event) int {
 	for i, e := range events {
 		if e.Kind == journal.Noted && strings.Contains(e.Message, "the VM boots from its images") {

@@ -124,7 +124,7 @@ func (r *rig) asFound(power inventory.Power, vms ...string) {
 	}
 }
 
-// session is somebody else's, who looks at the source.
+// session opens a separate session with the source.
 func (r *rig) session() *esx.Session {
 	r.t.Helper()
 	u, err := esx.ParseURL(r.url)

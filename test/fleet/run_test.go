@@ -41,8 +41,8 @@ func running(name string, seed uint64) lab.VM {
 	}
 }
 
-// A plan of cold and warm VMs, raw and qcow2, to one place and to two, with one VM that cannot
-// be moved: what can be moved is moved, what is said is so, and a retry mends the rest.
+// A plan of cold and warm VMs, raw and qcow2, to one and to two destinations, with one VM that cannot be migrated. The
+// others are migrated, the output is correct, and a retry migrates the rest.
 func TestPlanIsCarriedOut(t *testing.T) {
 	cfg := many(12)
 	cfg.VCenter, cfg.Locks = true, lab.LockActive

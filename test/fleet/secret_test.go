@@ -158,7 +158,7 @@ func (s *serving) allAnswers(token, plan string) string {
 	return all.String()
 }
 
-// A worker that reaches PostgreSQL with a password keeps it to itself, and nobody's is there.
+// The password of a worker for PostgreSQL appears nowhere else, and no other secret does.
 func TestSecretsOfAWorkerStayWhereTheyAre(t *testing.T) {
 	cfg, port := behindSSH(t, 2)
 	r, db := newFleet(t, cfg)

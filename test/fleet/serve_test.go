@@ -46,19 +46,19 @@ func (r *rig) served(p *process) *serving {
 	return s
 }
 
-// flags are those of a command that asks the server.
+// flags returns the flags of a command that connects to the server.
 func (s *serving) flags() []string {
 	return []string{"--server", "https://" + s.addr, "--token-file", s.token, "--server-fingerprint", s.fingerprint}
 }
 
-// asks runs a command at the server.
+// asks runs a command that connects to the server.
 func (s *serving) asks(args ...string) result {
 	s.r.t.Helper()
 	return s.r.run(append(args, s.flags()...)...)
 }
 
-// A plan is submitted to a server and followed there. The server is killed, and a new one goes
-// on; SIGTERM has it stop where it is; nobody else gets its state directory.
+// A plan is submitted to a server and followed there. The server is killed, and a new one continues. SIGTERM stops it at
+// the current step. No other process gets its state directory.
 func TestServerIsKilledAndGoesOn(t *testing.T) {
 	t.Parallel()
 	cfg := many(8)
@@ -114,8 +114,8 @@ func TestPlanRunBesideAServer(t *testing.T) {
 	}
 }
 
-// The database of a server is stopped and comes back: the server says that it is not ready, its
-// clients are told why or wait, and those that follow a plan follow it to its end.
+// The database of a server is stopped and started again. The server reports that it is not ready. Its clients get the
+// reason or wait, and those that follow a plan follow it to its end.
 func TestServerOutlivesItsDatabase(t *testing.T) {
 	t.Parallel()
 	r, db := newFleet(t, slow(6))
@@ -143,10 +143,10 @@ func TestServerOutlivesItsDatabase(t *testing.T) {
 	r.allIsHere("kept", r.vms(), 6, a.state)
 }
 
-// answers is the status of what needs no token; 0 if nobody answers.
+// answers returns the status of a request without a token; 0 without a response.
 func (s *serving) answers(path string) int {
 	s.r.t.Helper()
-	// whoever answers at this address is the server: the test is about how it is
+	// the certificate is not checked: the test is about the responses
 	c := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	a, err := c.Get("https://" + s.addr + path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// Of a plan's VMs one cannot be snapshotted: the others end, what the host says of it is told, and a
-// retry ends it, too, once its snapshots work.
+// A snapshot of one VM of a plan fails. The other VMs end, the host's error is reported, and a retry after the repair
+// completes the VM.
 func TestSnapshotOfOneVMFails(t *testing.T) {
 	t.Parallel()
 	cfg := many(2)

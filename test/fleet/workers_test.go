@@ -119,7 +119,7 @@ func slow(n int) lab.Config {
 	return cfg
 }
 
-// A worker is killed. The other one, with the same storage, takes its VMs over and goes on.
+// A worker is killed. Another one with the same storage takes its VMs over and continues.
 func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	t.Parallel()
 	r, _ := newFleet(t, slow(8))
@@ -145,8 +145,8 @@ func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	r.allIsHere("shared", r.vms(), 8, a.state, b.state)
 }
 
-// What a worker with storage of its own had begun waits for it, and says so; and goes on when
-// it is back. The others go on meanwhile.
+// VMs whose images are on a worker's own storage wait for it, with that reason, and continue when it is back. The others
+// continue meanwhile.
 func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	t.Parallel()
 	r, _ := newFleet(t, slow(4))
@@ -173,8 +173,8 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	r.publishedOnce(v, a.state, b.state)
 }
 
-// A worker is stopped, as a machine is that is suspended, and goes on after others took over:
-// it writes nothing any more, and takes part again.
+// A worker is suspended, as its machine would be, and continues after others took over. It writes nothing for its
+// former VMs, and gets new ones.
 func TestZombieWritesNothing(t *testing.T) {
 	t.Parallel()
 	r, _ := newFleet(t, slow(6))
@@ -227,9 +227,9 @@ func TestDatabaseGoesAway(t *testing.T) {
 	db.Restart()
 	r.sent(r.lab.Stats().BodyBytes + slowRate)
 	before := a.logged("a run is stopped without its record")
-	db.Freeze()
+	db.Suspend()
 	a.logs("a run is stopped without its record", before+1)
-	db.Thaw()
+	db.Continue()
 	a.logs("worker continues", 2)
 	r.lab.SetLimits(lab.Limits{})
 	r.allIsHere("away", r.vms(), 8, a.state)

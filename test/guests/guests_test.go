@@ -86,7 +86,7 @@ func (r *rig) checkRecord() {
 	}
 	var changed []string
 	for _, c := range record.Converted.Changes {
-		changed = append(changed, c.Path+": "+c.Why)
+		changed = append(changed, c.Path+": "+c.Reason)
 	}
 	all := strings.Join(changed, "\n")
 	for _, want := range []string{"boot/initrd.img-", "drivers appended: ", "virtio_scsi", "etc/systemd/network/10-decamp-" + Card + ".link", "etc/fstab: "} {
@@ -185,8 +185,8 @@ func (r *rig) checkUnconverted() {
 	out, errs, code := r.run("trial", domain, "--accel", "tcg", "--json", "--keep", filepath.Join(r.dir, "unconverted"))
 	var report testboot.Report
 	must(r.t, json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &report))
-	r.t.Logf("%s: not converted, it is %s after %.0f s: %s", r.name, report.Verdict, report.Elapsed.Seconds(), report.Why)
-	if code != 7 || report.Verdict != testboot.Initramfs || !strings.Contains(report.Why, Look(r.name).SysRoot+" does not exist") || !strings.Contains(report.Remedy, "convert it") {
+	r.t.Logf("%s: not converted, it is %s after %.0f s: %s", r.name, report.Verdict, report.Elapsed.Seconds(), report.Reason)
+	if code != 7 || report.Verdict != testboot.Initramfs || !strings.Contains(report.Reason, Look(r.name).SysRoot+" does not exist") || !strings.Contains(report.Remedy, "convert it") {
 		r.t.Errorf("exit code %d, %+v, %s\n%s", code, report, errs, tail(report.Serial))
 	}
 }

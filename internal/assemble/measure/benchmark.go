@@ -173,7 +173,7 @@ func (b *Benchmark) findVMs(ctx context.Context) error {
 
 // Measure measures one cell over the current link, and returns its row.
 func (b *Benchmark) Measure(ctx context.Context, c matrix.Cell) (row bench.Row, err error) {
-	rig := matrix.Rig{Computed: disk.NewSparsePattern(int64(b.Spec.Computed.Size), float64(b.Spec.Computed.Fill), uint64(b.Spec.Computed.Seed))}
+	rig := matrix.Resources{Computed: disk.NewSparsePattern(int64(b.Spec.Computed.Size), float64(b.Spec.Computed.Fill), uint64(b.Spec.Computed.Seed))}
 	for _, name := range c.VMs {
 		rig.VMs = append(rig.VMs, b.vms[name])
 	}

@@ -87,7 +87,7 @@ func (t *cleaner) cleanServer(ctx context.Context, server string, plans []fleetd
 		if err != nil {
 			return err
 		}
-		s, err := t.m.Known(whole)
+		s, err := t.m.KnownSource(whole)
 		if err != nil || assemble.ServerOf(s.URL) != server {
 			continue // the plan cannot be read, and its own commands report that
 		}

@@ -36,7 +36,7 @@ func (m *Mover) runPreHook(ctx context.Context, s *planSource, hook planfile.Hoo
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Pre(ctx, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPre, nil) })
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.RunPre(ctx, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPre, nil) })
 }
 
 // runPostHook runs the hook after a VM, unless it was run. ended is the result of the VM.
@@ -44,7 +44,7 @@ func (m *Mover) runPostHook(ctx context.Context, s *planSource, hook planfile.Ho
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPost, ended) })
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.RunPost(ctx, ended == nil, func() error { return m.runVMHook(ctx, s, hook, row, vm, hookPost, ended) })
 }
 
 // runVMHook runs a hook of one VM, with variables that describe the VM. ended is nil before the VM, and

@@ -54,7 +54,7 @@ func (l *lister) listSelected(ctx context.Context, facts []inventory.Fact) error
 // transfer. Then it requests further properties, of named VMs first.
 func (l *lister) listNamed(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
-	names, err := s.Session.Names(ctx, s.file.Called())
+	names, err := s.Session.Names(ctx, s.file.Identifiers())
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (l *lister) rowOf(m planfile.Move) fleetdb.VM {
 	row := fleetdb.VM{
 		Key: fleetdb.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: fleetdb.Queued, Requested: fleetdb.First,
 		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
-		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
+		Warm: m.Options.Mode == planfile.WarmMode, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}
 	row.Bytes = vm.Used // allocated bytes: the scheduler orders transfers by them
 	for _, to := range m.Options.To {

@@ -132,15 +132,15 @@ func (m *Mover) currentSource(ctx context.Context, name string, fits func(fleetd
 	if err != nil {
 		return nil, err
 	}
-	if s, err = m.Known(p); err != nil {
+	if s, err = m.KnownSource(p); err != nil {
 		return nil, err
 	}
 	return s, fits(s.plan)
 }
 
-// Known returns the source of a plan as the database has it, which may not be logged in. A plan that
+// KnownSource returns the source of a plan as the database has it, which may not be logged in. A plan that
 // must not be executed is fault.Denied.
-func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
+func (m *Mover) KnownSource(p fleetdb.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.sources[p.Name]
@@ -344,7 +344,7 @@ func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Forget(ctx)
+	return fleet.VMHooks{Records: m.database.Records, VM: row.Key}.Reset(ctx)
 }
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it.

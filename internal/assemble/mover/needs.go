@@ -28,7 +28,7 @@ const deltaShare = 0.05
 // Capacities returns the capacities of the resources that a plan sets, and the defaults of the others.
 // It implements fleet.Mover.
 func (m *Mover) Capacities(_ context.Context, p fleetdb.Plan) (map[string]int64, error) {
-	s, err := m.Known(p)
+	s, err := m.KnownSource(p)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func DefaultCapacities() map[string]int64 {
 
 // Needs returns the resources that a transfer of a VM occupies, and its expected duration without other
 // transfers. The scheduler needs only the order of durations. It implements fleet.Mover.
-func (m *Mover) Needs(row fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) {
+func (m *Mover) Needs(row fleetdb.VM, stage fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	host, disks := "host:"+row.Host, int64(max(row.Disks, 1))
 	needs := []sched.Need{
 		{Resource: host + "/vms", Weight: 1}, {Resource: host + "/disks", Weight: disks},

@@ -52,7 +52,7 @@ func newRunEvents(row fleetdb.VM, d fleet.Driver) *runEvents {
 // acquireSlot waits for a transfer slot. All runs of the VM call it, and the Driver gives them one slot
 // together. It has the type of migrate.Environment.TransferSlot.
 func (dr *runEvents) acquireSlot(ctx context.Context, s migrate.TransferKind) (func(), error) {
-	return dr.to.RequestSlot(ctx, fleetdb.Stage(s), 0)
+	return dr.to.RequestSlot(ctx, fleetdb.TransferKind(s), 0)
 }
 
 // handleEvent handles one event of a run.
@@ -124,7 +124,7 @@ func (dr *runEvents) countBytes(e journal.Event) {
 }
 
 // readsImages reports whether a step reads images back, and not the source.
-func readsImages(step string) bool { return step == "verify" || step == "prove" }
+func readsImages(step string) bool { return step == "verify" || step == "verify round" }
 
 // maxRead returns the bytes read of a disk in a step, in the run that has read most.
 func (dr *runEvents) maxRead(step string, disk int32) (most int64) {

@@ -15,7 +15,7 @@ type heard struct {
 	rehearsed fleetdb.Rehearsed
 }
 
-func (h *heard) RequestSlot(context.Context, fleetdb.Stage, time.Duration) (func(), error) {
+func (h *heard) RequestSlot(context.Context, fleetdb.TransferKind, time.Duration) (func(), error) {
 	return nil, nil
 }
 func (h *heard) Step(string, string)              {}

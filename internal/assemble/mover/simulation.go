@@ -16,12 +16,12 @@ import (
 // nothing there.
 func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fleetdb.Plan, s *simulate.Config) (err error) {
 	m := New(a)
-	source, err := m.Known(p)
+	source, err := m.KnownSource(p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	if err := source.Look(ctx, l); err != nil {
+	if err := source.LogIn(ctx, l); err != nil {
 		return err
 	}
 	s.VMs, s.Needs = nil, m.Needs

@@ -208,8 +208,8 @@ func (s *planSource) logIn(ctx context.Context) error {
 	return s.Assembler.OpenSource(ctx, s.SourceParts)
 }
 
-// Look logs in without migrations, to read the inventory. Values of l take precedence over the plan.
-func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
+// LogIn logs in without migrations, to read the inventory. Values of l take precedence over the plan.
+func (s *planSource) LogIn(ctx context.Context, l assemble.Login) error {
 	s.Login = l
 	return s.logIn(ctx)
 }
@@ -291,7 +291,7 @@ func (s *planSource) openVMParts(ctx context.Context, row fleetdb.VM, vm *invent
 func (s *planSource) transportFor(ctx context.Context, w *assemble.Parts, o planfile.Options) (transport.Transport, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.Warmly && o.Transport == "landing")
+	key := fmt.Sprint(o.Transport, o.Connections, o.NFC, o.Landing, o.Mode == planfile.WarmMode && o.Transport == "landing")
 	if t := s.transports[key]; t != nil {
 		return t, nil
 	}

@@ -46,9 +46,9 @@ func (c Cell) isCellOf(r bench.Row, origin string) bool {
 type Progress struct {
 	Cell   Cell       // cell to measure
 	Number int        // position of the cell, from 1
-	Of     int        // number of cells
+	Total  int        // number of cells
 	Row    *bench.Row // measured row; nil before the measurement
-	Had    bool       // true if an earlier run measured it
+	Known  bool       // true if an earlier run measured it
 	Err    error      // error of the measurement; nil before and after success
 }
 
@@ -76,9 +76,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	var failed []error
 	link := -1
 	for i, c := range r.Cells {
-		p := Progress{Cell: c, Number: i + 1, Of: len(r.Cells)}
+		p := Progress{Cell: c, Number: i + 1, Total: len(r.Cells)}
 		if row, ok := r.Log.Has(c, r.Origin); ok {
-			p.Row, p.Had = &row, true
+			p.Row, p.Known = &row, true
 			r.report(p)
 			continue
 		}
@@ -207,7 +207,7 @@ func (x *expansion) addPairs() {
 }
 
 // clone is the transport with which a host writes to an export of another server.
-const clone planfile.Way = "nfs"
+const clone planfile.Method = "nfs"
 
 // addClones adds the clones by the host. The export option is that of the server, which
 // cannot be changed here.
@@ -239,8 +239,8 @@ func (x *expansion) addConcurrent(d planfile.Readable, w planfile.Writable, s be
 }
 
 // streamCounts returns the stream counts of a transport; 0 means its default.
-func (x *expansion) streamCounts(t planfile.Way) []int {
-	if t == planfile.Way(bench.OverLanding) || len(x.Streams) == 0 {
+func (x *expansion) streamCounts(t planfile.Method) []int {
+	if t == planfile.Method(bench.OverLanding) || len(x.Streams) == 0 {
 		return []int{0}
 	}
 	var all []int
@@ -252,7 +252,7 @@ func (x *expansion) streamCounts(t planfile.Way) []int {
 
 // newSetup returns a setup over this link. A landing is always async unless the spec
 // requires sync.
-func (x *expansion) newSetup(t planfile.Way, e planfile.Export, streams int) bench.Setup {
+func (x *expansion) newSetup(t planfile.Method, e planfile.Export, streams int) bench.Setup {
 	s := bench.Setup{Transport: bench.Transport(t), NIC: x.nic, MTU: x.mtu, Export: exportOf(e), Streams: streams}
 	if s.Transport == bench.OverLanding && s.Export == "" {
 		s.Export = bench.Async

@@ -22,8 +22,8 @@ import (
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
-// A Rig contains the resources for measuring one cell.
-type Rig struct {
+// Resources are the resources for measuring one cell.
+type Resources struct {
 	VMs       []*inventory.VM     // VMs in the order of the cell
 	Transport transport.Transport // transport with the cell's streams; nil with bench.Pattern
 	Computed  disk.Source         // source with bench.Pattern
@@ -39,8 +39,8 @@ type Rig struct {
 
 // Measure measures one cell. It removes all files, also after an error. A cell without
 // data is fault.Invalid.
-func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
-	m := &measurement{Cell: c, rig: rig}
+func Measure(ctx context.Context, c Cell, rig Resources) (bench.Row, error) {
+	m := &measurement{Cell: c, resources: rig}
 	before, err := countNow()
 	if err != nil {
 		return bench.Row{}, err
@@ -63,7 +63,7 @@ func Measure(ctx context.Context, c Cell, rig Rig) (bench.Row, error) {
 // measurement is the state of measuring one cell.
 type measurement struct {
 	Cell
-	rig Rig // resources of the cell
+	resources Resources // resources of the cell
 
 	mu        sync.Mutex  // protects the fields below
 	images    []imageFile // images to remove
@@ -86,12 +86,12 @@ func (m *measurement) toRow(ctx context.Context, before, after counts) bench.Row
 	if much := float64(m.read) / float64(m.allocated); much > readExcess {
 		row.Note = fmt.Sprintf("%.0f MiB were read for %.0f MiB of data: the source does not say where that is", float64(m.read)/bench.MiB, float64(m.allocated)/bench.MiB)
 	}
-	if m.rig.Source == nil {
+	if m.resources.Source == nil {
 		noteAbsent(&row, "read", "the host was not queried")
 		return row
 	}
 	var err error
-	if row.Read, err = m.rig.Source(ctx, before.at, after.at); err != nil {
+	if row.Read, err = m.resources.Source(ctx, before.at, after.at); err != nil {
 		noteAbsent(&row, "read", err.Error())
 	}
 	return row
@@ -104,7 +104,7 @@ const readExcess = 1.2
 // copyAll copies all VMs concurrently, and the disks of a VM one after the other.
 func (m *measurement) copyAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, vm := range m.rig.VMs {
+	for _, vm := range m.resources.VMs {
 		g.Go(func() error {
 			for i := range vm.Disks {
 				if err := m.copyDisk(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]}); err != nil {
@@ -121,7 +121,7 @@ func (m *measurement) copyAll(ctx context.Context) error {
 func (m *measurement) copyDisk(ctx context.Context, d transport.Disk) error {
 	size := d.Disk.Capacity
 	if m.Destination == bench.Null {
-		res, err := m.rig.Transport.Transfer(ctx, transport.Job{Disk: d, Target: disk.NewNull(size)})
+		res, err := m.resources.Transport.Transfer(ctx, transport.Job{Disk: d, Target: disk.NewNull(size)})
 		m.addResult(size, res)
 		return err
 	}
@@ -133,7 +133,7 @@ func (m *measurement) copyDisk(ctx context.Context, d transport.Disk) error {
 	if err != nil {
 		return err
 	}
-	group := fanout.New(m.rig.Transport, len(places))
+	group := fanout.New(m.resources.Transport, len(places))
 	results := make([]blockcopy.Result, len(places))
 	var filling errgroup.Group // without a context: a failed copy does not stop the others
 	for i, p := range places {
@@ -163,7 +163,7 @@ func (m *measurement) cloneDisk(ctx context.Context, d transport.Disk, name stri
 	m.mu.Lock()
 	m.cloned = append(m.cloned, files...)
 	m.mu.Unlock()
-	if err := m.rig.Clone(ctx, d, descriptor); err != nil {
+	if err := m.resources.Clone(ctx, d, descriptor); err != nil {
 		return err
 	}
 	var st unix.Stat_t
@@ -185,7 +185,7 @@ func removeAll(paths []string) error {
 
 // writePattern writes a computed disk to all folders concurrently.
 func (m *measurement) writePattern(ctx context.Context) error {
-	src := m.rig.Computed
+	src := m.resources.Computed
 	places, err := m.newImageFiles(bench.Pattern, src.Size())
 	if err != nil {
 		return err

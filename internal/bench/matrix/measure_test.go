@@ -86,7 +86,7 @@ func TestMeasure(t *testing.T) {
 		{cellOf(t, "esxi_ssd_https_nvme_10g_mtu1500_to2", a, b), 2, 1},
 		{cellOf(t, "pattern_nvme_to2", a, b), 1, 0},
 	} {
-		row, err := Measure(t.Context(), c.cell, Rig{VMs: vms(c.vms), Transport: pulled{}, Computed: disk.NewSparsePattern(testSize, 0.5, 1), Source: asked})
+		row, err := Measure(t.Context(), c.cell, Resources{VMs: vms(c.vms), Transport: pulled{}, Computed: disk.NewSparsePattern(testSize, 0.5, 1), Source: asked})
 		if err != nil {
 			t.Fatalf("%s: %v", c.cell.Name(), err)
 		}
@@ -116,11 +116,11 @@ func TestMeasureCleansUp(t *testing.T) {
 		}
 	}
 	c := cellOf(t, "esxi_ssd_https_nvme_10g_mtu1500", a)
-	if _, err := Measure(t.Context(), c, Rig{VMs: vms(1), Transport: pulled{}}); err != nil {
+	if _, err := Measure(t.Context(), c, Resources{VMs: vms(1), Transport: pulled{}}); err != nil {
 		t.Error(err)
 	}
 	nothingIn(t, a)
-	if _, err := Measure(t.Context(), c, Rig{VMs: vms(1), Transport: pulled{fault.New(fault.Denied, "no")}}); !fault.Is(err, fault.Denied) {
+	if _, err := Measure(t.Context(), c, Resources{VMs: vms(1), Transport: pulled{fault.New(fault.Denied, "no")}}); !fault.Is(err, fault.Denied) {
 		t.Error(err)
 	}
 	nothingIn(t, a)
@@ -131,7 +131,7 @@ func TestMeasureClone(t *testing.T) {
 	a := t.TempDir()
 	c := cellOf(t, "esxi_ssd_nfs_nvme_10g_mtu1500_sync", a)
 	c.Datastore = "nfs1"
-	rig := Rig{VMs: vms(1), Clone: func(_ context.Context, d transport.Disk, file string) error {
+	rig := Resources{VMs: vms(1), Clone: func(_ context.Context, d transport.Disk, file string) error {
 		base := filepath.Join(a, file)
 		flat := base[:len(base)-len(".vmdk")] + "-flat.vmdk"
 		if d.Disk.Capacity != testSize {
@@ -152,7 +152,7 @@ func TestMeasureClone(t *testing.T) {
 
 func TestMeasureNothing(t *testing.T) {
 	a := t.TempDir()
-	_, err := Measure(t.Context(), cellOf(t, "pattern_nvme", a), Rig{Computed: disk.NewSparsePattern(testSize, 0, 1)})
+	_, err := Measure(t.Context(), cellOf(t, "pattern_nvme", a), Resources{Computed: disk.NewSparsePattern(testSize, 0, 1)})
 	if !fault.Is(err, fault.Invalid) || fault.HintOf(err) != "name VMs that were in use, or a fill above 0%" {
 		t.Error(err)
 	}

@@ -203,9 +203,9 @@ type viewPair struct {
 
 // showEffect formats an effect.
 func showEffect(e bench.Effect) viewEffect {
-	v := viewEffect{Variable: string(e.Variable), From: e.From, To: e.To, Median: formatFactor(e.Median()), Harm: e.Median() < 1}
+	v := viewEffect{Variable: string(e.Variable), From: e.From, To: e.To, Median: formatFactor(e.MedianFactor()), Harm: e.MedianFactor() < 1}
 	if len(e.Pairs) > 1 {
-		v.Range = fmt.Sprintf("%s to %s", formatFactor(e.Least()), formatFactor(e.Most()))
+		v.Range = fmt.Sprintf("%s to %s", formatFactor(e.MinFactor()), formatFactor(e.MaxFactor()))
 	}
 	var most float64
 	for _, p := range e.Pairs {

@@ -87,11 +87,11 @@ func (m *vm) addKernel(k *kernel, initrd *os.File) error {
 	if err != nil {
 		return err
 	}
-	kernelPath, err := m.cmd.Own(copied)
+	kernelPath, err := m.cmd.PassOwned(copied)
 	if err != nil {
 		return err
 	}
-	initrdPath, err := m.cmd.Own(initrd)
+	initrdPath, err := m.cmd.PassOwned(initrd)
 	if err != nil {
 		return err
 	}

@@ -194,8 +194,8 @@ func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, err
 	return out, nil
 }
 
-// Put writes the changed pages to t, which must have the content of the base disk. It does not sync.
-func (o *Overlay) Put(ctx context.Context, t interface {
+// ApplyTo writes the changed pages to t, which must have the content of the base disk. It does not sync.
+func (o *Overlay) ApplyTo(ctx context.Context, t interface {
 	WriteAt(ctx context.Context, p []byte, off int64) error
 }) error {
 	for _, at := range slices.Sorted(maps.Keys(o.pages)) {

@@ -80,7 +80,7 @@ func TestWritesAreKeptApart(t *testing.T) {
 			t.Fatalf("at %d: differs, %v", at, err)
 		}
 	}
-	if err := o.Put(t.Context(), copied); err != nil || !bytes.Equal(copied, want) {
+	if err := o.ApplyTo(t.Context(), copied); err != nil || !bytes.Equal(copied, want) {
 		t.Errorf("what was changed does not make the copy equal, %v", err)
 	}
 	if left := memory(make([]byte, size)); base.ReadAt(t.Context(), left, 0) != nil || bytes.Equal(left, want) {

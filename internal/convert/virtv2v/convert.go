@@ -91,7 +91,7 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, closeKeys()) }()
-	report := Report{Version: tool.Version, Accel: e.chooseAccel(ctx), SCSI: j.Windows != nil && tool.Has(optionBlockDriver)}
+	report := Report{Version: tool.Version, Accel: e.chooseAccel(ctx), SCSI: j.Windows != nil && tool.Supports(optionBlockDriver)}
 	work, err := os.MkdirTemp("", "decamp-v2v-") // sockets are created there, so the path must be short
 	if err != nil {
 		return report, fault.Room(os.TempDir(), err)
@@ -119,13 +119,13 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 func (t Tool) buildArguments(j Job, file string) []string {
 	// The log contains all details; "single" refuses a guest with several systems.
 	args := []string{"-v", "-x", "--root", "single"}
-	if t.Has(optionNoTrim) {
+	if t.Supports(optionNoTrim) {
 		args = append(args, optionNoTrim)
 	}
-	if j.Windows != nil && t.Has(optionBlockDriver) {
+	if j.Windows != nil && t.Supports(optionBlockDriver) {
 		args = append(args, optionBlockDriver, "virtio-scsi")
 	}
-	if t.Has(optionStdin) {
+	if t.Supports(optionStdin) {
 		args = append(args, optionStdin)
 	}
 	args = append(args, keyArguments(j.Keys, j.Locked, firstKey)...)

@@ -102,12 +102,12 @@ func TestNewerRelease(t *testing.T) {
 		t.Errorf("environment %q", env)
 	}
 	tool, err := e.Find(t.Context())
-	if err != nil || len(tool.Lacks()) != 0 {
-		t.Errorf("lacks %q, %v", tool.Lacks(), err)
+	if err != nil || len(tool.MissingFeatures()) != 0 {
+		t.Errorf("lacks %q, %v", tool.MissingFeatures(), err)
 	}
 	old, err := newStandIn(t, "2.2.0", oldHelp, "").engine(Options{}).Find(t.Context())
-	if err != nil || len(old.Lacks()) != 2 || old.Version != "2.2.0" {
-		t.Errorf("%+v lacks %q, %v", old, old.Lacks(), err)
+	if err != nil || len(old.MissingFeatures()) != 2 || old.Version != "2.2.0" {
+		t.Errorf("%+v lacks %q, %v", old, old.MissingFeatures(), err)
 	}
 }
 

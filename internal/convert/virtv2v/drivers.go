@@ -61,9 +61,9 @@ func (t Tool) missingDrivers(files []string, w *Windows) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(files, func(f string) bool { return path.Base(f) == name && w.matchesPath(f) })
 	}
-	switch scsi := t.Has(optionBlockDriver) && has("vioscsi.sys"); {
+	switch scsi := t.Supports(optionBlockDriver) && has("vioscsi.sys"); {
 	case scsi || has("viostor.sys"):
-	case t.Has(optionBlockDriver):
+	case t.Supports(optionBlockDriver):
 		return "neither viostor.sys nor vioscsi.sys"
 	default:
 		return "no viostor.sys, and this virt-v2v takes no other"

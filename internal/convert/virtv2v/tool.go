@@ -31,15 +31,15 @@ const (
 	optionStdin = "--keys-from-stdin"
 )
 
-// Has reports whether the program supports an option.
-func (t Tool) Has(option string) bool { return t.options[option] }
+// Supports reports whether the program supports an option.
+func (t Tool) Supports(option string) bool { return t.options[option] }
 
-// Lacks returns the features of newer releases that this one lacks, as sentences without a full stop.
-func (t Tool) Lacks() (all []string) {
-	if !t.Has(optionBlockDriver) {
+// MissingFeatures returns the features of newer releases that this one lacks, as sentences without a full stop.
+func (t Tool) MissingFeatures() (all []string) {
+	if !t.Supports(optionBlockDriver) {
 		all = append(all, "no "+optionBlockDriver+": a Windows gets virtio-blk, and not virtio-scsi")
 	}
-	if !t.Has(optionNoTrim) {
+	if !t.Supports(optionNoTrim) {
 		all = append(all, "no "+optionNoTrim+": free space of the guest's file systems is trimmed, and counts as changed")
 	}
 	return all

@@ -26,11 +26,11 @@ type Options struct {
 	Hosts  []Host  // ESXi hosts that will write to the exports
 	Mounts []Mount // NFS datastores of those hosts
 
-	Root     fs.FS         // file system of this machine; default /
-	Here     []netip.Addr  // addresses of this machine; default those of its interfaces
-	Portmap  string        // host:port of the port mapper; default 127.0.0.1:111
-	Resolver Resolver      // name service; default the system's
-	Probe    time.Duration // duration of the write probe; default 10 s
+	Root       fs.FS         // file system of this machine; default /
+	LocalAddrs []netip.Addr  // addresses of this machine; default those of its interfaces
+	Portmap    string        // host:port of the port mapper; default 127.0.0.1:111
+	Resolver   Resolver      // name service; default the system's
+	Probe      time.Duration // duration of the write probe; default 10 s
 
 	// Listens reports whether a TCP port of this machine accepts connections. The
 	// default connects to it.
@@ -68,8 +68,8 @@ func (o Options) withDefaults() Options {
 	if o.Root == nil {
 		o.Root = os.DirFS("/")
 	}
-	if o.Here == nil {
-		o.Here = localAddresses()
+	if o.LocalAddrs == nil {
+		o.LocalAddrs = localAddresses()
 	}
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver

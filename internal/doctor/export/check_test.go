@@ -64,12 +64,12 @@ func mapper(t *testing.T, programs ...uint32) string {
 
 func options(t *testing.T, distribution string) Options {
 	return Options{
-		Root:     os.DirFS(filepath.Join("testdata", distribution)),
-		Here:     []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.168.10.9")},
-		Portmap:  mapper(t, nfsProgram, mountProgram),
-		Resolver: names{},
-		Listens:  func(context.Context, int) bool { return true },
-		Exportfs: func(context.Context) (string, error) { return "", errors.New("not installed") },
+		Root:       os.DirFS(filepath.Join("testdata", distribution)),
+		LocalAddrs: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.168.10.9")},
+		Portmap:    mapper(t, nfsProgram, mountProgram),
+		Resolver:   names{},
+		Listens:    func(context.Context, int) bool { return true },
+		Exportfs:   func(context.Context) (string, error) { return "", errors.New("not installed") },
 	}
 }
 

@@ -30,7 +30,7 @@ func (e *examiner) checkMounts(ctx context.Context, s *Server) (found []doctor.F
 // none.
 func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mount) (found []doctor.Finding) {
 	folders := s.exportedPaths()
-	if len(e.Here) == 0 || len(folders) == 0 {
+	if len(e.LocalAddrs) == 0 || len(folders) == 0 {
 		return nil
 	}
 	exported := func(path string) bool {
@@ -45,7 +45,7 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 		// A mount from another server does not count, unless the host has no mount of
 		// this machine.
 		switch {
-		case !e.isHere(ctx, m.Server):
+		case !e.isLocal(ctx, m.Server):
 			elsewhere = append(elsewhere, fmt.Sprintf("%s mounts %s", m.Datastore, at))
 		case exported(m.Path):
 			return []doctor.Finding{{On: "host " + h.Name, Found: fmt.Sprintf("the datastore %s mounts %s", m.Datastore, at)}}
@@ -69,7 +69,7 @@ func (e *examiner) mountsOf(ctx context.Context, s *Server, h Host, mounts []Mou
 // addressFacing returns the address of this machine that has most leading bits in
 // common with a host's.
 func (e *examiner) addressFacing(host netip.Addr) netip.Addr {
-	return slices.MaxFunc(e.Here, func(a, b netip.Addr) int { return commonBits(a, host) - commonBits(b, host) })
+	return slices.MaxFunc(e.LocalAddrs, func(a, b netip.Addr) int { return commonBits(a, host) - commonBits(b, host) })
 }
 
 // commonBits returns the number of equal leading bits of two addresses, or -1 for
@@ -89,13 +89,13 @@ func commonBits(a, b netip.Addr) (bits int) {
 	return bits
 }
 
-// isHere reports whether the name or address of a server is one of this machine.
-func (e *examiner) isHere(ctx context.Context, server string) bool {
+// isLocal reports whether the name or address of a server is one of this machine.
+func (e *examiner) isLocal(ctx context.Context, server string) bool {
 	addrs := []netip.Addr{}
 	if a, err := netip.ParseAddr(server); err == nil {
 		addrs = append(addrs, a)
 	} else if addrs, err = e.Resolver.LookupNetIP(ctx, "ip", server); err != nil {
 		return false
 	}
-	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Here, a.Unmap()) })
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.LocalAddrs, a.Unmap()) })
 }

@@ -34,7 +34,7 @@ func (e *examiner) checkRate(ctx context.Context, s *Server) []doctor.Finding {
 // addressWithAccess returns a local address to which a folder is exported read-write.
 func (e *examiner) addressWithAccess(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
 	// Loopback needs no network, so it is tried first.
-	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.Here...) {
+	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.LocalAddrs...) {
 		if x, may := s.exportFor(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {
 			return a, true
 		}

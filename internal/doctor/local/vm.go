@@ -103,7 +103,7 @@ func isOlder(major, minor string) bool {
 func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{Want: "virt-v2v-in-place, to convert Windows, and Linux that linux-append does not support, for virtio"}
 	tool, err := e.V2V(ctx)
-	switch lacks := tool.Lacks(); {
+	switch lacks := tool.MissingFeatures(); {
 	case fault.Is(err, fault.NotFound):
 		f.Status, f.Found, f.Remedy = doctor.Advice, err.Error()+"; such guests keep their hardware", virtv2v.InstallHint
 	case err != nil:

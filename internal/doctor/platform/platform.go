@@ -13,17 +13,17 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-// Examined is a platform that can be examined without a VM.
-type Examined interface {
+// Examiner is a platform that can be examined without a VM.
+type Examiner interface {
 	// Examine examines one aspect. It returns nil if the platform has nothing of the
 	// kind.
-	Examine(ctx context.Context, a platform.Aspect) []platform.Look
+	Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult
 }
 
 // Options select the platform to examine.
 type Options struct {
-	Name  string   // name of the platform, such as the value of --to
-	Place Examined // platform; nil if it cannot be opened
+	Name     string   // name of the platform, such as the value of --to
+	Platform Examiner // platform; nil if it cannot be opened
 }
 
 // login is the code of the check that all others need.
@@ -49,11 +49,11 @@ func Checks(o Options) []doctor.Check {
 	var checks []doctor.Check
 	for _, a := range aspects {
 		checks = append(checks, doctor.Check{Code: a.code, Title: a.title, Needs: a.needs, Run: func(ctx context.Context) []doctor.Finding {
-			if o.Place == nil {
+			if o.Platform == nil {
 				return nil
 			}
 			var found []doctor.Finding
-			for _, look := range o.Place.Examine(ctx, a.of) {
+			for _, look := range o.Platform.Examine(ctx, a.of) {
 				found = append(found, o.toFinding(look, a.title))
 			}
 			return found
@@ -64,11 +64,11 @@ func Checks(o Options) []doctor.Check {
 
 // toFinding converts the result for one object of the platform. A result without an
 // error is OK.
-func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
-	f := doctor.Finding{On: o.Name, Found: l.Seen}
+func (o Options) toFinding(l platform.AspectResult, title string) doctor.Finding {
+	f := doctor.Finding{On: o.Name, Found: l.State}
 	// The object is part of the platform, such as a storage pool.
-	if l.On != "" {
-		f.On += ": " + l.On
+	if l.Object != "" {
+		f.On += ": " + l.Object
 	}
 	if l.Err == nil {
 		return f
@@ -81,9 +81,9 @@ func (o Options) toFinding(l platform.Look, title string) doctor.Finding {
 // statusOf returns the severity of a result. A platform that refuses the login fails
 // each VM. A platform that accepts the login, but does not answer a query, may answer
 // the next time: the result is Unknown.
-func statusOf(l platform.Look) doctor.Status {
+func statusOf(l platform.AspectResult) doctor.Status {
 	switch {
-	case l.Mild:
+	case l.WarningOnly:
 		return doctor.Warning
 	case fault.Is(l.Err, fault.Transient), fault.Is(l.Err, fault.Canceled):
 		return doctor.Unknown

@@ -4,7 +4,7 @@
 // several VMs, the guest or the target.
 //
 // Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS,
-// drivers) are read from VMs that are off, by Options.Look.
+// drivers) are read from VMs that are off, by Options.Inspect.
 package vm
 
 import (
@@ -41,12 +41,12 @@ type Target interface {
 
 // Options select the objects of the checks, and their purpose.
 type Options struct {
-	Source  Source         // session with the source; may be nil
-	VMs     []inventory.VM // VMs to migrate
-	All     []inventory.VM // all known VMs of the source
-	There   []inventory.VM // VMs at the target, migrated earlier
-	Targets []Target       // targets of the VMs
-	Look    Look           // reads disks; nil leaves those checks out
+	Source   Source         // session with the source; may be nil
+	VMs      []inventory.VM // VMs to migrate
+	All      []inventory.VM // all known VMs of the source
+	AtTarget []inventory.VM // VMs at the target, migrated earlier
+	Targets  []Target       // targets of the VMs
+	Inspect  InspectFunc    // reads disks; nil leaves those checks out
 
 	Transport transport.Transport // selected transport; nil if none
 	Permit    migrate.Permit      // obstacles that the user has permitted
@@ -77,7 +77,7 @@ func Checks(o Options) []doctor.Check {
 		doctor.Check{Code: "vm-guest-space", Title: "enough free space in guests for the first boot", Run: g.checkGuestSpace},
 		doctor.Check{Code: "vm-size", Title: "KVM supports the size of the VM without extra settings", Run: g.checkSize},
 		doctor.Check{Code: "vm-mac", Title: "MAC addresses are unique", Run: g.checkMACs},
-		doctor.Check{Code: "vm-target", Title: "each VM has its own free folder at the target", Run: g.checkPlaces},
+		doctor.Check{Code: "vm-target", Title: "each VM has its own free folder at the target", Run: g.checkTargets},
 	)
 	if o.Survey {
 		for i := range checks {

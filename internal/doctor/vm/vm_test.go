@@ -143,8 +143,8 @@ func TestChecks(t *testing.T) {
 		{"the address of one that stays", func(o *vm.Options) {
 			o.All = append([]inventory.VM{plain()}, twin())
 		}, "vm-mac", doctor.Warning, "VM twin also has the MAC address 00:50:56:00:00:01"},
-		{"the address of one moved earlier", func(o *vm.Options) { o.There = []inventory.VM{twin()} }, "vm-mac", doctor.Warning, "twin"},
-		{"its own address, moved earlier", func(o *vm.Options) { o.There = []inventory.VM{plain()} }, "", 0, ""},
+		{"the address of one moved earlier", func(o *vm.Options) { o.AtTarget = []inventory.VM{twin()} }, "vm-mac", doctor.Warning, "twin"},
+		{"its own address, moved earlier", func(o *vm.Options) { o.AtTarget = []inventory.VM{plain()} }, "", 0, ""},
 		{"a free place", func(o *vm.Options) { o.Targets = []vm.Target{place{}} }, "", 0, ""},
 		{"moved already", func(o *vm.Options) { o.Targets = []vm.Target{place{holds: true}} }, "vm-target", doctor.Warning, "already migrated to /srv/vm/web 01"},
 		{"a name that is taken", func(o *vm.Options) {

@@ -17,8 +17,8 @@ func (g *group) checkWarm(context.Context) []doctor.Finding {
 	}
 	return g.forEachVM(func(vm *inventory.VM) doctor.Finding {
 		// Independent disks and physical raw device mappings are not part of snapshots.
-		why := warm.Thawed(vm)
-		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
+		why := warm.Obstacles(vm)
+		if len(why) == 0 || g.Refused && warm.ExcludedDisk(vm) != nil {
 			return doctor.Finding{Found: "snapshots include all disks"}
 		}
 		return doctor.Finding{

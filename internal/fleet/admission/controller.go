@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Needs returns the resources that a transfer of the VM holds, and how long it is likely to take;
 	// 0 is unknown. The worker and the fleet's own resources are not among them.
-	Needs func(vm fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration)
+	Needs func(vm fleetdb.VM, stage fleetdb.TransferKind) ([]sched.Need, time.Duration)
 
 	Now func() time.Time // the time by the database's clock
 	Log *slog.Logger     // receives warnings; required
@@ -96,12 +96,12 @@ func (c *Controller) SetVM(v fleetdb.VM) (denied bool) {
 	if known && c.started {
 		denied = c.judgeHost(old, v)
 	}
-	if v.State.Over() {
+	if v.State.IsFinal() {
 		delete(c.vms, v.Key)
 	} else {
 		c.vms[v.Key] = v
 	}
-	if over := v.State.Over(); known && over {
+	if over := v.State.IsFinal(); known && over {
 		c.countVM(v.Plan, -1)
 	} else if !known && !over {
 		c.countVM(v.Plan, 1)
@@ -126,24 +126,24 @@ func (c *Controller) submitVM(v fleetdb.VM) {
 	delete(c.unassignable, v.Key)
 	delete(c.undo, v.Key)
 	run := runOf(v.Key)
-	if !v.Granted && c.sched.Holds(run) {
+	if !v.Granted && c.sched.HasGrant(run) {
 		c.sched.Release(run)
 	}
 	switch {
 	case v.Granted:
-		if !c.sched.Holds(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
+		if !c.sched.HasGrant(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
 			c.sched.Release(run)
 			c.restoreHolding(v)
 		}
 	case v.State == fleetdb.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
-	case v.State == fleetdb.Queued, v.Requested != fleetdb.NoStage && !v.State.Over():
+	case v.State == fleetdb.Queued, v.Requested != fleetdb.NoTransfer && !v.State.IsFinal():
 		c.requestTransfer(v)
 	default:
 		c.sched.Release(run)
 	}
-	if v.State.Over() {
+	if v.State.IsFinal() {
 		c.sched.ResumeRun(run) // or the sched.Scheduler would remember that it was paused
 	}
 }
@@ -160,7 +160,7 @@ func (c *Controller) submitQueued(match func(fleetdb.VM) bool) {
 // restoreHolding counts the resources that a VM holds by its row.
 func (c *Controller) restoreHolding(v fleetdb.VM) {
 	needs, _ := c.needsOf(v)
-	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Requested], Needs: needs, Since: v.Since}
+	h := sched.RestoredGrant{Run: runOf(v.Key), Plan: v.Plan, Kind: transferKinds[v.Requested], Needs: needs, Since: v.Since}
 	if v.Expected > 0 {
 		h.Until = v.Since.Add(v.Expected)
 	}
@@ -184,7 +184,7 @@ func (c *Controller) requestTransfer(v fleetdb.VM) {
 		c.workers.assign(v.Key, to)
 	}
 	needs, expected := c.needsOf(v)
-	q := sched.Request{Run: run, Plan: v.Plan, Priority: v.Priority, Stage: stages[v.Requested], Needs: needs, Expected: expected}
+	q := sched.Request{Run: run, Plan: v.Plan, Priority: v.Priority, Kind: transferKinds[v.Requested], Needs: needs, Expected: expected}
 	if !v.NotBefore.IsZero() {
 		q.Windows = []sched.Window{{From: v.NotBefore}}
 	}
@@ -205,11 +205,11 @@ func (c *Controller) requestTransfer(v fleetdb.VM) {
 // for each of them.
 func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 	stage := v.Requested
-	if stage == fleetdb.NoStage {
+	if stage == fleetdb.NoTransfer {
 		stage = fleetdb.Again
 	}
 	needs, expected := c.Needs(v, stage)
-	if v.Expected > 0 && v.Requested != fleetdb.NoStage && v.State != fleetdb.Queued {
+	if v.Expected > 0 && v.Requested != fleetdb.NoTransfer && v.State != fleetdb.Queued {
 		expected = v.Expected // the requesting worker has the better estimate
 	}
 	needs = append(needs, sched.Need{Resource: workerSlots(v.Worker), Weight: 1}, sched.Need{Resource: hostTrials(v.Host), Weight: 1})
@@ -245,7 +245,7 @@ func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 }
 
 // SetExpectedEnd sets when the transfer of a VM is now likely to end.
-func (c *Controller) SetExpectedEnd(k fleetdb.Key, t time.Time) { c.sched.Expect(runOf(k), t) }
+func (c *Controller) SetExpectedEnd(k fleetdb.Key, t time.Time) { c.sched.SetExpectedEnd(runOf(k), t) }
 
 // SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs
 // are assigned again.
@@ -299,8 +299,8 @@ func (c *Controller) moveToIdleWorkers() {
 	}
 }
 
-// Wake returns when to call Decide although nothing has changed; false if only a change matters.
-func (c *Controller) Wake() (time.Time, bool) { return c.sched.Wake() }
+// NextChange returns when to call Decide although nothing has changed; false if only a change matters.
+func (c *Controller) NextChange() (time.Time, bool) { return c.sched.NextChange() }
 
 // EachDeadline calls f with each time at which a lease of a worker, the rest of a host or its trial ends.
 func (c *Controller) EachDeadline(f func(time.Time)) {
@@ -316,7 +316,7 @@ func runOf(k fleetdb.Key) string { return k.String() }
 // keyOf returns the VM for a run of a plan in the sched.Scheduler.
 func keyOf(plan, run string) fleetdb.Key { return fleetdb.Key{Plan: plan, VM: run[len(plan)+1:]} }
 
-// stages are the stages of package sched by those of rows. A row with slots does not name its stage.
-var stages = map[fleetdb.Stage]sched.Stage{
-	fleetdb.NoStage: sched.Again, fleetdb.First: sched.First, fleetdb.Again: sched.Again, fleetdb.Cutover: sched.Cutover,
+// transferKinds are the kinds of package sched by those of rows. A row with slots does not name its kind.
+var transferKinds = map[fleetdb.TransferKind]sched.TransferKind{
+	fleetdb.NoTransfer: sched.Again, fleetdb.First: sched.First, fleetdb.Again: sched.Again, fleetdb.Cutover: sched.Cutover,
 }

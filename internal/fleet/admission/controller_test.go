@@ -24,7 +24,7 @@ type fleet struct {
 func newFleet(n, slots int) *fleet {
 	f := &fleet{now: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), rows: map[fleetdb.Key]fleetdb.VM{}}
 	f.Controller = New(Options{
-		Needs: func(v fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
+		Needs: func(v fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 			return []sched.Need{{Resource: "host:" + v.Host + "/vms", Weight: 1}}, time.Minute
 		},
 		Now: func() time.Time { return f.now }, Log: slog.New(slog.DiscardHandler),
@@ -54,7 +54,7 @@ func (f *fleet) begin() (began []fleetdb.VM) {
 	grants := f.Decide()
 	for _, g := range grants {
 		v := f.rows[g.Key]
-		v.State, v.Requested, v.Granted, v.Worker, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, g.Worker, f.now, v.Rev+1
+		v.State, v.Requested, v.Granted, v.Worker, v.Since, v.Rev = fleetdb.Running, fleetdb.NoTransfer, true, g.Worker, f.now, v.Rev+1
 		f.rows[g.Key] = v
 		began = append(began, v)
 	}
@@ -72,7 +72,7 @@ func (f *fleet) fail(v fleetdb.VM, kind string) {
 // reason returns why VMs of the plan wait, the reason of the first one.
 func (f *fleet) reason() string {
 	for _, w := range f.Snapshot().Waiting {
-		return w.Sentence
+		return w.Reason
 	}
 	return ""
 }
@@ -140,7 +140,7 @@ func TestVMsOfALostWorker(t *testing.T) {
 	}
 	f.set(images)
 	f.SetWorkers([]fleetdb.Worker{{Name: "w1", VMs: 2}})
-	queue, strand := f.Lost()
+	queue, strand := f.VMsOfEndedWorkers()
 	if len(queue["w1"]) != 1 || !slices.Equal(strand["w1"], []fleetdb.Key{images.Key}) || len(queue)+len(strand) != 2 {
 		t.Errorf("queued %v, stranded %v", queue, strand)
 	}

@@ -70,10 +70,10 @@ func (c *Controller) grantUndo() []fleetdb.Granted {
 	return grants
 }
 
-// Lost returns the VMs of each worker that has ended. queue are the VMs that another worker, or their
+// VMsOfEndedWorkers returns the VMs of each worker that has ended. queue are the VMs that another worker, or their
 // own one if it is back, can continue. strand are the VMs that must wait for their worker, without
 // those that wait already.
-func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
+func (c *Controller) VMsOfEndedWorkers() (queue, strand map[string][]fleetdb.Key) {
 	queue, strand = map[string][]fleetdb.Key{}, map[string][]fleetdb.Key{}
 	for _, v := range c.vms {
 		w := c.workers.byName[v.Worker]

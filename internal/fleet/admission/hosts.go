@@ -35,12 +35,12 @@ type HostHealth struct {
 // A health is the state of a host that failed recently. The fleet database keeps it for the next
 // scheduler. Times are by the database's clock.
 type health struct {
-	Failures int       `json:"failures"`       // consecutive failures
-	Rests    int       `json:"rests"`          // consecutive rests
-	Until    time.Time `json:"until,omitzero"` // end of the rest; zero: the host does not rest
-	Tried    time.Time `json:"tried,omitzero"` // when the trial after the rest began; zero: it has not begun
-	Why      string    `json:"why"`            // last failure
-	At       time.Time `json:"at"`             // time of the last failure
+	Failures    int       `json:"failures"`       // consecutive failures
+	Rests       int       `json:"rests"`          // consecutive rests
+	Until       time.Time `json:"until,omitzero"` // end of the rest; zero: the host does not rest
+	TrialBegan  time.Time `json:"tried,omitzero"` // when the trial after the rest began; zero: it has not begun
+	LastFailure string    `json:"why"`            // last failure
+	At          time.Time `json:"at"`             // time of the last failure
 }
 
 // newHostHealth returns the health of hosts without failures.
@@ -59,14 +59,14 @@ func (hh *HostHealth) recordFailure(host, why string) bool {
 	hh.unsaved[host] = true
 	now := hh.now()
 	h.Failures++
-	h.Why, h.At = why, now
-	if h.Failures < failuresInARow && h.Tried.IsZero() || now.Before(h.Until) {
+	h.LastFailure, h.At = why, now
+	if h.Failures < failuresInARow && h.TrialBegan.IsZero() || now.Before(h.Until) {
 		return false
 	}
 	h.Until = now.Add(min(longestRest, firstRest<<min(h.Rests, 10)))
 	h.Rests++
-	h.Tried = time.Time{}
-	hh.log.Warn("host rests: several VMs failed in a row", "host", host, "err", h.Why)
+	h.TrialBegan = time.Time{}
+	hh.log.Warn("host rests: several VMs failed in a row", "host", host, "err", h.LastFailure)
 	return true
 }
 
@@ -89,8 +89,8 @@ func (hh *HostHealth) expireRests() (hosts []string) {
 			delete(hh.hosts, host)
 			hh.unsaved[host] = true
 		}
-		if !h.Tried.IsZero() && !now.Before(h.Tried.Add(trialTime)) {
-			h.Failures, h.Until, h.Tried = 0, time.Time{}, time.Time{}
+		if !h.TrialBegan.IsZero() && !now.Before(h.TrialBegan.Add(trialTime)) {
+			h.Failures, h.Until, h.TrialBegan = 0, time.Time{}, time.Time{}
 			hh.unsaved[host] = true
 		}
 		hosts = append(hosts, host)
@@ -100,8 +100,8 @@ func (hh *HostHealth) expireRests() (hosts []string) {
 
 // recordBegin counts a VM that begins at a host. If the host's rest is over, that VM is its trial.
 func (hh *HostHealth) recordBegin(host string) {
-	if h := hh.hosts[host]; h != nil && !h.Until.IsZero() && h.Tried.IsZero() {
-		h.Tried = hh.now()
+	if h := hh.hosts[host]; h != nil && !h.Until.IsZero() && h.TrialBegan.IsZero() {
+		h.TrialBegan = hh.now()
 		hh.unsaved[host] = true
 	}
 }
@@ -116,20 +116,20 @@ func (hh *HostHealth) allowedVMs(host string, holders func(tried time.Time) int6
 	case hh.now().Before(h.Until):
 		return 0
 	}
-	return 1 + holders(h.Tried)
+	return 1 + holders(h.TrialBegan)
 }
 
 // eachDeadline calls f with each time at which a rest or a trial ends.
 func (hh *HostHealth) eachDeadline(f func(time.Time)) {
 	for _, h := range hh.hosts {
 		f(h.Until)
-		f(h.Tried.Add(trialTime))
+		f(h.TrialBegan.Add(trialTime))
 	}
 }
 
 // reasonText returns why the VMs of a host wait, for users.
 func (h *health) reasonText(host string) string {
-	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.Why
+	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.LastFailure
 }
 
 // Restore sets the health of a host from the record of an earlier scheduler.

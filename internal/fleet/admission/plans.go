@@ -59,5 +59,5 @@ func (c *Controller) setWeight(plan string, weight int) {
 
 // orderOf returns the effective command for a VM, by its row and its plan.
 func (c *Controller) orderOf(v fleetdb.VM) fleetdb.Command {
-	return v.Command.Under(c.plans[v.Plan].Order)
+	return v.Command.Within(c.plans[v.Plan].Order)
 }

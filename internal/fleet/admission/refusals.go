@@ -62,5 +62,5 @@ func (c *Controller) Refusal(source string) (login.Refusal, bool) {
 	return r, refused
 }
 
-// Refused reports whether any login is refused.
-func (c *Controller) Refused() bool { return len(c.refusals) > 0 }
+// HasRefusals reports whether any login is refused.
+func (c *Controller) HasRefusals() bool { return len(c.refusals) > 0 }

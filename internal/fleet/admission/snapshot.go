@@ -10,7 +10,7 @@ import (
 )
 
 // A Snapshot is the state of the scheduler at one moment: the use of each resource, and why each VM
-// waits. The fleet database and the API call it the board.
+// waits. The fleet database stores it in the table board.
 type Snapshot struct {
 	At        time.Time             `json:"at"`                 // time by the database's clock
 	Resources []sched.ResourceState `json:"resources"`          // use of the resources, without internal ones
@@ -23,15 +23,15 @@ type Snapshot struct {
 type Waiting struct {
 	Plan     string `json:"plan"`     // plan of the VM
 	VM       string `json:"vm"`       // reference of the VM
-	Sentence string `json:"reason"`   // why it waits, for users
+	Reason   string `json:"reason"`   // why it waits, for users
 	Position int    `json:"position"` // position among the waiting VMs of its plan, from 1; 0 if no worker can take it
 }
 
 // A Breaker is a source or a host where no VM begins.
 type Breaker struct {
-	Of       string    `json:"object"`         // source or host: "source vc1:443", "host esx3"
-	Sentence string    `json:"reason"`         // why no VM begins there, for users
-	Until    time.Time `json:"until,omitzero"` // end of the rest; zero if it lasts until an operator resumes a plan
+	Object string    `json:"object"`         // source or host: "source vc1:443", "host esx3"
+	Reason string    `json:"reason"`         // why no VM begins there, for users
+	Until  time.Time `json:"until,omitzero"` // end of the rest; zero if it lasts until an operator resumes a plan
 }
 
 // Snapshot returns the state. With 10,000 VMs that wait it takes tens of milliseconds.
@@ -58,22 +58,22 @@ func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	if r, refused := c.refusals.forVM(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
 		return r.Err().Error() + "; correct the password, then decamp resume " + key.Plan
 	}
-	if h := c.hosts.hosts[v.Host]; h != nil && w.Why != sched.Shut && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
+	if h := c.hosts.hosts[v.Host]; h != nil && w.Reason != sched.OutsideWindows && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
 		return h.reasonText(v.Host)
 	}
 	switch {
-	case w.Why == sched.Paused && p.Failure != "":
+	case w.Reason == sched.Paused && p.Failure != "":
 		return p.Failure
-	case w.Why == sched.Paused && !p.Ready:
+	case w.Reason == sched.Paused && !p.Ready:
 		return "the plan's hook before its first VM is under way"
-	case w.Why == sched.Paused && p.Order == fleetdb.Pause:
+	case w.Reason == sched.Paused && p.Order == fleetdb.Pause:
 		return "plan " + key.Plan + " is paused"
-	case w.Why == sched.Paused:
+	case w.Reason == sched.Paused:
 		return "it is paused"
-	case w.Why == sched.Shut && v.Failure != nil:
+	case w.Reason == sched.OutsideWindows && v.Failure != nil:
 		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
 	}
-	return w.Sentence(c.Now())
+	return w.Text(c.Now())
 }
 
 // listBreakers returns the refused logins and the resting hosts, by name.
@@ -84,13 +84,13 @@ func listBreakers(refused refusals, hosts *HostHealth) []Breaker {
 		if r.Host != "" {
 			of = "host " + r.Host
 		}
-		all = append(all, Breaker{Of: of, Sentence: r.Err().Error()})
+		all = append(all, Breaker{Object: of, Reason: r.Err().Error()})
 	}
 	for host, h := range hosts.hosts {
 		if !h.Until.IsZero() {
-			all = append(all, Breaker{Of: "host " + host, Sentence: h.reasonText(host), Until: h.Until})
+			all = append(all, Breaker{Object: "host " + host, Reason: h.reasonText(host), Until: h.Until})
 		}
 	}
-	slices.SortFunc(all, func(a, b Breaker) int { return strings.Compare(a.Of, b.Of) })
+	slices.SortFunc(all, func(a, b Breaker) int { return strings.Compare(a.Object, b.Object) })
 	return all
 }

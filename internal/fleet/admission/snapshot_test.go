@@ -9,7 +9,7 @@ import (
 
 // A snapshot survives JSON: that is how it reaches users.
 func TestSnapshotIsReadBack(t *testing.T) {
-	s := Snapshot{At: time.Unix(7, 0).UTC(), Waiting: []Waiting{{Plan: "p", VM: "v", Sentence: "s", Position: 2}}, Breakers: []Breaker{{Of: "host esx1", Sentence: "rests"}}}
+	s := Snapshot{At: time.Unix(7, 0).UTC(), Waiting: []Waiting{{Plan: "p", VM: "v", Reason: "s", Position: 2}}, Breakers: []Breaker{{Object: "host esx1", Reason: "rests"}}}
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)

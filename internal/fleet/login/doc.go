@@ -4,5 +4,5 @@
 // Hosts lock an account after a few refused logins (ESXi after five within 15 minutes), and the operator
 // cannot log in then either. So a refusal is recorded in the fleet database before the next login may be
 // tried, and every later login fails at once with fault.ErrLogin. The record stays until an operator
-// resumes a plan of that source (Forgive).
+// resumes a plan of that source (DropRefusals).
 package login

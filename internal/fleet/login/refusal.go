@@ -74,8 +74,8 @@ func Refusals(ctx context.Context, r *fleetdb.Database) (map[string]Refusal, err
 	return refusals, nil
 }
 
-// Forgive drops the refusals of a source and of its hosts, so that logins there are permitted again.
-func Forgive(ctx context.Context, r *fleetdb.Database, source string) error {
+// DropRefusals drops the refusals of a source and of its hosts, so that logins there are permitted again.
+func DropRefusals(ctx context.Context, r *fleetdb.Database, source string) error {
 	records, err := r.Records.List(ctx, recordKind)
 	for _, rec := range records {
 		if rec.ID == source || strings.HasPrefix(rec.ID, source+" ") {

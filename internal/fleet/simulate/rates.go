@@ -36,7 +36,7 @@ func (l *load) addTransfer(v fleetdb.VM, now time.Time) {
 	if l.now++; l.now == 1 {
 		l.since = now
 	}
-	l.Most = max(l.Most, l.now)
+	l.Peak = max(l.Peak, l.now)
 }
 
 // removeTransfer counts the end of a transfer.

@@ -26,7 +26,7 @@ type Config struct {
 	Capacities map[string]int64 // limits of every plan, as fleet.Mover.Capacities returns them
 
 	// Needs returns what a transfer holds, and how long it takes if no rate bounds it.
-	Needs func(fleetdb.VM, fleetdb.Stage) ([]sched.Need, time.Duration)
+	Needs func(fleetdb.VM, fleetdb.TransferKind) ([]sched.Need, time.Duration)
 
 	// Rates are bytes per second that transfers share equally, by name: "host:esx1/rate", "host:*/rate" for
 	// every other host, "datastore:ds1/rate", "source:vc1:443/rate", "worker:w1/rate", "link:all/rate" for all
@@ -44,22 +44,22 @@ type Config struct {
 
 // A Result is the duration of all transfers. Times are relative to the beginning.
 type Result struct {
-	Makespan time.Duration  `json:"makespan"`        // time from the beginning to the end of the last transfer
-	Bytes    int64          `json:"bytes"`           // allocated bytes of all VMs that started
-	VMs      []VM           `json:"vms"`             // VMs in the order of their starts
-	Loads    []Load         `json:"loads"`           // work of hosts and workers, by name
-	Never    []NeverStarted `json:"never,omitempty"` // VMs whose transfer could not begin
+	Makespan     time.Duration  `json:"makespan"`        // time from the beginning to the end of the last transfer
+	Bytes        int64          `json:"bytes"`           // allocated bytes of all VMs that started
+	VMs          []VM           `json:"vms"`             // VMs in the order of their starts
+	Loads        []Load         `json:"loads"`           // work of hosts and workers, by name
+	NeverStarted []NeverStarted `json:"never,omitempty"` // VMs whose transfer could not begin
 }
 
 // A VM is one transfer.
 type VM struct {
 	fleetdb.Key
-	Name   string        `json:"name"`                 // name of the VM
-	Host   string        `json:"host"`                 // ESXi host of the VM
-	Worker string        `json:"worker"`               // worker that executed it
-	Began  time.Duration `json:"began"`                // start of its slots, from the beginning
-	Ended  time.Duration `json:"ended"`                // end of its transfer
-	Waited string        `json:"waitReason,omitempty"` // reason of the wait before its start
+	Name       string        `json:"name"`                 // name of the VM
+	Host       string        `json:"host"`                 // ESXi host of the VM
+	Worker     string        `json:"worker"`               // worker that executed it
+	Began      time.Duration `json:"began"`                // start of its slots, from the beginning
+	Ended      time.Duration `json:"ended"`                // end of its transfer
+	WaitReason string        `json:"waitReason,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
@@ -67,7 +67,7 @@ type Load struct {
 	Name  string        `json:"name"`           // "host esx1", "worker w1"
 	VMs   int           `json:"vms"`            // number of transfers
 	Bytes int64         `json:"bytes"`          // bytes of the transfers
-	Most  int           `json:"most"`           // most transfers at the same time
+	Peak  int           `json:"most"`           // most transfers at the same time
 	Busy  time.Duration `json:"busy"`           // time with at least one transfer
 	Limit int64         `json:"rate,omitempty"` // bytes per second; 0: no limit
 }
@@ -75,7 +75,7 @@ type Load struct {
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
 	fleetdb.Key
-	Why string `json:"reason"` // reason of its wait at the end
+	Reason string `json:"reason"` // reason of its wait at the end
 }
 
 // epoch is the time at which the simulation begins. No result contains it.
@@ -142,7 +142,7 @@ func (s *simulation) startTransfers() {
 	for _, g := range s.admission.Decide() {
 		v, _ := s.admission.VM(g.Key)
 		v.Worker = g.Worker
-		v.State, v.Requested, v.Granted, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, s.now, v.Rev+1
+		v.State, v.Requested, v.Granted, v.Since, v.Rev = fleetdb.Running, fleetdb.NoTransfer, true, s.now, v.Rev+1
 		s.admission.SetVM(v)
 		s.startTransfer(v, g.Expected)
 	}
@@ -150,7 +150,7 @@ func (s *simulation) startTransfers() {
 	if s.waits == nil {
 		s.waits = map[fleetdb.Key]string{}
 		for _, w := range s.admission.Snapshot().Waiting {
-			s.waits[fleetdb.Key{Plan: w.Plan, VM: w.VM}] = w.Sentence
+			s.waits[fleetdb.Key{Plan: w.Plan, VM: w.VM}] = w.Reason
 		}
 	}
 }
@@ -158,7 +158,7 @@ func (s *simulation) startTransfers() {
 // startTransfer begins the transfer of a VM, after the time for which it only holds its slots.
 func (s *simulation) startTransfer(v fleetdb.VM, expected time.Duration) {
 	f := &flow{vm: v, at: len(s.result.VMs)}
-	s.result.VMs = append(s.result.VMs, VM{Key: v.Key, Name: v.Name, Host: v.Host, Worker: v.Worker, Began: s.now.Sub(epoch), Waited: s.waits[v.Key]})
+	s.result.VMs = append(s.result.VMs, VM{Key: v.Key, Name: v.Name, Host: v.Host, Worker: v.Worker, Began: s.now.Sub(epoch), WaitReason: s.waits[v.Key]})
 	s.result.Bytes += v.Bytes
 	for _, name := range loadsOf(v) {
 		s.loadNamed(name).addTransfer(v, s.now)
@@ -274,7 +274,7 @@ func (s *simulation) toResult() Result {
 	}
 	slices.SortFunc(s.result.Loads, func(a, b Load) int { return strings.Compare(a.Name, b.Name) })
 	for _, w := range s.admission.Snapshot().Waiting {
-		s.result.Never = append(s.result.Never, NeverStarted{fleetdb.Key{Plan: w.Plan, VM: w.VM}, w.Sentence})
+		s.result.NeverStarted = append(s.result.NeverStarted, NeverStarted{fleetdb.Key{Plan: w.Plan, VM: w.VM}, w.Reason})
 	}
 	return s.result
 }

@@ -12,7 +12,7 @@ import (
 
 const mb = 1_000_000
 
-func needsHost(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
+func needsHost(vm fleetdb.VM, _ fleetdb.TransferKind) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Duration(vm.Bytes/(100*mb)) * time.Second
 }
 
@@ -48,7 +48,7 @@ func TestSimulationIsBoundByRates(t *testing.T) {
 		t.Errorf("%v for %d bytes of %d VMs, want 100 s", got.Makespan, got.Bytes, len(got.VMs))
 	}
 	for _, l := range got.Loads[:8] {
-		if l.VMs != 10 || l.Most != 5 || l.Busy.Round(time.Second) != 100*time.Second || l.Limit != 300*mb {
+		if l.VMs != 10 || l.Peak != 5 || l.Busy.Round(time.Second) != 100*time.Second || l.Limit != 300*mb {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -72,8 +72,8 @@ func TestSimulationWithoutRates(t *testing.T) {
 	for _, v := range got.VMs {
 		if v.Began > 0 {
 			waited++
-			if !strings.HasPrefix(v.Waited, "host esx1: 2 of 2 vms") {
-				t.Errorf("%s waited for %q", v.Name, v.Waited)
+			if !strings.HasPrefix(v.WaitReason, "host esx1: 2 of 2 vms") {
+				t.Errorf("%s waited for %q", v.Name, v.WaitReason)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func TestSimulationSaysWhatNeverBegins(t *testing.T) {
 	vms := simulated(2, 1, mb)
 	vms[1].To = []string{"dir:/elsewhere"}
 	got := run(t, Config{VMs: vms, Workers: []fleetdb.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
-	if len(got.VMs) != 1 || len(got.Never) != 1 || got.Never[0].Why != "no worker offers dir:/elsewhere" {
+	if len(got.VMs) != 1 || len(got.NeverStarted) != 1 || got.NeverStarted[0].Reason != "no worker offers dir:/elsewhere" {
 		t.Errorf("%+v", got)
 	}
 }

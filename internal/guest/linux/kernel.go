@@ -62,9 +62,9 @@ func (b Bus) requiredDrivers() []string {
 // Boots reports whether the kernel can mount a root on the bus without changes.
 func (k Kernel) Boots(b Bus) bool { return containsAll(k.Drivers, b.requiredDrivers()) }
 
-// Could reports whether the kernel could mount a root on the bus if its initramfs had all installed
+// BootsIfRebuilt reports whether the kernel could mount a root on the bus if its initramfs had all installed
 // modules.
-func (k Kernel) Could(b Bus) bool {
+func (k Kernel) BootsIfRebuilt(b Bus) bool {
 	return containsAll(slices.Concat(k.Drivers, k.Installed), b.requiredDrivers())
 }
 

@@ -89,8 +89,8 @@ func TestKernels(t *testing.T) {
 	}
 	for i, boots := range []struct{ scsi, blk, could bool }{{false, false, false}, {false, true, false}, {false, false, true}} {
 		k := g.Kernels[i]
-		if k.Boots(VirtioSCSI) != boots.scsi || k.Boots(VirtioBlk) != boots.blk || k.Could(VirtioSCSI) != boots.could {
-			t.Errorf("%s: %v %v %v", k.Version, k.Boots(VirtioSCSI), k.Boots(VirtioBlk), k.Could(VirtioSCSI))
+		if k.Boots(VirtioSCSI) != boots.scsi || k.Boots(VirtioBlk) != boots.blk || k.BootsIfRebuilt(VirtioSCSI) != boots.could {
+			t.Errorf("%s: %v %v %v", k.Version, k.Boots(VirtioSCSI), k.Boots(VirtioBlk), k.BootsIfRebuilt(VirtioSCSI))
 		}
 	}
 }

@@ -50,8 +50,8 @@ func (g *Guest) namesIn(file, text string) {
 	}
 }
 
-// Calls reports whether the configuration has a disk name with the prefix: "/dev/vd".
-func (g *Guest) Calls(prefix string) bool {
+// HasDiskName reports whether the configuration has a disk name with the prefix: "/dev/vd".
+func (g *Guest) HasDiskName(prefix string) bool {
 	for _, n := range g.DiskNames {
 		if strings.HasPrefix(n.Name, prefix) {
 			return true

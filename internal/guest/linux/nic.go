@@ -35,8 +35,8 @@ const (
 	ByHardware By = "hardware" // driver or slot, which do not exist at the target
 )
 
-// Kept reports whether the configuration still selects its card on other hardware.
-func (n NIC) Kept() bool { return n.By == ByMAC || n.By == ByAny }
+// KeepsName reports whether the configuration still selects its card on other hardware.
+func (n NIC) KeepsName() bool { return n.By == ByMAC || n.By == ByAny }
 
 // readNICs sets g.NICs from all supported network configurations. It omits virtual interfaces and cards
 // without addresses, and determines how each configuration selects its card.

@@ -72,8 +72,8 @@ type Cluster struct {
 	objects map[string]*storedObject // objects by address.key
 	tokens  map[string]string        // volume of each upload token, as NAMESPACE/NAME
 	serial  int                      // number of the newest UID, resource version or token
-	tap     func(n int) Fate         // decides the fate of each call; nil lets all pass
-	calls   int                      // number of calls since Tap
+	tap     func(n int) Outcome      // decides the outcome of each call; nil lets all pass
+	calls   int                      // number of calls since SetCallHook
 }
 
 // A storedObject is an object with its state in the emulation. Cluster.mu guards its fields.
@@ -89,14 +89,14 @@ type storedObject struct {
 	done     bool   // whether the image was written to the volume
 }
 
-// A Fate is what happens to a call.
-type Fate int
+// An Outcome is what happens to a call.
+type Outcome int
 
 // Fates.
 const (
-	Pass       Fate = iota // The call is executed and answered.
-	Lost                   // The connection breaks before the call is executed.
-	Unanswered             // The call is executed, and the connection breaks before the response.
+	Pass       Outcome = iota // The call is executed and answered.
+	Lost                      // The connection breaks before the call is executed.
+	Unanswered                // The call is executed, and the connection breaks before the response.
 )
 
 // Start starts a cluster on the loopback interface. It panics if that fails, as httptest does.
@@ -138,8 +138,8 @@ users: [{name: lab, user: {token: %q}}]
 `, c.api.URL, base64.StdEncoding.EncodeToString(c.ca), token)
 }
 
-// Tap calls hook before each call; n counts calls from 1 since Tap. A nil hook lets all calls pass.
-func (c *Cluster) Tap(hook func(n int) Fate) {
+// SetCallHook calls hook before each call; n counts calls from 1 since then. A nil hook lets all calls pass.
+func (c *Cluster) SetCallHook(hook func(n int) Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tap, c.calls = hook, 0
@@ -216,11 +216,11 @@ func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.H
 	c.calls++
 	n, hook := c.calls, c.tap // the hook runs without mu
 	c.mu.Unlock()
-	fate := Pass
+	outcome := Pass
 	if hook != nil {
-		fate = hook(n)
+		outcome = hook(n)
 	}
-	switch fate {
+	switch outcome {
 	case Lost:
 		panic(http.ErrAbortHandler)
 	case Unanswered:

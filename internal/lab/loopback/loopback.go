@@ -18,7 +18,7 @@ func Reserve(t testing.TB) string {
 // ReserveAt is Reserve at another address of this machine.
 func ReserveAt(t testing.TB, host string) string {
 	t.Helper()
-	kept, err := socket.Keep(net.JoinHostPort(host, "0"))
+	kept, err := socket.ReservePort(net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatalf("reserve a port: %v", err)
 	}

@@ -38,26 +38,26 @@ type Verdict struct {
 
 // Server is an NFS server that runs until Close. Its methods may be called concurrently.
 type Server struct {
-	mu       sync.Mutex        // guards all other fields except serving
-	addr     string            // host:port of the three services
-	port     *socket.Kept      // reserves the port until Close; nil after that
-	ln       net.Listener      // listener; nil while stopped
-	conns    map[net.Conn]bool // open connections
-	ops      []Op              // calls so far, oldest first
-	hook     func(Op) Verdict  // decides about each call; nil lets all proceed
-	files    map[uint64]*file  // files by number
-	lastID   uint64            // number of the newest file
-	used     int64             // allocated bytes of all files
-	room     int64             // limit of used; 0 is 1 TiB
-	pad      int               // bytes in front of the number in each handle
-	boot     uint64            // write verifier; Resume changes it
-	serving  sync.WaitGroup    // goroutines of the listener and of connections
-	maxWrite uint32            // wtmax and the most bytes of one WRITE
+	mu       sync.Mutex           // guards all other fields except serving
+	addr     string               // host:port of the three services
+	port     *socket.ReservedPort // reserves the port until Close; nil after that
+	ln       net.Listener         // listener; nil while stopped
+	conns    map[net.Conn]bool    // open connections
+	ops      []Op                 // calls so far, oldest first
+	hook     func(Op) Verdict     // decides about each call; nil lets all proceed
+	files    map[uint64]*file     // files by number
+	lastID   uint64               // number of the newest file
+	used     int64                // allocated bytes of all files
+	room     int64                // limit of used; 0 is 1 TiB
+	pad      int                  // bytes in front of the number in each handle
+	boot     uint64               // write verifier; Resume changes it
+	serving  sync.WaitGroup       // goroutines of the listener and of connections
+	maxWrite uint32               // wtmax and the most bytes of one WRITE
 }
 
 // Start starts a server with an empty export on a free port of 127.0.0.1.
 func Start() (*Server, error) {
-	port, err := socket.Keep("127.0.0.1:0")
+	port, err := socket.ReservePort("127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("nfstest: %w", err)
 	}

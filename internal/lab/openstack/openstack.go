@@ -163,15 +163,15 @@ type Fault struct {
 	Times        int    // number of calls to answer; 0 answers none
 }
 
-// Trouble makes the next matching calls receive the answer of f. An earlier fault takes precedence.
-func (c *Cloud) Trouble(f Fault) {
+// InjectFault makes the next matching calls receive the answer of f. An earlier fault takes precedence.
+func (c *Cloud) InjectFault(f Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = append(c.faults, f)
 }
 
-// Quiet removes all faults that are not used up.
-func (c *Cloud) Quiet() {
+// ClearFaults removes all faults that are not used up.
+func (c *Cloud) ClearFaults() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = nil

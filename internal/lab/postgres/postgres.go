@@ -118,11 +118,11 @@ func (s *Server) Stop() { s.signalAndWait(syscall.SIGINT) }
 // Kill ends the server and its children at once (immediate shutdown), as a crash does.
 func (s *Server) Kill() { s.signalAndWait(syscall.SIGQUIT) }
 
-// Freeze suspends the server and its children until Thaw. Connections stay open.
-func (s *Server) Freeze() { s.signalAll(syscall.SIGSTOP) }
+// Suspend suspends the server and its children until Continue. Connections stay open.
+func (s *Server) Suspend() { s.signalAll(syscall.SIGSTOP) }
 
-// Thaw resumes the server after Freeze.
-func (s *Server) Thaw() { s.signalAll(syscall.SIGCONT) }
+// Continue resumes the server after Suspend.
+func (s *Server) Continue() { s.signalAll(syscall.SIGCONT) }
 
 // signalAndWait sends a signal to the server, if it runs, and waits for its end.
 func (s *Server) signalAndWait(how syscall.Signal) {

@@ -30,13 +30,13 @@ func TestStopsAndComesBackWithItsData(t *testing.T) {
 
 func TestFrozenItAnswersNothingAndThenGoesOn(t *testing.T) {
 	s := Start(t)
-	s.Freeze()
+	s.Suspend()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "psql", "-X", "-d", s.URL(), "-c", "select 1").CombinedOutput(); err == nil {
 		t.Errorf("frozen, it answers %s", out)
 	}
-	s.Thaw()
+	s.Continue()
 	if out, err := exec.Command("psql", "-X", "-d", s.URL(), "-c", "select 1").CombinedOutput(); err != nil {
 		t.Errorf("thawed: %v: %s", err, out)
 	}

@@ -20,9 +20,9 @@ type std struct {
 // holdOutputs marks the outputs as in use, so that a session stays open. It returns the function that
 // ends the use; it must be called once.
 func (s std) holdOutputs() func() {
-	var held []Holder
+	var held []SharedOutput
 	for _, w := range []io.Writer{s.out, s.err} {
-		if h, ok := w.(Holder); ok {
+		if h, ok := w.(SharedOutput); ok {
 			h.Hold()
 			held = append(held, h)
 		}

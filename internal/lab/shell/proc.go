@@ -89,9 +89,9 @@ type Proc struct {
 	nohup       bool                    // whether SIGHUP is ignored, guarded by m.mu
 }
 
-// A Holder is an output that counts its users, such as that of an SSH session, which lasts while any
+// A SharedOutput is an output that counts its users, such as that of an SSH session, which lasts while any
 // process uses it.
-type Holder interface {
+type SharedOutput interface {
 	Hold() // begins a use
 	Drop() // ends a use
 }

@@ -9,21 +9,21 @@ import (
 	"syscall"
 )
 
-// Kept is a port that the kernel does not assign until Close. Connections to it are refused; servers
+// ReservedPort is a port that the kernel does not assign until Close. Connections to it are refused; servers
 // may listen there repeatedly.
-type Kept struct {
+type ReservedPort struct {
 	fd   int            // bound socket that does not listen
 	addr netip.AddrPort // address with the chosen port
 }
 
-// ErrNoIPv4 is the error of Keep for addresses that cannot be reserved.
+// ErrNoIPv4 is the error of ReservePort for addresses that cannot be reserved.
 var ErrNoIPv4 = errors.New("not an IPv4 address with a port")
 
-// Keep reserves an IPv4 address and port. Port 0 is any free port.
+// ReservePort reserves an IPv4 address and port. Port 0 is any free port.
 //
 // It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for listeners, Linux permits
 // another socket to listen at that port, but does not assign the port to sockets without a fixed port.
-func Keep(addr string) (*Kept, error) {
+func ReservePort(addr string) (*ReservedPort, error) {
 	want, err := netip.ParseAddrPort(addr)
 	if err != nil || !want.Addr().Is4() {
 		return nil, ErrNoIPv4
@@ -32,7 +32,7 @@ func Keep(addr string) (*Kept, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	k := &Kept{fd: fd}
+	k := &ReservedPort{fd: fd}
 	if err := k.bindPort(want); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -40,7 +40,7 @@ func Keep(addr string) (*Kept, error) {
 }
 
 // bindPort binds the socket and records the port that the kernel chose.
-func (k *Kept) bindPort(want netip.AddrPort) error {
+func (k *ReservedPort) bindPort(want netip.AddrPort) error {
 	if err := syscall.SetsockoptInt(k.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -56,7 +56,7 @@ func (k *Kept) bindPort(want netip.AddrPort) error {
 }
 
 // Addr returns the address, with the port that was chosen.
-func (k *Kept) Addr() string { return k.addr.String() }
+func (k *ReservedPort) Addr() string { return k.addr.String() }
 
 // Close releases the port. A server that listens there is not affected.
-func (k *Kept) Close() error { return os.NewSyscallError("close", syscall.Close(k.fd)) }
+func (k *ReservedPort) Close() error { return os.NewSyscallError("close", syscall.Close(k.fd)) }

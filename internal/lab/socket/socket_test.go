@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-func keep(t *testing.T) *socket.Kept {
+func keep(t *testing.T) *socket.ReservedPort {
 	t.Helper()
-	k, err := socket.Keep("127.0.0.1:0")
+	k, err := socket.ReservePort("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestWhatIsNotKept(t *testing.T) {
 	for addr, want := range map[string]error{
 		l.Addr().String(): syscall.EADDRINUSE, "localhost:0": socket.ErrNoIPv4, "[::1]:0": socket.ErrNoIPv4, ":0": socket.ErrNoIPv4, "127.0.0.1": socket.ErrNoIPv4,
 	} {
-		if k, err := socket.Keep(addr); !errors.Is(err, want) {
+		if k, err := socket.ReservePort(addr); !errors.Is(err, want) {
 			t.Errorf("%s: %+v, %v, want %v", addr, k, err, want)
 		}
 	}

@@ -144,14 +144,14 @@ func (n *listeners) drainRequests() {
 // ports are the ports that the emulator owns until Close, so that restarted services listen at the same
 // address.
 type ports struct {
-	mu   sync.Mutex     // guards kept
-	kept []*socket.Kept // reserved ports
+	mu   sync.Mutex             // guards kept
+	kept []*socket.ReservedPort // reserved ports
 }
 
 // reservePort reserves a port and returns its address. An unavailable address is returned unchanged:
 // the listener then reports the error.
 func (p *ports) reservePort(addr string) string {
-	k, err := socket.Keep(addr)
+	k, err := socket.ReservePort(addr)
 	if err != nil {
 		return addr
 	}

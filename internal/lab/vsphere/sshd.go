@@ -439,10 +439,10 @@ func (h *shellHost) signalProc(p *shell.Proc, name string) {
 // A sessionOutput counts the processes that use the output of a session.
 type sessionOutput struct{ sync.WaitGroup }
 
-// Hold implements shell.Holder.
+// Hold implements shell.SharedOutput.
 func (o *sessionOutput) Hold() { o.Add(1) }
 
-// Drop implements shell.Holder.
+// Drop implements shell.SharedOutput.
 func (o *sessionOutput) Drop() { o.Done() }
 
 // A sessionWriter is one of the two outputs of a session.

@@ -70,7 +70,7 @@ func (m *migration) isApproaching(order journal.Command, now time.Time) bool {
 	if w.Approached || last.Compared || now.Sub(last.Began) < freshTime {
 		return false
 	}
-	return order == journal.CutOver || isTimeReached(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
+	return order == journal.CutOver || isTimeReached(m.run.Permit.Cutover, now.Add(last.Duration+last.ReadBack))
 }
 
 // cutOver records that the cutover is next, unless a disk has grown and needs another round first.
@@ -169,7 +169,7 @@ func lastRound(ctx context.Context, m *migration) error {
 	began := m.run.Options.Now()
 	done := tally{Round: migrate.Round{Began: began}}
 	err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
-		if err := m.advanceImage(ctx, img, Frozen{}, &done); err != nil {
+		if err := m.advanceImage(ctx, img, RoundSnapshot{}, &done); err != nil {
 			return err
 		}
 		if err := m.compareWhole(ctx, img, &done); err != nil {
@@ -188,7 +188,7 @@ func lastRound(ctx context.Context, m *migration) error {
 			m.record.Warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking did not report %d changed bytes of disk %d; they were copied after a comparison of the whole disk", d.n, d.disk)})
 		}
 	}
-	done.Took = m.run.Options.Now().Sub(began)
+	done.Duration = m.run.Options.Now().Sub(began)
 	m.record.Facts.Warm.Rounds = append(m.record.Facts.Warm.Rounds, done.Round)
 	m.run.Slot.Release()
 	return err
@@ -202,10 +202,10 @@ func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *
 	}
 	missed := tally{}
 	facts, blind := m.record.Facts, *m.record.Facts.Warm
-	facts.Warnings = nil                   // other disks may add some now
-	blind.Blind, facts.Warm = true, &blind // without change tracking, the whole disk is compared
-	doubting := newMigration(m.run.With(facts))
-	if err := doubting.advanceImage(ctx, img, Frozen{}, &missed); err != nil {
+	facts.Warnings = nil                       // other disks may add some now
+	blind.Untracked, facts.Warm = true, &blind // without change tracking, the whole disk is compared
+	doubting := newMigration(m.run.WithFacts(facts))
+	if err := doubting.advanceImage(ctx, img, RoundSnapshot{}, &missed); err != nil {
 		return err
 	}
 	done.mu.Lock()
@@ -243,7 +243,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	}
 	m.driven.rehearsals.stop(errCutover)
 	if vm.Power == inventory.PoweredOn {
-		m.record.Facts.Warm.Off = m.run.Options.Now()
+		m.record.Facts.Warm.PoweredOff = m.run.Options.Now()
 	}
 	off, err := m.run.VM.PowerOff(ctx, vm)
 	if err != nil {
@@ -260,7 +260,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 // VM has grown; the facts record that. That round takes long, so yet another one should copy the
 // changes made during it.
 func (m *migration) toCompareFirst(vm *inventory.VM) bool {
-	if vm.Power != inventory.PoweredOn || len(migrate.Larger(m.record.Facts.VM, vm)) == 0 {
+	if vm.Power != inventory.PoweredOn || len(migrate.GrownDisks(m.record.Facts.VM, vm)) == 0 {
 		return false
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false

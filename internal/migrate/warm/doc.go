@@ -3,18 +3,18 @@
 //
 //	prepare    preflight for a running VM
 //	track      turns change tracking on, if it was off
-//	freeze     takes a snapshot; the first one is the starting point of the images
+//	snapshot   takes a snapshot; the first one is the starting point of the images
 //	round      brings the images up to the snapshot, removes it
-//	prove      reads back the chunks that the round wrote
-//	look       after the first round: inspects the guest, and checks that it can be converted
+//	verify     reads back the chunks that the round wrote: the step verify round
+//	inspect    after the first round: inspects the guest, and checks that it can be converted
 //	wait       for the next round, or for the cutover
-//	...        freeze, round, prove, wait
+//	...        snapshot, round, verify round, wait
 //	power off  the outage begins
 //	last       brings the images up to the powered-off VM, completes and seals them
 //	detect, convert, verify, commit, as in a cold run
-//	put back   restores change tracking
+//	restore    restores change tracking
 //
-// A step that finds a disk larger than recorded only records the new size (see grow.go). Then freeze and
+// A step that finds a disk larger than recorded only records the new size (see grow.go). Then snapshot and
 // round are repeated, also the last round, and a running VM gets another round instead of the power-off.
 //
 // An earlier step records the state of the host before a later step changes it: prepare records whether

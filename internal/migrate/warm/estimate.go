@@ -27,29 +27,29 @@ func estimateOutage(r *migrate.Run, now time.Time) journal.OutageEstimate {
 	}
 	first, last := rounds[0], rounds[len(rounds)-1]
 	if r.Permit.Paranoid {
-		o.Outage += first.Took
+		o.Outage += first.Duration
 	}
 	for _, d := range rounds {
-		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
+		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Duration))
 	}
 	if len(rounds) == 1 { // the rate of changes is unknown: at most everything changes
 		o.Delivery = estimateDelivery(r, last.Copied)
-		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
+		o.Outage += last.Duration + max(last.ReadBack, migrate.RereadTime(r, o.Rate)) + o.Delivery
 		return o
 	}
 	o.Dirty = migrate.PerSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
 	o.Delta = int64(float64(o.Dirty) * now.Sub(last.Began).Seconds())
 	if last.Compared {
-		o.Outage += last.Took
+		o.Outage += last.Duration
 	} else {
-		shortest := last.Took
+		shortest := last.Duration
 		for _, d := range rounds {
-			shortest = min(shortest, d.Took)
+			shortest = min(shortest, d.Duration)
 		}
 		o.Outage += max(migrate.TimeFor(o.Delta, o.Rate), shortest)
 	}
 	o.Delivery = estimateDelivery(r, o.Delta)
-	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.Proved)), migrate.RereadTime(r, o.Rate)) + o.Delivery
+	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.ReadBack)), migrate.RereadTime(r, o.Rate)) + o.Delivery
 	return o
 }
 
@@ -93,7 +93,7 @@ func FullPass(vm *inventory.VM) string {
 // round, o the estimate after it.
 func describeRound(r *migrate.Run, d migrate.Round, o journal.OutageEstimate) string {
 	const mib = 1 << 20
-	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
+	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Duration.Round(time.Second))
 	if len(r.Record.Facts.Warm.Rounds) > 1 {
 		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}

@@ -31,8 +31,8 @@ func TestEstimateCountsTheSecondReading(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
 	rounds := []migrate.Round{
-		{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second},
-		{Began: began.Add(time.Hour), Took: 5 * time.Second},
+		{Began: began, Duration: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, ReadBack: 200 * time.Second},
+		{Began: began.Add(time.Hour), Duration: 5 * time.Second},
 	}
 	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
 	outage := func(rig migrate.Environment, spot migrate.Spot) time.Duration {
@@ -52,11 +52,11 @@ func TestEstimateCountsTheSecondReading(t *testing.T) {
 func TestEstimateOutage(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
-	first := migrate.Round{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second}
-	second := migrate.Round{Began: began.Add(time.Hour), Took: 36 * time.Second, Read: 3600 << 20, Copied: 3600 << 20, Proved: 18 * time.Second}
-	quiet := migrate.Round{Began: began.Add(time.Hour), Took: 5 * time.Second}
+	first := migrate.Round{Began: began, Duration: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, ReadBack: 200 * time.Second}
+	second := migrate.Round{Began: began.Add(time.Hour), Duration: 36 * time.Second, Read: 3600 << 20, Copied: 3600 << 20, ReadBack: 18 * time.Second}
+	quiet := migrate.Round{Began: began.Add(time.Hour), Duration: 5 * time.Second}
 	blind := second
-	blind.Compared, blind.Took = true, 900*time.Second
+	blind.Compared, blind.Duration = true, 900*time.Second
 	for name, c := range map[string]struct {
 		rounds   []migrate.Round
 		paranoid bool
@@ -97,8 +97,8 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
 	began := time.Unix(1_800_000_000, 0)
 	rounds := []migrate.Round{
-		{Began: began, Took: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
-		{Began: began.Add(time.Hour), Took: 12 * time.Second, Copied: 1200 << 20, Delivered: 6 * time.Second},
+		{Began: began, Duration: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
+		{Began: began.Add(time.Hour), Duration: 12 * time.Second, Copied: 1200 << 20, Delivered: 6 * time.Second},
 	}
 	for _, c := range []struct {
 		all    bool

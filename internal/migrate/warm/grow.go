@@ -20,12 +20,12 @@ import (
 // recordGrowth records the disks of vm that became larger, if they fit the target, and reports whether
 // there are any. The step should return then, so that the facts are recorded.
 func (m *migration) recordGrowth(ctx context.Context, vm *inventory.VM) (grew bool, err error) {
-	had := migrate.Larger(m.record.Facts.VM, vm)
+	had := migrate.GrownDisks(m.record.Facts.VM, vm)
 	if len(had) == 0 {
 		return false, nil
 	}
 	grown := migrate.GrownTo(m.record.Facts.VM, vm)
-	images, err := m.run.Images.Place(ctx, grown)
+	images, err := m.run.Images.PlanImages(ctx, grown)
 	if err != nil {
 		return false, fmt.Errorf("a disk of VM %s has grown: %w", vm.Name, err)
 	}
@@ -69,7 +69,7 @@ func afterGrowth(r *migrate.Record, key int32) string {
 	d, _ := r.Facts.VM.Disk(key)
 	text := fmt.Sprintf("has grown from %d to %d MiB", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)
 	if rounds := r.Facts.Warm.Rounds; len(rounds) > 0 {
-		text += fmt.Sprintf(": all of it is read and compared once; the first round took %v", rounds[0].Took.Round(time.Second))
+		text += fmt.Sprintf(": all of it is read and compared once; the first round took %v", rounds[0].Duration.Round(time.Second))
 	}
 	return text
 }

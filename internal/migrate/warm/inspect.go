@@ -29,7 +29,7 @@ func inspectGuest(ctx context.Context, m *migration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	m.record.Facts.Warm.ToLook = false
+	m.record.Facts.Warm.InspectPending = false
 	if err != nil {
 		m.record.ReportWarning("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
 		return deliverEarly(ctx, m.run)

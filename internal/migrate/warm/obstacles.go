@@ -7,9 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// Unfrozen returns the first disk of vm that snapshots exclude, so that it cannot be copied while the
+// ExcludedDisk returns the first disk of vm that snapshots exclude, so that it cannot be copied while the
 // VM runs; nil if snapshots include all disks.
-func Unfrozen(vm *inventory.VM) *inventory.Disk {
+func ExcludedDisk(vm *inventory.VM) *inventory.Disk {
 	for i, d := range vm.Disks {
 		if d.Mode != "" && d.Mode != "persistent" {
 			return &vm.Disks[i]
@@ -21,10 +21,10 @@ func Unfrozen(vm *inventory.VM) *inventory.Disk {
 // OldestTracked is the first hardware version with change tracking (VDDK programming guide).
 const OldestTracked = 7
 
-// Thawed returns the reasons why vm can be copied only while it is powered off; nil if it can be copied
+// Obstacles returns the reasons why vm can be copied only while it is powered off; nil if it can be copied
 // while it runs.
-func Thawed(vm *inventory.VM) (why []string) {
-	if d := Unfrozen(vm); d != nil {
+func Obstacles(vm *inventory.VM) (why []string) {
+	if d := ExcludedDisk(vm); d != nil {
 		why = append(why, fmt.Sprintf("disk %d is %s: snapshots do not include it", d.Key, d.Mode))
 	}
 	for _, d := range vm.Disks {

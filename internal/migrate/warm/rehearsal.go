@@ -63,13 +63,13 @@ func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	case f != nil:
 		return "rehearsal: " + f.Text
 	case r.Booted():
-		words := fmt.Sprintf("rehearsal: it boots, after %v on %s: %s", r.Elapsed.Round(time.Second), r.Accel, r.Seen())
+		words := fmt.Sprintf("rehearsal: it boots, after %v on %s: %s", r.Elapsed.Round(time.Second), r.Accel, r.Summary())
 		for _, s := range r.Missing {
 			words += "; but " + s.String()
 		}
 		return words
 	}
-	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
+	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Reason)
 }
 
 // makeScratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
@@ -137,13 +137,13 @@ func cannotRehearse(g migrate.Preview) error {
 }
 
 // stepsAtRest are the steps after which the images have a single point in time.
-var stepsAtRest = []string{stepRound, stepProve, stepLook, stepWait}
+var stepsAtRest = []string{stepRound, stepVerifyRound, stepInspect, stepWait}
 
 // Rehearse boots a warm run that no process executes from its images of the last round. Images of an
 // incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
 // error.
 func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Environment, ask journal.Rehearsal) (report testboot.Report, err error) {
-	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st workflow.Status) error {
+	err = m.WithIdleRun(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st workflow.Status) error {
 		if err := checkAtRest(r.Record, st); err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (s *rehearsals) setContext(ctx context.Context) {
 
 // markAtRest reports that the images have a single point in time from now on, that of r's facts.
 func (s *rehearsals) markAtRest(r *migrate.Run) {
-	rest := r.Beside(rehearsalStep)
+	rest := r.WithEventName(rehearsalStep)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rest = rest

@@ -45,7 +45,7 @@ func takeSnapshot(ctx context.Context, m *migration) error {
 	if err := m.takeSlotForRound(ctx); err != nil {
 		return err
 	}
-	frozen, _, err := m.freezeRound(ctx)
+	frozen, _, err := m.takeRoundSnapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,10 +57,10 @@ func takeSnapshot(ctx context.Context, m *migration) error {
 	return m.run.VM.Probe(ctx, m.record.Facts.VM, frozen.Snapshot)
 }
 
-// freezeRound finds the round's snapshot, or takes it. It reports whether disks grew, and records that
+// takeRoundSnapshot finds the round's snapshot, or takes it. It reports whether disks grew, and records that
 // in the facts. Free space is checked before the snapshot is taken; the snapshot shows disks that grew
 // in between.
-func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, err error) {
+func (m *migration) takeRoundSnapshot(ctx context.Context) (frozen RoundSnapshot, grew bool, err error) {
 	vm, err := m.run.VM.Planned(ctx)
 	if err != nil {
 		return frozen, false, err
@@ -113,11 +113,11 @@ const maxLostSnapshots = 3
 // catchUp brings the images up to the snapshot. If the snapshot was removed by a user or by a cleanup
 // after a crash, a later snapshot serves as well: changes are requested since the recorded point in
 // time.
-func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round, err error) {
+func (m *migration) catchUp(ctx context.Context) (frozen RoundSnapshot, _ migrate.Round, err error) {
 	m.driven.rehearsals.markMoving()
 	for lost := 0; ; lost++ {
 		var grew bool
-		if frozen, grew, err = m.freezeRound(ctx); err == nil && grew {
+		if frozen, grew, err = m.takeRoundSnapshot(ctx); err == nil && grew {
 			err = errGrew
 		}
 		if err != nil {
@@ -128,14 +128,14 @@ func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round
 			return m.advanceImage(ctx, img, frozen, &done)
 		})
 		if err == nil {
-			done.Took = m.run.Options.Now().Sub(done.Began)
+			done.Duration = m.run.Options.Now().Sub(done.Began)
 			return frozen, done.Round, nil
 		}
 		live, lerr := liveOf(m.run)
 		if lerr != nil || ctx.Err() != nil || lost == maxLostSnapshots {
 			return frozen, migrate.Round{}, err
 		}
-		if there, terr := live.Frozen(ctx, m.record.Facts.VM.Ref, m.snapshots.nextName()); terr != nil || there == frozen.Snapshot {
+		if there, terr := live.FindRoundSnapshot(ctx, m.record.Facts.VM.Ref, m.snapshots.nextName()); terr != nil || there == frozen.Snapshot {
 			return frozen, migrate.Round{}, err
 		}
 		m.run.Options.Log.Warn("snapshot was removed by another user or process", "run", m.record.Plan.ID, "snapshot", m.snapshots.nextName(), "err", err)
@@ -154,7 +154,7 @@ func (m *migration) eachImage(ctx context.Context, do func(context.Context, *tar
 
 // advanceImage brings one image up to the snapshot frozen, or to the powered-off VM. It retries while
 // that fails for reasons that pass. The image stays incomplete until Complete.
-func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
+func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen RoundSnapshot, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
 	job := m.run.Images.Job(*img)
@@ -170,7 +170,7 @@ func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen
 			if err != nil {
 				return err
 			}
-			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
+			if m.record.Facts.Warm.Untracked || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
 				done.noteComparison(job)
 			}
 			m.record.Report(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: m.fromWhat(job, c)})
@@ -225,8 +225,8 @@ func readBackRound(ctx context.Context, m *migration) error {
 		return nil
 	})
 	rounds := m.record.Facts.Warm.Rounds
-	rounds[len(rounds)-1].Proved = m.run.Options.Now().Sub(began)
-	if err != nil || m.record.Facts.Warm.ToLook {
+	rounds[len(rounds)-1].ReadBack = m.run.Options.Now().Sub(began)
+	if err != nil || m.record.Facts.Warm.InspectPending {
 		return err
 	}
 	return deliverEarly(ctx, m.run)
@@ -302,7 +302,7 @@ func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	case job.Compare && m.record.Facts.Warm.Grew(job.Disk.Disk.Key):
 		return afterGrowth(m.record, job.Disk.Disk.Key)
 	case job.Compare && len(m.record.Facts.Warm.Rounds) > 0:
-		return fmt.Sprintf("the whole disk is read and compared, because its changes are unknown; the first round took %v", m.record.Facts.Warm.Rounds[0].Took.Round(time.Second))
+		return fmt.Sprintf("the whole disk is read and compared, because its changes are unknown; the first round took %v", m.record.Facts.Warm.Rounds[0].Duration.Round(time.Second))
 	case job.Compare:
 		return "the whole disk is read and compared, because its changes are unknown"
 	case job.Changed != nil && c.Log.Complete():
@@ -318,7 +318,7 @@ func (m *migration) changedGrains(ctx context.Context, d *inventory.Disk, snapsh
 		return nil, err
 	}
 	since := m.record.Facts.Warm.Since[d.Key]
-	if w := m.record.Facts.Warm; w.Blind || w.Found || since == "" || m.record.Facts.Warm.Grew(d.Key) {
+	if w := m.record.Facts.Warm; w.Untracked || w.Found || since == "" || m.record.Facts.Warm.Grew(d.Key) {
 		return nil, nil
 	}
 	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)

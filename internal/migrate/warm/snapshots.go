@@ -42,7 +42,7 @@ func (s *snapshots) removeSnapshot(ctx context.Context, snapshot string) error {
 	if err != nil {
 		return err
 	}
-	return s.run.Retry.DoBusy(ctx, func() error { return live.Thaw(ctx, s.run.Record.Facts.VM.Ref, snapshot) })
+	return s.run.Retry.DoBusy(ctx, func() error { return live.RemoveRoundSnapshot(ctx, s.run.Record.Facts.VM.Ref, snapshot) })
 }
 
 // removeAllBut removes all snapshots of the run except keep. Earlier processes do not execute the run
@@ -68,18 +68,18 @@ func (s *snapshots) removeAllBut(ctx context.Context, keep string) error {
 
 // findOrTake finds the round's snapshot, or takes it. A snapshot of a smaller disk belongs to another
 // time, and is replaced.
-func (s *snapshots) findOrTake(ctx context.Context) (frozen Frozen, err error) {
+func (s *snapshots) findOrTake(ctx context.Context) (frozen RoundSnapshot, err error) {
 	live, err := liveOf(s.run)
 	if err != nil {
 		return frozen, err
 	}
 	err = s.run.Retry.DoBusy(ctx, func() (err error) {
-		frozen, err = live.Freeze(ctx, s.run.Record.Facts.VM.Ref, s.nextName())
-		if err != nil || len(migrate.Larger(withSizes(s.run.Record.Facts.VM, frozen.Sizes), s.run.Record.Facts.VM)) == 0 {
+		frozen, err = live.TakeRoundSnapshot(ctx, s.run.Record.Facts.VM.Ref, s.nextName())
+		if err != nil || len(migrate.GrownDisks(withSizes(s.run.Record.Facts.VM, frozen.Sizes), s.run.Record.Facts.VM)) == 0 {
 			return err
 		}
 		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", s.nextName())
-		return errors.Join(old, live.Thaw(ctx, s.run.Record.Facts.VM.Ref, s.nextName()))
+		return errors.Join(old, live.RemoveRoundSnapshot(ctx, s.run.Record.Facts.VM.Ref, s.nextName()))
 	})
 	return frozen, err
 }

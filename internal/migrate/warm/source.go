@@ -24,15 +24,15 @@ type Live interface {
 	// the VM or for the role. ErrReadOnly: nor can anything else.
 	Track(ctx context.Context, vm inventory.MoRef, on bool) error
 
-	// Freeze takes a snapshot of that name, or finds the existing one. It returns ErrReadOnly if the
-	// licence allows none. Thaw removes the snapshot, or a cleanup after a discarded run.
-	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
+	// TakeRoundSnapshot takes a snapshot of that name, or finds the existing one. It returns ErrReadOnly if the
+	// licence allows none. RemoveRoundSnapshot removes the snapshot, or a cleanup after a discarded run.
+	TakeRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) (RoundSnapshot, error)
 
-	// Frozen returns the snapshot of that name; empty if it does not exist.
-	Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error)
+	// FindRoundSnapshot returns the snapshot of that name; empty if it does not exist.
+	FindRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error)
 
-	// Thaw removes the snapshot of that name and merges its delta. A missing snapshot is not an error.
-	Thaw(ctx context.Context, vm inventory.MoRef, name string) error
+	// RemoveRoundSnapshot removes the snapshot of that name and merges its delta. A missing snapshot is not an error.
+	RemoveRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) error
 
 	// SnapshotNames lists all snapshots of the VM, others' too.
 	SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error)
@@ -42,8 +42,8 @@ type Live interface {
 	Changed(ctx context.Context, vm, snapshot inventory.MoRef, disk *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error
 }
 
-// Frozen is a snapshot with the state of the VM's disks in it.
-type Frozen struct {
+// RoundSnapshot is a snapshot with the state of the VM's disks in it.
+type RoundSnapshot struct {
 	Snapshot inventory.MoRef              `json:"snapshot"`        // reference of the snapshot
 	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // change IDs by disk; empty without change tracking
 	Sizes    map[int32]int64              `json:"sizes,omitempty"` // sizes by disk, in bytes

@@ -2,18 +2,19 @@ package warm
 
 import "github.com/decamp/decamp/internal/migrate"
 
-// The steps that only a warm run has. Names and order are part of the recorded state.
+// The steps that only a warm run has. Names and order are part of the recorded state. Events have other
+// names for four of them: see migrate.eventNames.
 const (
-	stepPrepare  = "prepare"    // preflight of a running VM
-	stepTrack    = "track"      // turns change tracking on
-	stepFreeze   = "freeze"     // takes the snapshot of a round
-	stepRound    = "round"      // copies a round
-	stepProve    = "prove"      // reads back the chunks of a round
-	stepLook     = "look"       // examines the guest after the first round
-	stepWait     = "wait"       // waits for the next round or the cutover
-	stepPowerOff = "power off"  // begins the outage
-	stepLast     = "last round" // copies the last round
-	stepPutBack  = "put back"   // restores change tracking
+	stepPrepare     = "prepare"    // preflight of a running VM
+	stepTrack       = "track"      // turns change tracking on
+	stepSnapshot    = "freeze"     // takes the snapshot of a round
+	stepRound       = "round"      // copies a round
+	stepVerifyRound = "prove"      // reads back the chunks of a round
+	stepInspect     = "look"       // examines the guest after the first round
+	stepWait        = "wait"       // waits for the next round or the cutover
+	stepPowerOff    = "power off"  // begins the outage
+	stepLast        = "last round" // copies the last round
+	stepRestore     = "put back"   // restores change tracking
 )
 
 // stepRunner runs some steps, each with the facts of the previous one.
@@ -33,7 +34,7 @@ func runPipeline(steps func(migrate.Facts, ...string) (migrate.Facts, error)) er
 	if err != nil {
 		return err
 	}
-	_, err = steps(facts, migrate.StepDetect, migrate.StepConvert, migrate.StepVerify, migrate.StepCommit, stepPutBack)
+	_, err = steps(facts, migrate.StepDetect, migrate.StepConvert, migrate.StepVerify, migrate.StepCommit, stepRestore)
 	return err
 }
 
@@ -42,22 +43,22 @@ func runRounds(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	var err error
 	for err == nil && !facts.Warm.Cutover {
 		done := len(facts.Warm.Rounds)
-		facts, err = steps(facts, stepFreeze, stepRound)
+		facts, err = steps(facts, stepSnapshot, stepRound)
 		if err == nil && len(facts.Warm.Rounds) > done {
-			facts, err = proveAndWait(steps, facts)
+			facts, err = verifyAndWait(steps, facts)
 		}
 	}
 	return facts, err
 }
 
-// proveAndWait runs the steps after a round. If the inspection of the guest was skipped, another round
+// verifyAndWait runs the steps after a round. If the inspection of the guest was skipped, another round
 // precedes it.
-func proveAndWait(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
-	facts, err := steps(facts, stepProve)
-	if err == nil && facts.Warm.ToLook {
-		facts, err = steps(facts, stepLook)
+func verifyAndWait(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
+	facts, err := steps(facts, stepVerifyRound)
+	if err == nil && facts.Warm.InspectPending {
+		facts, err = steps(facts, stepInspect)
 	}
-	if err != nil || facts.Warm.ToLook {
+	if err != nil || facts.Warm.InspectPending {
 		return facts, err
 	}
 	return steps(facts, stepWait)

@@ -15,9 +15,9 @@ import (
 // Register adds warm runs to m, whose engine must not be launched yet.
 func Register(m *migrate.Migrator) {
 	w := &runs{orders: commandCache{store: m.Store()}, watched: commandCache{store: m.Store()}}
-	steps := map[string]func(context.Context, *migrate.Run) error{stepPrepare: prepareRun, stepTrack: turnTrackingOn, stepPutBack: restoreTracking}
+	steps := map[string]func(context.Context, *migrate.Run) error{stepPrepare: prepareRun, stepTrack: turnTrackingOn, stepRestore: restoreTracking}
 	for name, step := range map[string]func(context.Context, *migration) error{
-		stepFreeze: takeSnapshot, stepRound: copyRound, stepProve: readBackRound, stepLook: inspectGuest, stepWait: waitForNext, stepPowerOff: powerOffForCutover, stepLast: lastRound,
+		stepSnapshot: takeSnapshot, stepRound: copyRound, stepVerifyRound: readBackRound, stepInspect: inspectGuest, stepWait: waitForNext, stepPowerOff: powerOffForCutover, stepLast: lastRound,
 	} {
 		steps[name] = func(ctx context.Context, r *migrate.Run) error { return step(ctx, newMigration(r)) }
 	}
@@ -39,7 +39,7 @@ func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error)
 		return nil, err
 	}
 	d := &drivenRun{run: r, orders: &w.orders, watched: &w.watched}
-	d.rehearsals = &rehearsals{run: r.Beside(rehearsalStep), watched: &w.watched}
+	d.rehearsals = &rehearsals{run: r.WithEventName(rehearsalStep), watched: &w.watched}
 	return d, nil
 }
 
@@ -49,7 +49,7 @@ func (w *runs) ReleaseSource(ctx context.Context, r *migrate.Run) {
 	s := &snapshots{run: r}
 	live, err := liveOf(r)
 	if err == nil {
-		err = live.Thaw(ctx, r.Record.Facts.VM.Ref, s.nextName())
+		err = live.RemoveRoundSnapshot(ctx, r.Record.Facts.VM.Ref, s.nextName())
 	}
 	if err != nil {
 		r.Options.Log.Warn("snapshot is left", "run", r.Record.Plan.ID, "snapshot", s.nextName(), "err", err)
@@ -84,15 +84,15 @@ func prepareRun(ctx context.Context, r *migrate.Run) error {
 	if err := r.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil {
 		return err
 	}
-	if d := Unfrozen(vm); d != nil {
+	if d := ExcludedDisk(vm); d != nil {
 		return fault.New(fault.Unsupported, "disk %d is %s: snapshots do not include it", d.Key, d.Mode).
 			WithHint("move the VM powered off, without --warm")
 	}
-	images, err := r.Images.Place(ctx, vm)
+	images, err := r.Images.PlanImages(ctx, vm)
 	if err != nil {
 		return err
 	}
-	r.Record.Facts.VM, r.Record.Facts.Images, r.Record.Facts.Warm = vm, images, &migrate.Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, migrate.Begun), ToLook: true}
+	r.Record.Facts.VM, r.Record.Facts.Images, r.Record.Facts.Warm = vm, images, &migrate.Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, migrate.CopyBegun), InspectPending: true}
 	for _, w := range vm.Warnings {
 		if !w.Blocks {
 			r.Record.Warn(w)
@@ -112,7 +112,7 @@ func turnTrackingOn(ctx context.Context, r *migrate.Run) error {
 	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) {
 		return err // a refused login does not show that tracking is impossible
 	}
-	r.Record.Facts.Warm.Blind = true
+	r.Record.Facts.Warm.Untracked = true
 	r.Record.Warn(inventory.Warning{
 		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, including the last one in the outage, reads all allocated data of the disks: %s; the first round shows the time",
 			err, FullPass(r.Record.Facts.VM)),
@@ -141,7 +141,7 @@ func restoreTracking(ctx context.Context, r *migrate.Run) error {
 
 // turnTrackingOff turns change tracking off if it was off before the run.
 func turnTrackingOff(ctx context.Context, r *migrate.Run, live Live) error {
-	if w := r.Record.Facts.Warm; w.Tracked || w.Blind {
+	if w := r.Record.Facts.Warm; w.Tracked || w.Untracked {
 		return nil
 	}
 	return live.Track(ctx, r.Record.Facts.VM.Ref, false)

@@ -100,9 +100,9 @@ func (w *Watch) Used(name string) {
 	}
 }
 
-// Look examines the files and returns those with news since the last call, sorted by name. now is the
+// Poll examines the files and returns those with news since the last call, sorted by name. now is the
 // current time.
-func (w *Watch) Look(now time.Time) (news []File) {
+func (w *Watch) Poll(now time.Time) (news []File) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {

@@ -62,7 +62,7 @@ func (l *landedFolder) lock() string {
 func (l *landedFolder) expect(d time.Duration, want State) {
 	l.Helper()
 	l.now = l.now.Add(d)
-	switch news := l.Look(l.now); {
+	switch news := l.Poll(l.now); {
 	case want == "" && len(news) > 0, want != "" && (len(news) != 1 || news[0].State != want || news[0].Name != flat):
 		l.Fatalf("told %v, want %q", news, want)
 	}

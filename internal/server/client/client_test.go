@@ -60,7 +60,7 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 	if err := f.Report(ctx, claims, 12); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.SetSchedulerState(ctx, server.SchedulerState{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Sentence: "host esx1: 20 of 20"}}}); err != nil {
+	if err := f.SetSchedulerState(ctx, server.SchedulerState{Resources: []server.Resource{}, Waiting: []server.Waiting{{Key: servertest.Key("p", 9), Reason: "host esx1: 20 of 20"}}}); err != nil {
 		t.Fatal(err)
 	}
 	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Database: f.Database})

@@ -177,7 +177,7 @@ func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 	return c.doJSON(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)
 }
 
-// SchedulerState returns the scheduler's last board. It is empty, with a zero time, if none was written.
+// SchedulerState returns the last state of the scheduler. It is empty, with a zero time, if none was written.
 func (c *Client) SchedulerState(ctx context.Context) (json.RawMessage, time.Time, error) {
 	var b struct {
 		At    time.Time       `json:"at"`

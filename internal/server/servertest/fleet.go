@@ -239,13 +239,13 @@ func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) 
 	return f.Database.Progress.Report(ctx, f.worker, all)
 }
 
-// SetSchedulerState writes the board of the scheduler.
+// SetSchedulerState writes the state of the scheduler.
 func (f *Fleet) SetSchedulerState(ctx context.Context, b server.SchedulerState) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	return f.Database.SchedulerState.Put(ctx, f.sched, text)
+	return f.Database.SchedulerState.Write(ctx, f.sched, text)
 }
 
 // Client returns a client that accepts only the server's certificate.

@@ -21,7 +21,7 @@ func TestPublishUnderAnotherName(t *testing.T) {
 	}
 	folder := filepath.Join(d.root, "www_01")
 	r, err := ReadRecord(folder)
-	if err != nil || r.Called() != "www 01" || r.Source.Name != "web 01" || r.Images[0].File != "www_01-disk0.raw" {
+	if err != nil || r.TargetName() != "www 01" || r.Source.Name != "web 01" || r.Images[0].File != "www_01-disk0.raw" {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	xml, err := os.ReadFile(filepath.Join(folder, "domain.xml"))

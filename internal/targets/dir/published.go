@@ -30,7 +30,7 @@ func OpenPublished(folder string) (*Published, error) {
 func (p *Published) CheckNVRAM() error { return CheckNVRAM(p.Folder, p.Record) }
 
 // DomainName returns the VM's name for virsh.
-func (p *Published) DomainName() string { return DomainName(p.Record.Called()) }
+func (p *Published) DomainName() string { return DomainName(p.Record.TargetName()) }
 
 // CheckPresent returns fault.NotFound if the images were delivered to a platform and removed from here.
 func (p *Published) CheckPresent() error {

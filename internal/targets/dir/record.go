@@ -90,8 +90,8 @@ func newRecord(def targets.Definition, name string, warnings []inventory.Warning
 	return r
 }
 
-// Called returns the VM's name at the target.
-func (r *Record) Called() string { return cmp.Or(r.Name, r.Source.Name) }
+// TargetName returns the VM's name at the target.
+func (r *Record) TargetName() string { return cmp.Or(r.Name, r.Source.Name) }
 
 // ReadRecord reads vm.json in the folder of a published VM. It returns fault.NotFound if there is none,
 // and

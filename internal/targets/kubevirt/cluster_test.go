@@ -325,7 +325,7 @@ func TestClusterDoesNotWithdrawWhatRuns(t *testing.T) {
 	for name, tap := range map[string]func(*kube.Cluster){
 		"before": func(lab *kube.Cluster) { lab.PowerOn("vms", "web-01") },
 		"while": func(lab *kube.Cluster) {
-			lab.Tap(func(n int) kube.Fate {
+			lab.SetCallHook(func(n int) kube.Outcome {
 				if n == 2 { // the deletion, after the list
 					lab.PowerOn("vms", "web-01")
 				}

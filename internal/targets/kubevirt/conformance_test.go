@@ -31,22 +31,22 @@ func TestClusterConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			lab, c := start(t, kube.Config{})
 			return targettest.Site{
-				Place:  c,
-				Seen:   func(t *testing.T) []targettest.Seen { return seenIn(t, lab) },
-				Things: func(t *testing.T) []string { return thingsIn(t, lab) },
+				Platform: c,
+				VMs:      func(t *testing.T) []targettest.StoredVM { return seenIn(t, lab) },
+				Objects:  func(t *testing.T) []string { return thingsIn(t, lab) },
 				Occupy: func(_ *testing.T, vm *inventory.VM) {
 					lab.Put("virtualmachines", "vms", Name(vm.Name), map[string]any{"kind": "VirtualMachine"})
 				},
-				Tap: func(hook func(int) targettest.Fate) {
+				SetCallHook: func(hook func(int) targettest.Outcome) {
 					if hook == nil {
-						lab.Tap(nil)
+						lab.SetCallHook(nil)
 						return
 					}
-					lab.Tap(func(n int) kube.Fate { return kube.Fate(hook(n)) })
+					lab.SetCallHook(func(n int) kube.Outcome { return kube.Outcome(hook(n)) })
 				},
 			}
 		},
@@ -65,18 +65,18 @@ func TestClusterConformance(t *testing.T) {
 			lab.Close()
 			return c
 		},
-		Bottomless: true,
+		SpaceUnknown: true,
 	})
 }
 
 func TestFolderConformance(t *testing.T) {
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			f := &Folder{t.TempDir(), Options{Network: "multus:lan"}}
 			return targettest.Site{
-				Place:  f,
-				Seen:   func(t *testing.T) []targettest.Seen { return seenBelow(t, f.root) },
-				Things: func(t *testing.T) []string { return thingsBelow(t, f.root) },
+				Platform: f,
+				VMs:      func(t *testing.T) []targettest.StoredVM { return seenBelow(t, f.root) },
+				Objects:  func(t *testing.T) []string { return thingsBelow(t, f.root) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {
 					if err := os.Mkdir(f.manifestPath(vm), 0o755); err != nil {
 						t.Fatal(err)
@@ -84,12 +84,12 @@ func TestFolderConformance(t *testing.T) {
 				},
 			}
 		},
-		Bottomless: true,
+		SpaceUnknown: true,
 	})
 }
 
 // seenIn are the VMs of a cluster.
-func seenIn(t *testing.T, lab *kube.Cluster) (all []targettest.Seen) {
+func seenIn(t *testing.T, lab *kube.Cluster) (all []targettest.StoredVM) {
 	t.Helper()
 	for _, o := range lab.Objects("virtualmachines") {
 		m := decode[virtualMachine](t, o)
@@ -118,7 +118,7 @@ func thingsIn(t *testing.T, lab *kube.Cluster) (all []string) {
 var imagePath = regexp.MustCompile(`image-upload dv (\S+) .*--image-path='?([^'\n]*)`)
 
 // seenBelow are the VMs of a folder, as who types the commands gets them.
-func seenBelow(t *testing.T, root string) (all []targettest.Seen) {
+func seenBelow(t *testing.T, root string) (all []targettest.StoredVM) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "*.yaml"))
 	if err != nil {
@@ -217,17 +217,17 @@ func decode[T any](t *testing.T, o map[string]any) (m T) {
 }
 
 // seen is what a VirtualMachine says of itself.
-func seen(t *testing.T, m virtualMachine) targettest.Seen {
+func seen(t *testing.T, m virtualMachine) targettest.StoredVM {
 	t.Helper()
 	d := m.Spec.Template.Spec.Domain
-	s := targettest.Seen{
+	s := targettest.StoredVM{
 		Name: m.Metadata.Name, UUID: d.Firmware.UUID, Running: m.Spec.RunStrategy != "Halted",
 		CPUs: d.CPU.Sockets * d.CPU.Cores * d.CPU.Threads, EFI: d.Firmware.Bootloader.EFI != nil, TPM: d.Devices.TPM != nil,
 		SecureBoot: d.Firmware.Bootloader.EFI != nil && d.Firmware.Bootloader.EFI.SecureBoot,
 	}
 	for _, words := range []map[string]string{m.Metadata.Labels, m.Metadata.Annotations} {
 		for key, value := range words {
-			s.Said += key + "=" + value + "\n"
+			s.Metadata += key + "=" + value + "\n"
 		}
 	}
 	s.MemoryMiB = mebibytes(t, d.Memory.Guest)

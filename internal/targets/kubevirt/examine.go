@@ -16,35 +16,35 @@ var _ platform.Examiner = (*Cluster)(nil)
 // A
 // NetworkAttachmentDefinition is not checked, because the account may not be able to read its
 // namespace.
-func (c *Cluster) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+func (c *Cluster) Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult {
 	switch a {
 	case platform.Login:
-		return []platform.Look{platform.See("", "the API server accepts the credentials, and the namespace exists", c.checkNamespace(ctx))}
+		return []platform.AspectResult{platform.NewResult("", "the API server accepts the credentials, and the namespace exists", c.checkNamespace(ctx))}
 	case platform.Parts:
-		return []platform.Look{platform.See("", "KubeVirt and CDI are installed", c.checkAPIs(ctx))}
+		return []platform.AspectResult{platform.NewResult("", "KubeVirt and CDI are installed", c.checkAPIs(ctx))}
 	case platform.Storage:
-		return append(c.seeClasses(ctx), platform.See("upload proxy", "reachable", c.checkProxy(ctx)))
+		return append(c.seeClasses(ctx), platform.NewResult("upload proxy", "reachable", c.checkProxy(ctx)))
 	case platform.Rights:
-		return []platform.Look{platform.See("", "the account has the privileges to create and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
+		return []platform.AspectResult{platform.NewResult("", "the account has the privileges to create and remove VMs and their disks", c.checkRights(ctx)), c.seeStart(ctx)}
 	}
 	return nil
 }
 
 // seeStart checks the permission to start VMs. Its absence does not prevent a delivery.
-func (c *Cluster) seeStart(ctx context.Context) platform.Look {
+func (c *Cluster) seeStart(ctx context.Context) platform.AspectResult {
 	may, err := c.client.May(ctx, "patch", machines, c.opts.namespaceName())
 	if err == nil && !may {
 		err = c.mayNotStart(nil)
 	}
-	look := platform.See("start", "the account has the privilege to start VMs", err)
-	look.Mild = fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
+	look := platform.NewResult("start", "the account has the privilege to start VMs", err)
+	look.WarningOnly = fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
 	return look
 }
 
 // seeClasses checks all storage classes that the options and the map name.
-func (c *Cluster) seeClasses(ctx context.Context) (looks []platform.Look) {
+func (c *Cluster) seeClasses(ctx context.Context) (looks []platform.AspectResult) {
 	seen := map[string]bool{"": true} // the cluster's default has no name in the options
-	for _, d := range platform.StandIn(c.opts.Maps).Disks {
+	for _, d := range platform.PlaceholderVM(c.opts.Maps).Disks {
 		name, err := c.opts.storageClass(namemap.Datastore(d))
 		if err == nil && seen[name] {
 			continue
@@ -52,7 +52,7 @@ func (c *Cluster) seeClasses(ctx context.Context) (looks []platform.Look) {
 		if seen[name] = true; err == nil {
 			err = c.checkClass(ctx, name)
 		}
-		looks = append(looks, platform.See("storage class "+cmp.Or(name, namemap.Datastore(d)), "", err))
+		looks = append(looks, platform.NewResult("storage class "+cmp.Or(name, namemap.Datastore(d)), "", err))
 	}
 	return looks
 }

@@ -407,13 +407,13 @@ func boundsByQuota(t *testing.T, c *controllers) {
 // The conformance suite of places. Calls that are lost or canceled it tries at the emulated cluster, which
 // is quicker (TestClusterConformance).
 func isAPlace(t *testing.T, c *controllers) {
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			namespace := c.server.namespace(t)
 			return targettest.Site{
-				Place:  c.server.place(t, c.server.admin, namespace),
-				Seen:   func(t *testing.T) []targettest.Seen { return c.seen(t, namespace) },
-				Things: func(t *testing.T) []string { return c.things(t, namespace) },
+				Platform: c.server.place(t, c.server.admin, namespace),
+				VMs:      func(t *testing.T) []targettest.StoredVM { return c.seen(t, namespace) },
+				Objects:  func(t *testing.T) []string { return c.things(t, namespace) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {
 					o := in(namespace, documents(t, "testdata/bare.yaml")[0])
 					o["metadata"].(map[string]any)["name"] = Name(vm.Name)
@@ -425,7 +425,7 @@ func isAPlace(t *testing.T, c *controllers) {
 		Unreachable: func(t *testing.T) platform.Platform {
 			return placeAt(t, fmt.Sprintf("https://127.0.0.1:%d", freePort(t)), c.server.ca, "any", "default")
 		},
-		Bottomless: true,
+		SpaceUnknown: true,
 	})
 }
 
@@ -440,7 +440,7 @@ func (c *controllers) list(t *testing.T, k kube.Kind, namespace string) (all []m
 }
 
 // seen are the VMs of a namespace.
-func (c *controllers) seen(t *testing.T, namespace string) (all []targettest.Seen) {
+func (c *controllers) seen(t *testing.T, namespace string) (all []targettest.StoredVM) {
 	t.Helper()
 	for _, o := range c.list(t, machines, namespace) {
 		m := decode[virtualMachine](t, o)

@@ -173,7 +173,7 @@ func TestStartIsNotAlone(t *testing.T) {
 		}, fault.Conflict},
 	} {
 		lab, c, d := delivered(t, kube.Config{})
-		lab.Tap(func(n int) kube.Fate { v.meanwhile(lab, n); return kube.Pass })
+		lab.SetCallHook(func(n int) kube.Outcome { v.meanwhile(lab, n); return kube.Pass })
 		_, err := c.Start(t.Context(), d.Definition)
 		if v.kind == fault.Internal && err != nil || v.kind != fault.Internal && !fault.Is(err, v.kind) {
 			t.Errorf("%s: %v", name, err)
@@ -184,9 +184,9 @@ func TestStartIsNotAlone(t *testing.T) {
 // Calls that are lost, whose answers are, or that are canceled, at any point: the VM runs in the end.
 func TestStartGoesOn(t *testing.T) {
 	for n := 1; n <= 5; n++ {
-		for _, fate := range []kube.Fate{kube.Lost, kube.Unanswered} {
+		for _, fate := range []kube.Outcome{kube.Lost, kube.Unanswered} {
 			lab, c, d := delivered(t, kube.Config{})
-			lab.Tap(func(at int) kube.Fate {
+			lab.SetCallHook(func(at int) kube.Outcome {
 				if at == n {
 					return fate
 				}
@@ -198,7 +198,7 @@ func TestStartGoesOn(t *testing.T) {
 		}
 		lab, c, d := delivered(t, kube.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
-		lab.Tap(func(at int) kube.Fate {
+		lab.SetCallHook(func(at int) kube.Outcome {
 			if at == n {
 				cancel()
 				return kube.Unanswered // or the answer may come before the client notices that it is canceled
@@ -208,7 +208,7 @@ func TestStartGoesOn(t *testing.T) {
 		if _, err := c.Start(ctx, d.Definition); !fault.Is(err, fault.Canceled) {
 			t.Errorf("canceled at call %d: %v", n, err)
 		}
-		lab.Tap(nil)
+		lab.SetCallHook(nil)
 		if _, err := c.Start(t.Context(), d.Definition); err != nil {
 			t.Errorf("after call %d: %v", n, err)
 		}
@@ -227,7 +227,7 @@ func TestExamineSaysWhoMayNotStart(t *testing.T) {
 		_, c := start(t, kube.Config{Denied: map[string]bool{"patch virtualmachines": denied}})
 		looks := c.Examine(t.Context(), platform.Rights)
 		last := looks[len(looks)-1]
-		if (last.Err != nil) != denied || last.Mild != denied || denied && !strings.Contains(fault.HintOf(last.Err), "--verb=patch") {
+		if (last.Err != nil) != denied || last.WarningOnly != denied || denied && !strings.Contains(fault.HintOf(last.Err), "--verb=patch") {
 			t.Errorf("denied %v: %+v", denied, last)
 		}
 		if err := c.Check(t.Context(), biosVM()); err != nil {

@@ -7,9 +7,9 @@ import (
 )
 
 func TestConformanceWhereImagesAreLinked(t *testing.T) {
-	targettest.Place(t, harness(sharedDaemon(t), false))
+	targettest.Run(t, harness(sharedDaemon(t), false))
 }
 
 func TestConformanceWhereImagesAreUploaded(t *testing.T) {
-	targettest.Place(t, harness(sharedDaemon(t), true))
+	targettest.Run(t, harness(sharedDaemon(t), true))
 }

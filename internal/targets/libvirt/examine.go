@@ -17,10 +17,10 @@ var _ platform.Examiner = (*Platform)(nil)
 // Examine performs the checks of Check by aspect. libvirt has no call to query permissions, so it
 // returns nothing
 // for platform.Rights.
-func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
-	look := map[platform.Aspect]func(context.Context, *rpc.Client) []platform.Look{
-		platform.Login: func(context.Context, *rpc.Client) []platform.Look {
-			return []platform.Look{{Seen: "libvirt answers and accepts the login"}}
+func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult {
+	look := map[platform.Aspect]func(context.Context, *rpc.Client) []platform.AspectResult{
+		platform.Login: func(context.Context, *rpc.Client) []platform.AspectResult {
+			return []platform.AspectResult{{State: "libvirt answers and accepts the login"}}
 		},
 		platform.Parts: p.seeType, platform.Storage: p.seePools, platform.Network: p.seeNetworks,
 	}[a]
@@ -29,49 +29,49 @@ func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Lo
 	}
 	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // only queries
 	if err != nil {
-		return []platform.Look{{Err: err}}
+		return []platform.AspectResult{{Err: err}}
 	}
 	defer release()
 	return look(ctx, c)
 }
 
 // seeType checks whether libvirt supports the domain type.
-func (p *Platform) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
+func (p *Platform) seeType(ctx context.Context, c *rpc.Client) []platform.AspectResult {
 	if p.opts.Type == "" {
 		return nil
 	}
-	return []platform.Look{platform.See("", "supports domains of type "+p.opts.Type, p.checkType(ctx, c))}
+	return []platform.AspectResult{platform.NewResult("", "supports domains of type "+p.opts.Type, p.checkType(ctx, c))}
 }
 
 // seePools checks all pools that the address and the map name.
-func (p *Platform) seePools(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
+func (p *Platform) seePools(ctx context.Context, c *rpc.Client) (looks []platform.AspectResult) {
 	seen := map[string]bool{}
-	for _, d := range platform.StandIn(p.opts.Maps).Disks {
+	for _, d := range platform.PlaceholderVM(p.opts.Maps).Disks {
 		name := cmp.Or(p.opts.Maps.Storage(namemap.Datastore(d)), p.at.pool)
 		if seen[name] {
 			continue
 		}
 		seen[name] = true
 		found, err := p.poolFinder().findPool(ctx, c, name)
-		looks = append(looks, platform.See("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
+		looks = append(looks, platform.NewResult("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
 	}
 	return looks
 }
 
 // seeNetworks checks the libvirt networks of the map. Bridges are not checked, because libvirt does not
 // list them.
-func (p *Platform) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
+func (p *Platform) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.AspectResult) {
 	seen := map[string]bool{}
-	for _, card := range platform.StandIn(p.opts.Maps).NICs {
+	for _, card := range platform.PlaceholderVM(p.opts.Maps).NICs {
 		name, bridge := dir.DomainOptions{Maps: p.opts.Maps}.Joins(card)
 		if bridge || seen[name] {
 			continue
 		}
 		seen[name] = true
 		missing, err := missingNetwork(ctx, c, p.at, name)
-		look := platform.Warned("network "+name, "", missing)
+		look := platform.WarningResult("network "+name, "", missing)
 		if err != nil {
-			look = platform.Look{On: "network " + name, Err: libvirtFault(err)}
+			look = platform.AspectResult{Object: "network " + name, Err: libvirtFault(err)}
 		}
 		looks = append(looks, look)
 	}

@@ -15,7 +15,7 @@ func TestExamine(t *testing.T) {
 	s.place.opts.Type = "qemu"
 	for _, a := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage} {
 		looks := s.place.Examine(t.Context(), a)
-		if len(looks) != 1 || looks[0].Err != nil || looks[0].Seen == "" {
+		if len(looks) != 1 || looks[0].Err != nil || looks[0].State == "" {
 			t.Errorf("%s: %+v", a, looks)
 		}
 	}
@@ -37,11 +37,11 @@ func TestExamineTellsWhatIsMissing(t *testing.T) {
 		t.Errorf("type: %+v", looks)
 	}
 	pools := s.place.Examine(t.Context(), platform.Storage)
-	if len(pools) != 2 || pools[0].Err != nil || pools[1].On != "pool gold" || !fault.Is(pools[1].Err, fault.NotFound) {
+	if len(pools) != 2 || pools[0].Err != nil || pools[1].Object != "pool gold" || !fault.Is(pools[1].Err, fault.NotFound) {
 		t.Errorf("pools: %+v", pools)
 	}
 	networks := s.place.Examine(t.Context(), platform.Network)
-	if len(networks) != 1 || networks[0].On != "network nowhere" || !networks[0].Mild || !strings.Contains(fault.HintOf(networks[0].Err), "net-list") {
+	if len(networks) != 1 || networks[0].Object != "network nowhere" || !networks[0].WarningOnly || !strings.Contains(fault.HintOf(networks[0].Err), "net-list") {
 		t.Errorf("networks: %+v", networks)
 	}
 	none, err := New("qemu:///system?socket="+filepath.Join(t.TempDir(), "none"), Options{})

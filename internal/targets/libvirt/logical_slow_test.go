@@ -13,5 +13,5 @@ func TestConformanceOnLVM(t *testing.T) {
 	d := sharedDaemon(t)
 	h := harness(d, true)
 	h.New = func(t *testing.T) targettest.Site { return newGroupSite(t, d).site() }
-	targettest.Place(t, h)
+	targettest.Run(t, h)
 }

@@ -30,7 +30,7 @@ type site struct {
 	pool   string // its folder; empty where it is a volume group
 	group  string // the volume group
 	client *rpc.Client
-	tap    targettest.Tap
+	tap    targettest.CallHook
 }
 
 var pools atomic.Int64
@@ -97,7 +97,7 @@ func (s *site) clear(t *testing.T, pool string) {
 
 // site is what the suite sees of it.
 func (s *site) site() targettest.Site {
-	return targettest.Site{Place: s.place, Seen: s.seen, Things: s.things, Occupy: s.occupy, Tap: s.tap.Set}
+	return targettest.Site{Platform: s.place, VMs: s.seen, Objects: s.things, Occupy: s.occupy, SetCallHook: s.tap.SetHook}
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {
@@ -140,21 +140,21 @@ func (s *site) domains(t *testing.T) (all []rpc.Domain, texts []string) {
 	return all, texts
 }
 
-func (s *site) seen(t *testing.T) []targettest.Seen {
+func (s *site) seen(t *testing.T) []targettest.StoredVM {
 	t.Helper()
 	domains, texts := s.domains(t)
 	auto := s.virsh(t, "list", "--all", "--autostart", "--name")
-	var all []targettest.Seen
+	var all []targettest.StoredVM
 	for i, d := range domains {
 		var x libvirtxml.Domain
 		if err := x.Unmarshal(texts[i]); err != nil {
 			t.Fatal(err)
 		}
-		one := targettest.Seen{
+		one := targettest.StoredVM{
 			ID: d.UUID.String(), Name: d.Name, UUID: x.UUID, Running: d.ID != -1 || strings.Contains(auto, d.Name),
 			CPUs: int(x.VCPU.Value), MemoryMiB: int64(x.Memory.Value) >> 10,
 			EFI: x.OS.Firmware == "efi", SecureBoot: secureBoot(x.OS), TPM: len(x.Devices.TPMs) > 0,
-			Said: x.Description + " " + x.Metadata.XML,
+			Metadata: x.Description + " " + x.Metadata.XML,
 		}
 		for _, card := range x.Devices.Interfaces {
 			one.MACs = append(one.MACs, card.MAC.Address)

@@ -116,8 +116,8 @@ func (s starter) checkRunning(d rpc.Domain, state rpc.State, reason rpc.Reason) 
 // exitError returns the error for a domain that stopped soon after its start.
 func (s starter) exitError(d rpc.Domain, reason rpc.Reason) error {
 	how := map[rpc.Reason]string{
-		rpc.OffByGuest: "its guest powered it off", rpc.OffBySomebody: "a user destroyed it",
-		rpc.OffByCrash: "it crashed", rpc.OffByFailure: "QEMU failed", rpc.OffByItsDaemon: "libvirt's daemon lost it",
+		rpc.OffByGuest: "its guest powered it off", rpc.OffByClient: "a user destroyed it",
+		rpc.OffByCrash: "it crashed", rpc.OffByFailure: "QEMU failed", rpc.OffByDaemon: "libvirt's daemon lost it",
 	}[reason]
 	if how == "" {
 		how = "QEMU ended"

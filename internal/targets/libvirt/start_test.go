@@ -119,16 +119,16 @@ func TestStartGoesOnWhereItWasCutOff(t *testing.T) {
 	vm := withoutCards()
 	s, def := delivered(t, ownDaemon(t), vm)
 	left := 0 // running
-	for _, fate := range []targettest.Fate{targettest.Lost, targettest.Unanswered} {
+	for _, fate := range []targettest.Outcome{targettest.Lost, targettest.Unanswered} {
 		for n := 1; n <= calls; n++ {
-			s.tap.Set(func(call int) targettest.Fate {
+			s.tap.SetHook(func(call int) targettest.Outcome {
 				if call == n {
 					return fate
 				}
 				return targettest.Pass
 			})
 			_, err := s.place.Start(t.Context(), def)
-			s.tap.Set(nil)
+			s.tap.SetHook(nil)
 			if !fault.Is(err, fault.Transient) || fault.HintOf(err) == "" {
 				t.Errorf("call %d, fate %d: %v (%s)", n, fate, err, fault.HintOf(err))
 			}

@@ -83,7 +83,7 @@ func TestExamineTellsOfTheQuotaOfServers(t *testing.T) {
 		}
 		looks := place(t, cloud, "lab").Examine(t.Context(), platform.Storage)
 		last := looks[len(looks)-1]
-		if (last.Err != nil) != full || last.Mild != full || full && !strings.Contains(last.Err.Error(), "1 servers are needed") {
+		if (last.Err != nil) != full || last.WarningOnly != full || full && !strings.Contains(last.Err.Error(), "1 servers are needed") {
 			t.Errorf("full %v: %+v", full, last)
 		}
 	}

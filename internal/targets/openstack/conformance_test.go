@@ -35,16 +35,16 @@ func TestConformanceOnAStrangeCloud(t *testing.T) {
 }
 
 func conforms(t *testing.T, config lab.Config) {
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		New: func(t *testing.T) targettest.Site {
 			cloud := serve(t, config)
 			p := place(t, cloud, "lab")
-			tapped := &targettest.Tap{Next: p.cloud.http.Transport}
+			tapped := &targettest.CallHook{Next: p.cloud.http.Transport}
 			p.cloud.http.Transport = tapped
 			return targettest.Site{
-				Place: p, Tap: tapped.Set,
-				Seen:   func(t *testing.T) []targettest.Seen { return seenIn(t, cloud) },
-				Things: func(t *testing.T) []string { return thingsIn(cloud) },
+				Platform: p, SetCallHook: tapped.SetHook,
+				VMs:     func(t *testing.T) []targettest.StoredVM { return seenIn(t, cloud) },
+				Objects: func(t *testing.T) []string { return thingsIn(cloud) },
 				Occupy: func(t *testing.T, vm *inventory.VM) {
 					cloud.AddPort("aaaaaaaa-0000-4000-8000-000000000001", vm.NICs[0].MAC, "")
 				},
@@ -75,7 +75,7 @@ func conforms(t *testing.T, config lab.Config) {
 }
 
 // seenIn are the VMs whose records are complete.
-func seenIn(t *testing.T, cloud *lab.Cloud) (all []targettest.Seen) {
+func seenIn(t *testing.T, cloud *lab.Cloud) (all []targettest.StoredVM) {
 	t.Helper()
 	there := cloud.Volumes()
 	for _, record := range there {
@@ -83,10 +83,10 @@ func seenIn(t *testing.T, cloud *lab.Cloud) (all []targettest.Seen) {
 			continue
 		}
 		hardware := record.ImageMetadata
-		s := targettest.Seen{
+		s := targettest.StoredVM{
 			ID: record.ID, Name: strings.TrimSuffix(record.Name, "-disk0"), UUID: record.Metadata[uuidKey], Running: len(cloud.Servers()) > 0,
 			EFI: hardware["hw_firmware_type"] == "uefi", SecureBoot: hardware["os_secure_boot"] == "required", TPM: hardware["hw_tpm_version"] == "2.0",
-			Said: record.Description + " " + sorted(record.Metadata),
+			Metadata: record.Description + " " + sorted(record.Metadata),
 		}
 		for _, f := range serveFlavors {
 			if f.ID == record.Metadata[flavorKey] {

@@ -160,7 +160,7 @@ func TestDeliverOutlivesWhatPasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := serve(t, v.config)
-			cloud.Trouble(v.trouble)
+			cloud.InjectFault(v.trouble)
 			d := deliveryOf(t, web())
 			p := place(t, cloud, "lab")
 			waited := map[time.Duration]int{}
@@ -194,7 +194,7 @@ func TestDeliverLeavesNothingAfterAnError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := serve(t, v.config)
-			cloud.Trouble(v.trouble)
+			cloud.InjectFault(v.trouble)
 			_, err := place(t, cloud, "lab").Deliver(t.Context(), deliveryOf(t, web()))
 			hasHint(t, err, v.kind, v.words)
 			checkNothing(t, cloud)
@@ -401,10 +401,10 @@ func TestNothingTellsSecrets(t *testing.T) {
 		}
 		said := fmt.Sprintf("%v %+v %#v %v", p.cloud.as, p.cloud.as, p.cloud.as, *p)
 		for _, trouble := range []int{400, 401, 403, 404, 409, 413, 500} {
-			cloud.Trouble(lab.Fault{Method: http.MethodPost, Path: "", Status: trouble, Times: 50, Body: "no"})
+			cloud.InjectFault(lab.Fault{Method: http.MethodPost, Path: "", Status: trouble, Times: 50, Body: "no"})
 			_, err := p.Deliver(t.Context(), deliveryOf(t, web()))
 			said += fmt.Sprintf("%v %+v %s", err, err, fault.HintOf(err))
-			cloud.Quiet()
+			cloud.ClearFaults()
 		}
 		if strings.Contains(said, lab.Password) || strings.Contains(said, lab.Secret) || strings.Contains(said, "gAAAAA") {
 			t.Errorf("a secret is told: %s", said)

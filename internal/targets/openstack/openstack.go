@@ -172,7 +172,7 @@ func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 }
 
 // Examine performs the checks of Check by aspect, without a VM.
-func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult {
 	return p.newChecker().examineAspect(ctx, a)
 }
 

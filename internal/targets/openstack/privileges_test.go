@@ -70,7 +70,7 @@ func TestPublishedAccessRulesSuffice(t *testing.T) {
 	for _, aspect := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage, platform.Network, platform.Rights, platform.Clock} {
 		for _, look := range p.Examine(t.Context(), aspect) {
 			if look.Err != nil {
-				t.Errorf("%s: %s: %v", aspect, look.On, look.Err)
+				t.Errorf("%s: %s: %v", aspect, look.Object, look.Err)
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func TestStartRemovesWhatNeverCameUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cloud := serve(t, v.config)
-			cloud.Trouble(v.trouble)
+			cloud.InjectFault(v.trouble)
 			p := place(t, cloud, "lab"+v.address)
 			d := deliveryOf(t, with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }))
 			deliver(t, p, d)
@@ -202,15 +202,15 @@ func TestStartGoesOnAfterACrash(t *testing.T) {
 func crashAt(t *testing.T, config lab.Config, at int) bool {
 	t.Helper()
 	crashed := false
-	for _, fate := range []targettest.Fate{targettest.Lost, targettest.Unanswered} {
+	for _, fate := range []targettest.Outcome{targettest.Lost, targettest.Unanswered} {
 		cloud := serve(t, config)
 		p, d := place(t, cloud, "lab"), deliveryOf(t, web())
-		tapped := &targettest.Tap{Next: p.cloud.http.Transport}
+		tapped := &targettest.CallHook{Next: p.cloud.http.Transport}
 		p.cloud.http.Transport = tapped // before it logs in
 		deliver(t, p, d)
 		ctx, cancel := context.WithCancel(t.Context())
 		dead := false
-		tapped.Set(func(n int) targettest.Fate {
+		tapped.SetHook(func(n int) targettest.Outcome {
 			if n == at {
 				cancel()
 				dead, crashed = true, true
@@ -226,7 +226,7 @@ func crashAt(t *testing.T, config lab.Config, at int) bool {
 		if dead && err == nil {
 			t.Errorf("call %d: it did not notice", at)
 		}
-		tapped.Set(nil)
+		tapped.SetHook(nil)
 		fails := config.BadServers > 0 && !slices.ContainsFunc(cloud.Servers(), func(s lab.Server) bool { return s.Status == "ERROR" })
 		if _, err := p.Start(t.Context(), d.Definition); err != nil && !(fails && fault.Is(err, fault.Full)) {
 			t.Errorf("after call %d (%v): %v", at, fate, err)

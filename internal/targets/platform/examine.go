@@ -24,12 +24,12 @@ const (
 	Clock   Aspect = "clock"   // the platform's clock agrees with the local clock
 )
 
-// Look is the result of one check of a platform.
-type Look struct {
-	On   string // the checked object, such as "storage local-lvm"; empty for the platform itself
-	Seen string // state of the object, if it passed the check
-	Err  error  // the error that Check would return; nil if the object passed
-	Mild bool   // Err does not prevent a delivery and describes the consequences
+// AspectResult is the result of one check of a platform.
+type AspectResult struct {
+	Object      string // the checked object, such as "storage local-lvm"; empty for the platform itself
+	State       string // state of the object, if it passed the check
+	Err         error  // the error that Check would return; nil if the object passed
+	WarningOnly bool   // Err does not prevent a delivery and describes the consequences
 }
 
 // Examiner is a Platform that can be checked without a VM. The checks cover all objects that the address
@@ -40,41 +40,41 @@ type Examiner interface {
 
 	// Examine checks one aspect and returns nothing if the platform has no such aspect. Aspects other than
 	// Login may assume that Login has passed. Timeouts are shorter than those of Check.
-	Examine(ctx context.Context, a Aspect) []Look
+	Examine(ctx context.Context, a Aspect) []AspectResult
 }
 
 // Examine checks one aspect of the platform. It returns nil if the platform is no Examiner.
-func (t *Target) Examine(ctx context.Context, a Aspect) []Look {
-	e, ok := t.place.(Examiner)
+func (t *Target) Examine(ctx context.Context, a Aspect) []AspectResult {
+	e, ok := t.platform.(Examiner)
 	if !ok {
 		return nil
 	}
 	return e.Examine(ctx, a)
 }
 
-// See returns the result for one object. If seen is empty and err is nil, the state is "it exists".
-func See(on, seen string, err error) Look {
+// NewResult returns the result for one object. If seen is empty and err is nil, the state is "it exists".
+func NewResult(on, seen string, err error) AspectResult {
 	if err != nil {
-		return Look{On: on, Err: err}
+		return AspectResult{Object: on, Err: err}
 	}
-	return Look{On: on, Seen: cmp.Or(seen, "it exists")}
+	return AspectResult{Object: on, State: cmp.Or(seen, "it exists")}
 }
 
-// Warned returns a passed result if w is nil, else one with the warning as an error that does not
+// WarningResult returns a passed result if w is nil, else one with the warning as an error that does not
 // prevent
 // a delivery.
-func Warned(on, seen string, w *inventory.Warning) Look {
+func WarningResult(on, seen string, w *inventory.Warning) AspectResult {
 	if w == nil {
-		return See(on, seen, nil)
+		return NewResult(on, seen, nil)
 	}
-	return Look{On: on, Mild: true, Err: fault.New(fault.Conflict, "%s", w.Text).WithHint("%s", w.Remedy)}
+	return AspectResult{Object: on, WarningOnly: true, Err: fault.New(fault.Conflict, "%s", w.Text).WithHint("%s", w.Remedy)}
 }
 
-// StandIn returns an artificial VM for checks without a real one: a disk for each datastore and a card
+// PlaceholderVM returns an artificial VM for checks without a real one: a disk for each datastore and a card
 // for each
 // network that the map names. The first disk and the first card have an empty name and represent all
 // unmapped names. Targets of patterns are not covered if they depend on the matched name.
-func StandIn(m namemap.Map) *inventory.VM {
+func PlaceholderVM(m namemap.Map) *inventory.VM {
 	vm := &inventory.VM{Name: "decamp-doctor", CPUs: 1, MemoryMiB: 1, Firmware: inventory.BIOS}
 	for _, name := range mappedNames(m.Storages, m.Storages[namemap.Wildcard]) {
 		d := inventory.Disk{Key: int32(2000 + len(vm.Disks)), Path: inventory.Path{Datastore: name}}

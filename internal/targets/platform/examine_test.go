@@ -20,7 +20,7 @@ func TestStandIn(t *testing.T) {
 		// What all others become is not known before there are some.
 		{namemap.Map{Storages: map[string]string{"*": "pool-*"}, Networks: map[string]namemap.Network{"*": {To: "br-*"}, "lan": {To: "br0"}}}, nil, []string{"lan"}},
 	} {
-		vm := StandIn(test.m)
+		vm := PlaceholderVM(test.m)
 		var disks, networks []string
 		for _, d := range vm.Disks {
 			disks = append(disks, namemap.Datastore(d))

@@ -109,8 +109,8 @@ type Options struct {
 // Target implements targets.Target. It stages VMs with package dir and delivers them to a platform.
 type Target struct {
 	*dir.Target
-	place Platform // the platform
-	opts  Options  // fixed after New
+	platform Platform // the platform
+	opts     Options  // fixed after New
 }
 
 var (
@@ -123,7 +123,7 @@ var (
 
 // New returns a target that uses stage as the staging folder of place.
 func New(stage *dir.Target, place Platform, o Options) *Target {
-	return &Target{Target: stage, place: place, opts: o}
+	return &Target{Target: stage, platform: place, opts: o}
 }
 
 // Plan plans the staging folder and runs the platform's Check, so that a VM that the platform
@@ -133,12 +133,12 @@ func (t *Target) Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, e
 	if err != nil { // also if vm was delivered already
 		return nil, err
 	}
-	return images, t.place.Check(ctx, vm)
+	return images, t.platform.Check(ctx, vm)
 }
 
 // withSupportedEFI returns def, without EFI variables if the platform cannot store them.
 func (t *Target) withSupportedEFI(def targets.Definition) targets.Definition {
-	if c, ok := t.place.(Carrier); !ok || !c.CarriesEFI() {
+	if c, ok := t.platform.(Carrier); !ok || !c.CarriesEFI() {
 		def.EFI = nil
 	}
 	return def
@@ -152,7 +152,7 @@ func (t *Target) Domain(def targets.Definition) (string, error) {
 // Outline returns the outline of the VM on the platform. The error is fault.Unsupported if the platform
 // is no Outliner.
 func (t *Target) Outline(def targets.Definition) (targets.Outline, error) {
-	place, ok := t.place.(Outliner)
+	place, ok := t.platform.(Outliner)
 	if !ok {
 		return targets.Outline{}, fault.New(fault.Unsupported, "this target cannot preview a VM").
 			WithHint("run the command without --dry-run: it checks the VM before it copies anything")
@@ -183,7 +183,7 @@ func (t *Target) Publish(ctx context.Context, def targets.Definition) error {
 
 // Prepare transfers unfinished images to the platform. It does nothing if the platform is no Preparer.
 func (t *Target) Prepare(ctx context.Context, def targets.Definition) error {
-	early, ok := t.place.(Preparer)
+	early, ok := t.platform.(Preparer)
 	if !ok {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (t *Target) Sends(held, changed int64) int64 {
 	if t.opts.Keep {
 		return 0
 	}
-	if s, ok := t.place.(Sender); ok {
+	if s, ok := t.platform.(Sender); ok {
 		return s.Sends(held, changed)
 	}
 	return held
@@ -206,13 +206,13 @@ func (t *Target) Sends(held, changed int64) int64 {
 
 // CanStart implements targets.Starter.
 func (t *Target) CanStart() error {
-	_, err := t.placeStarter()
+	_, err := t.starter()
 	return err
 }
 
 // Start powers on the delivered VM, and marks its folder as started for decamp verify.
 func (t *Target) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	place, err := t.placeStarter()
+	place, err := t.starter()
 	if err != nil {
 		return targets.Started{}, err
 	}
@@ -224,9 +224,9 @@ func (t *Target) Start(ctx context.Context, def targets.Definition) (targets.Sta
 	return started, nil
 }
 
-// placeStarter returns the platform as a Starter, or targets.ErrStartsNone.
-func (t *Target) placeStarter() (Starter, error) {
-	s, ok := t.place.(Starter)
+// starter returns the platform as a Starter, or targets.ErrStartsNone.
+func (t *Target) starter() (Starter, error) {
+	s, ok := t.platform.(Starter)
 	if !ok {
 		return nil, targets.ErrStartsNone
 	}
@@ -237,7 +237,7 @@ func (t *Target) placeStarter() (Starter, error) {
 // platform
 // is no Consoler.
 func (t *Target) Console(ctx context.Context, def targets.Definition) (io.ReadWriteCloser, error) {
-	place, ok := t.place.(Consoler)
+	place, ok := t.platform.(Consoler)
 	if !ok {
 		return nil, targets.ErrNoConsole
 	}
@@ -256,7 +256,7 @@ func (t *Target) deliverAndRecord(ctx context.Context, def targets.Definition) e
 	if err != nil {
 		return err
 	}
-	receipt, err := t.place.Deliver(ctx, Delivery{Definition: def, Domain: domain, Open: t.Read})
+	receipt, err := t.platform.Deliver(ctx, Delivery{Definition: def, Domain: domain, Open: t.Read})
 	if err != nil {
 		return fmt.Errorf("deliver VM %s: %w", def.VM.Name, err)
 	}
@@ -281,7 +281,7 @@ func (t *Target) removeImages(images []targets.Image) error {
 
 // Discard removes the remains of an unfinished delivery from the platform, and then the images.
 func (t *Target) Discard(ctx context.Context, vm *inventory.VM, images []targets.Image) error {
-	if err := t.place.Withdraw(ctx, vm); err != nil {
+	if err := t.platform.Withdraw(ctx, vm); err != nil {
 		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)
 	}
 	return t.Target.Discard(ctx, vm, images)
@@ -289,7 +289,7 @@ func (t *Target) Discard(ctx context.Context, vm *inventory.VM, images []targets
 
 // Withdraw removes the VM from the platform, and then its record from the staging folder.
 func (t *Target) Withdraw(ctx context.Context, vm *inventory.VM) error {
-	if err := t.place.Withdraw(ctx, vm); err != nil {
+	if err := t.platform.Withdraw(ctx, vm); err != nil {
 		return fmt.Errorf("withdraw VM %s: %w", vm.Name, err)
 	}
 	return t.Target.Withdraw(ctx, vm)

@@ -130,7 +130,7 @@ func TestVariablesAreForPlacesThatTakeThem(t *testing.T) {
 		place Platform
 		takes bool
 	}{{r.place, false}, {carrier{r.place, false}, false}, {carrier{r.place, true}, true}} {
-		r.target.place = tt.place
+		r.target.platform = tt.place
 		if got := r.target.withSupportedEFI(def).EFI != nil; got != tt.takes {
 			t.Errorf("%T %v: %v", tt.place, tt.takes, got)
 		}
@@ -215,14 +215,14 @@ func TestConsolesAreThePlaces(t *testing.T) {
 	if _, err := r.target.Console(t.Context(), r.def); !errors.Is(err, targets.ErrNoConsole) || fault.HintOf(err) == "" {
 		t.Errorf("a place that has none: %v", err)
 	}
-	r.target.place = spoken{notebook: r.place}
+	r.target.platform = spoken{notebook: r.place}
 	console, err := r.target.Console(t.Context(), r.def)
 	must(t, err)
 	defer console.Close()
 	if text, err := io.ReadAll(console); err != nil || string(text) != "login to web01" {
 		t.Errorf("%q, %v", text, err)
 	}
-	r.target.place = spoken{r.place, fault.New(fault.Conflict, "it is off")}
+	r.target.platform = spoken{r.place, fault.New(fault.Conflict, "it is off")}
 	if console, err := r.target.Console(t.Context(), r.def); console != nil || !fault.Is(err, fault.Conflict) {
 		t.Errorf("a VM that is off: %v, %v", console, err)
 	}

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		Parallel: true,
 		New:      newSite,
 		Denied: func(t *testing.T) platform.Platform {
@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 func newSite(t *testing.T) targettest.Site {
 	s := serve(t, pve.Config{})
 	p := place(t, s, Options{})
-	tapped := &targettest.Tap{Next: p.api.http.Transport}
+	tapped := &targettest.CallHook{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
 	p.api.wait = func(ctx context.Context, d time.Duration) error {
 		if d == poll {
@@ -51,9 +51,9 @@ func newSite(t *testing.T) targettest.Site {
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Place: p, Tap: tapped.Set,
-		Seen:   func(t *testing.T) []targettest.Seen { return seenOn(t, s) },
-		Things: func(t *testing.T) []string { return thingsOn(t, s) },
+		Platform: p, SetCallHook: tapped.SetHook,
+		VMs:     func(t *testing.T) []targettest.StoredVM { return seenOn(t, s) },
+		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
 			m, err := Config(targets.Definition{VM: vm}, p.opts)
 			if err != nil {
@@ -65,9 +65,9 @@ func newSite(t *testing.T) targettest.Site {
 }
 
 // seenOn reads guests as the node has them.
-func seenOn(t *testing.T, s *pve.Server) []targettest.Seen {
+func seenOn(t *testing.T, s *pve.Server) []targettest.StoredVM {
 	t.Helper()
-	var all []targettest.Seen
+	var all []targettest.StoredVM
 	for _, vmid := range s.VMIDs() {
 		config := s.Guest(vmid)
 		number := func(key string) int {
@@ -78,11 +78,11 @@ func seenOn(t *testing.T, s *pve.Server) []targettest.Seen {
 			return n
 		}
 		_, uuid, _ := strings.Cut(config["smbios1"], "uuid=")
-		g := targettest.Seen{
+		g := targettest.StoredVM{
 			ID: fmt.Sprint(vmid), Name: config["name"], UUID: uuid, Running: config["onboot"] == "1",
 			CPUs: number("sockets") * number("cores"), MemoryMiB: int64(number("memory")), EFI: config["bios"] == "ovmf",
 			SecureBoot: strings.Contains(config["efidisk0"], "pre-enrolled-keys=1"), TPM: config["tpmstate0"] != "",
-			Said: config["description"] + " " + config["tags"],
+			Metadata: config["description"] + " " + config["tags"],
 		}
 		for i := range 4 {
 			if _, rest, ok := strings.Cut(config[fmt.Sprintf("net%d", i)], "="); ok {

@@ -268,7 +268,7 @@ func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
 	for back := -1; back < 12; back++ { // calls: from before the guest is defined to the end
 		site, server, _ := entrySite(t)
 		d := withEntry(t)
-		cut := func(call int) targettest.Fate {
+		cut := func(call int) targettest.Outcome {
 			switch at := total - max(back, 0); {
 			case call < at:
 				return targettest.Pass
@@ -277,10 +277,10 @@ func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
 			}
 			return targettest.Lost // the last one, if back is -1: all is written, and it is not said
 		}
-		site.Tap(cut)
-		_, _ = site.Place.Deliver(t.Context(), d) // nobody hears of its end
-		site.Tap(nil)
-		if _, err := site.Place.Deliver(t.Context(), d); err != nil {
+		site.SetCallHook(cut)
+		_, _ = site.Platform.Deliver(t.Context(), d) // nobody hears of its end
+		site.SetCallHook(nil)
+		if _, err := site.Platform.Deliver(t.Context(), d); err != nil {
 			t.Fatalf("after a crash %d calls before the end: %v", back, err)
 		}
 		variablesAre(t, server, d, want)
@@ -294,8 +294,8 @@ func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
 func callsOf(t *testing.T, d platform.Delivery) (n int) {
 	t.Helper()
 	site, _, _ := entrySite(t)
-	site.Tap(func(call int) targettest.Fate { n = call; return targettest.Pass })
-	if _, err := site.Place.Deliver(t.Context(), d); err != nil {
+	site.SetCallHook(func(call int) targettest.Outcome { n = call; return targettest.Pass })
+	if _, err := site.Platform.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -306,10 +306,10 @@ func entrySite(t *testing.T) (targettest.Site, *pve.Server, *Platform) {
 	t.Helper()
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
-	tapped := &targettest.Tap{Next: p.api.http.Transport}
+	tapped := &targettest.CallHook{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
 	p.shell.dial = dials(tapped, here(d))
-	return targettest.Site{Place: p, Tap: tapped.Set}, server, p
+	return targettest.Site{Platform: p, SetCallHook: tapped.SetHook}, server, p
 }
 
 // A connection that breaks within the write is gone on with; whoever dies there has written all or nothing, and what
@@ -344,7 +344,7 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 					conn = &breaking{Conn: conn, left: tt.after, hook: func() {
 						broken.Store(true)
 						if tt.dies {
-							site.Tap(func(int) targettest.Fate { return targettest.Lost })
+							site.SetCallHook(func(int) targettest.Outcome { return targettest.Lost })
 						}
 					}}
 				}
@@ -363,7 +363,7 @@ func TestBootEntriesWhoseWriteBreaksOff(t *testing.T) {
 				if tt.torn {
 					tear(t, server, want)
 				}
-				site.Tap(nil)
+				site.SetCallHook(nil)
 				if _, err := p.Deliver(t.Context(), d); err != nil {
 					t.Fatal(err)
 				}

@@ -12,8 +12,8 @@ import (
 
 // examineAspect performs the checks of checkVM by aspect, for a VM with all datastores and networks of
 // the map.
-func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platform.Look {
-	vm := platform.StandIn(c.opts.Maps)
+func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platform.AspectResult {
+	vm := platform.PlaceholderVM(c.opts.Maps)
 	switch a {
 	case platform.Login:
 		return c.seeLogin(ctx)
@@ -22,7 +22,7 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 		if err == nil {
 			err = c.checkVersion(version)
 		}
-		return []platform.Look{platform.See("", "Proxmox VE "+fault.Line(version), err)}
+		return []platform.AspectResult{platform.NewResult("", "Proxmox VE "+fault.Line(version), err)}
 	case platform.Storage:
 		return c.seeStorages(ctx, vm)
 	case platform.Network:
@@ -32,7 +32,7 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 		if err == nil {
 			err = c.checkRights(ctx, vm, t)
 		}
-		looks := []platform.Look{platform.See("token "+c.api.token.name(), "has all privileges that a delivery requires", err)}
+		looks := []platform.AspectResult{platform.NewResult("token "+c.api.token.name(), "has all privileges that a delivery requires", err)}
 		if err == nil { // a missing privilege for deliveries is more important
 			looks = append(looks, c.seeStarts(ctx)...)
 		}
@@ -44,21 +44,21 @@ func (c checker) examineAspect(ctx context.Context, a platform.Aspect) []platfor
 }
 
 // seeLogin checks the API, the node, and the SSH login if one is configured.
-func (c checker) seeLogin(ctx context.Context) []platform.Look {
+func (c checker) seeLogin(ctx context.Context) []platform.AspectResult {
 	_, err := c.api.readVersion(ctx)
-	looks := []platform.Look{platform.See("", "the API is reachable, the certificate is trusted, and the token is valid", err)}
+	looks := []platform.AspectResult{platform.NewResult("", "the API is reachable, the certificate is trusted, and the token is valid", err)}
 	if err != nil {
 		return looks
 	}
-	looks = append(looks, platform.See("node "+c.node, "online", c.checkOnline(ctx)))
+	looks = append(looks, platform.NewResult("node "+c.node, "online", c.checkOnline(ctx)))
 	if c.opts.isDirect() {
-		looks = append(looks, platform.See("ssh "+c.opts.SSH, "accepts the login, and has the required programs", c.shell.checkNode(ctx)))
+		looks = append(looks, platform.NewResult("ssh "+c.opts.SSH, "accepts the login, and has the required programs", c.shell.checkNode(ctx)))
 	}
 	return looks
 }
 
 // seeStarts returns a warning if the token may not start guests, which only --start requires.
-func (c checker) seeStarts(ctx context.Context) []platform.Look {
+func (c checker) seeStarts(ctx context.Context) []platform.AspectResult {
 	vmid, err := c.guests.nextID(ctx)
 	if err != nil {
 		return nil // checkRights has reported the error
@@ -67,22 +67,22 @@ func (c checker) seeStarts(ctx context.Context) []platform.Look {
 	if err != nil || len(missing) == 0 {
 		return nil
 	}
-	return []platform.Look{platform.Warned("token "+c.api.token.name(), "", &inventory.Warning{
+	return []platform.AspectResult{platform.WarningResult("token "+c.api.token.name(), "", &inventory.Warning{
 		Text:   "it lacks VM.PowerMgmt on /vms: it can deliver guests, but not start them (--start)",
 		Remedy: c.api.token.grantCommand("DecampStart", "/vms", missing),
 	})}
 }
 
 // seeStorages checks the storages for disks and uploads.
-func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.Look {
+func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.AspectResult {
 	list, err := c.storages.list(ctx)
 	if err != nil {
-		return []platform.Look{{Err: err}}
+		return []platform.AspectResult{{Err: err}}
 	}
-	see := func(use string, s storage, err error) platform.Look {
-		return platform.See(use, fmt.Sprintf("storage %s is of type %s, %d MiB are free", s.ID, s.Type, s.Avail>>20), err)
+	see := func(use string, s storage, err error) platform.AspectResult {
+		return platform.NewResult(use, fmt.Sprintf("storage %s is of type %s, %d MiB are free", s.ID, s.Type, s.Avail>>20), err)
 	}
-	var looks []platform.Look
+	var looks []platform.AspectResult
 	seen := map[string]bool{}
 	for _, d := range vm.Disks {
 		one := *vm
@@ -105,28 +105,28 @@ func (c checker) seeStorages(ctx context.Context, vm *inventory.VM) []platform.L
 }
 
 // seeBridges checks the bridges for the networks of the map and for all other networks.
-func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.Look {
+func (c checker) seeBridges(ctx context.Context, vm *inventory.VM) []platform.AspectResult {
 	kinds, err := c.api.listBridges(ctx, c.node)
 	if err != nil {
-		return []platform.Look{{Err: err}}
+		return []platform.AspectResult{{Err: err}}
 	}
-	var looks []platform.Look
+	var looks []platform.AspectResult
 	for _, card := range vm.NICs {
 		one := &inventory.VM{NICs: []inventory.NIC{card}}
 		t := requirements{kinds: kinds}
 		if t.networks, err = c.opts.cardNetworks(one); err == nil {
 			err = c.checkNetworks(one, t)
 		}
-		looks = append(looks, platform.See(platform.Cards(card), "the bridge exists", err))
+		looks = append(looks, platform.NewResult(platform.Cards(card), "the bridge exists", err))
 	}
 	return looks
 }
 
 // seeClock compares the node's clock at its last answer with the local clock.
-func (c checker) seeClock(ctx context.Context) []platform.Look {
+func (c checker) seeClock(ctx context.Context) []platform.AspectResult {
 	if _, err := c.api.readVersion(ctx); err != nil {
-		return []platform.Look{{Err: err}}
+		return []platform.AspectResult{{Err: err}}
 	}
 	skew := time.Duration(c.api.skew.Load()).Abs().Round(time.Second)
-	return []platform.Look{platform.Warned("", fmt.Sprintf("its clock differs by %v from the local clock", skew), c.api.clockWarning())}
+	return []platform.AspectResult{platform.WarningResult("", fmt.Sprintf("its clock differs by %v from the local clock", skew), c.api.clockWarning())}
 }

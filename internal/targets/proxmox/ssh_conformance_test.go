@@ -29,7 +29,7 @@ func TestDirectConformance(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	t.Parallel()
-	targettest.Place(t, targettest.Harness{
+	targettest.Run(t, targettest.Harness{
 		Parallel: true,
 		New:      newDirectSite,
 		Denied: func(t *testing.T) platform.Platform {
@@ -48,7 +48,7 @@ func TestDirectConformance(t *testing.T) {
 func newDirectSite(t *testing.T) targettest.Site {
 	s, d := serveSSH(t, pve.Config{})
 	p := directPlace(t, s, d, Options{})
-	tapped := &targettest.Tap{Next: p.api.http.Transport}
+	tapped := &targettest.CallHook{Next: p.api.http.Transport}
 	p.api.http.Transport = tapped
 	p.shell.dial = dials(tapped, here(d))
 	p.api.wait = func(ctx context.Context, d time.Duration) error {
@@ -58,9 +58,9 @@ func newDirectSite(t *testing.T) targettest.Site {
 		return sleep.For(ctx, time.Millisecond/5)
 	}
 	return targettest.Site{
-		Place: p, Tap: tapped.Set,
-		Seen:   func(t *testing.T) []targettest.Seen { return withoutTails(t, seenOn(t, s)) },
-		Things: func(t *testing.T) []string { return thingsOn(t, s) },
+		Platform: p, SetCallHook: tapped.SetHook,
+		VMs:     func(t *testing.T) []targettest.StoredVM { return withoutTails(t, seenOn(t, s)) },
+		Objects: func(t *testing.T) []string { return thingsOn(t, s) },
 		Occupy: func(t *testing.T, vm *inventory.VM) {
 			m, err := Config(targets.Definition{VM: vm}, p.opts)
 			if err != nil {
@@ -72,7 +72,7 @@ func newDirectSite(t *testing.T) targettest.Site {
 }
 
 // withoutTails takes off what LVM made the suite's disks of 3 and 2 MiB larger by: zeros, up to 4 MiB.
-func withoutTails(t *testing.T, seen []targettest.Seen) []targettest.Seen {
+func withoutTails(t *testing.T, seen []targettest.StoredVM) []targettest.StoredVM {
 	t.Helper()
 	for _, s := range seen {
 		for i, data := range s.Disks {
@@ -87,10 +87,10 @@ func withoutTails(t *testing.T, seen []targettest.Seen) []targettest.Seen {
 }
 
 // dials asks about each login, too.
-func dials(p *targettest.Tap, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
+func dials(p *targettest.CallHook, next func(string) (net.Conn, error)) func(string) (net.Conn, error) {
 	broken := fault.New(fault.Unreachable, "the connection broke").WithHint("look at the node")
 	return func(command string) (net.Conn, error) {
-		fate := p.Fate()
+		fate := p.NextOutcome()
 		if fate == targettest.Lost {
 			return nil, broken
 		}

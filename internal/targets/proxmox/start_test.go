@@ -169,7 +169,7 @@ func TestExamineSaysWhoMayNotStart(t *testing.T) {
 		if len(looks) != tt.looks || looks[0].Err != nil {
 			t.Fatalf("%+v", looks)
 		}
-		if last := looks[tt.looks-1]; tt.looks == 2 && (!last.Mild || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
+		if last := looks[tt.looks-1]; tt.looks == 2 && (!last.WarningOnly || !strings.Contains(fault.HintOf(last.Err), "VM.PowerMgmt")) {
 			t.Errorf("%+v", last)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // checksOnly verifies that Check accepts a VM and changes nothing.
 func checksOnly(t *testing.T, h Harness) {
 	site := h.New(t)
-	before := site.Things(t)
-	if err := site.Place.Check(t.Context(), newVM()); err != nil {
+	before := site.Objects(t)
+	if err := site.Platform.Check(t.Context(), newVM()); err != nil {
 		t.Fatal(err)
 	}
 	assertUnchanged(t, site, before, "Check")
@@ -29,15 +29,15 @@ func checksOnly(t *testing.T, h Harness) {
 // refusesWithoutRoom verifies that Check reports fault.Full for a VM with a thin disk of 1 EiB, and
 // changes nothing.
 func refusesWithoutRoom(t *testing.T, h Harness) {
-	if h.Bottomless {
+	if h.SpaceUnknown {
 		return
 	}
 	site := h.New(t)
-	before := site.Things(t)
+	before := site.Objects(t)
 	huge := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Disks[1].Capacity, vm.Disks[1].Used, vm.Disks[1].Thin = 1<<60, 1<<60, true
 	})
-	hasRemedy(t, "a disk of 1 EiB", site.Place.Check(t.Context(), huge), fault.Full)
+	hasRemedy(t, "a disk of 1 EiB", site.Platform.Check(t.Context(), huge), fault.Full)
 	assertUnchanged(t, site, before, "Check")
 }
 
@@ -64,7 +64,7 @@ func deliversHardware(t *testing.T, h Harness) {
 		t.Run(name, func(t *testing.T) {
 			h.runParallel(t)
 			site := h.New(t)
-			before := site.Things(t)
+			before := site.Objects(t)
 			mustDeliver(t, site, stageVM(t, vm, targets.QCOW2))
 			mustWithdraw(t, site, vm)
 			assertUnchanged(t, site, before, "Withdraw")
@@ -79,7 +79,7 @@ func deliversAgain(t *testing.T, h Harness) {
 	site := h.New(t)
 	d := stageVM(t, newVM(), targets.Raw)
 	first := mustDeliver(t, site, d)
-	things := site.Things(t)
+	things := site.Objects(t)
 	again := mustDeliver(t, site, d)
 	if again.Platform != first.Platform || again.ID != first.ID || again.Name != first.Name {
 		t.Errorf("receipts %+v and %+v of one VM", first, again)
@@ -98,9 +98,9 @@ func takesAnyName(t *testing.T, h Harness) {
 		t.Run(name, func(t *testing.T) {
 			h.runParallel(t)
 			site := h.New(t)
-			before := site.Things(t)
+			before := site.Objects(t)
 			vm := changeVM(newVM(), func(vm *inventory.VM) { vm.Name = name })
-			if err := site.Place.Check(t.Context(), vm); err != nil {
+			if err := site.Platform.Check(t.Context(), vm); err != nil {
 				t.Fatal(err)
 			}
 			mustDeliver(t, site, stageVM(t, vm, targets.Raw))
@@ -132,7 +132,7 @@ func reportsProgress(t *testing.T, h Harness) {
 // nothing. A platform that moves the files without reading them must deliver the VM.
 func unreadableImage(t *testing.T, h Harness) {
 	site := h.New(t)
-	before := site.Things(t)
+	before := site.Objects(t)
 	d := stageVM(t, newVM(), targets.Raw)
 	whole := d.Open
 	bad := fault.New(fault.Corrupt, "bad sector").WithHint("copy the VM again")
@@ -143,7 +143,7 @@ func unreadableImage(t *testing.T, h Harness) {
 		}
 		return badSource{src, bad}, nil
 	}
-	_, err := site.Place.Deliver(t.Context(), d)
+	_, err := site.Platform.Deliver(t.Context(), d)
 	if err == nil { // the platform moved the files without reading them
 		verifyVM(t, site, d)
 		return
@@ -178,7 +178,7 @@ func (s badSource) Hints() disk.Hints { return disk.Hints{} }
 // a code, a text and a remedy.
 func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
 	t.Helper()
-	r, err := site.Place.Deliver(t.Context(), d)
+	r, err := site.Platform.Deliver(t.Context(), d)
 	if err != nil {
 		t.Fatalf("deliver: %v (%s)", err, fault.HintOf(err))
 	}
@@ -195,10 +195,10 @@ func mustDeliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt 
 }
 
 // verifyVM returns the VM with d's UUID after it has compared it with d. There must be exactly one.
-func verifyVM(t *testing.T, site Site, d platform.Delivery) Seen {
+func verifyVM(t *testing.T, site Site, d platform.Delivery) StoredVM {
 	t.Helper()
-	var found []Seen
-	for _, s := range site.Seen(t) {
+	var found []StoredVM
+	for _, s := range site.VMs(t) {
 		if s.UUID == d.VM.UUID {
 			found = append(found, s)
 		}
@@ -213,7 +213,7 @@ func verifyVM(t *testing.T, site Site, d platform.Delivery) Seen {
 // compareVM compares the hardware and all bytes of the disks of a delivered VM with its source. The VM
 // must be off, and
 // must not start with its host.
-func compareVM(t *testing.T, got Seen, vm *inventory.VM) {
+func compareVM(t *testing.T, got StoredVM, vm *inventory.VM) {
 	t.Helper()
 	if got.Running {
 		t.Errorf("VM %q is on, or will be", got.Name)
@@ -245,7 +245,7 @@ func compareVM(t *testing.T, got Seen, vm *inventory.VM) {
 // operation for the message.
 func assertUnchanged(t *testing.T, site Site, before []string, what string) {
 	t.Helper()
-	if now := site.Things(t); !slices.Equal(now, before) {
+	if now := site.Objects(t); !slices.Equal(now, before) {
 		t.Errorf("%s changed the place:\n  before %q\n  now    %q", what, before, now)
 	}
 }

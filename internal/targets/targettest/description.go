@@ -12,7 +12,7 @@ import (
 // VM.
 func keepsNotes(t *testing.T, h Harness) {
 	site := h.New(t)
-	before := site.Things(t)
+	before := site.Objects(t)
 	vm := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Annotation = "bill to department 4711"
 		vm.Tags = []inventory.Tag{{Category: "env", Name: "prod"}, {Category: "app", Name: "db"}, {Category: "app", Name: "web"}}
@@ -20,7 +20,7 @@ func keepsNotes(t *testing.T, h Harness) {
 	})
 	d := stageVM(t, vm, targets.Raw)
 	mustDeliver(t, site, d)
-	said := verifyVM(t, site, d).Said
+	said := verifyVM(t, site, d).Metadata
 	for _, word := range []string{"bill to department 4711", "env", "prod", "app", "db", "web", "Owner", "anna", "Backup", "nightly"} {
 		if !strings.Contains(said, word) {
 			t.Errorf("%q is missing from its description: %q", word, said)
@@ -36,7 +36,7 @@ func keepsNotes(t *testing.T, h Harness) {
 // quote or not valid at the platform.
 func keepsOddNotes(t *testing.T, h Harness) {
 	site := h.New(t)
-	before := site.Things(t)
+	before := site.Objects(t)
 	vm := changeVM(newVM(), func(vm *inventory.VM) {
 		vm.Attributes = map[string]string{}
 		for _, word := range []string{

@@ -39,17 +39,17 @@ func assertRefuses(t *testing.T, p platform.Platform, kinds ...fault.Kind) {
 
 // callsFail loses one call, or its answer, in each delivery. Deliver must succeed, or leave nothing.
 func callsFail(t *testing.T, h Harness) {
-	for _, fate := range []Fate{Lost, Unanswered} {
+	for _, fate := range []Outcome{Lost, Unanswered} {
 		eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
-			before := site.Things(t)
-			site.Tap(func(call int) Fate {
+			before := site.Objects(t)
+			site.SetCallHook(func(call int) Outcome {
 				if call == n {
 					return fate
 				}
 				return Pass
 			})
-			_, err := site.Place.Deliver(t.Context(), d)
-			site.Tap(nil)
+			_, err := site.Platform.Deliver(t.Context(), d)
+			site.SetCallHook(nil)
 			if err != nil {
 				hasRemedy(t, fmt.Sprintf("call %d with fate %d", n, fate), err, fault.Transient, fault.Unreachable)
 				assertUnchanged(t, site, before, fmt.Sprintf("a Deliver whose call %d had fate %d", n, fate))
@@ -63,17 +63,17 @@ func callsFail(t *testing.T, h Harness) {
 // leave nothing.
 func callsAreCanceled(t *testing.T, h Harness) {
 	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
-		before := site.Things(t)
+		before := site.Objects(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		site.Tap(func(call int) Fate {
+		site.SetCallHook(func(call int) Outcome {
 			if call == n {
 				cancel()
 			}
 			return Pass
 		})
-		_, err := site.Place.Deliver(ctx, d)
-		site.Tap(nil)
+		_, err := site.Platform.Deliver(ctx, d)
+		site.SetCallHook(nil)
 		if err != nil {
 			if !fault.Is(err, fault.Canceled) {
 				t.Errorf("canceled at call %d: %v (%v)", n, err, fault.KindOf(err))
@@ -89,8 +89,8 @@ func callsAreCanceled(t *testing.T, h Harness) {
 // and Withdraw must remove everything. A VM that already has all its disks must be complete.
 func survivesDeath(t *testing.T, h Harness) {
 	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
-		before := site.Things(t)
-		cut := func(call int) Fate {
+		before := site.Objects(t)
+		cut := func(call int) Outcome {
 			switch {
 			case call < n:
 				return Pass
@@ -100,12 +100,12 @@ func survivesDeath(t *testing.T, h Harness) {
 			return Lost
 		}
 		die := func() {
-			site.Tap(cut)
-			_, _ = site.Place.Deliver(t.Context(), d) // a killed process returns nothing
-			site.Tap(nil)
+			site.SetCallHook(cut)
+			_, _ = site.Platform.Deliver(t.Context(), d) // a killed process returns nothing
+			site.SetCallHook(nil)
 		}
 		die()
-		for _, s := range site.Seen(t) {
+		for _, s := range site.VMs(t) {
 			if len(s.Disks) == len(d.VM.Disks) { // a VM that looks complete must be complete
 				compareVM(t, s, d.VM)
 			}
@@ -132,17 +132,17 @@ func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d platf
 	}
 }
 
-// countCalls returns the number of calls of one delivery, or 0 if the site has no Tap.
+// countCalls returns the number of calls of one delivery, or 0 if the site has no CallHook.
 func countCalls(t *testing.T, h Harness) int {
 	var calls atomic.Int64
 	t.Run("count", func(t *testing.T) {
 		site := h.New(t)
-		if site.Tap == nil {
+		if site.SetCallHook == nil {
 			return
 		}
-		site.Tap(func(n int) Fate { calls.Store(int64(n)); return Pass })
+		site.SetCallHook(func(n int) Outcome { calls.Store(int64(n)); return Pass })
 		mustDeliver(t, site, stageVM(t, newVM(), targets.Raw))
-		site.Tap(nil)
+		site.SetCallHook(nil)
 		if calls.Load() == 0 {
 			t.Error("a delivery without a call: is the tap at the right place?")
 		}

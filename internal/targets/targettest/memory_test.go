@@ -24,7 +24,7 @@ type memory struct {
 	vms map[string]*kept // by name
 
 	mu    sync.Mutex
-	hook  func(int) Fate
+	hook  func(int) Outcome
 	calls int
 }
 
@@ -137,7 +137,7 @@ func (m *memory) Withdraw(ctx context.Context, vm *inventory.VM) error {
 	return m.call(ctx, func() { delete(m.vms, m.name(vm)) })
 }
 
-func (m *memory) tap(hook func(int) Fate) {
+func (m *memory) tap(hook func(int) Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hook, m.calls = hook, 0
@@ -156,10 +156,10 @@ func (m *memory) things(*testing.T) []string {
 	return all
 }
 
-func (m *memory) seen(*testing.T) []Seen {
-	var all []Seen
+func (m *memory) seen(*testing.T) []StoredVM {
+	var all []StoredVM
 	for name, k := range m.vms {
-		s := Seen{
+		s := StoredVM{
 			ID: "id of " + name, Name: name, UUID: k.vm.UUID, CPUs: k.vm.CPUs, MemoryMiB: k.vm.MemoryMiB, Disks: k.disks,
 			EFI: k.vm.Firmware == inventory.EFI, SecureBoot: k.vm.SecureBoot, TPM: k.vm.VTPM, Running: m.bug == "awake",
 		}
@@ -167,7 +167,7 @@ func (m *memory) seen(*testing.T) []Seen {
 			s.MACs = append(s.MACs, n.MAC)
 		}
 		if m.bug != "forgetful" {
-			s.Said = fmt.Sprint(k.vm.Annotation, k.vm.Tags, k.vm.Attributes)
+			s.Metadata = fmt.Sprint(k.vm.Annotation, k.vm.Tags, k.vm.Attributes)
 		}
 		all = append(all, s)
 	}

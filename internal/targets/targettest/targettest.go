@@ -2,7 +2,7 @@
 // function that creates an empty site, and with functions that inspect and disturb the site:
 //
 //	func TestConformance(t *testing.T) {
-//		targettest.Platform(t, targettest.Harness{
+//		targettest.Run(t, targettest.Harness{
 //			New: func(t *testing.T) targettest.Site { … },
 //		})
 //	}
@@ -42,45 +42,45 @@ type Harness struct {
 	// Parallel reports that the platforms are independent, so that cases can run in parallel.
 	Parallel bool
 
-	// Bottomless reports that the platform does not publish its free space.
-	Bottomless bool
+	// SpaceUnknown reports that the platform does not publish its free space.
+	SpaceUnknown bool
 }
 
 // Site is one platform, and operations of a test that bypass decamp.
 type Site struct {
-	Place platform.Platform // the platform under test
+	Platform platform.Platform // the platform under test
 
-	// Seen lists all VMs, also those that decamp did not create.
-	Seen func(t *testing.T) []Seen
+	// VMs lists all VMs, also those that decamp did not create.
+	VMs func(t *testing.T) []StoredVM
 
-	// Things lists everything at the platform, one line each, in a fixed order: VMs with state and
+	// Objects lists everything at the platform, one line each, in a fixed order: VMs with state and
 	// definition,
 	// volumes with their content, remaining uploads, firmware variables. Check and a failed Deliver must
 	// not change the list.
-	Things func(t *testing.T) []string
+	Objects func(t *testing.T) []string
 
 	// Occupy creates a foreign VM with the name, or the address, that vm would get. It is nil if VMs
 	// can share names.
 	Occupy func(t *testing.T, vm *inventory.VM)
 
-	// Tap makes hook decide the fate of each call to the platform. n counts calls from 1 since Tap. A nil
-	// hook passes all calls. A call is a request; all parts of one upload are one call. Tap is nil for a
+	// SetCallHook makes hook decide the outcome of each call to the platform. n counts calls from 1 since then. A nil
+	// hook passes all calls. A call is a request; all parts of one upload are one call. SetCallHook is nil for a
 	// platform without calls.
-	Tap func(hook func(n int) Fate)
+	SetCallHook func(hook func(n int) Outcome)
 }
 
-// Fate is the outcome of a call to the platform.
-type Fate int
+// Outcome is the outcome of a call to the platform.
+type Outcome int
 
-// Fates.
+// Outcomes of calls.
 const (
-	Pass       Fate = iota // the call arrives and is answered
-	Lost                   // the call does not arrive; the caller gets a connection error
-	Unanswered             // the platform executes the call; the caller gets a connection error
+	Pass       Outcome = iota // the call arrives and is answered
+	Lost                      // the call does not arrive; the caller gets a connection error
+	Unanswered                // the platform executes the call; the caller gets a connection error
 )
 
-// Seen describes a VM as the platform stores it.
-type Seen struct {
+// StoredVM describes a VM as the platform stores it.
+type StoredVM struct {
 	ID, Name   string   // as in the Receipt
 	UUID       string   // UUID that the guest reads from the firmware; lower case
 	Running    bool     // the VM runs, or would start with its host
@@ -91,11 +91,11 @@ type Seen struct {
 	TPM        bool     // the VM has a virtual TPM
 	MACs       []string // MACs in lower case, in the order of the source's cards
 	Disks      [][]byte // whole content of each disk, in the order of the source's disks
-	Said       string   // notes, tags, labels and metadata of the VM in any form, concatenated
+	Metadata   string   // notes, tags, labels and metadata of the VM in any form, concatenated
 }
 
-// Place runs the suite.
-func Place(t *testing.T, h Harness) {
+// Run runs the suite.
+func Run(t *testing.T, h Harness) {
 	cases := []struct {
 		name string
 		run  func(*testing.T, Harness)

@@ -16,10 +16,10 @@ const bugEnv = "TARGETTEST_BUG"
 
 func TestSoundPlacePasses(t *testing.T) {
 	bug := os.Getenv(bugEnv)
-	Place(t, Harness{
+	Run(t, Harness{
 		New: func(*testing.T) Site {
 			m := &memory{bug: bug, vms: map[string]*kept{}}
-			return Site{Place: m, Seen: m.seen, Things: m.things, Occupy: m.occupy, Tap: m.tap}
+			return Site{Platform: m, VMs: m.seen, Objects: m.things, Occupy: m.occupy, SetCallHook: m.tap}
 		},
 		Denied: func(*testing.T) platform.Platform {
 			return closed{fault.New(fault.Denied, "wrong token").WithHint("make a new one")}

@@ -14,7 +14,7 @@ func withdrawsVM(t *testing.T, h Harness) {
 	site := h.New(t)
 	other := stageVM(t, changeVM(newNamesake(), func(vm *inventory.VM) { vm.Name = "db01" }), targets.Raw)
 	mustDeliver(t, site, other)
-	before := site.Things(t)
+	before := site.Objects(t)
 	mustWithdraw(t, site, newVM()) // the site has no such VM
 	assertUnchanged(t, site, before, "Withdraw of nothing")
 	d := stageVM(t, newVM(), targets.QCOW2)
@@ -39,10 +39,10 @@ func leavesOthersAlone(t *testing.T, h Harness) {
 	vm := newVM()
 	d := stageVM(t, vm, targets.Raw)
 	site.Occupy(t, vm)
-	before := site.Things(t)
-	hasRemedy(t, "Check", site.Place.Check(t.Context(), vm), fault.Conflict)
+	before := site.Objects(t)
+	hasRemedy(t, "Check", site.Platform.Check(t.Context(), vm), fault.Conflict)
 	assertUnchanged(t, site, before, "Check")
-	_, err := site.Place.Deliver(t.Context(), d)
+	_, err := site.Platform.Deliver(t.Context(), d)
 	hasRemedy(t, "Deliver", err, fault.Conflict)
 	assertUnchanged(t, site, before, "Deliver")
 	mustWithdraw(t, site, vm)
@@ -56,10 +56,10 @@ func keepsNamesakesApart(t *testing.T, h Harness) {
 	site := h.New(t)
 	first, second := stageVM(t, newVM(), targets.Raw), stageVM(t, newNamesake(), targets.Raw)
 	mustDeliver(t, site, first)
-	before := site.Things(t)
-	if err := site.Place.Check(t.Context(), second.VM); err != nil {
+	before := site.Objects(t)
+	if err := site.Platform.Check(t.Context(), second.VM); err != nil {
 		hasRemedy(t, "Check", err, fault.Conflict)
-		_, err := site.Place.Deliver(t.Context(), second)
+		_, err := site.Platform.Deliver(t.Context(), second)
 		hasRemedy(t, "Deliver", err, fault.Conflict)
 	} else {
 		mustDeliver(t, site, second)
@@ -72,7 +72,7 @@ func keepsNamesakesApart(t *testing.T, h Harness) {
 // mustWithdraw withdraws vm and fails the test after an error.
 func mustWithdraw(t *testing.T, site Site, vm *inventory.VM) {
 	t.Helper()
-	if err := site.Place.Withdraw(t.Context(), vm); err != nil {
+	if err := site.Platform.Withdraw(t.Context(), vm); err != nil {
 		t.Fatalf("withdraw: %v (%s)", err, fault.HintOf(err))
 	}
 }

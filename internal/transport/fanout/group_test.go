@@ -19,9 +19,9 @@ import (
 
 // TestConformance: one member alone is as good as the transport it stands for.
 func TestConformance(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{New: func(t *testing.T, disks ...disk.Source) transporttest.Rig {
+	transporttest.Run(t, transporttest.Harness{New: func(t *testing.T, disks ...disk.Source) transporttest.Environment {
 		inner := &perDisk{}
-		rig := transporttest.Rig{Transport: New(inner, 1).Member(0)}
+		rig := transporttest.Environment{Transport: New(inner, 1).Member(0)}
 		for i, d := range disks {
 			inner.disks = append(inner.disks, &pull{src: d})
 			rig.Disks = append(rig.Disks, diskOf(int32(i)))

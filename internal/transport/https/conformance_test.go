@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 			playing("wrong lengths", every(7, shorter)),
 			playing("wrong ranges", every(7, shifted)),
 			playing("stalls", firstN(3, stall(1<<20))),
-			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Rig) func() {
+			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				site := r.Data.(*rigSite)
 				site.host.renew = func() (string, error) { return "b=2", nil }
 				site.server.cookie.Store("b=2")
@@ -38,7 +38,7 @@ func TestConformance(t *testing.T) {
 			stopping("503 without end", after(3, plain(503)), fault.Transient),
 			stopping("wrong lengths without end", after(3, shorter), fault.Corrupt),
 			stopping("a refused session", after(3, plain(401)), fault.Denied),
-			{Name: "another certificate", Kind: fault.Denied, Start: func(t *testing.T, r transporttest.Rig) func() {
+			{Name: "another certificate", Kind: fault.Denied, Start: func(t *testing.T, r transporttest.Environment) func() {
 				site := r.Data.(*rigSite)
 				old := site.server.cert.Load()
 				other, err := newCertificate()
@@ -63,7 +63,7 @@ type rigSite struct {
 	host   *host
 }
 
-func newRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
+func newRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	s := startServer(t, disks[0])
 	h := newHost(s)
 	h.cookie.Store("a=1")
@@ -73,7 +73,7 @@ func newRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 	opts.Stall = 200 * time.Millisecond
 	tr := New(h, opts)
 	t.Cleanup(func() { tr.Close() })
-	rig := transporttest.Rig{Transport: tr, Data: &rigSite{s, h}}
+	rig := transporttest.Environment{Transport: tr, Data: &rigSite{s, h}}
 	for range disks { // two disks of a test have the same content
 		rig.Disks = append(rig.Disks, testDisk(disks[0].Size()))
 	}
@@ -81,7 +81,7 @@ func newRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
 }
 
 func playing(name string, sc script) transporttest.Trouble {
-	return transporttest.Trouble{Name: name, Start: func(t *testing.T, r transporttest.Rig) func() {
+	return transporttest.Trouble{Name: name, Start: func(t *testing.T, r transporttest.Environment) func() {
 		s := r.Data.(*rigSite).server
 		s.play(sc)
 		return func() {

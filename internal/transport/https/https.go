@@ -69,8 +69,8 @@ type Host interface {
 	// ReadFile returns a small file, such as a descriptor. It fails if the file has more than limit bytes.
 	ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error)
 
-	// FrozenDisk returns a disk as it was at a snapshot.
-	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+	// DiskAtSnapshot returns a disk as it was at a snapshot.
+	DiskAtSnapshot(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
 	// Allocated describes r by the datastore's block map, in order and without gaps. It fails with
 	// fault.Unsupported if there is no map.

@@ -36,15 +36,15 @@ func TestConformanceAgainstTheLab(t *testing.T) {
 			injected(lab.Fault{Kind: lab.FaultShortLength, At: 4096, Skip: 4, Count: 3}),
 			injected(lab.Fault{Kind: lab.FaultWrongRange, At: 512, Skip: 4, Count: 3}),
 			injected(lab.Fault{Kind: lab.FaultIgnoreRange, Skip: 4, Count: 2}),
-			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Rig) func() {
+			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).KillSessions()
 				return func() {}
 			}},
-			{Name: "few connections", Start: func(_ *testing.T, r transporttest.Rig) func() {
+			{Name: "few connections", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).SetLimits(lab.Limits{MaxConns: 4}) // of them some belong to the session
 				return func() {}
 			}},
-			{Name: "few requests", Start: func(_ *testing.T, r transporttest.Rig) func() {
+			{Name: "few requests", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).SetLimits(lab.Limits{MaxRequests: 3})
 				return func() {}
 			}},
@@ -64,7 +64,7 @@ const flatFile = "-flat.vmdk"
 
 func injected(f lab.Fault) transporttest.Trouble {
 	f.Path = flatFile
-	return transporttest.Trouble{Name: string(f.Kind), Start: func(t *testing.T, r transporttest.Rig) func() {
+	return transporttest.Trouble{Name: string(f.Kind), Start: func(t *testing.T, r transporttest.Environment) func() {
 		l := labOf(r)
 		if _, err := l.Faults().Add(f); err != nil {
 			t.Fatal(err)
@@ -84,10 +84,10 @@ func lasting(f lab.Fault, kind fault.Kind) transporttest.Trouble {
 	return tr
 }
 
-func labOf(r transporttest.Rig) *lab.Lab { return r.Data.(*lab.Lab) }
+func labOf(r transporttest.Environment) *lab.Lab { return r.Data.(*lab.Lab) }
 
 // newLabRig starts a lab with one VM that has the given disks, and logs in.
-func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
+func newLabRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	vm := lab.VM{Name: "web 01", ChangeTracking: true}
 	for _, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
@@ -108,7 +108,7 @@ func hurriedly(ctx context.Context, d time.Duration) error {
 
 // startLab starts a lab, logs in, and gives the disks of its first VM. The transport does
 // not wait between attempts.
-func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Rig {
+func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Environment {
 	t.Helper()
 	l, err := lab.Start(context.Background(), cfg)
 	if err != nil {
@@ -141,7 +141,7 @@ func startLab(t *testing.T, cfg lab.Config, opts https.Options) transporttest.Ri
 	}
 	tr := https.New(s, opts)
 	t.Cleanup(func() { tr.Close() })
-	rig := transporttest.Rig{Transport: tr, Data: l}
+	rig := transporttest.Environment{Transport: tr, Data: l}
 	for i := range vm.Disks {
 		rig.Disks = append(rig.Disks, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 	}
@@ -175,7 +175,7 @@ var unfinished = lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 8 << 20}
 
 // move copies the rig's first disk, comparing every byte with the lab's; at is called once,
 // when something is there.
-func move(t *testing.T, r transporttest.Rig, vm string, at func()) error {
+func move(t *testing.T, r transporttest.Environment, vm string, at func()) error {
 	t.Helper()
 	check := disk.NewCheck(content(t, labOf(r), vm))
 	once := sync.OnceFunc(at)
@@ -198,7 +198,7 @@ func generated(name string) lab.VM {
 }
 
 func TestRestartOfTheHostIsSurvived(t *testing.T) {
-	var r transporttest.Rig
+	var r transporttest.Environment
 	var mu sync.Mutex
 	var down bool
 	stop := func() {

@@ -343,7 +343,7 @@ func (h *host) ReadFile(context.Context, string, inventory.Path, int64) ([]byte,
 	return []byte(fmt.Sprintf("# Disk DescriptorFile\nversion=1\nCID=fffffffe\nparentCID=ffffffff\ncreateType=\"vmfs\"\nRW %d VMFS \"disk-flat.vmdk\"\n", h.size/disk.SectorSize)), nil
 }
 
-func (h *host) FrozenDisk(context.Context, inventory.MoRef, int32) (*inventory.Disk, error) {
+func (h *host) DiskAtSnapshot(context.Context, inventory.MoRef, int32) (*inventory.Disk, error) {
 	return nil, fault.New(fault.NotFound, "it has no snapshots").WithHint("take one first")
 }
 

@@ -129,7 +129,7 @@ func (t *Transport) forgetMount(m hostMount) error {
 // this is no error of the transfer if the mount is recorded and Stays is set.
 func (t *Transport) reportLeftover(m hostMount, why error) error {
 	r := t.mountRecord(m.host, m.nas)
-	err := cleanup.Stays(r, why)
+	err := cleanup.LeftoverError(r, why)
 	if t.opts.Leftovers != nil {
 		t.opts.Leftovers.Release(r.ID())
 	}

@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 			injected(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession, Count: 1}),
 			injected(lab.Fault{Kind: lab.FaultNFCThumbprint, Count: 1}),
 			injected(lab.Fault{Kind: lab.FaultNFCCut, Method: nfchost.OpOpenFile, Count: 2}),
-			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Rig) func() {
+			{Name: "an expired session", Start: func(_ *testing.T, r transporttest.Environment) func() {
 				labOf(r).KillSessions()
 				return func() {}
 			}},
@@ -65,7 +65,7 @@ func TestConformance(t *testing.T) {
 }
 
 func injected(f lab.Fault) transporttest.Trouble {
-	return transporttest.Trouble{Name: strings.Join([]string{string(f.Kind), f.Method}, " "), Start: func(t *testing.T, r transporttest.Rig) func() {
+	return transporttest.Trouble{Name: strings.Join([]string{string(f.Kind), f.Method}, " "), Start: func(t *testing.T, r transporttest.Environment) func() {
 		l := labOf(r)
 		if _, err := l.Faults().Add(f); err != nil {
 			t.Fatal(err)
@@ -85,10 +85,10 @@ func lasting(f lab.Fault, kind fault.Kind) transporttest.Trouble {
 	return tr
 }
 
-func labOf(r transporttest.Rig) *lab.Lab { return r.Data.(*lab.Lab) }
+func labOf(r transporttest.Environment) *lab.Lab { return r.Data.(*lab.Lab) }
 
 // newRig starts a lab with one VM that has the given disks, and logs in.
-func newRig(t *testing.T, disks ...disk.Source) transporttest.Rig {
+func newRig(t *testing.T, disks ...disk.Source) transporttest.Environment {
 	vm := lab.VM{Name: "web 01", ChangeTracking: true}
 	for _, d := range disks {
 		vm.Disks = append(vm.Disks, lab.Disk{File: transporttest.SparseFile(t, d)})
@@ -111,7 +111,7 @@ func hurriedly(ctx context.Context, d time.Duration) error {
 }
 
 // startLab starts a lab, logs in, and gives the disks of its first VM.
-func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Rig {
+func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Environment {
 	t.Helper()
 	l, err := lab.Start(context.Background(), cfg)
 	if err != nil {
@@ -132,7 +132,7 @@ func startLab(t *testing.T, cfg lab.Config, opts nfc.Options) transporttest.Rig 
 	}
 	tr := nfc.New(s, opts)
 	t.Cleanup(func() { tr.Close() })
-	rig := transporttest.Rig{Transport: tr, Data: l}
+	rig := transporttest.Environment{Transport: tr, Data: l}
 	for i := range vm.Disks {
 		rig.Disks = append(rig.Disks, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
 	}
@@ -179,7 +179,7 @@ func (c content) ReadAt(_ context.Context, p []byte, off int64) error {
 }
 
 // move copies the rig's first disk, comparing every byte with the lab's.
-func move(t *testing.T, r transporttest.Rig, progress func(blockcopy.Progress)) error {
+func move(t *testing.T, r transporttest.Environment, progress func(blockcopy.Progress)) error {
 	t.Helper()
 	check := disk.NewCheck(contentOf(t, labOf(r), r.Disks[0].VM.Name))
 	_, err := r.Transport.Transfer(t.Context(), transport.Job{Disk: r.Disks[0], Target: check, Progress: progress})

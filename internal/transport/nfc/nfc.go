@@ -58,8 +58,8 @@ type Host interface {
 	// NFCTicket returns a ticket for one connection to the disks of a VM.
 	NFCTicket(ctx context.Context, vm inventory.MoRef) (nfc.Ticket, error)
 
-	// FrozenDisk returns a disk as it was at a snapshot.
-	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
+	// DiskAtSnapshot returns a disk as it was at a snapshot.
+	DiskAtSnapshot(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
 	// VMHost returns the ESXi host that has the VM now.
 	VMHost(ctx context.Context, vm inventory.MoRef) (inventory.MoRef, error)

@@ -54,7 +54,7 @@ func unfinished(t *testing.T, l *lab.Lab) (goOn func()) {
 
 // bounded moves a disk and fails the test if its host had to send much more than the disk
 // holds: what was there before a break stays.
-func bounded(t *testing.T, r transporttest.Rig, progress func(blockcopy.Progress)) error {
+func bounded(t *testing.T, r transporttest.Environment, progress func(blockcopy.Progress)) error {
 	t.Helper()
 	const underWay = 24 << 20 // four requests of 1 MiB on each of four handles, and samples of the map
 	before := labOf(r).Stats().NFC.ReadBytes
@@ -154,7 +154,7 @@ func TestFrozenDeltaOfAWritingGuest(t *testing.T) {
 		if r.Disks[0].Snapshot, err = s.CreateSnapshot(t.Context(), r.Disks[0].VM.Ref, esx.SnapshotSpec{Name: name}); err != nil {
 			t.Fatal(err)
 		}
-		file, err := s.FrozenDisk(t.Context(), r.Disks[0].Snapshot, r.Disks[0].Disk.Key)
+		file, err := s.DiskAtSnapshot(t.Context(), r.Disks[0].Snapshot, r.Disks[0].Disk.Key)
 		if err != nil || !strings.Contains(file.Path.File, "-000001") || file.Layers < 2 {
 			t.Fatalf("%s: frozen is %v with %d layers, error %v", kind, file.Path, file.Layers, err)
 		}

@@ -22,7 +22,7 @@ func sparseDisk(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDis
 
 // testProbe checks the Offer for a VM that is off, and for a running one.
 func testProbe(t *testing.T, h Harness) {
-	rig := startRig(t, h, sparseDisk(1))
+	rig := startEnvironment(t, h, sparseDisk(1))
 	d := rig.Disks[0]
 	offer, err := rig.Transport.Probe(t.Context(), d)
 	if err != nil || !offer.Usable || offer.Streams < 1 {
@@ -43,7 +43,7 @@ func testProbe(t *testing.T, h Harness) {
 // testCopiesEveryByte copies a disk without holes and compares every byte.
 func testCopiesEveryByte(t *testing.T, h Harness, size int64) {
 	want := disk.NewPattern(size)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	res, err := im.transfer(t.Context(), rig, 0, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func testCopiesEveryByte(t *testing.T, h Harness, size int64) {
 // testKeepsHoles checks that little more than the allocated bytes is written.
 func testKeepsHoles(t *testing.T, h Harness) {
 	want := sparseDisk(2)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	if _, err := im.transfer(t.Context(), rig, 0, nil); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func testKeepsHoles(t *testing.T, h Harness) {
 // testResumesWhenCanceled cancels a transfer and completes it with another.
 func testResumesWhenCanceled(t *testing.T, h Harness) {
 	want := sparseDisk(3)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -90,7 +90,7 @@ func testResumesWhenCanceled(t *testing.T, h Harness) {
 // testPacesData checks that Job.Pace is called for every byte of data, and not for holes.
 func testPacesData(t *testing.T, h Harness) {
 	want := sparseDisk(6)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	var asked atomic.Int64
 	im.pace = func(_ context.Context, bytes int64) error { asked.Add(bytes); return nil }
@@ -107,7 +107,7 @@ func testPacesData(t *testing.T, h Harness) {
 // and can be completed later.
 func testWaitsForBudget(t *testing.T, h Harness) {
 	want := sparseDisk(7)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -131,7 +131,7 @@ func testWaitsForBudget(t *testing.T, h Harness) {
 // may begin late.
 func testSharesFairly(t *testing.T, h Harness) {
 	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
-	rig := startRig(t, h, a, b)
+	rig := startEnvironment(t, h, a, b)
 	images := []*image{newImage(t, a), newImage(t, b)}
 	var other atomic.Int64 // bytes of the slower when the faster was complete; -1 before
 	other.Store(-1)
@@ -161,7 +161,7 @@ func testSharesFairly(t *testing.T, h Harness) {
 // testSurvives checks that a transfer succeeds despite tr.
 func testSurvives(t *testing.T, h Harness, tr Trouble) {
 	want := sparseDisk(4)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	end := tr.Start(t, rig)
 	defer end()
@@ -175,7 +175,7 @@ func testSurvives(t *testing.T, h Harness, tr Trouble) {
 // completes the image.
 func testStops(t *testing.T, h Harness, tr Trouble) {
 	want := sparseDisk(5)
-	rig := startRig(t, h, want)
+	rig := startEnvironment(t, h, want)
 	im := newImage(t, want)
 	end := tr.Start(t, rig)
 	_, err := im.transfer(t.Context(), rig, 0, nil)
@@ -188,7 +188,7 @@ func testStops(t *testing.T, h Harness, tr Trouble) {
 
 // resumeTransfer opens the manifest again, as a new process would, and completes the image. It fails
 // the test if durable chunks are copied again.
-func (im *image) resumeTransfer(rig Rig) {
+func (im *image) resumeTransfer(rig Environment) {
 	im.t.Helper()
 	im.reopenLog()
 	missing := im.log.Missing()

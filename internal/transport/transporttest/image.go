@@ -68,7 +68,7 @@ func (im *image) reopenLog() {
 }
 
 // transfer copies the rig's n-th disk into the image.
-func (im *image) transfer(ctx context.Context, rig Rig, n int, progress func(blockcopy.Progress)) (blockcopy.Result, error) {
+func (im *image) transfer(ctx context.Context, rig Environment, n int, progress func(blockcopy.Progress)) (blockcopy.Result, error) {
 	return rig.Transport.Transfer(ctx, transport.Job{Disk: rig.Disks[n], Target: im, Manifest: im.log, Progress: progress, Pace: im.pace})
 }
 
@@ -143,8 +143,8 @@ func (im *image) Finish(context.Context) error { return nil }
 // Close is part of disk.Target.
 func (im *image) Close() error { return nil }
 
-// startRig returns a rig, and fails the test if goroutines of it remain when the test ends.
-func startRig(t *testing.T, h Harness, disks ...disk.Source) Rig {
+// startEnvironment returns a rig, and fails the test if goroutines of it remain when the test ends.
+func startEnvironment(t *testing.T, h Harness, disks ...disk.Source) Environment {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() { waitForGoroutines(t, before) }) // runs last

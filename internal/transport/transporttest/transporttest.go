@@ -4,7 +4,7 @@
 //
 //	func TestConformance(t *testing.T) {
 //		transporttest.Run(t, transporttest.Harness{
-//			New:    func(t *testing.T, disks ...disk.Source) transporttest.Rig { … },
+//			New:    func(t *testing.T, disks ...disk.Source) transporttest.Environment { … },
 //			Passes: []transporttest.Trouble{{Name: "reset", Start: resetConnections}},
 //			Stops:  []transporttest.Trouble{{Name: "lock", Start: lockFile, Kind: fault.Conflict}},
 //		})
@@ -34,7 +34,7 @@ import (
 type Harness struct {
 	// New starts a source with the given disks on one powered-off VM. It is stopped when the test ends.
 	// The back-off of its Transport must take no time.
-	New func(t *testing.T, disks ...disk.Source) Rig
+	New func(t *testing.T, disks ...disk.Source) Environment
 
 	// Passes contains troubles that a transfer survives without an error.
 	Passes []Trouble
@@ -44,8 +44,8 @@ type Harness struct {
 	Stops []Trouble
 }
 
-// A Rig is an emulated source, with the transport under test connected to it.
-type Rig struct {
+// An Environment is an emulated source, with the transport under test connected to it.
+type Environment struct {
 	Transport transport.Transport // transport under test
 	Disks     []transport.Disk    // disks of the VM, in the order of New's arguments
 	Data      any                 // data of the harness for its troubles
@@ -57,7 +57,7 @@ type Trouble struct {
 
 	// Start causes the trouble, now or a little later. It is called before the transfer begins. end ends
 	// it, unless it has ended already.
-	Start func(t *testing.T, r Rig) (end func())
+	Start func(t *testing.T, r Environment) (end func())
 
 	Kind fault.Kind // kind of the transfer's error, for Harness.Stops
 }

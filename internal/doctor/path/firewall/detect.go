@@ -46,16 +46,16 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// Found contains the rules of this machine.
-type Found struct {
+// RuleSet contains the rules of this machine.
+type RuleSet struct {
 	Tools []string // tools that were run
 	rules []*Rules // rules of each listing
 }
 
-// Look reads the rules for IPv4 or, if six is true, for IPv6. The error is
+// ReadRules reads the rules for IPv4 or, if six is true, for IPv6. The error is
 // fault.NotFound if no tool is installed, and fault.Denied if the user may not read the
 // rules.
-func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
+func ReadRules(ctx context.Context, run Runner, six bool) (f RuleSet, err error) {
 	saves, prefix := []string{"iptables-save", "iptables-nft-save", "iptables-legacy-save"}, "iptables"
 	if six {
 		saves, prefix = []string{"ip6tables-save", "ip6tables-nft-save", "ip6tables-legacy-save"}, "ip6tables"
@@ -94,7 +94,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 }
 
 // ofNFT adds the rules of nft, except for the tables in told, which iptables lists.
-func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]bool) (Found, error) {
+func (f RuleSet) ofNFT(ctx context.Context, run Runner, six bool, told map[string]bool) (RuleSet, error) {
 	out, err := run(ctx, "nft", "-j", "list", "ruleset")
 	switch {
 	case errors.Is(err, exec.ErrNotFound) && len(f.Tools) == 0:
@@ -129,7 +129,7 @@ func (r *Rules) addTables(to map[string]bool) {
 }
 
 // Judge returns what stops a packet, or may stop it. Certain results come first.
-func (f Found) Judge(p Packet) (stops []Stop) {
+func (f RuleSet) Judge(p Packet) (stops []Stop) {
 	for _, r := range f.rules {
 		stops = append(stops, r.Judge(p)...)
 	}

@@ -61,7 +61,7 @@ func TestRemedyIsInTheWordsOfTheKeeper(t *testing.T) {
 		"ufw":       {ufw, `{"nftables": []}`, "ufw allow proto tcp from 10.1.0.2 to any port 2049", "the policy of chain INPUT"},
 		"firewalld": {"", firewalld, `rule='rule family="ipv4" source address="10.1.0.2" port port="2049" protocol="tcp" accept'`, "rule 7 in chain filter_INPUT"},
 	} {
-		found, err := Look(t.Context(), lists(want.save, want.nft), false)
+		found, err := ReadRules(t.Context(), lists(want.save, want.nft), false)
 		if err != nil {
 			t.Fatalf("%s: %v", keeper, err)
 		}

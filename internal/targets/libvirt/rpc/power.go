@@ -28,13 +28,13 @@ type Reason uint32
 
 // Reasons for Paused and for Off.
 const (
-	PausedByIO     Reason = 5  // QEMU could not read or write a disk
-	PausedToStart  Reason = 11 // the start is not complete
-	OffByGuest     Reason = 1  // the guest shut down
-	OffBySomebody  Reason = 2  // a client destroyed the domain
-	OffByCrash     Reason = 3  // QEMU or the guest crashed
-	OffByFailure   Reason = 6  // the start failed
-	OffByItsDaemon Reason = 8  // libvirt lost the process when it restarted
+	PausedByIO    Reason = 5  // QEMU could not read or write a disk
+	PausedToStart Reason = 11 // the start is not complete
+	OffByGuest    Reason = 1  // the guest shut down
+	OffByClient   Reason = 2  // a client destroyed the domain
+	OffByCrash    Reason = 3  // QEMU or the guest crashed
+	OffByFailure  Reason = 6  // the start failed
+	OffByDaemon   Reason = 8  // libvirt lost the process when it restarted
 )
 
 // DomainState returns the state of a domain and its cause.

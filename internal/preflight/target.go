@@ -49,18 +49,18 @@ func (s *targetCheck) checkTarget(ctx context.Context, i int, to planfile.Destin
 	p, err := s.openPlace(ctx, to, m.Options)
 	if err != nil {
 		s.failed[to] = true
-		s.addFinding(i, planfile.Found("target", m.Pos, "", err))
+		s.addFinding(i, planfile.ErrorFinding("target", m.Pos, "", err))
 		return
 	}
 	folder := p.Folder(m.VM)
 	if first := s.vmByFolder[folder]; first != nil {
-		s.addFinding(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "%s (%s) of this plan has the same folder %s", first.Name, first.Ref, folder).
+		s.addFinding(i, planfile.ErrorFinding("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "%s (%s) of this plan has the same folder %s", first.Name, first.Ref, folder).
 			WithHint("set another destination for one of the VMs, or rename it")))
 		return
 	}
 	s.vmByFolder[folder] = m.VM
 	if p.Holds(m.VM) {
-		s.addFinding(i, planfile.Noted("already", m.Pos, m.VM.Name, "remove the VM from the plan, or rename the folder to migrate the VM again", "already migrated to %s", folder))
+		s.addFinding(i, planfile.NoteFinding("already", m.Pos, m.VM.Name, "remove the VM from the plan, or rename the folder to migrate the VM again", "already migrated to %s", folder))
 		s.blocked[i] = true // there is nothing to probe for it
 		return
 	}
@@ -69,7 +69,7 @@ func (s *targetCheck) checkTarget(ctx context.Context, i int, to planfile.Destin
 		s.rig.Settled(ctx, m, to, p, err)
 	}
 	if err != nil && !fault.Is(err, fault.Full) { // all VMs together are looked at below
-		s.addFinding(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		s.addFinding(i, planfile.ErrorFinding("target", m.Pos, m.VM.Name, err))
 		return
 	}
 	s.addToSpace(i, to, p)
@@ -80,7 +80,7 @@ func (s *targetCheck) addToSpace(i int, to planfile.Destination, p Target) {
 	m := s.moves[i]
 	free, device, err := p.Room()
 	if err != nil {
-		s.addFinding(i, planfile.Found("target", m.Pos, m.VM.Name, err))
+		s.addFinding(i, planfile.ErrorFinding("target", m.Pos, m.VM.Name, err))
 		return
 	}
 	space := s.spaces[device]
@@ -106,10 +106,10 @@ func (s *targetCheck) checkSpace(device uint64) {
 	const text = "%d VMs of the plan require %s %d MiB in %s, and %d MiB are free"
 	switch {
 	case space.Least > space.Free:
-		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, text, space.VMs, "at least", space.Least>>20, where, space.Free>>20).
+		s.found = append(s.found, planfile.ErrorFinding("space", at, "", fault.New(fault.Full, text, space.VMs, "at least", space.Least>>20, where, space.Free>>20).
 			WithHint("free %d MiB, or set another destination for some VMs", (space.Least-space.Free)>>20+1)))
 	case space.Most > space.Free:
-		s.found = append(s.found, planfile.Noted("space", at, "", "monitor the free space: images contain only data that is not zero, and the amount is unknown before the disks are read", text, space.VMs, "up to", space.Most>>20, where, space.Free>>20))
+		s.found = append(s.found, planfile.NoteFinding("space", at, "", "monitor the free space: images contain only data that is not zero, and the amount is unknown before the disks are read", text, space.VMs, "up to", space.Most>>20, where, space.Free>>20))
 	}
 }
 

@@ -41,7 +41,7 @@ func (g *group) checkSize(context.Context) []doctor.Finding {
 // migrate, the other VMs of the source, and the VMs that were migrated earlier.
 func (g *group) checkMACs(context.Context) []doctor.Finding {
 	holders := map[string][]*inventory.VM{}
-	for _, list := range [][]inventory.VM{g.VMs, g.All, g.There} {
+	for _, list := range [][]inventory.VM{g.VMs, g.All, g.AtTarget} {
 		for i := range list {
 			addHolder(holders, &list[i])
 		}
@@ -85,22 +85,22 @@ func isSameVM(a, b *inventory.VM) bool {
 	return a.InstanceUUID == b.InstanceUUID && a.UUID == b.UUID && (a.UUID != "" || a.Ref == b.Ref)
 }
 
-// checkPlaces reports names that are used already at the target. Missing space is
+// checkTargets reports names that are used already at the target. Missing space is
 // reported by other checks.
-func (g *group) checkPlaces(ctx context.Context) (found []doctor.Finding) {
+func (g *group) checkTargets(ctx context.Context) (found []doctor.Finding) {
 	if g.Refused {
 		return nil
 	}
 	taken := map[string]*inventory.VM{}
 	for _, p := range g.Targets {
-		found = append(found, g.forEachVM(func(vm *inventory.VM) doctor.Finding { return g.checkPlace(ctx, p, vm, taken) })...)
+		found = append(found, g.forEachVM(func(vm *inventory.VM) doctor.Finding { return g.checkTarget(ctx, p, vm, taken) })...)
 	}
 	return found
 }
 
-// checkPlace returns the finding for one VM at one target. taken contains the VMs by
+// checkTarget returns the finding for one VM at one target. taken contains the VMs by
 // their folders, and is updated.
-func (g *group) checkPlace(ctx context.Context, p Target, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
+func (g *group) checkTarget(ctx context.Context, p Target, vm *inventory.VM, taken map[string]*inventory.VM) doctor.Finding {
 	folder := p.Folder(vm)
 	// Two VMs of one plan may have names that give the same folder.
 	if first := taken[folder]; first != nil {

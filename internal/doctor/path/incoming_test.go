@@ -156,7 +156,7 @@ func TestFirewallThatCannotBeSeen(t *testing.T) {
 		"neither nft nor iptables-save is installed": exec.ErrNotFound,
 		"Operation not permitted":                    fmt.Errorf("Operation not permitted (you must be root)"),
 	} {
-		_, got := firewall.Look(t.Context(), func(context.Context, string, ...string) ([]byte, error) { return nil, err }, false)
+		_, got := firewall.ReadRules(t.Context(), func(context.Context, string, ...string) ([]byte, error) { return nil, err }, false)
 		if got == nil || !strings.Contains(got.Error(), want) || fault.HintOf(got) == "" {
 			t.Errorf("%v (remedy %q), want %s", got, fault.HintOf(got), want)
 		}

@@ -43,7 +43,7 @@ func TestGuestsAreLookedInto(t *testing.T) {
 		}
 		return []guest.Report{{}}, nil
 	}
-	found := ofGuests(t, vm.Options{VMs: vms, Look: look})
+	found := ofGuests(t, vm.Options{VMs: vms, Inspect: look})
 	var told []string
 	for _, f := range found {
 		told = append(told, f.On+": "+f.Status.String()+": "+f.Found)
@@ -66,7 +66,7 @@ func TestGuestsAreLookedInto(t *testing.T) {
 		t.Errorf("without a look: %+v", found)
 	}
 	broken := func(context.Context, *inventory.VM) ([]guest.Report, error) { return nil, errors.New("reset") }
-	if found := ofGuests(t, vm.Options{VMs: vms[:1], Look: broken}); len(found) != 1 || found[0].Status != doctor.Unknown {
+	if found := ofGuests(t, vm.Options{VMs: vms[:1], Inspect: broken}); len(found) != 1 || found[0].Status != doctor.Unknown {
 		t.Errorf("of a look that fails: %+v", found)
 	}
 }

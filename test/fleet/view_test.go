@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// A view is what the database says of a plan at a moment.
+// A view is the state of a plan in the database at one moment.
 type view struct {
 	plan fleetdb.Plan
 	vms  map[string]fleetdb.VM // by name
@@ -28,7 +28,7 @@ func (v view) count(states ...fleetdb.State) (n int) {
 	return n
 }
 
-// database opens the database beside whoever else has it.
+// database opens the database beside its other users.
 func (r *rig) database() *fleetdb.Database {
 	r.t.Helper()
 	if r.seen == nil {
@@ -60,7 +60,7 @@ func (r *rig) until(plan, what string, is func(view) bool) view {
 				return v
 			}
 			rev = c.Rev
-			err = ro.Feed.Await(ctx, rev)
+			err = ro.Feed.WaitForChange(ctx, rev)
 		}
 		if ctx.Err() != nil {
 			r.t.Fatalf("%s: never %s; it is %s", plan, what, v)
@@ -115,7 +115,7 @@ func (r *rig) sent(bytes int64) {
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 }
 
-// eventually waits for something that nobody tells of.
+// eventually polls until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

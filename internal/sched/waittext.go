@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Sentence returns the reason of the run's wait as one line: "host esx3: 20 of 20 vms; next in about 4
+// Text returns the reason of the run's wait as one line: "host esx3: 20 of 20 vms; next in about 4
 // min".
-func (w Waiting) Sentence(now time.Time) string {
-	switch w.Why {
+func (w Waiting) Text(now time.Time) string {
+	switch w.Reason {
 	case Paused:
 		return w.Paused + " is paused"
-	case Shut:
+	case OutsideWindows:
 		if w.Opens.IsZero() {
 			return "its last window is over"
 		}
@@ -20,7 +20,7 @@ func (w Waiting) Sentence(now time.Time) string {
 	case Undecided:
 		return "about to begin"
 	}
-	return w.worstBlock().toSentence(now)
+	return w.worstBlock().text(now)
 }
 
 // worstBlock returns the block for the sentence: a closed resource, else the one that becomes free
@@ -34,9 +34,9 @@ func (w Waiting) worstBlock() Block {
 	return w.Blocks[0]
 }
 
-// toSentence returns the use of the resource and the estimate: "host esx3: 20 of 20 vms; next in about
+// text returns the use of the resource and the estimate: "host esx3: 20 of 20 vms; next in about
 // 4 min".
-func (b Block) toSentence(now time.Time) string {
+func (b Block) text(now time.Time) string {
 	owner, unit := splitResource(b.Resource)
 	if b.Closed {
 		return strings.TrimSpace(owner+" "+unit) + " is closed: its capacity is 0"
@@ -48,8 +48,8 @@ func (b Block) toSentence(now time.Time) string {
 	if b.Needs > 1 {
 		line += ", needs " + formatUnits(b.Needs)
 	}
-	if b.Aside != "" {
-		line += ", the rest is set aside for " + b.Aside
+	if b.ReservedFor != "" {
+		line += ", the rest is set aside for " + b.ReservedFor
 	}
 	return line + "; " + b.estimateText(now)
 }

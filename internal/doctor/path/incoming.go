@@ -18,7 +18,7 @@ func (e *examiner) checkInward(ctx context.Context) (all []doctor.Finding) {
 	if e.Transport != Landing || !beyond {
 		return nil
 	}
-	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
+	found, err := firewall.ReadRules(ctx, e.Firewall, w.to.Is6())
 	if err != nil {
 		return []doctor.Finding{{Status: doctor.Unknown, Found: err.Error(), Want: "readable firewall rules", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
 	}

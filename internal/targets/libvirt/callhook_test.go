@@ -12,7 +12,7 @@ import (
 // tapped is a connection whose client writes one message at a time.
 type tapped struct {
 	net.Conn
-	tap  *targettest.Tap
+	tap  *targettest.CallHook
 	deaf atomic.Bool // the next answer gets lost
 }
 
@@ -21,7 +21,7 @@ var errTapped = errors.New("connection reset by the test")
 func (c *tapped) Write(p []byte) (int, error) {
 	const kindAt, call = 16, 0
 	if binary.BigEndian.Uint32(p[kindAt:]) == call {
-		switch c.tap.Fate() {
+		switch c.tap.NextOutcome() {
 		case targettest.Lost:
 			_ = c.Close()
 			return 0, errTapped

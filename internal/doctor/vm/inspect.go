@@ -11,23 +11,23 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Look reads the disks of a VM that is off. It returns one report per disk, in the
+// InspectFunc reads the disks of a VM that is off. It returns one report per disk, in the
 // order of VM.Disks.
-type Look func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
+type InspectFunc func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
 
-// looksAtOnce limits the number of VMs that are read concurrently. Each needs a session
+// maxInspections limits the number of VMs that are read concurrently. Each needs a session
 // on the host.
-const looksAtOnce = 4
+const maxInspections = 4
 
 // checkInside inspects the disks of VMs before they are copied. Running VMs are
 // omitted, because their files are locked and change.
 func (g *group) checkInside(ctx context.Context) []doctor.Finding {
-	if g.Look == nil {
+	if g.Inspect == nil {
 		return nil
 	}
 	found := make([][]doctor.Finding, len(g.VMs))
 	var looks errgroup.Group
-	looks.SetLimit(looksAtOnce)
+	looks.SetLimit(maxInspections)
 	for i := range g.VMs {
 		if vm := &g.VMs[i]; vm.Power == inventory.PoweredOff && len(vm.Disks) > 0 {
 			looks.Go(func() error { found[i] = g.lookInto(ctx, vm); return nil })
@@ -47,7 +47,7 @@ func (g *group) checkInside(ctx context.Context) []doctor.Finding {
 // lookInto returns the verdict for one guest and the warnings of its disks. If several
 // disks have a verdict, the last one counts.
 func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.Finding) {
-	reports, err := g.Look(ctx, vm)
+	reports, err := g.Inspect(ctx, vm)
 	if err != nil {
 		return unknownFinding(err)
 	}
