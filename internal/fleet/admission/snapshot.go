@@ -65,13 +65,13 @@ func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	case w.Why == sched.Paused && p.Failure != "":
 		return p.Failure
 	case w.Why == sched.Paused && !p.Ready:
-		return "the plan's hook before its first VM is under way"
+		return "the plan's hook before its first VM is running"
 	case w.Why == sched.Paused && p.Order == fleetdb.Pause:
 		return "plan " + key.Plan + " is paused"
 	case w.Why == sched.Paused:
 		return "it is paused"
 	case w.Why == sched.Shut && v.Failure != nil:
-		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
+		return "next attempt at " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
 	}
 	return w.Sentence(c.Now())
 }
