@@ -66,7 +66,7 @@ func checkReadable(d transport.Disk) error {
 		return transport.EncryptedError()
 	case d.Snapshot == "" && d.VM.Power != inventory.PoweredOff:
 		return fault.New(fault.Conflict, "the VM is powered %s and writes to its disks", d.VM.Power).
-			WithHint("shut the VM down first (do not suspend it), or migrate it with --warm")
+			WithHint("shut the VM down first (do not suspend it), or migrate it with --warm, which reads a snapshot")
 	}
 	return nil
 }
