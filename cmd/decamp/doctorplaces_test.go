@@ -95,7 +95,7 @@ func TestDoctorOfProxmox(t *testing.T) {
 	wrong, _, _ = strings.Cut(wrong, "&was=")
 	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure target-login: token")
 	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure target-login: has another fingerprint")
-	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; there are: pve1", "ok target-login: the API is reachable")
+	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; existing nodes: pve1", "ok target-login: the API is reachable")
 	s.Close()
 	wants(t, r.told(to), "failure target-login: systemctl status pveproxy")
 }

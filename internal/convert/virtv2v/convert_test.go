@@ -127,7 +127,7 @@ echo "rm -rf -- '/tmp/v2v.x'" >&2; exit 1`, "lstat: No such file", "linux-image-
 		"hibernated": {`echo "virt-v2v-in-place: error: filesystem was mounted read-only, even though we asked for it to be mounted read-write." >&2; exit 1`,
 			"mounted read-only", "powercfg /h off", fault.Conflict},
 		"no nbdkit": {`echo "virt-v2v-in-place: error: nbdkit is not installed or not working.  It is required to use ‘-i libvirt|libvirtxml’." >&2; exit 1`,
-			"nbdkit, which ", "apt install virt-v2v nbdkit", fault.NotFound},
+			"nbdkit is not installed", "apt install virt-v2v nbdkit", fault.NotFound},
 		"wrong key": {`echo "virt-v2v-in-place: error: could not find key to open LUKS encrypted /dev/sdb1." >&2; exit 1`,
 			"could not find key", "--key-file", fault.Denied},
 		"no tools": {`echo "virt-v2v-in-place: error: One of rhsrvany.exe or pvvxsvc.exe is missing in /usr/share/virt-tools." >&2; exit 1`,
