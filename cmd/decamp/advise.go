@@ -350,8 +350,8 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 		}
 	}
 	if r.Limit = r.Busy.Limit(); r.Limit.What == "" {
-		return r, fault.New(fault.Conflict, "plan %s reads no disk at the moment", name).
-			WithHint("see the state of its VMs with decamp status %s", fault.Quote(name))
+		return r, fault.New(fault.Conflict, "plan %s has no running transfer", name).
+			WithHint("see the state of its VMs: decamp status %s", fault.Quote(name))
 	}
 	r.Do = []string{remedies[r.Limit.What]}
 	if r.Limit.Gain > 0 {

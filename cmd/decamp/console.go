@@ -110,7 +110,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, e
 func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	_, _, run, err := recordedRun(cs.assembler, id)
 	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.NotFound, "there is no run %q here", id).
+		return fault.New(fault.NotFound, "run %q does not exist on this machine", id).
 			WithHint("list runs with decamp runs; for the VM of a plan, run the command on the worker that decamp status names")
 	}
 	if err != nil {
@@ -160,7 +160,7 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s does not provide consoles", to.Kind())
 	r := p.Record.Delivered
 	if r == nil {
-		return fault.New(fault.Unsupported, "VM %s is in a folder, so decamp does not know where it runs", p.Record.TargetName()).
+		return fault.New(fault.Unsupported, "VM %s was migrated to a folder, so its host is unknown", p.Record.TargetName()).
 			WithHint("on its host: virsh console %s", shellArgument(p.DomainName()))
 	}
 	switch to.Kind() {

@@ -58,7 +58,7 @@ func newConvert(p *program) *cobra.Command {
 	cv := &convertCommand{in: p.in, out: p.out}
 	cmd := &cobra.Command{
 		Use:     "convert IN OUT",
-		Short:   "Convert a disk of any flavour into a raw or qcow2 image",
+		Short:   "Convert a disk of any format into a raw or qcow2 image",
 		Long:    trimHelp(convertHelp),
 		Example: trimHelp(convertExamples),
 		Args:    exactArgs("IN", "OUT"),
@@ -173,8 +173,8 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 		Opener: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
-		Anew:   func(why string) { c.addNote("%s is written again: %s", growing.Path, why) },
-		GiveUp: fmt.Sprintf("run: rm %s %s; then start again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
+		Anew:   func(why string) { c.addNote("writing %s again: %s", growing.Path, why) },
+		GiveUp: fmt.Sprintf("run: rm %s %s; then run the same command again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
 	return c, nil

@@ -296,7 +296,7 @@ func TestConvertGoesOn(t *testing.T) {
 	r = newRig(t)
 	r.ends(0, "convert", d.Path(), out)
 	holds(t, out, d.Want)
-	mustContain(t, r.stderr(), "is written again", "from its beginning")
+	mustContain(t, r.stderr(), "writing ", " again: ", "from its beginning")
 }
 
 // interrupt makes a finished image what it was when three chunks were missing.
@@ -509,7 +509,7 @@ func TestInspectTheGuest(t *testing.T) {
 	}
 	r := newRig(t)
 	r.ends(0, "inspect", disk, "--guest")
-	mustContain(t, r.out.String(), "Guest: Seed OS 3\n  compat profile will boot: no kernel was found\n")
+	mustContain(t, r.out.String(), "Guest: Seed OS 3\n  will boot only with the compat profile: no kernel was found\n")
 	r = newRig(t)
 	r.ends(0, "inspect", disk, "--guest", "--json")
 	var got inspected

@@ -128,7 +128,7 @@ func failureError(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply the remedy of each, and run the command again")
+	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply their remedies, and run the command again")
 }
 
 // diagnosisOf is the JSON output.

@@ -167,7 +167,7 @@ func TestDoctorIsLetInByNobody(t *testing.T) {
 	}{
 		{[]string{"doctor", c.url(), "web02"}, 3, "no VM is called"},
 		{[]string{"doctor", c.url(), "--to", "dir:/nonexistent"}, 3, "mkdir -p /nonexistent"},
-		{[]string{"doctor", "esxi://nobody@" + c.lab.Addr()}, 4, "check user and password"},
+		{[]string{"doctor", "esxi://nobody@" + c.lab.Addr()}, 4, "check the user and the password"},
 		{[]string{"doctor", c.url(), "--to", "/srv"}, 2, "is not a destination"},
 		{[]string{"doctor", c.url(), "--transport", "fax"}, 2, "want https, nfc or landing"},
 		{[]string{"doctor", c.url(), "--transport", "nfc", "--landing", "tmpfs:1G"}, 2, "requires --transport landing"},

@@ -89,13 +89,13 @@ func TestDoctorOfProxmox(t *testing.T) {
 
 	names := writeFile(t, "map.yaml", "networks: {prod: vmbr9, 'dv-*': 'br-*'}\nstorages: {ssd1: nvme, ssd2: local}\n")
 	wants(t, r.told(to, "--map", names), "failure target-network: network prod: node pve1 has no bridge vmbr9",
-		"failure target-storage: has no storage nvme that the token may use; there are: local, local-lvm", "ok target-storage: storage local is of type dir")
+		"failure target-storage: has no storage nvme that the token may use; it may use: local, local-lvm", "ok target-storage: storage local is of type dir")
 
 	wrong := strings.Replace(to, "token=", "token="+writeFile(t, "wrong", "root@pam!decamp=99999999-2222-3333-4444-555555555555")+"&was=", 1)
 	wrong, _, _ = strings.Cut(wrong, "&was=")
 	wants(t, r.told(wrong+"&fingerprint="+s.Fingerprint()), "failure target-login: token")
 	wants(t, r.told(strings.Replace(to, s.Fingerprint(), strings.Repeat("AA:", 31)+"AA", 1)), "failure target-login: has another fingerprint")
-	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; there are: pve1", "ok target-login: the API is reachable")
+	wants(t, r.told(strings.Replace(to, "/pve1?", "/pve7?", 1)), "failure target-login: has no node pve7; existing nodes: pve1", "ok target-login: the API is reachable")
 	s.Close()
 	wants(t, r.told(to), "failure target-login: systemctl status pveproxy")
 }
@@ -121,8 +121,8 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	file := string(c.CloudsYAML(writeFile(t, "ca.pem", string(c.CA()))))
 	reach(c, file)
 	wants(t, r.told("openstack:lab?network=lan"), "ok target-login: Keystone accepts the credentials", "ok target-storage: quota of volumes", "ok target-network: the network exists", "ok target-privilege: a role with more than read access")
-	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure target-network: there is no network moon",
-		"failure target-storage: there is no volume type gold", "failure target-features: there is no flavor huge", "failure target-features: there is no availability zone mars")
+	wants(t, r.told("openstack:lab?network=moon&volumeType=gold&flavor=huge&availabilityZone=mars"), "failure target-network: OpenStack has no network moon",
+		"failure target-storage: volume type gold does not exist", "failure target-features: flavor huge does not exist", "failure target-features: availability zone mars does not exist")
 	reach(c, strings.ReplaceAll(file, openstack.Password, "wrong"))
 	wants(t, r.told("openstack:lab?network=lan"), "failure target-login: token issue")
 	reach(c, file)
@@ -136,7 +136,7 @@ func TestDoctorOfOpenStack(t *testing.T) {
 	only := openstack.Start(openstack.Config{Roles: []string{"reader"}})
 	t.Cleanup(only.Close)
 	reach(only, string(only.CloudsYAML(writeFile(t, "ca.pem", string(only.CA())))))
-	wants(t, r.told("openstack:lab?network=lan"), "failure target-privilege: its only role is reader")
+	wants(t, r.told("openstack:lab?network=lan"), "failure target-privilege: which does not permit changes")
 }
 
 func TestDoctorOfKubeVirt(t *testing.T) {

@@ -58,21 +58,21 @@ func limitedBy(b journal.Bytes) string {
 	return ""
 }
 
-// estimateText returns the estimate of a cutover: "212 MiB changed since, 3 MB/s; cut over now: out for
-// 41s, its boot not counted".
+// estimateText returns the estimate of a cutover: "212 MiB changed since the last round, 3 MB/s; outage with
+// a cutover now: 41s, without the boot".
 func estimateText(o journal.OutageEstimate) string {
 	text := ""
 	if o.Dirty > 0 {
-		text = fmt.Sprintf("%s changed since, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
+		text = fmt.Sprintf("%s changed since the last round, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
 	}
-	text += "cut over now: out for " + durationText(o.Outage)
+	text += "outage with a cutover now: " + durationText(o.Outage)
 	if o.Delivery > 0 {
-		text += ", " + durationText(o.Delivery) + " of it for the delivery"
+		text += ", including " + durationText(o.Delivery) + " for the delivery"
 	}
 	if o.Boot == 0 {
-		return text + ", its boot not counted"
+		return text + ", without the boot"
 	}
-	return text + ", its boot of " + durationText(o.Boot) + " included"
+	return text + ", including " + durationText(o.Boot) + " for the boot"
 }
 
 // eventText returns the message for an event; empty if users need none. The command itself reports the
@@ -85,7 +85,7 @@ func eventText(e journal.Event) string {
 		if e.Failure == nil {
 			return ""
 		}
-		return fmt.Sprintf("  %s is tried again: %s", e.Step, printable(e.Failure.Text))
+		return fmt.Sprintf("  %s failed and is retried: %s", e.Step, printable(e.Failure.Text))
 	case journal.DiskStarted, journal.DiskDone, journal.DiskRestarted:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case journal.ChunkBad:
@@ -96,7 +96,7 @@ func eventText(e journal.Event) string {
 		if e.Message == "" {
 			return ""
 		}
-		return "  waits: " + printable(e.Message)
+		return "  waiting: " + printable(e.Message)
 	case journal.Warned:
 		if e.Warning == nil {
 			return ""

@@ -177,7 +177,7 @@ func (ff *folderFuseCommand) runMount(ctx context.Context, ready func()) (err er
 	}
 	defer func() {
 		if cerr := shown.Close(); become.ChangesUser() && fault.Is(cerr, fault.Denied) {
-			ff.out.log.Info("not unmounted: the changed user may not do that", "err", cerr) // as the original does
+			ff.out.log.Info("not unmounted: the user of --change-user has no permission", "err", cerr) // as the original does
 		} else {
 			err = errors.Join(err, cerr)
 		}

@@ -39,7 +39,7 @@ func newPlanCommand(p *program, name, short, long string, o fleetdb.Command) *co
 		Annotations: exitCodes(commandExits...), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			return sendCommandByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
-				return fault.New(fault.NotFound, "there is no plan %q", args[0]).WithHint("list plans with decamp status; a run of decamp migrate continues with the same command")
+				return fault.New(fault.NotFound, "plan %q does not exist", args[0]).WithHint("list plans with decamp status; a run of decamp migrate continues with the same command")
 			})
 		}),
 	}

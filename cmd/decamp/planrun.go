@@ -143,7 +143,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 		return err
 	}
 	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
-		fmt.Fprintf(pr.out.screen, "Other unfinished plans continue as well: %v\n", others)
+		fmt.Fprintf(pr.out.screen, "Other unfinished plans also continue: %v\n", others)
 	}
 	outer := ctx
 	ctx, end := context.WithCancel(outer)

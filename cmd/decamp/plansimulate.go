@@ -112,7 +112,7 @@ func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) er
 		}
 	}
 	if len(s.VMs) == 0 {
-		return fault.New(fault.Invalid, "there is no VM to simulate").WithHint("name a plan, or add vms: [{count: 500, hosts: 8, allocated: 35G}] to %s", sim.hosts)
+		return fault.New(fault.Invalid, "the simulation has no VM").WithHint("add a plan file to the command, or add vms: [{count: 500, hosts: 8, allocated: 35G}] to %s", sim.hosts)
 	}
 	maps.Copy(s.Capacities, h.PerHost.Capacities("*"))
 	if sim.hosts == "" {

@@ -19,7 +19,7 @@ func TestSimulateWithoutAPlan(t *testing.T) {
 	}
 	file := t.TempDir() + "/hosts.yaml"
 	for text, says := range map[string]string{
-		"version: 1":                        "there is no VM to simulate",
+		"version: 1":                        "the simulation has no VM",
 		"version: 1\nhots: {}":              "did you mean hosts?",
 		"version: 1\nuncertainty: 120%":     "below 100%",
 		"version: 1\nvms: [{count: 3}]":     "allocated is missing",

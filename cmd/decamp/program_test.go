@@ -102,7 +102,7 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"spot without source", "verify /x --spot 1M", "require each other", "--help"},
 		{"odd spot", "verify /x --spot 1M,many", "not a number of random chunks", "--help"},
 		{"unknown shell", "completion tcsh", "bash, zsh or fish", "--help"},
-		{"password in URL", "ls esxi://root:sesame@h", "holds a password", "name the file"},
+		{"password in URL", "ls esxi://root:sesame@h", "contains a password", "--password-file"},
 		{"no such scheme", "ls http://h", "neither esxi nor vcenter", "esxi://root@HOST"},
 		{"unknown plan command", "plan chek x", `"chek" is not a command`, "decamp plan check"},
 		{"no plan", "plan check", "FILE is missing", "run: decamp plan check --help"},

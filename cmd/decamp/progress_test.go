@@ -60,11 +60,11 @@ func TestProgressAsLines(t *testing.T) {
 
 func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
 	o := journal.OutageEstimate{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
-	if got, want := estimateText(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
+	if got, want := estimateText(o), "212 MiB changed since the last round, 3.0 MB/s; outage with a cutover now: 41s, without the boot"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	o.Boot, o.Dirty = 20*time.Second, 0
-	if got, want := estimateText(o), "cut over now: out for 41s, its boot of 20s included"; got != want {
+	if got, want := estimateText(o), "outage with a cutover now: 41s, including 20s for the boot"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -73,7 +73,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 			[]string{"It booted", "serial port: /var/s.log", "on worker w1"}},
 		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","reason":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
 			[]string{"Last output of the serial port:\n  one\n", "two"}},
-		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
+		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended the rehearsal", Hint: "nothing"}}, fault.Canceled, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)

@@ -94,7 +94,7 @@ func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err 
 	run, err := journal.NewStore(state).Run(id)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("list plans with decamp status, and runs with decamp runs")
+		return fault.New(fault.NotFound, "plan or run %q does not exist", id).WithHint("list plans with decamp status, and runs with decamp runs")
 	case err != nil:
 		return err
 	case run.State == journal.Done && !rb.withdraw:

@@ -15,7 +15,7 @@ import (
 func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b admission.Snapshot) {
 	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
 	p = fleetdb.Plan{Name: "wave-1", State: fleetdb.PlanRunning, Counts: fleetdb.Counts{}}
-	lost := "host esx3 rests, several VMs failed there in a row; one tries it after 01:05:00 UTC: no route to host"
+	lost := "host esx3 is paused, because several VMs failed there in a row; the next VM starts after 01:05:00 UTC: no route to host"
 	b.Breakers = []admission.Breaker{{Object: "host esx3", Reason: lost, Until: at.Add(time.Minute)}}
 	for i := range n {
 		v := fleetdb.VM{

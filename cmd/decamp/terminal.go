@@ -46,7 +46,7 @@ func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 		return "", fault.Wrap(fault.Canceled, ctx.Err())
 	}
 	if errors.Is(err, io.EOF) {
-		return "", fault.New(fault.Invalid, "the question was not answered")
+		return "", fault.New(fault.Invalid, "no answer to the question")
 	}
 	return strings.TrimRight(line, "\r\n"), err
 }

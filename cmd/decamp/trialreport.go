@@ -34,7 +34,7 @@ func writeTrial(out *output, r testboot.Report) error {
 		fmt.Fprintf(out, "Warning: %s\n", printable(s.String()))
 	}
 	for _, less := range r.Differences {
-		fmt.Fprintf(out, "it had %s\n", less)
+		fmt.Fprintf(out, "different from the domain: %s\n", less)
 	}
 	if r.Screen != "" {
 		fmt.Fprintf(out, "screen: %s\n", r.Screen)
@@ -51,7 +51,7 @@ func acceleratorText(r testboot.Report) string {
 	case r.Accel == testboot.KVM:
 		return " on KVM"
 	case r.NoKVM != "":
-		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", printable(r.NoKVM))
+		return fmt.Sprintf(" emulated (KVM cannot be used: %s)", printable(r.NoKVM))
 	}
 	return " emulated"
 }

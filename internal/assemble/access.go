@@ -33,7 +33,7 @@ func (a *Assembler) Access() (*planfile.Access, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(path); stated && errors.Is(err, os.ErrNotExist) {
-		return nil, fault.New(fault.NotFound, "the access file: %w", err).WithHint("name a file that exists with --access or $%s", AccessEnv)
+		return nil, fault.New(fault.NotFound, "the access file: %w", err).WithHint("set an existing file with --access or $%s", AccessEnv)
 	}
 	return planfile.LoadAccess(path)
 }

@@ -49,8 +49,8 @@ func (a *Assembler) StateDir() (string, error) {
 		dir = a.DefaultState()
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fault.New(fault.Denied, "make state directory: %w", err).
-			WithHint("name a directory you may write with --state DIR")
+		return "", fault.New(fault.Denied, "create the state directory: %w", err).
+			WithHint("set a directory to which you may write: --state DIR")
 	}
 	return dir, nil
 }

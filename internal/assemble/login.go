@@ -58,8 +58,8 @@ func (a *Assembler) enteredPassword(account string) string {
 func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
 	t, err := p.Terminal()
 	if err != nil {
-		return "", fault.New(fault.Invalid, "no password for %s: there is no terminal for a prompt", who).
-			WithHint("put it in a file that only you can read, and name the file with --password-file or %s", PasswordEnv)
+		return "", fault.New(fault.Invalid, "no password for %s: decamp has no terminal for a prompt", who).
+			WithHint("write it to a file that only you can read, and set the file with --password-file or %s", PasswordEnv)
 	}
 	defer t.Close()
 	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))

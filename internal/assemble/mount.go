@@ -100,7 +100,7 @@ func CheckAuthority(ctx context.Context, addr string) error {
 	switch {
 	case errors.As(err, &cert):
 		return fault.New(fault.Denied, "the certificate of %s is not valid: %w", addr, err).
-			WithHint("give the host a certificate that this machine trusts, or pass --skip-cert-verification")
+			WithHint("install a certificate on the host that this machine trusts, or add --skip-cert-verification")
 	case err != nil:
 		return fault.New(fault.Unreachable, "connect to %s: %w", addr, err)
 	}

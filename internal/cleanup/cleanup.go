@@ -278,7 +278,7 @@ func LeftoverError(r Record, why error) error {
 	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
 	if r.ManualCommand != "" {
-		remedy += "; by hand, on the host: " + r.ManualCommand
+		remedy += "; manually, on the host: " + r.ManualCommand
 	}
 	if why := fault.HintOf(why); why != "" {
 		remedy = why + "; " + remedy

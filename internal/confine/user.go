@@ -66,8 +66,8 @@ func newUser() (uint32, error) {
 			return id, nil
 		}
 	}
-	return 0, fault.New(fault.Conflict, "all user ids from %d to %d are in use, and QEMU needs one", firstUser, lastUser).
-		WithHint("see which processes have them: ps -eo uid,pid,args")
+	return 0, fault.New(fault.Conflict, "all user IDs from %d to %d are in use, and QEMU requires a free one", firstUser, lastUser).
+		WithHint("end one of their processes: ps -eo uid,pid,args")
 }
 
 // usedIDs returns the user IDs of all processes.

@@ -47,14 +47,14 @@ func (c *conversion) installAgent() error {
 		return nil
 	}
 	if why := c.noAgent(); why != "" {
-		c.addNote("qemu-guest-agent is not installed: %s; install it by hand", why)
+		c.addNote("qemu-guest-agent is not installed: %s; install it manually", why)
 		return nil
 	}
 	// The script is written first: a unit without its script does nothing.
 	for _, f := range []struct{ path, text, why string }{
 		{agentScriptFile, agentScript, "installs qemu-guest-agent at the next boot, and removes itself"},
-		{agentUnitFile, agentUnit, "starts what installs qemu-guest-agent, and is removed by it"},
-		{agentWantFile, agentWant, "enables decamp-guest-agent.service, and is removed by it"},
+		{agentUnitFile, agentUnit, "starts the script that installs qemu-guest-agent; the script removes this file"},
+		{agentWantFile, agentWant, "enables decamp-guest-agent.service, which removes this link"},
 	} {
 		if err := c.putFile(f.path, f.text, f.why); err != nil {
 			return err
@@ -70,9 +70,9 @@ func (c *conversion) noAgent() string {
 	case !c.hasSystemd():
 		return "the guest has no systemd"
 	case c.hasAny("ostree", "usr/bin/rpm-ostree", "etc/NIXOS", "usr/sbin/transactional-update"):
-		return "the guest's programs are not changed while it runs"
+		return "the guest does not permit changes to its programs while it runs"
 	case !c.hasAny("usr/bin/apt-get", "usr/bin/dnf", "usr/bin/yum", "usr/bin/zypper"):
-		return "the guest has none of apt-get, dnf, yum and zypper"
+		return "the guest does not have apt-get, dnf, yum or zypper"
 	}
 	return ""
 }

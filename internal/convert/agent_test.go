@@ -48,9 +48,9 @@ func TestGuestAgentIsLeft(t *testing.T) {
 		"not asked":  {files{"usr/bin/apt-get": ""}, "", Options{}, ""},
 		"installed":  {files{"usr/bin/apt-get": "", "usr/sbin/qemu-ga": ""}, "", Options{GuestAgent: true}, ""},
 		"no systemd": {files{"usr/bin/apt-get": ""}, "systemd", Options{GuestAgent: true}, "no systemd"},
-		"ostree":     {files{"usr/bin/dnf": "", "usr/bin/rpm-ostree": ""}, "", Options{GuestAgent: true}, "not changed while it runs"},
-		"nixos":      {files{"etc/NIXOS": ""}, "", Options{GuestAgent: true}, "not changed while it runs"},
-		"no manager": {files{"usr/bin/pacman": ""}, "", Options{GuestAgent: true}, "none of apt-get"},
+		"ostree":     {files{"usr/bin/dnf": "", "usr/bin/rpm-ostree": ""}, "", Options{GuestAgent: true}, "does not permit changes"},
+		"nixos":      {files{"etc/NIXOS": ""}, "", Options{GuestAgent: true}, "does not permit changes"},
+		"no manager": {files{"usr/bin/pacman": ""}, "", Options{GuestAgent: true}, "does not have apt-get"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := debian(t).and(c.files)

@@ -37,7 +37,7 @@ func (c *conversion) pinCards(cards []Card) error {
 	for _, card := range cards {
 		mac := strings.ToLower(card.MAC)
 		if !macForm.MatchString(mac) || !nameForm.MatchString(card.Name) {
-			return fault.New(fault.Invalid, "a network card %q with MAC %q", card.Name, card.MAC)
+			return fault.New(fault.Invalid, "network card %q with MAC %q is invalid", card.Name, card.MAC)
 		}
 		if kernelName.MatchString(card.Name) {
 			continue
@@ -59,7 +59,7 @@ func (c *conversion) pinCard(name, mac string) error {
 	text := fmt.Sprintf("# Keeps the name of this card on other hardware.\n[Match]\nMACAddress=%s\n\n[Link]\nName=%s\n", mac, name)
 	// udev in the initramfs may rename cards before the root is mounted, so it needs the file, too.
 	c.links[file] = text
-	return c.putFile(file, text, "the card with MAC "+mac+" stays "+name)
+	return c.putFile(file, text, "the card with MAC "+mac+" keeps the name "+name)
 }
 
 // pinByRule adds a udev rule, unless a rule for the MAC exists.
@@ -71,7 +71,7 @@ func (c *conversion) pinByRule(name, mac string) error {
 		return err // the guest's own rule
 	}
 	rule := fmt.Sprintf(`SUBSYSTEM=="net", ACTION=="add", DRIVERS=="?*", ATTR{address}=="%s", ATTR{type}=="1", NAME="%s"`, mac, name)
-	return c.putFile(file, withLines(old, []string{rule}), "the card with MAC "+mac+" stays "+name)
+	return c.putFile(file, withLines(old, []string{rule}), "the card with MAC "+mac+" keeps the name "+name)
 }
 
 // noteUnknownCards adds a note for each configuration of a MAC that the VM does not have.
@@ -80,7 +80,7 @@ func (c *conversion) noteUnknownCards() error {
 		// Without the cards at the source nothing is known about them.
 		known := slices.ContainsFunc(c.seats, func(s SourceNIC) bool { return strings.EqualFold(s.MAC, n.MAC) })
 		if n.By == linux.ByMAC && n.MAC != "" && len(c.seats) > 0 && !known {
-			c.addNote("%s is for a card with MAC %s, which the VM does not have: it finds none, as at the source", n.File, n.MAC)
+			c.addNote("%s configures a card with MAC %s, which the VM does not have: it has no effect, as at the source", n.File, n.MAC)
 		}
 	}
 	return nil

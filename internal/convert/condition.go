@@ -72,7 +72,7 @@ func (w condition) matchesVirtio() bool {
 
 // noteUnresolved adds a note for a condition that stays in a file.
 func (c *conversion) noteUnresolved(file string, w condition) {
-	text := fmt.Sprintf("%s names a card by %s, and which of the VM's %d cards that is, is not known: it will find none", file, w, len(c.seats))
+	text := fmt.Sprintf("%s selects a card by %s, which matches none of the VM's %d cards after the migration: configure that card in the guest", file, w, len(c.seats))
 	if !slices.Contains(c.Notes, text) {
 		c.addNote("%s", text)
 	}

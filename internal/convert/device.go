@@ -113,13 +113,13 @@ func (c *conversion) byUUID(file, dev string) string {
 			return "UUID=" + v.uuid
 		}
 	}
-	c.addNote("%s names %s, which has no UUID: boot from virtio-scsi, which keeps the name", file, dev)
+	c.addNote("%s contains the disk name %s, which has no UUID: use virtio-scsi, which keeps the name", file, dev)
 	return dev
 }
 
 // noteUnstable adds a note if a line contains a name that depends on the disk controller.
 func (c *conversion) noteUnstable(file, line string) {
 	if name := unstableName.FindString(line); name != "" {
-		c.addNote("%s names %s, which may have another name on other hardware", file, name)
+		c.addNote("%s contains the disk name %s, which may be different on other hardware", file, name)
 	}
 }

@@ -50,9 +50,9 @@ func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 		case b.Err() != nil:
 			return b.Err()
 		case err == nil && added != "":
-			r.addChange("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware are not migrated: any firmware starts %s", added)
+			r.addChange("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware are not migrated, and firmware without boot entries starts %s", added)
 		case err != nil:
-			r.addNote("%s cannot be added to the EFI system partition %s, and a firmware that does not know the guest does not start it: %v; before the copy, in the guest: grub-install --removable, or --force-extra-removable on Debian", fallbackLoader, v.displayName(), err)
+			r.addNote("%s cannot be added to the EFI system partition %s, and firmware without a boot entry does not start the guest: %v; before the copy, run in the guest: grub-install --removable, or --force-extra-removable on Debian", fallbackLoader, v.displayName(), err)
 		}
 		if err != nil || done {
 			return nil
@@ -75,7 +75,7 @@ func (v volume) addLoader(distribution string, now time.Time, r *Result) (added 
 	// If there are loaders of several vendors, a wrong choice could start another system.
 	if plan == nil {
 		if loader != "" {
-			r.addNote("the EFI system partition has loaders of %s and no %s: which to start is not known; choose in the firmware's menu, and run grub-install --removable", loader, fallbackLoader)
+			r.addNote("the EFI system partition has several loaders (%s) and no %s: choose one in the firmware's menu, and run grub-install --removable", loader, fallbackLoader)
 		}
 		return "", false, nil
 	}

@@ -43,7 +43,7 @@ func (c *conversion) unbindFile(file string, rewrite func(file, text string) str
 	if path.Ext(file) == ".link" { // udev in the initramfs reads it, too
 		c.links[file] = next
 	}
-	return c.putFile(file, next, "it selects its card by the MAC or by virtio's driver")
+	return c.putFile(file, next, "it selects its card by the MAC or by the driver of virtio")
 }
 
 // rewriteUntilStable applies rewrite until the text does not change. A MAC at the end of a file may

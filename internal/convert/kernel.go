@@ -24,7 +24,7 @@ func (t tree) listKernels(r *Result) (out []kernel) {
 		}
 		k.initramfs = t.initramfsOf(k, inBoot)
 		if k.initramfs == nil {
-			r.addNote("kernel %s has no initramfs in /boot: it boots only if it has the drivers in itself", release)
+			r.addNote("kernel %s has no initramfs in /boot: it boots only if the drivers are built in", release)
 			continue
 		}
 		out = append(out, k)

@@ -64,7 +64,7 @@ func findLayout(vols []volume) (layout, error) {
 	case len(roots) == 0:
 		return nil, fault.New(fault.Unsupported, "no disk has a root file system of Linux that can be read: %s", kindList(vols)).WithHint(useCompat)
 	case len(roots) > 1:
-		return nil, fault.New(fault.Unsupported, "%d partitions look like the root of a Linux", len(roots)).WithHint(useCompat)
+		return nil, fault.New(fault.Unsupported, "%d partitions contain a root file system of Linux, and decamp supports one", len(roots)).WithHint(useCompat)
 	}
 	return layout(roots).withBoot(fstab, vols)
 }
@@ -104,7 +104,7 @@ func kindList(vols []volume) string {
 		}
 	}
 	if names == nil {
-		return "nothing that is known"
+		return "no known file systems"
 	}
 	return strings.Join(names, ", ")
 }
@@ -126,11 +126,11 @@ func (l layout) withBoot(fstab string, vols []volume) (layout, error) {
 			continue
 		}
 		if !v.isExt() && v.kind != guest.XFS && v.kind != guest.Btrfs {
-			return nil, fault.New(fault.Unsupported, "the guest's /boot is %s", v.kind).WithHint(useCompat)
+			return nil, fault.New(fault.Unsupported, "the guest's /boot has the file system %s, which is not supported", v.kind).WithHint(useCompat)
 		}
 		return append(l, mountPoint{"boot", v, subvolumeOf(options)}), nil
 	}
-	return nil, fault.New(fault.NotFound, "the guest's /boot is on %s, which is not found", spec).WithHint(useCompat)
+	return nil, fault.New(fault.NotFound, "the guest's /boot is on %s, which does not exist on its disks", spec).WithHint(useCompat)
 }
 
 // subvolumeOf returns the subvolume in the options of a mount; empty if none exists.
@@ -149,7 +149,7 @@ func (l layout) openAll(now func() time.Time) (tree, error) {
 	var out tree
 	for _, p := range l {
 		if !p.volume.isExt() {
-			return nil, fault.New(fault.Unsupported, "%s of the guest is %s on %s, which only an appliance can write", p.displayName(), p.volume.kind, p.volume.displayName()).WithHint(useCompat)
+			return nil, fault.New(fault.Unsupported, "%s of the guest is %s on %s, which requires an appliance", p.displayName(), p.volume.kind, p.volume.displayName()).WithHint(useCompat)
 		}
 		fs, err := extwrite.Open(p.volume.files, now)
 		if err != nil {

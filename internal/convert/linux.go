@@ -106,8 +106,8 @@ func orUnclean(outside, inside error) error {
 	if !fault.Is(inside, fault.NotFound) || !fault.Is(outside, fault.Conflict) {
 		return inside
 	}
-	return fault.New(fault.Conflict, "%w; and no appliance can replay it: %w", outside, inside).
-		WithHint("%s; or have it replayed here: %s", fault.HintOf(outside), fault.HintOf(inside))
+	return fault.New(fault.Conflict, "%w; and no appliance is available to replay it: %w", outside, inside).
+		WithHint("%s; or replay it in an appliance: %s", fault.HintOf(outside), fault.HintOf(inside))
 }
 
 // convertGuest changes a guest whose file systems are open, and flushes the changes.
@@ -203,7 +203,7 @@ func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
 	}
 	in, err := readInitramfs(c.budget, data, k)
 	if err != nil {
-		return fault.New(fault.Unsupported, "it cannot be read: %w", err).WithHint("use the compat profile, which changes nothing in the guest")
+		return fault.New(fault.Unsupported, "read its archives: %w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
 	// persistDrivers configures the tools that made an initramfs.
 	c.makers[in.maker] = true

@@ -203,7 +203,7 @@ func TestLinuxAppendRefuses(t *testing.T) {
 		"no initramfs": {makeDisk(t, part{files: without("initrd.img"), uuid: rootUUID, size: 24, args: "-t ext4"}), fault.Unsupported, "initramfs and virtio"},
 		"no virtio":    {makeDisk(t, part{files: noVirtio, uuid: rootUUID, size: 24, args: "-t ext4"}), fault.Unsupported, "initramfs and virtio"},
 		"odd initramfs": {makeDisk(t, part{files: plain.and(files{"boot/initrd.img-" + release: "something else"}), uuid: rootUUID, size: 24, args: "-t ext4"}),
-			fault.Unsupported, "cannot be read"},
+			fault.Unsupported, "read its archives"},
 		"no boot": {makeDisk(t, part{files: plain.and(files{"etc/fstab": "UUID=nowhere /boot ext4 defaults 0 0\n"}), uuid: rootUUID, size: 24, args: "-t ext4"}),
 			fault.NotFound, "/boot"},
 		"full": {makeDisk(t, part{files: plain.and(files{"lib/modules/" + release + "/modules.symbols": random(4 << 20), "var/fill": strings.Repeat("x", 18<<20)}),

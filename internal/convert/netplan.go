@@ -35,7 +35,7 @@ func (c *conversion) unbindNextMatch(file, text string) (next string, done bool)
 		} `yaml:"network"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		c.addNote("%s is not valid YAML: it is not changed", file)
+		c.addNote("%s is not valid YAML, so it is not changed", file)
 		return text, true
 	}
 	for _, id := range slices.Sorted(maps.Keys(doc.Network.Ethernets)) {
@@ -127,7 +127,7 @@ func (c *conversion) keepFromCloudInit() error {
 		}
 		const file = "etc/cloud/cloud.cfg.d/99-decamp-network.cfg"
 		return c.putFile(file, "# Keeps the network as it was on other hardware.\nnetwork: {config: disabled}\n",
-			"cloud-init leaves the static addresses in "+n.File+" alone")
+			"cloud-init keeps the static addresses in "+n.File+" alone")
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import "strings"
 // persistDrivers configures initramfs-tools and dracut so that the initramfs of the next kernel
 // contains the drivers, too.
 func (c *conversion) persistDrivers() error {
-	const why = "the next kernel's initramfs has the drivers, too"
+	const why = "the initramfs of later kernels contains the drivers"
 	// The configuration also matters if the tool is installed but made no current initramfs.
 	if c.makers["initramfs-tools"] || c.tree.hasPath("etc/initramfs-tools/modules") {
 		const file = "etc/initramfs-tools/modules"

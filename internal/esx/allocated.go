@@ -31,7 +31,7 @@ const inUse = inventory.ChangeID("*")
 // correct.
 func (s *vmController) Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error) {
 	if r.Off < 0 || r.Len < 0 || r.Len > math.MaxInt64-r.Off {
-		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is no range", key, r)
+		return nil, fault.New(fault.Invalid, "map of disk %d: range %v is invalid", key, r)
 	}
 	areas, err := s.readChangedAreas(ctx, vm, snapshot, key, inUse, r)
 	if err != nil {
@@ -93,11 +93,11 @@ func readMap(r disk.Range, ask func(at int64) (*types.DiskChangeInfo, error)) ([
 // negative or overflowing range. The server's numbers are untrusted input.
 func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
 	if page.StartOffset < 0 || page.Length <= 0 || page.Length > math.MaxInt64-page.StartOffset {
-		return 0, badMapError("page of %d bytes at %d, asked for %d", page.Length, page.StartOffset, at)
+		return 0, badMapError("page of %d bytes at %d, requested at %d", page.Length, page.StartOffset, at)
 	}
 	next := page.StartOffset + page.Length
 	if page.StartOffset > at || next <= at {
-		return 0, badMapError("page [%d, %d) does not hold offset %d, which was asked for", page.StartOffset, next, at)
+		return 0, badMapError("page [%d, %d) does not contain the requested offset %d", page.StartOffset, next, at)
 	}
 	for _, a := range page.ChangedArea {
 		if a.Start < 0 || a.Length < 0 || a.Length > math.MaxInt64-a.Start {
@@ -111,7 +111,7 @@ func checkPage(page *types.DiskChangeInfo, at int64) (int64, error) {
 // itself.
 func badMapError(format string, args ...any) error {
 	return fault.New(fault.Unsupported, "the server's map contradicts itself: "+format, args...).
-		WithHint("the disk is read in full instead")
+		WithHint("no action is required: decamp reads the whole disk instead")
 }
 
 // mapError converts the API's refusals to fault.Unsupported. Without change tracking, a
@@ -124,7 +124,7 @@ func mapError(err error) error {
 		return classify(err)
 	}
 	return fault.New(fault.Unsupported, "the server gives none (is change tracking on?): %w", err).
-		WithHint("the disk is read in full instead; change block tracking must be on before the last power-on or snapshot for a map")
+		WithHint("no action is required: decamp reads the whole disk instead; change block tracking must be on before the last power-on or snapshot for a map")
 }
 
 // moRef returns the API's form of a reference. kind is the API's type name, such as

@@ -83,16 +83,16 @@ func checkPin(addr string, pin [32]byte, shown []*x509.Certificate) error {
 	if subtle.ConstantTimeCompare(got[:], pin[:]) == 1 {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate of %s is not the pinned one: pinned %s, shown %s", addr, formatFingerprint(pin), formatFingerprint(got)).
-		WithHint("find out why it changed (a renewal, or an attack on the connection); if it is right, pass --fingerprint %s", formatFingerprint(got))
+	return fault.New(fault.Denied, "the certificate of %s differs from the known one: known %s, shown %s", addr, formatFingerprint(pin), formatFingerprint(got)).
+		WithHint("find the cause (a renewal, or an attack on the connection); if the new certificate is correct, add --fingerprint %s", formatFingerprint(got))
 }
 
 // parseFingerprint reads 64 hex digits in either case, with or without colons.
 // Everything else is fault.Invalid, and so is "".
 func parseFingerprint(s string) (pin [32]byte, err error) {
 	if s == "" {
-		return pin, fault.New(fault.Invalid, "no certificate fingerprint is pinned").
-			WithHint("confirm the certificate once, or pass --fingerprint")
+		return pin, fault.New(fault.Invalid, "no certificate fingerprint is set").
+			WithHint("confirm the certificate, or set --fingerprint")
 	}
 	b, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
 	if err == nil && len(b) != len(pin) {

@@ -40,7 +40,7 @@ func (s *vmController) CopyDisk(ctx context.Context, c DiskCopy) error {
 func (s *vmController) copyDisk(ctx context.Context, c DiskCopy) error {
 	manager := s.vim.ServiceContent.VirtualDiskManager
 	if manager == nil {
-		return fault.New(fault.Unsupported, "the server has no disk manager").WithHint("copy by --transport https")
+		return fault.New(fault.Unsupported, "the server has no disk manager").WithHint("use --transport https")
 	}
 	req := &types.CopyVirtualDisk_Task{This: *manager, SourceName: c.From.String(), DestName: c.To.String()}
 	if s.about.VCenter {
@@ -73,13 +73,13 @@ func copyError(err error, c DiskCopy) error {
 		return fault.New(fault.Conflict, "%w", err).WithHint("remove %v on the host", c.To)
 	case *types.FileLocked:
 		return fault.New(fault.Conflict, "%w", err).
-			WithHint("something on the host has the disk open: power the VM off, and see who holds it with vmfsfilelockinfo")
+			WithHint("a process on the host has the disk open: power the VM off, and find the process with vmfsfilelockinfo")
 	case *types.RequestCanceled:
 		return fault.New(fault.Transient, "the task was canceled on the host: %w", err).
-			WithHint("see the host's recent tasks for who it was; run the command again to go on")
+			WithHint("find the user in the host's recent tasks; run the command again to continue")
 	case *types.FileFault, *types.CannotAccessFile:
 		return fault.New(fault.Transient, "%w", err).
-			WithHint("the host could not read its disk or write to us: see vmkernel.log there; if it is the disk, copy by --transport https")
+			WithHint("the host could not read its disk or write to this machine: see /var/log/vmkernel.log there; if the disk fails, use --transport https")
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (s *inventoryReader) datacenterRef(ctx context.Context, path string) (types
 			return ref, nil
 		}
 	}
-	return types.ManagedObjectReference{}, fault.New(fault.NotFound, "there is no datacenter %s", path).WithHint("list the inventory again: decamp ls")
+	return types.ManagedObjectReference{}, fault.New(fault.NotFound, "datacenter %s does not exist", path).WithHint("list the inventory again: decamp ls")
 }
 
 // followTask waits until a task ends and calls progress with its percentage; progress
@@ -140,6 +140,6 @@ func (s *vmController) cancelTask(ctx context.Context, ref types.ManagedObjectRe
 	defer cancel()
 	_, err := methods.CancelTask(ctx, s, &types.CancelTask{This: ref})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.cfg.Log.Warn("a task could not be canceled, it goes on at the host", "task", ref.Value, "err", err)
+		s.cfg.Log.Warn("task not cancelled, it continues on the host", "task", ref.Value, "err", err)
 	}
 }

@@ -47,7 +47,7 @@ func (s *inventoryReader) addAttributes(ctx context.Context, raw []mo.VirtualMac
 		case has == nil:
 		case err != nil:
 			vms[i].Warnings = append(vms[i].Warnings, warningOnly(inventory.WarnAttributes,
-				fmt.Sprintf("its custom attributes could not be read, and stay behind: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
+				fmt.Sprintf("its custom attributes cannot be read, and are not migrated: %v", err), cmp.Or(fault.HintOf(err), "run the same command again")))
 		default:
 			vms[i].Attributes = attributesByName(fields, has)
 		}

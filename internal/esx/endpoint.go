@@ -51,8 +51,8 @@ func parseEndpoint(u *url.URL) (endpoint, error) {
 	// Checked last, so that the hint about passwords is only given for otherwise valid
 	// URLs.
 	if _, ok := u.User.Password(); ok {
-		return endpoint{}, fault.New(fault.Invalid, "the source URL holds a password").
-			WithHint("take it out: URLs end up in shell history and process lists; put the password in a file and name the file, or let decamp ask")
+		return endpoint{}, fault.New(fault.Invalid, "the source URL contains a password").
+			WithHint("remove it, because shell history and process lists show URLs; write the password to a file and set it with --password-file, or enter it at the prompt")
 	}
 	port := u.Port()
 	if port == "" {

@@ -265,7 +265,7 @@ func (s *Session) Close() error {
 	switch fault.KindOf(err) {
 	// The host ends an idle session itself, so the program may end without an error.
 	case fault.Unreachable, fault.Transient, fault.Denied:
-		s.cfg.Log.Warn("session is left to end by itself", "host", s.end.addr, "err", err)
+		s.cfg.Log.Warn("session not ended, it expires", "host", s.end.addr, "err", err)
 		return nil
 	}
 	return err

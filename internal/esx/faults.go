@@ -74,20 +74,20 @@ func vimError(f types.BaseMethodFault, err error) error {
 	switch f := f.(type) {
 	case *types.RestrictedVersion:
 		return fault.New(fault.Unsupported, "%w", err).
-			WithHint("the host's licence (free ESXi) forbids this call; do it by hand on the host, or use an evaluation or paid licence")
+			WithHint("the host's licence (free ESXi) does not permit this call; make the change manually on the host, or install an evaluation or paid licence")
 	case *types.NoPermission:
 		return fault.New(fault.Denied, "%w (privilege %s)", err, f.PrivilegeId).
-			WithHint("give the user the privilege %s, or log in as another", f.PrivilegeId)
+			WithHint("grant the user the privilege %s, or log in as another user", f.PrivilegeId)
 	case types.BaseInvalidLogin:
-		return fault.New(fault.Denied, "%w", err).WithHint("check user and password; %s", lockoutHint)
+		return fault.New(fault.Denied, "%w", err).WithHint("check the user and the password; %s", lockoutHint)
 	// RoundTrip has logged in again before; the new session was also rejected.
 	case *types.NotAuthenticated:
-		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session at once; see its hostd or vpxd log")
+		return fault.New(fault.Denied, "%w", err).WithHint("the server ended the session immediately; see its hostd or vpxd log")
 	case *types.ManagedObjectNotFound:
-		return fault.New(fault.NotFound, "%s %s is gone: %w", f.Obj.Type, f.Obj.Value, err).WithHint("list the inventory again: decamp ls")
+		return fault.New(fault.NotFound, "%s %s does not exist any more: %w", f.Obj.Type, f.Obj.Value, err).WithHint("list the inventory again: decamp ls")
 	case *types.TaskInProgress:
 		return fault.New(fault.Transient, "%w", err).
-			WithHint("something else is done to it now, such as moving it to another host: see its recent tasks, wait for the end and run the command again")
+			WithHint("another operation on it is running, such as a relocation: wait until its recent tasks have ended, and run the command again")
 	case types.BaseNasConfigFault:
 		return nasError(f.(types.BaseMethodFault), err)
 	}
@@ -124,7 +124,7 @@ func httpError(code int, err error) error {
 	case http.StatusNotFound:
 		return fault.Wrap(fault.NotFound, err)
 	case http.StatusInternalServerError:
-		return fault.New(fault.Conflict, "%w", err).WithHint("ESXi answers so for a file in use: power the VM off, or remove its lock")
+		return fault.New(fault.Conflict, "%w", err).WithHint("ESXi returns this for a file in use: power the VM off, or remove its lock")
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
 		return fault.Wrap(fault.Transient, err)
 	}
@@ -144,7 +144,7 @@ func netError(err error) error {
 	case errors.As(err, &dns):
 		return fault.New(fault.Unreachable, "%w", err).WithHint("check the host's name")
 	case errors.As(err, &noTLS):
-		return fault.New(fault.Unreachable, "%w", err).WithHint("that port does not speak HTTPS; ESXi and vCenter do on 443")
+		return fault.New(fault.Unreachable, "%w", err).WithHint("the port does not use HTTPS; ESXi and vCenter use port 443")
 	// Only a failed connection attempt has this operation; later errors have read or
 	// write.
 	case errors.As(err, &op) && op.Op == "dial":

@@ -123,7 +123,7 @@ func ambiguousError(hits []*inventory.VM, what string) error {
 		list = append(list, fmt.Sprintf("%s (%s, UUID %s)", v.Ref, inventoryPath(v), v.UUID))
 	}
 	return fault.New(fault.Conflict, "%q fits %d VMs: %s", what, len(hits), strings.Join(list, "; ")).
-		WithHint("name one by its reference, inventory path or UUID")
+		WithHint("select one by its reference, inventory path or UUID")
 }
 
 // notFoundError returns fault.NotFound with up to three VMs whose names are similar.
@@ -135,7 +135,7 @@ func notFoundError(vms []inventory.VM, what string) error {
 	}
 	nearest := suggest.Words(what, names)
 	if len(nearest) == 0 {
-		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
+		return err.WithHint("list the VMs with decamp ls; a user sees only VMs for which it has privileges")
 	}
 	return err.WithHint("near: %s", strings.Join(nearest, ", "))
 }

@@ -203,9 +203,9 @@ func (s *connection) loginError(err error) error {
 	}
 	s.login.recordRefusal(s.cfg.Now())
 	s.reportVerdict(err)
-	hint := "check user and password; " + lockoutHint
+	hint := "check the user and the password; " + lockoutHint
 	if s.about.VCenter {
-		hint = "check user and password, and that the user has its SSO domain (administrator@vsphere.local); " + lockoutHint
+		hint = "check the user and the password, and that the user name contains its SSO domain (administrator@vsphere.local); " + lockoutHint
 	}
 	return fault.New(fault.Denied, "user %s: %w", s.end.user, err).WithHint("%s", hint).OfLogin()
 }
@@ -241,7 +241,7 @@ func (l *lockout) check(now time.Time) error {
 		return nil
 	}
 	return fault.New(fault.Denied, "%w", errLockout).OfLogin().
-		WithHint("wait %v or start again with the right password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
+		WithHint("wait %v, or run the command again with the correct password; %s", recent[0].Add(lockoutWindow).Sub(now).Round(time.Second), lockoutHint)
 }
 
 // addFailure counts a refused password. The caller must hold login.mu.

@@ -62,8 +62,8 @@ func (s *hostController) isNAS(ctx context.Context, host inventory.MoRef, n NAS,
 	if info != nil && n.isMountedAs(info) {
 		return nil
 	}
-	return fault.New(fault.Conflict, "the host has another datastore called %s: %w", n.Name, duplicate).
-		WithHint("remove it there, or choose another name")
+	return fault.New(fault.Conflict, "the host already has a datastore %s: %w", n.Name, duplicate).
+		WithHint("remove it from the host, or use another name")
 }
 
 // isMountedAs reports whether a datastore has the server and path of n. Its name does
@@ -111,7 +111,7 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 		return err
 	}
 	if !n.isMountedAs(info) {
-		s.cfg.Log.Info("a datastore of that name is another", "host", host, "datastore", n.Name)
+		s.cfg.Log.Info("another datastore has that name", "host", host, "datastore", n.Name)
 		return nil
 	}
 	_, err = methods.RemoveDatastore(ctx, s, &types.RemoveDatastore{This: *h.ConfigManager.DatastoreSystem, Datastore: ds})
@@ -119,7 +119,7 @@ func (s *hostController) removeNAS(ctx context.Context, host inventory.MoRef, n 
 	case *types.NotFound, *types.ManagedObjectNotFound:
 		return nil // another client removed it
 	case *types.ResourceInUse:
-		return fault.New(fault.Conflict, "%w", err).WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
+		return fault.New(fault.Conflict, "%w", err).WithHint("a process on the host has a file of it open: wait until it ends, or end it, and run the command again")
 	}
 	return err
 }
@@ -190,16 +190,16 @@ func (s *hostController) datastoreSystem(ctx context.Context, host inventory.MoR
 // nasError maps the faults of a failed mount. It is undocumented which fault a host
 // returns for which cause, so each remedy lists the likely causes.
 func nasError(f types.BaseMethodFault, err error) error {
-	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them"
+	const open = "check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall of this machine rejects them"
 	switch f.(type) {
 	case *types.NetworkInaccessible, *types.NasVolumeNotMounted:
 		return fault.New(fault.Unreachable, "%w", err).WithHint(open)
 	case *types.InvalidNetworkResource:
-		return fault.New(fault.NotFound, "%w", err).WithHint("the server exports no such path, or the host does not reach it: %s", open)
+		return fault.New(fault.NotFound, "%w", err).WithHint("the NFS server does not export that path, or the host cannot reach it: %s", open)
 	case *types.NoPermissionOnNasVolume:
-		return fault.New(fault.Denied, "%w", err).WithHint("the server does not admit this host")
+		return fault.New(fault.Denied, "%w", err).WithHint("the NFS server does not permit this host")
 	case *types.NasConnectionLimitReached:
-		return fault.New(fault.Full, "%w", err).WithHint("the host mounts as many NFS datastores as NFS.MaxVolumes allows: remove one, or raise it")
+		return fault.New(fault.Full, "%w", err).WithHint("the host already mounts the maximum number of NFS datastores: remove one, or raise NFS.MaxVolumes")
 	}
 	return fault.New(fault.Conflict, "%w", err).WithHint("see the host's vobd.log and vmkernel.log")
 }

@@ -87,7 +87,7 @@ func (s *inventoryReader) readPages(ctx context.Context, spec types.PropertyFilt
 func pageError(err error) error {
 	switch vimFault(err).(type) {
 	case types.BaseInvalidArgument, *types.InvalidPropertyFault, *types.InvalidProperty:
-		return fault.New(fault.Transient, "the server forgot the rest of its answer: %w", err).WithHint("try again")
+		return fault.New(fault.Transient, "the server lost the rest of its answer: %w", err).WithHint("try again")
 	}
 	return classify(err)
 }

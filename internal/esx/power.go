@@ -81,12 +81,12 @@ func (s *vmController) powerOff(ctx context.Context, ref inventory.MoRef, o Powe
 func stillOnError(now vmState, asked bool, wait time.Duration) error {
 	switch {
 	case now.power == types.VirtualMachinePowerStateSuspended:
-		return fault.New(fault.Conflict, "it is suspended").WithHint("resume it and shut the guest down, or use --force and lose its memory")
+		return fault.New(fault.Conflict, "it is suspended").WithHint("resume it and shut the guest down, or add --force, which discards its memory")
 	case asked:
-		return fault.New(fault.Conflict, "the guest did not shut down within %v", wait).WithHint("shut it down from within, wait longer, or use --force")
+		return fault.New(fault.Conflict, "the guest did not shut down within %v", wait).WithHint("shut it down in the guest, set a longer --shutdown-wait, or add --force")
 	}
-	return fault.New(fault.Conflict, "VMware Tools do not run, so the guest cannot be asked to shut down").
-		WithHint("shut it down from within, or use --force, which is like pulling the plug")
+	return fault.New(fault.Conflict, "VMware Tools do not run, so decamp cannot shut the guest down").
+		WithHint("shut it down in the guest, or add --force, which powers it off without a shutdown")
 }
 
 // shutDown requests a shutdown of the guest and waits for at most o.Wait. It reports
@@ -113,7 +113,7 @@ func (s *vmController) cutPower(ctx context.Context, vm types.ManagedObjectRefer
 	case refused != nil:
 		return refused
 	case err == nil:
-		err = fault.New(fault.Conflict, "it is still on after the power was cut")
+		err = fault.New(fault.Conflict, "it is still on after the power-off")
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (s *vmController) powerOn(ctx context.Context, ref inventory.MoRef, by Swit
 	case refused != nil:
 		return refused
 	case err == nil:
-		err = fault.New(fault.Conflict, "it is still off after it was switched on").WithHint("check the VM's recent tasks, and whether it waits for an answer")
+		err = fault.New(fault.Conflict, "it is still off after the power-on").WithHint("check the VM's recent tasks, and answer its question in the vSphere Client if it has one")
 	}
 	return err
 }
@@ -213,7 +213,7 @@ func taskDone(info types.TaskInfo) (bool, error) {
 		return true, nil
 	case types.TaskInfoStateError:
 		if info.Error == nil || info.Error.Fault == nil {
-			return false, errors.New("the task ended with an error it does not name")
+			return false, errors.New("the task ended with an error without a name")
 		}
 		return false, fmt.Errorf("%s: %w", taskErrorText(info.Error), soap.WrapVimFault(info.Error.Fault))
 	}

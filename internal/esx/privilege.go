@@ -65,7 +65,7 @@ func (s *hostController) sessionKey(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if m.CurrentSession == nil {
-		return "", errors.New("the server does not tell our session")
+		return "", errors.New("the server did not return the session")
 	}
 	return m.CurrentSession.Key, nil
 }

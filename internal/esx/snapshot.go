@@ -45,7 +45,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	case err != nil:
 		return "", err
 	case found:
-		return "", fault.New(fault.Conflict, "the VM has a snapshot of that name").WithHint("remove it: it is of an earlier moment")
+		return "", fault.New(fault.Conflict, "the VM has a snapshot of that name").WithHint("remove it: it contains an earlier state")
 	}
 	res, err := methods.CreateSnapshot_Task(ctx, s, &types.CreateSnapshot_Task{
 		This: moRef("VirtualMachine", vm), Name: o.Name, Description: o.Description, Quiesce: o.Quiesce,
@@ -60,7 +60,7 @@ func (s *vmController) createSnapshot(ctx context.Context, vm inventory.MoRef, o
 	// is read.
 	ref, found, err := s.findSnapshot(ctx, vm, o.Name)
 	if err == nil && !found {
-		err = fault.New(fault.Conflict, "it was removed at once").WithHint("see the VM's recent tasks for who does so")
+		err = fault.New(fault.Conflict, "it was removed at once").WithHint("find the user in the VM's recent tasks")
 	}
 	return ref, err
 }
@@ -70,11 +70,11 @@ func snapshotError(err error) error {
 	switch vimFault(err).(type) {
 	case *types.ApplicationQuiesceFault, *types.FilesystemQuiesceFault, *types.ToolsUnavailable:
 		return fault.New(fault.Conflict, "the guest could not be quiesced: %w", err).
-			WithHint("see VMware Tools and the VSS writers in the guest, or take the disks as after a power cut, without quiescing")
+			WithHint("check VMware Tools and the VSS writers in the guest, or do not quiesce: the disks are then as after a power failure")
 	case *types.TooManySnapshotLevels:
-		return fault.New(fault.Conflict, "%w", err).WithHint("delete snapshots of the VM: a chain has 32 at most")
+		return fault.New(fault.Conflict, "%w", err).WithHint("delete snapshots of the VM: it can have at most 32 in a chain")
 	case *types.MultiWriterNotSupported, *types.RDMNotSupported, *types.MemorySnapshotOnIndependentDisk:
-		return fault.New(fault.Unsupported, "%w", err).WithHint("power the VM off to move it: its disks cannot be frozen while it runs")
+		return fault.New(fault.Unsupported, "%w", err).WithHint("migrate the VM powered off: snapshots of its disks are not possible while it runs")
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, n
 	case 1:
 		return found[0], true, nil
 	default:
-		return SnapshotEntry{}, false, fault.New(fault.Conflict, "the VM has %d snapshots of that name", len(found)).WithHint("remove those that are not wanted")
+		return SnapshotEntry{}, false, fault.New(fault.Conflict, "the VM has %d snapshots of that name", len(found)).WithHint("remove those that are not required")
 	}
 }
 
@@ -200,8 +200,8 @@ func (s *vmController) consolidateDisks(ctx context.Context, vm inventory.MoRef,
 		err = s.awaitTask(ctx, res.Returnval, progress)
 	}
 	if err != nil {
-		return fault.New(fault.Conflict, "its disks need consolidation: %w", classify(err)).
-			WithHint("something holds a delta open, a backup most likely: end it, and consolidate (Snapshots > Consolidate)")
+		return fault.New(fault.Conflict, "its disks require consolidation: %w", classify(err)).
+			WithHint("a process, such as a backup, has a delta disk open: end it, and consolidate the disks (Snapshots > Consolidate)")
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (s *vmController) diskAt(ctx context.Context, snapshot inventory.MoRef, key
 		return disk, nil
 	}
 	return nil, fault.New(fault.NotFound, "it is not part of the snapshot").
-		WithHint("independent disks and physical RDMs are left out of snapshots: power the VM off to move them")
+		WithHint("snapshots do not include independent disks and physical RDMs: migrate the VM powered off")
 }
 
 // isIndependent reports whether snapshots omit a disk with that mode.
@@ -317,7 +317,7 @@ func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
 func (s *vmController) AwaitSnapshot(ctx context.Context, vm inventory.MoRef, name string, there bool, wait time.Duration) (SnapshotEntry, bool, error) {
 	entry, is, err := s.awaitSnapshot(ctx, vm, name, there, wait)
 	if err != nil {
-		return entry, is, fmt.Errorf("look for snapshot %q of VM %s: %w", name, vm, classify(err))
+		return entry, is, fmt.Errorf("find snapshot %q of VM %s: %w", name, vm, classify(err))
 	}
 	return entry, is, nil
 }

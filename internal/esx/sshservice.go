@@ -84,7 +84,7 @@ func (s *hostController) StartSSH(ctx context.Context, host inventory.MoRef) err
 		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).WithHint("%s", StartSSHRemedy)
 	case Forbidden(err):
 		return fault.New(fault.Denied, "start SSH of host %s: %w", host, err).
-			WithHint("start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client with a user who may")
+			WithHint("start the service TSM-SSH manually: on the host's console (F2, Troubleshooting Options), or in the host client with a user who may")
 	case err != nil:
 		return fmt.Errorf("start SSH of host %s: %w", host, classify(err))
 	}
@@ -131,7 +131,7 @@ const maxHostKey = 16 << 10
 // fault.Unsupported for a vCenter, and for a host that does not return the key.
 func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	if s.about.VCenter {
-		return nil, fault.New(fault.Unsupported, "a vCenter does not tell its hosts' SSH keys")
+		return nil, fault.New(fault.Unsupported, "a vCenter does not return the SSH keys of its hosts")
 	}
 	res, err := s.sendRequest(ctx, http.MethodGet, hostKeyPath)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *fileReader) SSHHostKey(ctx context.Context) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fault.New(fault.Unsupported, "the host does not tell its SSH key: %w", &statusError{res.StatusCode})
+		return nil, fault.New(fault.Unsupported, "the host does not return its SSH key: %w", &statusError{res.StatusCode})
 	}
 	return readAtMost(res, maxHostKey)
 }

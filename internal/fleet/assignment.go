@@ -24,8 +24,8 @@ type assignment struct {
 
 // Why an attempt is stopped.
 var (
-	errTaken = errors.New("another worker has the VM") // another worker has the VM, or the claim has ended
-	errUndo  = errors.New("the VM must be undone")     // a command removes the results of the VM
+	errTaken = errors.New("another worker executes the VM") // another worker has the VM, or the claim has ended
+	errUndo  = errors.New("the VM must be undone")          // a command removes the results of the VM
 )
 
 // newAssignment returns the assignment of v before its first attempt. plan is the command for its plan.

@@ -132,7 +132,7 @@ func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool)
 		case !isTransient(err) || tries >= maxAttempts:
 			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoVerb(), err))}, true
 		}
-		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
+		a.w.Log.Info("undo failed, retrying", "plan", vm.Plan, "vm", vm.Name, "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next check of ctx ends the loop
 	}
 }
@@ -170,7 +170,7 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	case errors.Is(err, fleetdb.ErrFenced):
 		a.w.Log.Info("vm was taken over", "plan", a.claim.Plan, "vm", a.claim.VM)
 	default:
-		a.w.Log.Warn("the end of an attempt is not on record", "plan", a.claim.Plan, "vm", a.claim.VM, "err", err)
+		a.w.Log.Warn("end of an attempt not recorded", "plan", a.claim.Plan, "vm", a.claim.VM, "err", err)
 		return false
 	}
 	return true

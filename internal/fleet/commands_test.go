@@ -252,7 +252,7 @@ func TestHooksAreBegunOnce(t *testing.T) {
 			return f != nil && strings.Contains(f.Text, part)
 		}
 	}
-	r.wait("the plan to say that the hook was cut off", says("cut off"))
+	r.wait("the plan to say that the hook was cut off", says("was interrupted"))
 	r.order("wave", fleetdb.GoOn)
 	r.wait("the plan to say that the hook failed", says(errPlain.Error()))
 	if n := r.plan("wave").Counts[fleetdb.Done]; n > 0 {

@@ -79,7 +79,7 @@ func (d *driver) passRehearsal(ask *fleetdb.Rehearsal) {
 	}
 	if was != "" {
 		if err := d.w.Mover.TakeBack(d.vm, was); err != nil {
-			d.w.Log.Warn("rehearsal not taken back", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+			d.w.Log.Warn("rehearsal not withdrawn", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
 		}
 	}
 	if ask != nil {

@@ -44,7 +44,7 @@ func (n *Node) runForScheduler(ctx context.Context) error {
 			return err
 		}
 		if !fault.Is(err, fault.Conflict) {
-			n.Log.Info("not the scheduler any more", "err", err)
+			n.Log.Info("this node is no longer the scheduler", "err", err)
 		}
 		if err := n.Sleep(ctx, n.TTL/acquireDivisor); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (n *Node) scheduleTerm(ctx context.Context, l *heldLease, grace time.Durati
 			last, end := lastWritesContext(ctx)
 			defer end()
 			if err := n.Database.Leases.Free(last, l.lease); err != nil && !errors.Is(err, fleetdb.ErrFenced) {
-				n.Log.Debug("scheduler's lease not freed", "err", err)
+				n.Log.Debug("scheduler's lease not released", "err", err)
 			}
 		}
 	}()

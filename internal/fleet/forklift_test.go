@@ -211,7 +211,7 @@ func TestStatusCountsAndEstimates(t *testing.T) {
 	for _, v := range s.VMs {
 		why = append(why, v.Reason)
 	}
-	if got := strings.Join(why, "|"); got != "||tried again 01:00:00 UTC: no route||damaged" {
+	if got := strings.Join(why, "|"); got != "||next attempt at 01:00:00 UTC: no route||damaged" {
 		t.Errorf("reasons %q", got)
 	}
 }

@@ -23,6 +23,6 @@ func CheckLimit(name string) error {
 	if ok && known && what != "" && slices.Contains(units, name[at+1:]) {
 		return nil
 	}
-	return fault.New(fault.Invalid, "%q is nothing that has a limit", name).
-		WithHint("host:NAME/vms, /disks, /nfc or /rate; datastore:NAME/vms (NAME@HOST of an ESXi that is logged in to itself); source:HOST:PORT, target:dir:/FOLDER or worker:NAME with /vms or /rate; plan:NAME/rate; fleet:all/rate")
+	return fault.New(fault.Invalid, "%q is not the name of a limit", name).
+		WithHint("use one of: host:NAME/vms, /disks, /nfc or /rate; datastore:NAME/vms (NAME@HOST of an ESXi that is logged in to itself); source:HOST:PORT, target:dir:/FOLDER or worker:NAME with /vms or /rate; plan:NAME/rate; fleet:all/rate")
 }

@@ -28,7 +28,7 @@ func New(c Config) *Node {
 // worker's name.
 func (n *Node) Run(ctx context.Context) error {
 	if n.Drive && (n.Worker.Name == "" || n.Worker.VMs <= 0) {
-		return fault.New(fault.Invalid, "worker %q for %d VMs at a time", n.Worker.Name, n.Worker.VMs).WithHint("it needs a name, and a number above 0")
+		return fault.New(fault.Invalid, "invalid worker: name %q, %d VMs at a time", n.Worker.Name, n.Worker.VMs).WithHint("it needs a name, and a number above 0")
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if n.Drive {

@@ -102,7 +102,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 	case err != nil:
 		return nil, err
 	case began && run.Ended.IsZero():
-		cut := fault.New(fault.Conflict, "the plan's %s hook was begun %s and cut off with its process", when, run.Began.UTC().Format(time.DateTime)).
+		cut := fault.New(fault.Conflict, "the plan's %s hook started %s and was interrupted with its process", when, run.Began.UTC().Format(time.DateTime)).
 			WithHint("check its effects, then start it again: decamp resume %s", fault.Quote(row.Name))
 		return failureOf(cut), nil
 	case began:

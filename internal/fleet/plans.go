@@ -96,7 +96,7 @@ func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 	p.Text, p.opened = full.Text, true
 	p.source, p.weight = sourceAndWeight(full.Text)
 	if p.capacities, err = r.Mover.Capacities(ctx, full); err != nil {
-		r.Log.Warn("the limits of a plan are not known", "plan", p.Name, "err", err)
+		r.Log.Warn("limits of a plan unknown", "plan", p.Name, "err", err)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func unlistedFailure(p fleetdb.Plan) *fleetdb.Failure {
 		return p.Failure
 	}
 	return failureOf(fault.New(fault.Canceled, "the plan was canceled before all its VMs were found").
-		WithHint("decamp retry %s looks for them again", fault.Quote(p.Name)))
+		WithHint("to search for them again: decamp retry %s", fault.Quote(p.Name)))
 }
 
 // stateWithoutFailure returns the state of an active plan after its failure is removed: a plan whose
@@ -259,7 +259,7 @@ func (r *planRunner) refusalOf(p *activePlan) *fleetdb.Failure {
 	if !refused {
 		return nil
 	}
-	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then decamp does not log in there, so that the account is not locked", fault.Quote(p.Name))
+	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then decamp does not log in there, because that could lock the account", fault.Quote(p.Name))
 	return &fleetdb.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
 }
 

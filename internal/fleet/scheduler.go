@@ -210,13 +210,13 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	}
 	queue, strand := s.admission.VMsOfEndedWorkers()
 	for worker, keys := range queue {
-		s.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
+		s.Log.Info("VMs of a worker that has ended are queued", "worker", worker, "vms", len(keys))
 		if err := s.Database.Scheduling.Requeue(ctx, s.lease, keys, ""); err != nil {
 			return err
 		}
 	}
 	for worker, keys := range strand {
-		s.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
+		s.Log.Warn("VMs wait for a worker that has ended", "worker", worker, "vms", len(keys))
 		if err := s.Database.Scheduling.MarkStranded(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ func lostReason(w fleetdb.Worker) string {
 	if !w.Until.IsZero() {
 		since = " since " + w.Until.UTC().Format(time.DateTime) + " UTC"
 	}
-	return fmt.Sprintf("worker %s is gone%s, and has its images: start it again", w.Name, since)
+	return fmt.Sprintf("worker %s has ended%s and has the images of the VM: start it again", w.Name, since)
 }
 
 // updateEstimates sets the expected end of active transfers by their progress. A round of a warm VM
@@ -290,7 +290,7 @@ func (s *scheduler) readHosts(ctx context.Context) error {
 	}
 	for _, rec := range records {
 		if err := s.admission.Hosts().Restore(rec.ID, rec.Doc); err != nil {
-			s.Log.Warn("the record of a host that failed is not readable", "host", rec.ID, "err", err)
+			s.Log.Warn("record of a failed host not readable", "host", rec.ID, "err", err)
 		}
 	}
 	return nil

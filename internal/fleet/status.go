@@ -112,7 +112,7 @@ func SilenceText(v fleetdb.VM, p *fleetdb.Progress) string {
 	if p == nil || !p.Silent || !v.Granted || v.State != fleetdb.Running {
 		return ""
 	}
-	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
+	return "no progress since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
 }
 
 // rowReason returns why a VM waits or ended, by its row; "" if the row does not contain the reason.
@@ -121,7 +121,7 @@ func rowReason(v fleetdb.VM) string {
 	case v.WaitReason != "":
 		return v.WaitReason
 	case v.Failure != nil && v.State == fleetdb.Queued && !v.NotBefore.IsZero():
-		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
+		return "next attempt at " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
 	case v.Failure != nil && v.State != fleetdb.Done:
 		return v.Failure.Text
 	}

@@ -25,7 +25,7 @@ func TestSilenceIsTold(t *testing.T) {
 		rate     int64
 	}{
 		{"goes on", holds, lively, "", 7},
-		{"says nothing", holds, silent, "no news since 10:04:05 UTC", 0},
+		{"says nothing", holds, silent, "no progress since 10:04:05 UTC", 0},
 		{"waits", waits, silent, "", 0},
 		{"is over", over, silent, "", 0},
 		{"was not begun", holds, nil, "", 0},

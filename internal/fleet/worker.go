@@ -15,7 +15,7 @@ import (
 )
 
 // errLeaving is the cause that stops the attempts when the node ends: their VMs are queued.
-var errLeaving = errors.New("this worker leaves")
+var errLeaving = errors.New("this worker ends")
 
 // A worker executes the VMs that are granted to it. followChanges passes changes to the assignments,
 // one for each VM.
@@ -39,7 +39,7 @@ type worker struct {
 func (w *worker) logFull(err error) {
 	full := fault.Is(err, fault.Full)
 	if was := w.full.Swap(full); full && !was {
-		w.Log.Warn("the fleet's database has no room: all waits", "err", err, "remedy", fault.HintOf(err))
+		w.Log.Warn("fleet database full, all work waits", "err", err, "remedy", fault.HintOf(err))
 	}
 }
 
@@ -106,7 +106,7 @@ func (w *worker) freeLease(ctx context.Context) error {
 	last, end := lastWritesContext(ctx)
 	defer end()
 	if err := w.Database.Workers.Leave(last, w.held.lease); err != nil {
-		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
+		w.Log.Warn("end of the worker not recorded", "worker", w.Worker.Name, "err", err)
 	}
 	return ctx.Err()
 }

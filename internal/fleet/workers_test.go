@@ -235,7 +235,7 @@ func TestWorkerThatDies(t *testing.T) {
 	r.waitFor("wave", fleetdb.Done, 3)
 	r.waitFor("wave", fleetdb.Stranded, 1)
 	v := r.vm("wave", "vm-2")
-	if !strings.HasPrefix(v.WaitReason, "worker w1 is gone since ") || !strings.HasSuffix(v.WaitReason, "start it again") {
+	if !strings.HasPrefix(v.WaitReason, "worker w1 has ended since ") || !strings.HasSuffix(v.WaitReason, "start it again") {
 		t.Errorf("it waits for %q", v.WaitReason)
 	}
 	r.start(r.only(offering(r.config(m, "w1"), 10, map[string]string{"/srv": "disk1"}), false, true))

@@ -158,7 +158,7 @@ func (x *tx) requirePlan(name string) (Plan, error) {
 
 // noPlanError returns the fault.NotFound for a plan.
 func noPlanError(name string) error {
-	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists the plans")
+	return fault.New(fault.NotFound, "plan %s does not exist", name).WithHint("list the plans: decamp status")
 }
 
 // Get returns a plan with its text and counts.

@@ -273,7 +273,7 @@ func (x *tx) readVM(k Key) (VM, error) {
 
 // noVMError returns the fault.NotFound for a VM.
 func noVMError(k Key) error {
-	return fault.New(fault.NotFound, "there is no VM %s in plan %s", k.VM, k.Plan).WithHint("decamp status %s lists its VMs", fault.Quote(k.Plan))
+	return fault.New(fault.NotFound, "VM %s does not exist in plan %s", k.VM, k.Plan).WithHint("list its VMs: decamp status %s --all", fault.Quote(k.Plan))
 }
 
 // Query selects VMs; a zero field selects all.

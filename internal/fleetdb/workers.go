@@ -126,7 +126,7 @@ func (s *Workers) Drain(ctx context.Context, name string, on bool) error {
 	return s.db.write(ctx, "drain "+name, 1, func(x *tx) error {
 		n, err := x.exec(`UPDATE workers SET drains = $1, rev = $2 WHERE name = $3`, on, x.rev, name)
 		if err == nil && n == 0 {
-			err = fault.New(fault.NotFound, "there is no worker %s", name).WithHint("list the workers with the API of a server: curl -H \"Authorization: Bearer $TOKEN\" https://SERVER:8470/v1/workers")
+			err = fault.New(fault.NotFound, "worker %s does not exist", name).WithHint("list the workers with the API of a server: curl -H \"Authorization: Bearer $TOKEN\" https://SERVER:8470/v1/workers")
 		}
 		return err
 	})

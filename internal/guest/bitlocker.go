@@ -84,9 +84,9 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 func (b bitLocker) describeState() string {
 	switch b.state {
 	case 1:
-		return "it is decrypted already, but for its header"
+		return "its data is already decrypted, only its header remains"
 	case 2, 5:
-		return "it is encrypted in part"
+		return "it is partly encrypted"
 	}
 	return ""
 }
@@ -99,15 +99,15 @@ func (b bitLocker) describeUnlock() string {
 	switch {
 	// A volume may have several protectors; the first one in this order is described.
 	case has(protectClear):
-		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
+		return "its key is stored in plain text, because protection is suspended or was never turned on: it opens without a password"
 	case has(protectPassword):
-		return "it requests its password"
+		return "the guest requests its password"
 	case has(protectTPM, protectTPMPIN):
-		return "its key is bound to the virtual TPM, which stays behind: the guest needs its recovery key"
+		return "its key is bound to the virtual TPM, which is not migrated: the guest requests the recovery key"
 	case has(protectStartup):
-		return "it needs its startup key"
+		return "the guest requires its startup key"
 	}
-	return "the guest needs its recovery key"
+	return "the guest requests the recovery key"
 }
 
 // warnBitLocker adds a warning for a BitLocker volume. It also sets the verdict, unless there is one.
@@ -119,8 +119,8 @@ func (d *detector) warnBitLocker(number int, w *window) {
 		parts = append([]string{p}, parts...)
 	}
 	text := strings.Join(parts, "; ")
-	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; virtio needs manage-bde -off, or virt-v2v with its recovery key (--key-file)", partitionName(number), text)
+	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; virtio requires manage-bde -off in the guest, or virt-v2v with the recovery key (--key-file)", partitionName(number), text)
 	if d.report.Verdict == "" {
-		d.report.Verdict = "BitLocker on " + partitionName(number) + ": " + text + "; compat profile changes nothing in it; virtio needs virt-v2v with that key: --key-file"
+		d.report.Verdict = "BitLocker on " + partitionName(number) + ": " + text + "; the compat profile changes nothing in it; virtio requires virt-v2v with the recovery key (--key-file)"
 	}
 }

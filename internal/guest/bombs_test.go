@@ -79,7 +79,7 @@ func TestInitramfsNotExamined(t *testing.T) {
 // An exhausted budget leaves no half of a guest in the report.
 func TestGuestNotExamined(t *testing.T) {
 	r := examineBomb(t, "configuration: 500 files of YAML")
-	if r.Linux != nil || r.OS.ID != "debian" || !strings.HasPrefix(r.Verdict, "not examined: it takes more than ") {
+	if r.Linux != nil || r.OS.ID != "debian" || !strings.HasPrefix(r.Verdict, "not examined: it requires more than ") {
 		t.Errorf("%q, %+v, %+v", r.Verdict, r.OS, r.Linux)
 	}
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != NotExamined || Examined([]Report{r}) == nil {

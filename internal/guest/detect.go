@@ -75,7 +75,7 @@ func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Rep
 		}
 		// An exhausted budget is not an error: earlier results remain valid.
 		if err := b.Err(); err != nil {
-			d.report.Warnings = append(d.report.Warnings, Warning{NotExamined, fmt.Sprintf("%v: what the report lacks may be there", err)})
+			d.report.Warnings = append(d.report.Warnings, Warning{NotExamined, fmt.Sprintf("%v: the report may be incomplete", err)})
 		}
 		reports = append(reports, d.report)
 	}
@@ -134,7 +134,7 @@ func (d *detector) warn(code, format string, args ...any) {
 		return
 	}
 	if len(d.report.Warnings) == maxWarnings {
-		code, format, args = "warnings", "there are more than %d warnings", []any{maxWarnings}
+		code, format, args = "warnings", "there are more than %d warnings, the others are not listed", []any{maxWarnings}
 	}
 	if len(d.report.Warnings) > maxWarnings {
 		return
@@ -172,7 +172,7 @@ func (d *detector) examineWholeDisk() {
 	d.report.WholeDisk = v.kind
 	if v.kind == LUKS {
 		d.report.WholeUUID = v.uuid
-		d.warn("encrypted", "the whole disk is encrypted (%s): the guest needs its key after the migration", v.cipher)
+		d.warn("encrypted", "the whole disk is encrypted (%s): the guest requires its key after the migration", v.cipher)
 	}
 	d.addVolume(v)
 	d.examineWindows(0, "", v, d.disk)
@@ -187,7 +187,7 @@ func (d *detector) examinePartition(p *Partition) {
 		return // its partitions have separate entries
 	}
 	if p.Off < 0 || p.Len <= 0 || p.Off > d.disk.size || p.Len > d.disk.size-p.Off {
-		d.warn("partition-outside", "partition %d, bytes %d to %d, is not within the disk of %d", p.Number, p.Off, p.Off+p.Len, d.disk.size)
+		d.warn("partition-outside", "partition %d (bytes %d to %d) exceeds the disk of %d bytes", p.Number, p.Off, p.Off+p.Len, d.disk.size)
 		return
 	}
 	if d.isInVolumes(p) {
@@ -199,7 +199,7 @@ func (d *detector) examinePartition(p *Partition) {
 	v.partition, v.devices = p.UUID, d.machine.partitionNames(d, p.Number)
 	p.FileSystem, p.FSUUID, p.Label, p.Usage = v.kind, v.uuid, v.label, v.usage
 	if p.FileSystem == LUKS {
-		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the migration", p.Number, v.cipher)
+		d.warn("encrypted", "partition %d is encrypted (%s): the guest requires its key after the migration", p.Number, v.cipher)
 	}
 	d.addVolume(v)
 	d.examineWindows(p.Number, p.Type, v, slice)

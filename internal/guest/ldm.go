@@ -116,7 +116,7 @@ func (d *detector) examineDynamic() {
 	}
 	for _, p := range d.report.Partitions {
 		if isDynamic(p.Type) {
-			d.warn("dynamic-disk", "the disk is one of Windows' dynamic disks%s: a Windows on one cannot be converted; migrate all disks of the group together",
+			d.warn("dynamic-disk", "the disk is a dynamic disk of Windows%s: a Windows on it cannot be converted; migrate all disks of the group together",
 				d.report.Dynamic.describeGroup())
 			return
 		}

@@ -110,22 +110,22 @@ func TestVerdicts(t *testing.T) {
 		verdict string
 		codes   []string
 	}{
-		"as it is":   {files(t, virtio...), "will boot with virtio-scsi as it is", nil},
-		"by MAC":     {with(files(t, virtio...), "etc/netplan/a.yaml", netByMAC), "will boot with virtio-scsi as it is; keeps ens192 by MAC", nil},
-		"sda stays":  {with(files(t, virtio...), "etc/fstab", "/dev/sda1 / ext4\n"), "will boot with virtio-scsi as it is", nil},
-		"blk only":   {files(t, "virtio_pci", "virtio_blk"), "will boot with virtio-blk as it is", nil},
+		"as it is":   {files(t, virtio...), "will boot with virtio-scsi without changes", nil},
+		"by MAC":     {with(files(t, virtio...), "etc/netplan/a.yaml", netByMAC), "will boot with virtio-scsi without changes; keeps ens192 by MAC", nil},
+		"sda stays":  {with(files(t, virtio...), "etc/fstab", "/dev/sda1 / ext4\n"), "will boot with virtio-scsi without changes", nil},
+		"blk only":   {files(t, "virtio_pci", "virtio_blk"), "will boot with virtio-blk without changes", nil},
 		"hda":        {with(files(t, virtio...), "etc/fstab", "/dev/hda1 / ext4\n"), "will boot with virtio-scsi after linux-append", []string{"disk-name"}},
 		"no virtio":  {files(t, "vmw_pvscsi", "sd_mod"), "will boot with virtio-scsi after linux-append", nil},
-		"no drivers": {with(files(t, "vmw_pvscsi"), "lib/modules/6.1.0/modules.dep", ""), "compat profile will boot: boot/vmlinuz-6.1.0 has no driver for virtio-scsi", nil},
-		"no kernel":  {map[string]string{"etc/os-release": "ID=x\n"}, "compat profile will boot: no kernel was found", nil},
+		"no drivers": {with(files(t, "vmw_pvscsi"), "lib/modules/6.1.0/modules.dep", ""), "will boot only with the compat profile: boot/vmlinuz-6.1.0 has no driver for virtio-scsi", nil},
+		"no kernel":  {map[string]string{"etc/os-release": "ID=x\n"}, "will boot only with the compat profile: no kernel was found", nil},
 		"by name": {with(files(t, virtio...), "etc/network/interfaces", byName),
-			"will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append", []string{"nic-name"}},
+			"will boot with virtio-scsi without changes; ens192 must be bound to the MAC by linux-append", []string{"nic-name"}},
 		"by driver": {with(files(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
-			"will boot with virtio-scsi as it is; etc/systemd/network/a.network must select its card by another property than driver vmxnet3, by linux-append", []string{"nic-hardware"}},
+			"will boot with virtio-scsi without changes; etc/systemd/network/a.network must select its card by another property than driver vmxnet3, by linux-append", []string{"nic-hardware"}},
 		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
-			"compat profile will boot: boot/initrd.img-6.1.0 is not supported", []string{"initramfs"}},
+			"will boot only with the compat profile: boot/initrd.img-6.1.0 is not supported", []string{"initramfs"}},
 		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
-			"will boot with virtio-scsi as it is; needs its LUKS passphrase at boot", nil},
+			"will boot with virtio-scsi without changes; requests its LUKS passphrase at boot", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := detect(t, extDisk(t, test.files))
@@ -143,10 +143,10 @@ func TestVerdicts(t *testing.T) {
 
 func TestVerdictsOfTheTestGuests(t *testing.T) {
 	for name, want := range map[tinyguest.Name]string{
-		tinyguest.BIOS:     "will boot with virtio-scsi as it is",
-		tinyguest.UEFI:     "will boot with virtio-scsi as it is",
+		tinyguest.BIOS:     "will boot with virtio-scsi without changes",
+		tinyguest.UEFI:     "will boot with virtio-scsi without changes",
 		tinyguest.NoVirtio: "will boot with virtio-scsi after linux-append",
-		tinyguest.Vendor:   "will boot with virtio-scsi after linux-append; EFI finds its loader after linux-append only",
+		tinyguest.Vendor:   "will boot with virtio-scsi after linux-append; EFI firmware finds its loader only after linux-append",
 	} {
 		if r := detect(t, tinyguest.Image(t, name)); r.Verdict != want {
 			t.Errorf("%s: %q, want %q", name, r.Verdict, want)
@@ -170,7 +170,7 @@ func separateBoot(t *testing.T, spec string) {
 	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", bootUUID, "-E", "offset=1048576", "-d", boot, path, "10m")
 	run(t, "", "mke2fs", "-q", "-t", "ext4", "-U", rootUUID, "-E", "offset=11534336", "-d", root, path, "20m")
 	r := detect(t, path)
-	if r.Verdict != "will boot with virtio-scsi as it is" || !slices.Equal(warningCodes(r), []string{"little-room"}) {
+	if r.Verdict != "will boot with virtio-scsi without changes" || !slices.Equal(warningCodes(r), []string{"little-room"}) {
 		t.Errorf("%s: %q, %v", spec, r.Verdict, r.Warnings)
 	}
 	if r.Linux == nil || len(r.Linux.Kernels) != 1 || !slices.Equal(r.Linux.Loaders, []string{"grub"}) {
@@ -187,7 +187,7 @@ func TestXFSGuest(t *testing.T) {
 	path := blank(t, 320)
 	run(t, "", "mkfs.xfs", "-q", "-L", "top", "-p", proto, path)
 	r := detect(t, path)
-	want := "will boot with virtio-scsi after linux-append, by an appliance"
+	want := "will boot with virtio-scsi after linux-append in an appliance"
 	if r.WholeDisk != XFS || r.OS.ID != "seed" || r.Verdict != want || r.Linux.Resume != "/dev/sda2" {
 		t.Errorf("%+v, %+v, warnings %v", r, r.Linux, r.Warnings)
 	}
@@ -200,7 +200,7 @@ func TestBtrfsGuest(t *testing.T) {
 		path := blank(t, 160)
 		run(t, "", "mkfs.btrfs", "-q", "-L", "top", "--rootdir", dir, path)
 		r := detect(t, path)
-		if r.WholeDisk != Btrfs || r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi as it is" || len(r.Warnings) != 0 {
+		if r.WholeDisk != Btrfs || r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi without changes" || len(r.Warnings) != 0 {
 			t.Errorf("%q: %+v, %q, warnings %v", top, r.OS, r.Verdict, r.Warnings)
 		}
 	}
@@ -229,7 +229,7 @@ func TestLockedGuest(t *testing.T) {
 	run(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
 	patch(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
 	r := detect(t, path)
-	if want := "partition 1 is encrypted and cannot be read: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file"; r.Verdict != want {
+	if want := "partition 1 is encrypted and cannot be read: will boot only with the compat profile; requests its LUKS passphrase at boot; virtio requires virt-v2v with the passphrase (--key-file)"; r.Verdict != want {
 		t.Errorf("%q", r.Verdict)
 	}
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Text, "(LUKS2)") {
@@ -298,7 +298,7 @@ func TestGuestOnLVMOverTwoDisks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := reports[0]
-		if r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi as it is" || reports[1].Verdict != "" {
+		if r.OS.ID != "seed" || r.Verdict != "will boot with virtio-scsi without changes" || reports[1].Verdict != "" {
 			t.Errorf("%s: %+v, %q, %v", name, r.OS, r.Verdict, r.Warnings)
 		}
 		if len(r.Volumes) != 3 || r.Volumes[0].FSUUID != rootUUID || r.Volumes[0].FileSystem != Ext4 || r.Volumes[0].Usage == nil || r.Volumes[2].Kind != "striped" {
@@ -437,7 +437,7 @@ func TestDamagedGuest(t *testing.T) {
 		}
 		copy(m.data[at:], saved)
 	}
-	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi as it is; ens192 must be pinned to the MAC by linux-append" {
+	if r, err := DetectAll(t.Context(), disks); err != nil || r[0].Verdict != "will boot with virtio-scsi without changes; ens192 must be bound to the MAC by linux-append" {
 		t.Errorf("mended: %q, %v", r[0].Verdict, err)
 	}
 }

@@ -46,7 +46,7 @@ func (m *machine) examineGuest() {
 	}
 	room := int64(len(g.Kernels)) * (12 << 20) // more than compressed drivers and their lists need
 	if boot.usage != nil && boot.usage.Free < room {
-		root.detector.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
+		root.detector.warn("little-room", "the file system of /boot, %s, has %d MiB free, which may be too little for drivers", boot.name, boot.usage.Free>>20)
 	}
 }
 
@@ -103,7 +103,7 @@ func (m *machine) findEncrypted() *volume {
 // judgeEncrypted sets the verdict for a guest whose root is probably encrypted.
 func (m *machine) judgeEncrypted() {
 	if v := m.findEncrypted(); v != nil && v.detector.report.Verdict == "" {
-		v.detector.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be read: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
+		v.detector.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be read: will boot only with the compat profile; requests its LUKS passphrase at boot; virtio requires virt-v2v with the passphrase (--key-file)", v.name)
 	}
 }
 
@@ -112,7 +112,7 @@ func (m *machine) judgeEncrypted() {
 func (m *machine) warnHibernated() {
 	for _, v := range m.volumes {
 		if v.kind == Swap && isHibernated(v.r) {
-			v.detector.warn("hibernated", "%s holds a hibernated Linux: start it at the source and shut it down", v.name)
+			v.detector.warn("hibernated", "%s contains a hibernated Linux: start it at the source and shut it down", v.name)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (m *machine) examineESP() {
 		}
 		if !b.EFIFallback && len(loaders) > 0 {
 			m.needsBootEntry = true
-			v.detector.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which firmware without a boot entry starts: the boot entry for %s is not migrated. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
+			v.detector.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which firmware starts if it has no boot entry: the boot entry for %s is not migrated. --hardware virtio adds the file to a Linux guest", v.name, strings.Join(loaders, ", "))
 		}
 	}
 }

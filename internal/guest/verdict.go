@@ -21,19 +21,19 @@ type verdict struct {
 func (v verdict) sentence() string {
 	parts := []string{v.describeBoot()}
 	if v.hasEncrypted || len(v.guest.Encrypted) > 0 {
-		parts = append(parts, "needs its LUKS passphrase at boot")
+		parts = append(parts, "requests its LUKS passphrase at boot")
 	}
 	switch {
 	case v.needsBootEntry && v.canAppend:
-		parts = append(parts, "EFI finds its loader after linux-append only")
+		parts = append(parts, "EFI firmware finds its loader only after linux-append")
 	case v.needsBootEntry:
-		parts = append(parts, "EFI does not find its loader")
+		parts = append(parts, "EFI firmware does not find its loader")
 	}
 	return strings.Join(append(parts, v.describeNetwork()...), "; ")
 }
 
 // compat begins the verdict on a guest that requires the compat profile.
-const compat = "compat profile will boot: "
+const compat = "will boot only with the compat profile: "
 
 // describeBoot describes the boot of the newest kernel, which is the one that boot loaders start.
 func (v verdict) describeBoot() string {
@@ -43,9 +43,9 @@ func (v verdict) describeBoot() string {
 	k := v.guest.Kernels[0]
 	switch scsi, stays := k.Boots(linux.VirtioSCSI), v.guest.NamesStay(); {
 	case scsi && stays:
-		return "will boot with virtio-scsi as it is"
+		return "will boot with virtio-scsi without changes"
 	case k.Boots(linux.VirtioBlk) && len(v.guest.DiskNames) == 0:
-		return "will boot with virtio-blk as it is"
+		return "will boot with virtio-blk without changes"
 	case k.NotExamined != "":
 		return compat + k.Initramfs + " is not examined: " + k.NotExamined
 	case k.Unread:
@@ -53,13 +53,13 @@ func (v verdict) describeBoot() string {
 	case !scsi && !k.BootsIfRebuilt(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
 	case v.canAppend && v.needsAppliance:
-		return "will boot with virtio-scsi after linux-append, by an appliance"
+		return "will boot with virtio-scsi after linux-append in an appliance"
 	case v.canAppend:
 		return "will boot with virtio-scsi after linux-append"
 	case scsi:
-		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", v.changedName().Name, v.changedName().File)
+		return compat + fmt.Sprintf("virtio requires another name than %s in %s, which linux-append cannot write", v.changedName().Name, v.changedName().File)
 	}
-	return compat + fmt.Sprintf("virtio needs drivers in %s, which linux-append cannot write", k.Initramfs)
+	return compat + fmt.Sprintf("virtio requires drivers in %s, which linux-append cannot write", k.Initramfs)
 }
 
 // changedName returns the first disk name that is different on other hardware; zero if none exists.
@@ -92,7 +92,7 @@ func (v verdict) describeNetwork() []string {
 		how = "by linux-append"
 	}
 	if len(lost) > 0 {
-		parts = append(parts, fmt.Sprintf("%s must be pinned to the MAC %s", strings.Join(lost, ", "), how))
+		parts = append(parts, fmt.Sprintf("%s must be bound to the MAC %s", strings.Join(lost, ", "), how))
 	}
 	for _, n := range v.guest.NICs {
 		if part := fmt.Sprintf("%s must select its card by another property than %s, %s", n.File, n.Match, how); n.By == linux.ByHardware && !slices.Contains(parts, part) {
@@ -122,7 +122,7 @@ func (v verdict) listWarnings() []Warning {
 	}
 	for _, n := range v.guest.DiskNames {
 		if !n.Stays {
-			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, names %s, which has another name on other hardware: write UUID= instead", n.File, n.Line, n.Name)})
+			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, contains the disk name %s, which is different on other hardware: write UUID= instead", n.File, n.Line, n.Name)})
 		}
 	}
 	for _, n := range v.guest.NICs {

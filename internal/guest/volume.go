@@ -150,7 +150,7 @@ func (m *machine) assembleLVM() {
 	d := m.pvDetectors[0]
 	for _, g := range lvm.Assemble(m.pvs) {
 		if len(g.Missing) > 0 {
-			d.warn("lvm-missing", "volume group %s lacks %d of its %d physical volumes: %s", g.Name, len(g.Missing), g.PVs, strings.Join(g.Missing, ", "))
+			d.warn("lvm-missing", "volume group %s has %d missing physical volumes of %d: %s", g.Name, len(g.Missing), g.PVs, strings.Join(g.Missing, ", "))
 		}
 		for i := range g.Volumes {
 			if m.budget.Hold(volumeMemory) != nil {

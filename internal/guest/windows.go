@@ -139,28 +139,28 @@ func (w *Windows) describeBoot() string {
 	bus := w.virtioBus()
 	switch {
 	case w.Hibernated:
-		return "is hibernated: it would resume on other hardware, and will not convert; shut it down in full first (powercfg /h off)"
+		return "is hibernated: it would resume on other hardware, and cannot be converted; shut it down completely first (powercfg /h off)"
 	case w.driversUnknown:
-		return "which drivers it has cannot be read: try it with compat profile"
+		return "its list of drivers cannot be read: use the compat profile, and test it with --trial"
 	case bus != "" && w.hasDriver("netkvm"):
-		return fmt.Sprintf("will boot with %s and virtio-net as it is", bus)
+		return fmt.Sprintf("will boot with %s and virtio-net without changes", bus)
 	case bus != "":
-		return fmt.Sprintf("will boot with %s as it is; virtio-net needs virtio-win", bus)
+		return fmt.Sprintf("will boot with %s without changes; virtio-net requires virtio-win", bus)
 	case len(disks) == 0:
-		return "no driver for a controller that the target has starts at boot; virtio needs virt-v2v and virtio-win"
+		return "has no boot driver for a controller of the target; virtio requires virt-v2v and virtio-win"
 	case w.Dynamic:
-		return fmt.Sprintf("will not convert, because it is on a dynamic disk; compat profile will boot (%s)", describeHardware(disks, nics))
+		return fmt.Sprintf("cannot be converted, because it is on a dynamic disk; will boot only with the compat profile (%s)", describeHardware(disks, nics))
 	}
-	return fmt.Sprintf("compat profile will boot (%s); virtio needs virt-v2v and virtio-win", describeHardware(disks, nics))
+	return fmt.Sprintf("will boot only with the compat profile (%s); virtio requires virt-v2v and virtio-win", describeHardware(disks, nics))
 }
 
 // describeHardware names the hardware that does not change: the first disk controller and card.
 // disks must not be empty.
 func describeHardware(disks, nics []string) string {
 	if len(nics) == 0 {
-		return disks[0] + " stays"
+		return disks[0] + " is kept"
 	}
-	return disks[0] + ", " + nics[0] + " stay"
+	return disks[0] + ", " + nics[0] + " are kept"
 }
 
 // displayName returns the marketing name of a product. Windows 11 calls itself Windows 10 in the

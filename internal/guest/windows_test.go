@@ -118,29 +118,29 @@ func TestWindowsVerdicts(t *testing.T) {
 		codes   []string
 	}{
 		{"server with pvscsi", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi", "vmxnet3"}},
-			"Windows Server 2019 Standard (10.0.17763): compat profile will boot (pvscsi, vmxnet3 stay); virtio needs virt-v2v and virtio-win", nil},
+			"Windows Server 2019 Standard (10.0.17763): will boot only with the compat profile (pvscsi, vmxnet3 are kept); virtio requires virt-v2v and virtio-win", nil},
 		{"card without its file", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}},
-			"Windows Server 2019 Standard (10.0.17763): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", nil},
+			"Windows Server 2019 Standard (10.0.17763): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", nil},
 		{"virtio drivers", windowsDisk{software: windows11, system: common + virtio, drivers: []string{"vioscsi", "netkvm"}},
-			"Windows 11 Pro (10.0.22631): will boot with virtio-scsi and virtio-net as it is", nil},
+			"Windows 11 Pro (10.0.22631): will boot with virtio-scsi and virtio-net without changes", nil},
 		{"virtio without network", windowsDisk{software: windows11, system: common + service("viostor", "0"), drivers: []string{"viostor"}},
-			"Windows 11 Pro (10.0.22631): will boot with virtio-blk as it is; virtio-net needs virtio-win", nil},
+			"Windows 11 Pro (10.0.22631): will boot with virtio-blk without changes; virtio-net needs virtio-win", nil},
 		{"virtio without its file", windowsDisk{software: windows11, system: common + virtio},
-			"Windows 11 Pro (10.0.22631): no driver for a controller that the target has starts at boot; virtio needs virt-v2v and virtio-win", nil},
+			"Windows 11 Pro (10.0.22631): has no boot driver for a controller of the target; virtio requires virt-v2v and virtio-win", nil},
 		{"virtio overridden", windowsDisk{software: windows11, drivers: []string{"viostor", "storahci"}, system: common +
 			service("viostor", "0") + "[\\ControlSet002\\Services\\viostor\\StartOverride]\n\"0\"=dword:00000003\n\n" + service("storahci", "0")},
-			"Windows 11 Pro (10.0.22631): compat profile will boot (SATA stays); virtio needs virt-v2v and virtio-win", nil},
+			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (SATA is kept); virtio requires virt-v2v and virtio-win", nil},
 		{"old", windowsDisk{software: windows7, system: common + service("msahci", "0") + service("LSI_SAS", "0"), drivers: []string{"msahci", "lsi_sas"}},
-			"Windows 7 Professional (6.1.7601): compat profile will boot (LSI SAS stays); virtio needs virt-v2v and virtio-win", nil},
+			"Windows 7 Professional (6.1.7601): will boot only with the compat profile (LSI SAS is kept); virtio requires virt-v2v and virtio-win", nil},
 		{"fast startup", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: awake},
-			"Windows 11 Pro (10.0.22631): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", []string{"fast-startup"}},
+			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", []string{"fast-startup"}},
 		{"fast startup without hibernation", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}},
-			"Windows 11 Pro (10.0.22631): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", nil},
+			"Windows 11 Pro (10.0.22631): will boot only with the compat profile (pvscsi is kept); virtio requires virt-v2v and virtio-win", nil},
 		{"hibernated", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: asleep},
-			"Windows 11 Pro (10.0.22631): is hibernated: it would resume on other hardware, and will not convert; shut it down in full first (powercfg /h off)",
+			"Windows 11 Pro (10.0.22631): is hibernated: it would resume on other hardware, and cannot be converted; shut it down completely first (powercfg /h off)",
 			[]string{"hibernated"}},
 		{"dynamic disk", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}, kind: "42"},
-			"Windows Server 2019 Standard (10.0.17763): will not convert, because it is on a dynamic disk; compat profile will boot (pvscsi stays)",
+			"Windows Server 2019 Standard (10.0.17763): cannot be converted, because it is on a dynamic disk; will boot only with the compat profile (pvscsi is kept)",
 			[]string{"dynamic-disk"}},
 	}
 	for _, tt := range tests {
@@ -302,11 +302,11 @@ func TestDamagedWindows(t *testing.T) {
 		product string
 		verdict string
 	}{
-		{"no hive", hives[0], "xxxx", "registry", "Windows", "pvscsi stays"},
-		{"root of the hive", hives[0] + 4096 + 36, "xx", "registry", "Windows", "pvscsi stays"},
-		{"written to", hives[1] + 4, "\x07", "registry-dirty", "Windows Server 2019 Standard", "pvscsi stays"},
+		{"no hive", hives[0], "xxxx", "registry", "Windows", "pvscsi is kept"},
+		{"root of the hive", hives[0] + 4096 + 36, "xx", "registry", "Windows", "pvscsi is kept"},
+		{"written to", hives[1] + 4, "\x07", "registry-dirty", "Windows Server 2019 Standard", "pvscsi is kept"},
 		{"SYSTEM without root", hives[1] + 4096 + 36, "xx", "registry", "Windows Server 2019 Standard", "cannot be read"},
-		{"dirty volume", volume[0] + 2, "\x01", "ntfs-dirty", "Windows Server 2019 Standard", "pvscsi stays"},
+		{"dirty volume", volume[0] + 2, "\x01", "ntfs-dirty", "Windows Server 2019 Standard", "pvscsi is kept"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -360,12 +360,12 @@ func TestBitLocker(t *testing.T) {
 		volume []byte
 		want   string
 	}{
-		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which stays behind: the guest needs its recovery key"},
-		{"password", fve(4, protectPassword, protectRecovery), "it requests its password"},
-		{"suspended", fve(4, protectTPM, protectClear), "in the clear"},
-		{"decrypting", fve(2, protectTPM), "encrypted in part; its key is bound"},
-		{"decrypted", fve(1, protectClear), "decrypted already, but for its header"},
-		{"unreadable", fve(4)[:1<<20], "the guest needs its recovery key"},
+		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which is not migrated: the guest requests the recovery key"},
+		{"password", fve(4, protectPassword, protectRecovery), "the guest requests its password"},
+		{"suspended", fve(4, protectTPM, protectClear), "in plain text"},
+		{"decrypting", fve(2, protectTPM), "partly encrypted; its key is bound"},
+		{"decrypted", fve(1, protectClear), "already decrypted, only its header"},
+		{"unreadable", fve(4)[:1<<20], "the guest requests the recovery key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestWindowsOnADynamicVolume(t *testing.T) {
 	if r.Dynamic == nil || marshal(t, r.Dynamic.Volumes) != marshal(t, want) {
 		t.Errorf("%+v, want %+v", r.Dynamic, want)
 	}
-	if r.Windows == nil || !r.Windows.Dynamic || r.Windows.Partition != 1 || !strings.Contains(r.Verdict, "will not convert, because it is on a dynamic disk") {
+	if r.Windows == nil || !r.Windows.Dynamic || r.Windows.Partition != 1 || !strings.Contains(r.Verdict, "cannot be converted, because it is on a dynamic disk") {
 		t.Errorf("%+v: %s", r.Windows, r.Verdict)
 	}
 }

@@ -55,7 +55,7 @@ func (s *winSystem) openHive(path string) *hive.Hive {
 		return nil
 	}
 	if h.Dirty() {
-		s.d.warn("registry-dirty", "%s was not written in full: its last changes are in a log that decamp does not read", path)
+		s.d.warn("registry-dirty", "registry file %s is incomplete: its last changes are in a log that decamp does not read", path)
 	}
 	return h
 }

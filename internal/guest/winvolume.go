@@ -64,14 +64,14 @@ func (d *detector) addWindows(s *winSystem) {
 	d.report.Verdict = s.out.describeVerdict(s.os)
 	w := s.out
 	if w.FastStartup && !w.Hibernated {
-		d.warn("fast-startup", "Windows shuts down by hibernating (fast startup): it would resume on other hardware; turn that off with powercfg /h off")
+		d.warn("fast-startup", "Windows hibernates at shutdown (fast startup) and would resume on other hardware; turn that off with powercfg /h off")
 	}
 	for _, a := range w.Static {
 		mac := a.MAC
 		if mac == "" {
-			mac = "that is not in the registry"
+			mac = "missing in the registry"
 		}
-		d.warn("static-address", "%s has the fixed address %s, on the card with MAC %s: with another model of card Windows starts with DHCP",
+		d.warn("static-address", "%s has the fixed address %s (MAC of the card: %s): on another card model Windows uses DHCP",
 			a.displayName(), a.Addresses[0], mac)
 	}
 }
@@ -97,7 +97,7 @@ func (d *detector) warnNTFSState(number int, v *ntfs.Volume, w *window) {
 	case err != nil:
 		d.warnUnreadable(NTFS, w, err)
 	case !closed:
-		d.warn("ntfs-journal", "the NTFS journal of %s is open: the guest was not shut down, and its last changes are not seen", partitionName(number))
+		d.warn("ntfs-journal", "the NTFS journal of %s is open: the guest was not shut down, and decamp does not read its last changes", partitionName(number))
 	}
 }
 
@@ -133,7 +133,7 @@ func (d *detector) isHibernated(number int, files tree.FS) bool {
 	switch string(mark) {
 	case "HIBR", "hibr", "RSTR", "rstr":
 		d.warn("hibernated", "the guest on %s is hibernated (or shut down with fast startup): it would resume on other hardware; "+
-			"start it, and shut it down in full with powercfg /h off", partitionName(number))
+			"start it, and shut it down completely with powercfg /h off", partitionName(number))
 		return true
 	}
 	return false

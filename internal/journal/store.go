@@ -73,11 +73,11 @@ const private = 0o600
 // Plan returns the plan of a run. A plan that a newer decamp wrote is fault.Unsupported.
 func (s *Store) Plan(id ID) (Plan, error) {
 	if !id.isValid() {
-		return Plan{}, fault.New(fault.Invalid, "%q is no run id", id).WithHint("decamp runs lists them")
+		return Plan{}, fault.New(fault.Invalid, "%q is no run id", id).WithHint("list the runs: decamp runs")
 	}
 	text, err := os.ReadFile(s.filePath(id, "plan.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Plan{}, fault.New(fault.NotFound, "there is no run %s", id).WithHint("decamp runs lists them")
+		return Plan{}, fault.New(fault.NotFound, "run %s does not exist", id).WithHint("list the runs: decamp runs")
 	}
 	if err != nil {
 		return Plan{}, fmt.Errorf("read plan %s: %w", id, err)

@@ -81,7 +81,7 @@ func Run(ctx context.Context, device string) error {
 	}
 	defer unix.Close(kvm)
 	if v, err := ioctl(kvm, kvmGetAPIVersion, 0, "KVM_GET_API_VERSION"); err != nil || v != kvmAPIVersion {
-		return fmt.Errorf("its API has version %d, not %d: %w", v, kvmAPIVersion, err)
+		return fmt.Errorf("the KVM API has version %d instead of %d: %w", v, kvmAPIVersion, err)
 	}
 	size, err := ioctl(kvm, kvmGetRunSize, 0, "KVM_GET_VCPU_MMAP_SIZE")
 	if err != nil {
@@ -140,7 +140,7 @@ func runUntil(ctx context.Context, cpu int) error {
 	for {
 		_, err := ioctl(cpu, kvmRun, 0, "KVM_RUN")
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return errors.New("its instructions are emulated one by one: a loop that takes a CPU 40 ms had no end")
+			return errors.New("KVM emulates the instructions of the guest: a loop of 40 ms did not end in time")
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -18,5 +18,5 @@ func Run(_ context.Context, device string) error {
 		return err
 	}
 	_ = f.Close() // nothing was done with it
-	return fmt.Errorf("a guest for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
+	return fmt.Errorf("run a guest for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 }

@@ -14,6 +14,6 @@ func QEMU() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fault.New(fault.NotFound, "QEMU is not installed here").
+	return "", fault.New(fault.NotFound, "QEMU is not installed on this machine").
 		WithHint("apt install qemu-system-x86   # dnf install qemu-kvm; zypper install qemu-x86")
 }

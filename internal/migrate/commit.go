@@ -131,6 +131,6 @@ func startVM(ctx context.Context, r *Run) error {
 
 // notStarted returns the error of a failed start, with the state of the VM and the next command.
 func notStarted(err error) error {
-	return fault.New(fault.KindOf(err), "the VM is published, and does not start: %w", err).
-		WithHint("%s; the same command starts it again, and without --start ends the run with the VM off", fault.HintOf(err))
+	return fault.New(fault.KindOf(err), "the VM is published, but does not start: %w", err).
+		WithHint("%s; then run the same command again, or without --start to leave the VM off", fault.HintOf(err))
 }

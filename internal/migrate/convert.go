@@ -68,7 +68,7 @@ func (c *converter) toVirtio(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case isRefusal(err) && c.record.Plan.Hardware == journal.AutoHardware:
-		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
+		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted and keeps its hardware: %v", err), Remedy: "no action is required: the guest boots with its drivers"})
 		return nil
 	case isRefusal(err):
 		return cannotConvert(err, c.record.Plan.Warm)
@@ -159,8 +159,8 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 	c.record.Facts.Profile = h
 	_, unsure := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	if unsure = append(unsure, convert.RecountedNames(c.record.Facts.VM, c.record.Facts.Guest)...); len(unsure) > 0 {
-		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
-			Remedy: "pin the name to the card's MAC in the guest, or check its network after the first boot"})
+		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("the network card with the name %s in the guest is unknown: its configuration may have no effect", strings.Join(unsure, ", ")),
+			Remedy: "bind the name to the card's MAC in the guest, or check its network after the first boot"})
 	}
 	c.reportChanges(result)
 	return nil
@@ -169,7 +169,7 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 // cannotConvert returns the error for a guest that must be converted and cannot be, with the next
 // command.
 func cannotConvert(err error, warm bool) error {
-	next := "Nothing is published, and the copy is kept: continue it with the same command and --hardware compat, or auto"
+	next := "Nothing is published, and the copy is kept: to continue, run the same command with --hardware compat or auto"
 	if warm {
 		next = "Nothing is published: discard the run with --discard, which powers the VM on again, and start again with --hardware auto"
 	}
@@ -183,9 +183,9 @@ func (r *converter) reportChanges(result convert.Result) {
 		r.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Reason)})
 	}
 	for _, n := range result.Notes {
-		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check it after the first boot"})
+		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check this after the first boot"})
 	}
 	if len(result.Changes) == 0 && result.Engine == string(journal.LinuxAppend) {
-		r.record.Report(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})
+		r.record.Report(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots with virtio without changes"})
 	}
 }

@@ -120,7 +120,7 @@ func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copyi
 	r.Record.Report(journal.Event{Kind: journal.DiskStarted, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
-		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Record.Facts.VM.Name)
+		return blockcopy.Result{}, fault.New(fault.Internal, "an image belongs to no disk of VM %s", r.Record.Facts.VM.Name)
 	}
 	return r.Env.Transport.Transfer(ctx, transport.Job{
 		Disk:     transport.Disk{VM: r.Record.Facts.VM, Disk: d},

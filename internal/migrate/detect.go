@@ -112,8 +112,8 @@ func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.Sta
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		r.Record.Warn(inventory.Warning{Code: "efi-nvram", Text: fmt.Sprintf("the file with the variables of the VM's EFI firmware is not read: %v", err),
-			Remedy: "none if its boot entry was found on its disks; enroll keys again that were enrolled with mokutil"})
+		r.Record.Warn(inventory.Warning{Code: "efi-nvram", Text: fmt.Sprintf("the file with the VM's EFI variables cannot be read: %v", err),
+			Remedy: "enroll keys of mokutil again in the guest; no other action is required if its boot entry was found on its disks"})
 	}
 	state := guest.EFIState(reports, held)
 	if state.Empty() {

@@ -31,8 +31,8 @@ func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Environment) 
 		return err
 	}
 	if st.State == workflow.Done {
-		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
-			WithHint("decamp rollback %s --withdraw removes the VM from %s, and all data written to it since", id, p.Target)
+		return fault.New(fault.Conflict, "run %s is done and its VM is published", id).
+			WithHint("decamp rollback %s --withdraw removes the VM from %s; data written to it is lost", id, p.Target)
 	}
 	facts, err := factsOf(st)
 	if err != nil {
@@ -79,8 +79,8 @@ func (m *Migrator) planToUndo(ctx context.Context, id journal.ID) (journal.Plan,
 	if st.Executor != "" {
 		by = " but in that of worker " + st.Executor
 	}
-	return p, fault.New(fault.Conflict, "run %s cannot be undone here: its journal is not in this state directory%s. It may have left %s, and its VM powered off at the source", id, by, left).
-		WithHint("send the command again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
+	return p, fault.New(fault.Conflict, "run %s cannot be undone on this machine: its journal is not in this state directory%s. The run may have left %s, and its VM may be powered off at the source", id, by, left).
+		WithHint("run the command again while only the worker that began the run is active; or remove the files manually and power the VM on at the source")
 }
 
 // isPublished returns fault.Conflict if the VM was published, or may have been: if the source were
@@ -126,7 +126,7 @@ func (m *Migrator) restoreSource(ctx context.Context, r *Run) error {
 	source, ok := r.Env.Source.(PowerOner)
 	switch {
 	case !ok:
-		return fault.New(fault.Internal, "this source powers no VM on")
+		return fault.New(fault.Internal, "this source cannot power VMs on")
 	case facts.Warm != nil && m.warm == nil:
 		return errNoWarm(r.Record.Plan.ID)
 	}

@@ -11,8 +11,8 @@ import (
 // sameDisks compares the properties that a copy depends on. A difference is fault.Conflict.
 func sameDisks(was, is *inventory.VM) error {
 	changed := func(what string, a, b any) error {
-		return fault.New(fault.Conflict, "VM %s was changed since this run began: %s was %v, is %v", is.Name, what, a, b).
-			WithHint("change it back, or give this run up with --discard and begin again")
+		return fault.New(fault.Conflict, "VM %s changed since this run began: %s was %v and is %v", is.Name, what, a, b).
+			WithHint("revert the change, or discard this run with --discard and start again")
 	}
 	switch {
 	case was.UUID != is.UUID:

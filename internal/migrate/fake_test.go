@@ -220,7 +220,7 @@ func (t memTarget) LockImages(context.Context, *inventory.VM) (func() error, err
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	if t.w.held {
-		return nil, fault.New(fault.Transient, "another decamp has them")
+		return nil, fault.New(fault.Transient, "another decamp process uses them")
 	}
 	t.w.held = true
 	return func() error {

@@ -75,11 +75,11 @@ func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
 	}
 	for _, g := range reports {
 		if g.Windows != nil && g.Windows.Dynamic {
-			return fault.New(fault.Unsupported, "the Windows is on a dynamic disk, which virt-v2v does not write").WithHint("use the compat profile, which changes nothing in the guest")
+			return fault.New(fault.Unsupported, "Windows is on a dynamic disk, which virt-v2v does not support").WithHint("use the compat profile, which changes nothing in the guest")
 		}
 		for _, w := range g.Warnings {
 			if w.Code == "ntfs-dirty" {
-				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).
+				return fault.New(fault.Conflict, "virt-v2v does not support the guest in this state: %s", w.Text).
 					WithHint("in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again")
 			}
 		}
@@ -127,12 +127,12 @@ func isEncrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == gu
 // noKey returns the error for an encrypted volume without a key. virt-v2v requires one for each such
 // volume, even if the system is on none of them.
 func noKey(l virtv2v.Locked) error {
-	what, undone := "LUKS, and its passphrase is wanted", ""
+	what, undone := "LUKS, and its passphrase is required", ""
 	if l.Kind == string(guest.BitLocker) {
-		what, undone = "BitLocker, and its recovery key is wanted", "; or decrypt it at the source, manage-bde -off C:, and copy it again"
+		what, undone = "BitLocker, and its recovery key is required", "; or decrypt it at the source with manage-bde -off C:, and copy it again"
 	}
-	return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s is encrypted by %s", l.Device, what).
-		WithHint("put it in a file that only you can read, and name that: --key-file PATH, or for this volume alone --key-file %s=PATH%s", l.ID(), undone)
+	return fault.New(fault.Conflict, "virt-v2v cannot read the guest: %s is encrypted by %s", l.Device, what).
+		WithHint("write it to a file that only you can read, and set the file: --key-file PATH, or only for this volume --key-file %s=PATH%s", l.ID(), undone)
 }
 
 // dependsOnShutdown reports whether a refusal may not apply after the guest was shut down. The file

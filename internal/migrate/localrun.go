@@ -57,7 +57,7 @@ func (s *localRuns) addRun(id journal.ID, a *localRun) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[id] != nil {
-		return fault.New(fault.Conflict, "run %s is under way in this process", id)
+		return fault.New(fault.Conflict, "this process already executes run %s", id)
 	}
 	s.runs[id] = a
 	return nil

@@ -168,6 +168,6 @@ func (m *Migrator) notWithdrawing(p journal.Plan) error {
 
 // unfinishedWithdrawal returns the error for a VM whose withdrawal did not end.
 func unfinishedWithdrawal(p journal.Plan) error {
-	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal began and did not end", p.VM.Name, p.Target).
-		WithHint("decamp rollback %s --withdraw ends it; after that the VM can be migrated again", fault.Quote(string(p.ID)))
+	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal did not end", p.VM.Name, p.Target).
+		WithHint("complete it with decamp rollback %s --withdraw; then migrate the VM again", fault.Quote(string(p.ID)))
 }

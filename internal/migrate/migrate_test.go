@@ -300,10 +300,10 @@ func TestRefusals(t *testing.T) {
 		"consolidation":  {func(vm *inventory.VM) { vm.ConsolidationNeeded = true }, fault.Conflict, "consolidate"},
 		"encrypted":      {func(vm *inventory.VM) { vm.Encrypted = true }, fault.Unsupported, "decrypt"},
 		"encrypted disk": {func(vm *inventory.VM) { vm.Disks[1].Encrypted = true }, fault.Unsupported, "decrypt"},
-		"rdm":            {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.RDM }, fault.Unsupported, "ordinary disk"},
-		"vsan":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VSAN }, fault.Unsupported, "ordinary disk"},
-		"vvol":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VVol }, fault.Unsupported, "ordinary disk"},
-		"unknown":        {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.UnknownBacking }, fault.Unsupported, "ordinary disk"},
+		"rdm":            {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.RDM }, fault.Unsupported, "thin or thick disk"},
+		"vsan":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VSAN }, fault.Unsupported, "thin or thick disk"},
+		"vvol":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VVol }, fault.Unsupported, "thin or thick disk"},
+		"unknown":        {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.UnknownBacking }, fault.Unsupported, "thin or thick disk"},
 		"multi-writer":   {func(vm *inventory.VM) { vm.Disks[0].Shared = true }, fault.Unsupported, "sharing"},
 		"shared bus": {func(vm *inventory.VM) {
 			vm.Controllers = []inventory.Controller{{Key: 1000, SharedBus: true}}

@@ -51,7 +51,7 @@ func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Environme
 	}
 	return func() {
 		if err := free(); err != nil { // a dead process has no lock either
-			m.opts.Log.Warn("lock of the images is left", "run", p.ID, "err", err)
+			m.opts.Log.Warn("lock of the images not released", "run", p.ID, "err", err)
 		}
 	}, nil
 }
@@ -89,14 +89,14 @@ func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (e
 	case err == nil:
 		return unsaid // the next Migrate journals the end
 	case unsaid != nil:
-		m.opts.Log.Error("the end of an attempt is not journaled", "run", p.ID, "err", unsaid)
+		m.opts.Log.Error("end of an attempt not journaled", "run", p.ID, "err", unsaid)
 	}
 	return err
 }
 
 // errNoWarm returns the error for a warm run without AddWarm.
 func errNoWarm(id journal.ID) error {
-	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
+	return fault.New(fault.Internal, "run %s is warm, and only cold runs are supported", id)
 }
 
 // releaseWait is how long a stopping run waits until a snapshot is merged. The host continues without
@@ -179,7 +179,7 @@ func (m *Migrator) stopRun(run string) error {
 		return err
 	}
 	return fault.New(fault.Canceled, "run %s was stopped", run).
-		WithHint("run the same command again to continue it, or with --discard to give it up")
+		WithHint("run the same command again to continue it, or with --discard to discard it")
 }
 
 // endEvent returns the event for the end of an attempt with err.

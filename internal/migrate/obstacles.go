@@ -55,7 +55,7 @@ func listBlockers(vm *inventory.VM) []inventory.Warning {
 	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: runningRemedy})
 	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "the VM is suspended", Remedy: "resume the VM and shut it down"})
 	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("the VM has snapshots (%d)", vm.Snapshots), Remedy: "delete all snapshots"})
-	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks need consolidation", Remedy: "consolidate its disks"})
+	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks require consolidation", Remedy: "consolidate its disks"})
 	add(vm.Encrypted, inventory.Warning{Code: "encrypted", Text: "it is encrypted", Remedy: "decrypt it"})
 	for _, c := range vm.Controllers {
 		add(c.SharedBus, inventory.Warning{Code: "shared-bus", Text: fmt.Sprintf("controller %d shares its bus", c.Key), Remedy: "set bus sharing to none"})
@@ -80,7 +80,7 @@ func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
 	case d.Backing == inventory.Delta || d.Backing == inventory.SESparse || d.Layers > 1:
 		return inventory.Warning{Code: "snapshots", Text: name + " is a layer on another disk", Remedy: "delete all snapshots, or clone the VM in full"}, true
 	case d.Backing != inventory.Flat:
-		return inventory.Warning{Code: string(d.Backing), Text: fmt.Sprintf("%s is kept as %s", name, d.Backing), Remedy: "move it to a VMFS or NFS datastore as an ordinary disk"}, true
+		return inventory.Warning{Code: string(d.Backing), Text: fmt.Sprintf("%s has the type %s", name, d.Backing), Remedy: "move it to a VMFS or NFS datastore as a thin or thick disk"}, true
 	}
 	return inventory.Warning{}, false
 }

@@ -250,7 +250,7 @@ func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *Converte
 	if root.String() != c.Root {
 		return fault.New(fault.Internal, "the image has the root %v, expected %s", root, c.Root)
 	}
-	o.record.Report(journal.Event{Kind: journal.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
+	o.record.Report(journal.Event{Kind: journal.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are replaced by the converted data", img.Key, len(c.Chunks))})
 	return nil
 }
 

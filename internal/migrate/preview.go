@@ -30,7 +30,7 @@ type Preview struct {
 // closes srcs.
 func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, err error) {
 	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return borrowedSource{srcs[i]}, nil }); err != nil {
-		return p, fmt.Errorf("look into the images: %w", err)
+		return p, fmt.Errorf("examine the images: %w", err)
 	}
 	for i, src := range srcs {
 		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(borrowedSource{src}, maxOverlay), Report: p.Guest[i]})
@@ -61,8 +61,8 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 		return convert.Result{}, err
 	}
 	if appends, _ := c.permittedEngines(); !appends {
-		return convert.Result{}, fault.New(fault.Unsupported, "virt-v2v changes the guest, and does so when it is shut down").
-			WithHint("none is needed: should virt-v2v refuse it, nothing is published, and --discard powers the VM on again")
+		return convert.Result{}, fault.New(fault.Unsupported, "the conversion requires virt-v2v, which can only convert a guest that is shut down").
+			WithHint("no action is required: if virt-v2v refuses the guest, nothing is published, and --discard powers the VM on again")
 	}
 	return c.appendOn(ctx, disks)
 }

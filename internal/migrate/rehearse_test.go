@@ -142,7 +142,7 @@ func TestRehearsals(t *testing.T) {
 		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
 			return testboot.Report{Verdict: testboot.Initramfs, Reason: "(initramfs)"}, nil
 		}, "", "rehearsal: it does not boot (initramfs): (initramfs)"},
-		"cutover": {waits(func(p *process) error { return p.store.SendCommand(id, journal.CutOver) }), "canceled", "the cutover ended it"},
+		"cutover": {waits(func(p *process) error { return p.store.SendCommand(id, journal.CutOver) }), "canceled", "the cutover ended the rehearsal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -281,7 +281,7 @@ func TestLook(t *testing.T) {
 			out, err := b.warm(3)
 			if c.ends {
 				hint := fault.HintOf(err)
-				if fault.KindOf(err) != fault.KindOf(c.err) || !strings.Contains(hint, fault.HintOf(c.err)) || !strings.Contains(hint, "was not switched off") {
+				if fault.KindOf(err) != fault.KindOf(c.err) || !strings.Contains(hint, fault.HintOf(c.err)) || !strings.Contains(hint, "was not powered off") {
 					t.Errorf("%v (remedy: %s)", err, hint)
 				}
 				if b.vm.Power != inventory.PoweredOn || slices.Contains(b.ops, "power off") {

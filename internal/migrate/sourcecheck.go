@@ -142,7 +142,7 @@ func (c *sourceCheck) invalidateIfDiffers(img targets.Image, found error) (err e
 	}
 	c.images.reportRestart(img, "the source differs from the copy")
 	return fault.New(fault.Corrupt, "%w", found).
-		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
+		WithHint("nothing was published. Check that the VM at the source did not run since the copy began; then run the same command again with --source-hash, which copies the whole disk again. If the disks differ again, use another --transport, and check the host's memory and storage")
 }
 
 // hashOnHost returns the hash of an image's disk that the host computes; nil if it was not requested.
@@ -170,9 +170,9 @@ func (s *SourceSum) compareWith(key int32, v Verified) error {
 	ours := map[string]string{"sha256": v.SHA256, "md5": v.MD5}[s.Algorithm]
 	switch {
 	case ours == "":
-		return fault.New(fault.Internal, "disk %d: the host hashes by %q, which is not known here", key, s.Algorithm)
+		return fault.New(fault.Internal, "disk %d: the host uses the hash algorithm %q, which decamp does not support", key, s.Algorithm)
 	case ours != s.Hex:
-		return &differsError{fault.New(fault.Corrupt, "disk %d: the image is not the source: %s of %s is %s on the host, the image's is %s", key, s.Algorithm, s.By, s.Hex, ours)}
+		return &differsError{fault.New(fault.Corrupt, "disk %d: the image differs from the source: %s of %s is %s on the host, and %s in the image", key, s.Algorithm, s.By, s.Hex, ours)}
 	}
 	return nil
 }

@@ -54,9 +54,9 @@ func (s *SourceVM) firstVM(ctx context.Context) (*inventory.VM, error) {
 // description otherwise.
 func (s *SourceVM) checkIdentity(vm *inventory.VM) error {
 	if vm.UUID != s.record.Plan.VM.UUID || vm.InstanceUUID != s.record.Plan.VM.InstanceUUID {
-		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
+		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s, but the run is for %q with UUID %s",
 			vm.Ref, vm.Name, vm.UUID, s.record.Plan.VM.Name, s.record.Plan.VM.UUID).
-			WithHint("look up the VM again with decamp ls, and give this run up with --discard")
+			WithHint("find the VM with decamp ls, and discard this run with --discard")
 	}
 	s.seen.setVM(vm, s.opts.Now())
 	return nil
@@ -116,8 +116,8 @@ func (s *SourceVM) Probe(ctx context.Context, vm *inventory.VM, snapshot invento
 			return fmt.Errorf("probe disk %d: %w", vm.Disks[i].Key, err)
 		}
 		if !offer.Usable {
-			return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", s.rig.Transport.Name(), vm.Disks[i].Key, offer.Reason).
-				WithHint("move the VM with another transport, or change the disk as described")
+			return fault.New(fault.Unsupported, "transport %s cannot copy disk %d: %s", s.rig.Transport.Name(), vm.Disks[i].Key, offer.Reason).
+				WithHint("use another transport, or change the disk")
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
 		}
 		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
 	}
-	return fault.New(kind, "VM %s cannot be moved as it is: %s", vm.Name, strings.Join(texts, "; ")).
+	return fault.New(kind, "VM %s cannot be migrated now: %s", vm.Name, strings.Join(texts, "; ")).
 		WithHint("%s", strings.Join(remedies, "; "))
 }
 
@@ -181,8 +181,8 @@ func (s *SourceVM) checkOff(ctx context.Context) error {
 		return err
 	}
 	if vm.Power != inventory.PoweredOff {
-		return fault.New(fault.Conflict, "VM %s is %s at its source again, and is not started at its target: there would be two", vm.Name, vm.Power).
-			WithHint("decide which of the two is to run; to have the one at the target started, shut the other down and run the same command again")
+		return fault.New(fault.Conflict, "VM %s is %s at its source again, so it is not started at its target: two copies would run", vm.Name, vm.Power).
+			WithHint("to start the VM at its target, shut it down at the source and run the same command again")
 	}
 	return nil
 }
@@ -198,8 +198,8 @@ func MarkDisconnected(running, off *inventory.VM) (warnings []inventory.Warning)
 		}
 		off.NICs[at].DisconnectedByDecamp = true
 		warnings = append(warnings, inventory.Warning{
-			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is so at the target", was.MAC),
-			Remedy: "connect it there once that is wanted",
+			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is disconnected at the target", was.MAC),
+			Remedy: "connect it at the target when the VM may use it",
 		})
 	}
 	return warnings

@@ -134,7 +134,7 @@ func TestNotStartedBesideItsSource(t *testing.T) {
 		return nil
 	}
 	_, err := b.migrate(migrate.Permit{Start: true})
-	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "there would be two") || b.started {
+	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "two copies would run") || b.started {
 		t.Errorf("%v; runs: %v", err, b.started)
 	}
 }

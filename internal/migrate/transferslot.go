@@ -58,7 +58,7 @@ func (t *TransferSlot) keepSlot(giveBack func()) error {
 		return nil
 	}
 	giveBack()
-	return fault.New(fault.Canceled, "the run was left while it waited for its turn")
+	return fault.New(fault.Canceled, "the run was stopped while it waited for a transfer slot")
 }
 
 // Release returns the slot, if the run has it.
@@ -89,7 +89,7 @@ func (t *TransferSlot) Acquire(ctx context.Context, s TransferKind) error {
 		}
 		giveBack, err := t.request(ctx, s)
 		if err != nil {
-			return fmt.Errorf("wait for the turn: %w", err)
+			return fmt.Errorf("wait for a transfer slot: %w", err)
 		}
 		if o, err := t.store.Command(t.run); err != nil || o == journal.Pause {
 			giveBack()

@@ -19,13 +19,13 @@ func tryBoot(ctx context.Context, r *Run) error {
 		return nil
 	}
 	if r.Env.Boot == nil {
-		return fault.New(fault.Internal, "a trial boot was requested, and no trial is set")
+		return fault.New(fault.Internal, "a trial boot was requested, but is not configured")
 	}
 	domain, err := r.Env.Target.Domain(trialDefinition(r))
 	if err != nil {
 		return err
 	}
-	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: "trial boot: the VM boots on temporary overlays"})
 	leave, err := EnterTrial(ctx, r)
 	if err != nil {
 		return err
@@ -77,10 +77,10 @@ func trialDefinition(r *Run) targets.Definition {
 func didNotBoot(r testboot.Report) error {
 	seen := ""
 	if r.Screen != "" {
-		seen = fmt.Sprintf("; its screen is in %s, its serial port in %s", r.Screen, r.Serial)
+		seen = fmt.Sprintf("; see its screen in %s and its serial port in %s", r.Screen, r.Serial)
 	}
 	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Reason, seen).
-		WithHint("%s. Nothing is published, and the copy is kept: the same command tries again, and without --trial publishes the VM unchanged", r.Remedy)
+		WithHint("%s. Nothing is published, and the copy is kept: run the same command to boot it again, or without --trial to publish the VM unchanged", r.Remedy)
 }
 
 // warnMissing reports configured addresses that the booted guest does not have.
@@ -94,6 +94,6 @@ func warnMissing(r *Record, report testboot.Report) {
 func missingWarning(s testboot.Static) inventory.Warning {
 	return inventory.Warning{
 		Code: "address-missing", Text: "in the trial boot " + s.String(),
-		Remedy: "the card may have another name than in the guest's configuration: --hardware virtio pins it to the MAC; or do so in the guest, and compare with `ip address` at the source",
+		Remedy: "the card may have another name than in the guest's configuration: use --hardware virtio, which binds the name to the MAC, or bind it in the guest; compare with `ip address` at the source",
 	}
 }

@@ -55,7 +55,7 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	stuck := testboot.Report{Verdict: testboot.Initramfs, Reason: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
 	_, _, err := b.tried(migrate.Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
-	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png, its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); see its screen in screen.png and its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
 		t.Errorf("%v (remedy: %s)", err, hint)
 	}
 	if b.published != nil {

@@ -39,7 +39,7 @@ type keepFunc func(ctx context.Context, result convert.Result, disks []changedDi
 // boots from is read from the result.
 func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
 	if e.rig.V2V == nil {
-		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
+		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed on this machine").WithHint(virtv2v.InstallHint)
 	}
 	if err := TakenByV2V(e.record.Facts.Guest, e.rig.Keys); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (e *v2vEngine) prepareOverlays(ctx context.Context, o convert.Options) (_ c
 			if !isRefusal(refusal) {
 				return result, refusal
 			}
-			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
+			result = convert.Result{Notes: []string{fmt.Sprintf("decamp does not change the names of disks and cards after virt-v2v: %v", refusal)}}
 		}
 	}
 	for i, img := range e.record.Facts.Images {
@@ -124,7 +124,7 @@ func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen 
 	for _, img := range e.record.Facts.Images {
 		d, err := e.openWork(ctx, img)
 		if err != nil {
-			return fmt.Errorf("what virt-v2v left of disk %d: %w", img.Key, err)
+			return fmt.Errorf("read the result of virt-v2v for disk %d: %w", img.Key, err)
 		}
 		disks = append(disks, d)
 	}
@@ -132,11 +132,11 @@ func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen 
 	if err != nil {
 		return err
 	}
-	e.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	e.record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB changed; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	e.record.AddStage(journal.StageTime{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
+	e.record.AddStage(journal.StageTime{Name: "store the changes of virt-v2v", Elapsed: e.opts.Now().Sub(began)})
 	return nil
 }
 
@@ -170,8 +170,8 @@ func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardwar
 	case bus == linux.VirtioBlk:
 		return targets.VirtioBlk, nil
 	}
-	return "", fault.New(fault.Unsupported, "virt-v2v left the guest without a driver for virtio that starts at boot").
-		WithHint("look for its warnings in %s; for a Windows, give it a virtio-win that has its drivers: --virtio-win PATH", v2vLog)
+	return "", fault.New(fault.Unsupported, "after virt-v2v the guest has no driver for virtio that starts at boot").
+		WithHint("see its warnings in %s; for Windows, set a virtio-win with its drivers: --virtio-win PATH", v2vLog)
 }
 
 // openWork opens an image with virt-v2v's overlay, and finds the chunks that differ from the image. The
@@ -191,7 +191,7 @@ func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedD
 		}
 	}()
 	if src.Size() != img.Size {
-		return changedDisk{}, fault.New(fault.Corrupt, "it has %d bytes, and the disk %d", src.Size(), img.Size)
+		return changedDisk{}, fault.New(fault.Corrupt, "the image has %d bytes, and the disk %d", src.Size(), img.Size)
 	}
 	own, err := src.Own(ctx, disk.Range{Len: src.Size()})
 	if err != nil {

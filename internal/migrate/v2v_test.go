@@ -284,7 +284,7 @@ func TestWarmRunLeavesVirtV2VToTheOutage(t *testing.T) {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
 	warned := slices.ContainsFunc(b.told(journal.Warned), func(e journal.Event) bool {
-		return e.Warning.Code == "not-looked" && strings.Contains(e.Warning.Text, "virt-v2v changes the guest")
+		return e.Warning.Code == "not-looked" && strings.Contains(e.Warning.Text, "the conversion requires virt-v2v")
 	})
 	if !warned {
 		t.Error("nobody was told before")

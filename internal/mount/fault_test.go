@@ -145,7 +145,7 @@ func TestChangedCertificateEndsReads(t *testing.T) {
 		t.Errorf("%d bytes were read, want a part of what the host had", n)
 	}
 	log := strings.ReplaceAll(r.log.String(), ":", "")
-	for _, text := range []string{"read failed", "is not the pinned one", strings.ReplaceAll(pinned, ":", ""), strings.ReplaceAll(shown, ":", "")} {
+	for _, text := range []string{"read failed", "differs from the known one", strings.ReplaceAll(pinned, ":", ""), strings.ReplaceAll(shown, ":", "")} {
 		if !strings.Contains(log, text) {
 			t.Errorf("the log does not have %q: %s", text, r.log.String())
 		}

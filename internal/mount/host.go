@@ -91,7 +91,7 @@ func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Pa
 	}
 	src, err := r.transport.Open(ctx, transport.Disk{VM: vm, Disk: d})
 	if err != nil {
-		r.log.Info("a disk is read without its map", "file", p.String(), "err", err)
+		r.log.Info("disk read without its allocation map", "file", p.String(), "err", err)
 		return nil
 	}
 	if src.Path() != p || src.Size() != size {
@@ -107,7 +107,7 @@ func (r *Remote) findDisk(ctx context.Context, datacenter string, flat inventory
 	descriptor := inventory.Path{Datastore: flat.Datastore, File: strings.TrimSuffix(flat.File, flatSuffix) + path.Ext(flat.File)}
 	vms, err := r.listVMs(ctx)
 	if err != nil {
-		r.log.Info("the VMs cannot be listed, disks are read without their maps", "err", err)
+		r.log.Info("VMs not listed, disks are read without their allocation maps", "err", err)
 		return nil, nil
 	}
 	for i := range vms {

@@ -107,12 +107,12 @@ func (m *Mount) startServing() (err error) {
 func mountFault(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		return fault.New(fault.NotFound, "%w", err).WithHint("name a folder that exists")
+		return fault.New(fault.NotFound, "%w", err).WithHint("create the folder, or use an existing one")
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		return fault.New(fault.Denied, "%w", err).WithHint("run it as root, or install fuse3 (fusermount3)")
 	}
 	if _, missing := os.Stat("/dev/fuse"); missing != nil {
-		return fault.New(fault.Unsupported, "%w", err).WithHint("/dev/fuse is missing: modprobe fuse")
+		return fault.New(fault.Unsupported, "%w", err).WithHint("/dev/fuse is missing; load the module: modprobe fuse")
 	}
 	return fault.New(fault.Unsupported, "%w", err).WithHint("install fuse3 (fusermount3), or run it as root")
 }
@@ -162,7 +162,7 @@ func (m *Mount) tryUnmount() error {
 
 // detachLazily unmounts although files are open.
 func (m *Mount) detachLazily() error {
-	m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
+	m.opts.Log.Warn("mount detached, files are still open", "dir", m.dir)
 	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (m *Mount) detachLazily() error {
 func (m *Mount) abortAndWait() {
 	m.abortConnection()
 	if !m.waitDone(unmountTimeout) {
-		m.opts.Log.Warn("the kernel keeps the connection while files are open, or another mount namespace has it", "dir", m.dir)
+		m.opts.Log.Warn("connection kept by the kernel: files are open, or another mount namespace has the mount", "dir", m.dir)
 	}
 }
 

@@ -159,7 +159,7 @@ func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) 
 func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.errnoOf("look for datacenter "+name, err)
+		return nil, n.m.errnoOf("find datacenter "+name, err)
 	}
 	if tree[name] == nil {
 		return nil, syscall.ENOENT
@@ -175,7 +175,7 @@ func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) 
 func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.errnoOf("look for datastore "+name, err)
+		return nil, n.m.errnoOf("find datastore "+name, err)
 	}
 	ds, ok := tree[n.name][name]
 	if !ok {
@@ -197,7 +197,7 @@ func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	defer cancel()
 	f, err := n.m.statFile(ctx, n.datacenter, at)
 	if err != nil {
-		return nil, n.m.errnoOf("look at "+at.String(), err)
+		return nil, n.m.errnoOf("read the attributes of "+at.String(), err)
 	}
 	child := n.GetChild(name)
 	if f.Folder {
@@ -240,7 +240,7 @@ func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrO
 	defer cancel()
 	size, err := n.statSize(ctx)
 	if err != nil {
-		return n.m.errnoOf("look at "+n.at.String(), err)
+		return n.m.errnoOf("read the attributes of "+n.at.String(), err)
 	}
 	n.m.fileAttr(&out.Attr, size)
 	return fs.OK
@@ -253,7 +253,7 @@ func (n *fileNode) statSize(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	if f.Folder {
-		return 0, fault.New(fault.NotFound, "%v is a folder now", n.at)
+		return 0, fault.New(fault.NotFound, "%v is a folder, no longer a file", n.at)
 	}
 	n.setSize(f.Size)
 	return f.Size, nil

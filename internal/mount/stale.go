@@ -95,7 +95,7 @@ func detachStale(dir string, o Options) error {
 			return fault.New(fault.Denied, "detach the stale mount: %w", err).WithHint("umount -l %s", dir)
 		}
 	}
-	return fault.New(fault.Conflict, "more than %d mounts lie on top of one another", mostStale)
+	return fault.New(fault.Conflict, "the folder has more than %d mounts on top of each other", mostStale)
 }
 
 // isDead reports whether the FUSE file system at dir has no server.

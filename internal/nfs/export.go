@@ -56,7 +56,7 @@ type export struct {
 func openExport(e Export) (*export, error) {
 	if !path.IsAbs(e.Path) || path.Clean(e.Path) != e.Path || len(e.Path) > maxMountPath {
 		return nil, fault.New(fault.Invalid, "export %q is not a clean absolute path", e.Path).
-			WithHint("name it like /land, without a slash at the end")
+			WithHint("write an absolute path such as /land, without a slash at its end")
 	}
 	fd, err := unix.Open(e.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func openExport(e Export) (*export, error) {
 	a, err := statAt(fd, "")
 	if err != nil {
 		unix.Close(fd)
-		return nil, fault.New(fault.Unreachable, "look at folder %s: %w", e.Dir, err)
+		return nil, fault.New(fault.Unreachable, "read the attributes of folder %s: %w", e.Dir, err)
 	}
 	x := &export{Export: e, id: exportID(e.Path), dir: &object{fd: fd, attr: a}, nodes: make(map[inodeID]*node)}
 	x.root = &node{export: x, id: a.id, format: unix.S_IFDIR}

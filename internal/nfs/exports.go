@@ -23,7 +23,7 @@ func (t *exportTable) add(e Export, boot string) error {
 	}
 	if t.byID[x.id] != nil {
 		x.close()
-		return fault.New(fault.Invalid, "two exports are called %s", e.Path).WithHint("give each its own path")
+		return fault.New(fault.Invalid, "two exports have the path %s", e.Path).WithHint("use a different path for each export")
 	}
 	x.fileID = fileExportID(x.Path, boot)
 	t.byID[x.id], t.byID[x.fileID] = x, x

@@ -131,9 +131,9 @@ func listenError(err error, what, addr string) error {
 		return portTakenError(err, what, addr)
 	case isErrno(err, syscall.EACCES):
 		return fault.New(fault.Denied, "listen for %s: %w", what, err).
-			WithHint("ports below 1024 are root's: run decamp as root, or allow it: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
+			WithHint("ports below 1024 require root: run decamp as root, or allow them: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
 	}
-	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("see which addresses this machine has: ip addr")
+	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("use an address of this machine: ip addr")
 }
 
 // portTakenError returns the fault for a port in use. It names the process if PortOwner finds it.
@@ -141,10 +141,10 @@ func portTakenError(err error, what, addr string) error {
 	who := PortOwner(addr)
 	if who == "" {
 		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
-			WithHint("another server has %s; see which: ss -ltnp; for the system's NFS server: systemctl stop nfs-server", addr)
+			WithHint("another process uses %s; find it with ss -ltnp and stop it; the system's NFS server: systemctl stop nfs-server", addr)
 	}
-	return fault.New(fault.Conflict, "listen for %s: %s has the port: %w", what, who, err).
-		WithHint("end it, or wait for it if it is another decamp: hosts find one server on a machine, that of its port mapper")
+	return fault.New(fault.Conflict, "listen for %s: %s uses the port: %w", what, who, err).
+		WithHint("end that process; if it is decamp, wait until it ends: hosts find only one NFS server on a machine, by its port mapper")
 }
 
 // Close closes the sockets and removes the services from the system's rpcbind. It may be called after

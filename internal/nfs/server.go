@@ -53,7 +53,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	if len(s.exports.list) == 0 {
-		return nil, fault.New(fault.Invalid, "an NFS server without an export").WithHint("name a folder to export")
+		return nil, fault.New(fault.Invalid, "the NFS server has no export").WithHint("add a folder to export")
 	}
 	s.mountd = &mountd{exports: s.exports, log: o.Log}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) Forget(export, name string) error {
 	x := s.exports.byPath(export)
 	if x == nil {
-		return fault.New(fault.NotFound, "there is no export %s", export)
+		return fault.New(fault.NotFound, "export %s does not exist", export)
 	}
 	name = strings.Trim(path.Clean("/"+name), "/")
 	var errs []error

@@ -296,7 +296,7 @@ func (a *Access) findCredential(name string, role Role) (*Credential, error) {
 	case !known && role == Local:
 		return nil, nil
 	case !known:
-		return nil, fault.New(fault.Denied, "there is no credential %q in %s", name, a.path).
+		return nil, fault.New(fault.Denied, "credential %q does not exist in %s", name, a.path).
 			WithHint("an administrator adds it on the server and on each worker, with the url and the fingerprint that it is bound to")
 	case !isRoleAllowed(role, c.Roles):
 		return nil, fault.New(fault.Denied, "plans with the role %s may not use the credential %s", role, name).
@@ -315,7 +315,7 @@ func (a *Access) Expand(d Destination, role Role) (Destination, error) {
 	p, known := a.Places[name]
 	switch {
 	case !known:
-		return "", fault.New(fault.Denied, "there is no place %q in %s", name, a.path).
+		return "", fault.New(fault.Denied, "place %q does not exist in %s", name, a.path).
 			WithHint("an administrator adds it on the server and on each worker: places: {%s: {to: …, roles: [operate]}}", name)
 	case !isRoleAllowed(role, p.Roles):
 		return "", fault.New(fault.Denied, "plans with the role %s may not use the place %s", role, name).

@@ -55,7 +55,7 @@ func TestMatrixIsReadStrictly(t *testing.T) {
 		{"[https, landing]", "[ftp]", "not one of https, nfc, landing, nfs"},
 		{"size: 1G", "size: 1000", "at least 1 MiB"},
 		{"[async, sync]", "[async, synch]", "did you mean sync?"},
-		{"esxi://root@esx1", "esxi://root:sesame@esx1", "holds a password"},
+		{"esxi://root@esx1", "esxi://root:sesame@esx1", "contains a password"},
 	} {
 		m, found := planfile.ParseMatrix([]byte(strings.Replace(someMatrix, c.old, c.new, 1)))
 		if len(found) == 0 {

@@ -316,7 +316,7 @@ func (z *Zone) parseText(s string) error {
 		return err
 	}
 	if _, err := time.LoadLocation(s); err != nil || s == "Local" {
-		return fault.New(fault.Invalid, "there is no time zone %q", s).WithHint("write a name such as Europe/Berlin, or UTC")
+		return fault.New(fault.Invalid, "time zone %q does not exist", s).WithHint("write a name such as Europe/Berlin, or UTC")
 	}
 	return nil
 }

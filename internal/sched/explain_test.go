@@ -47,13 +47,13 @@ func TestSentencesSayWhatIsWaitedFor(t *testing.T) {
 	m.s.PausePlan("q")
 	for run, want := range map[string]string{
 		"a0": "host esx3: 20 of 20 vms; next in about 5 min", // the shortest goes last
-		"b1": "host esx3: 40 MiB of 48 MiB nfc, needs 24 MiB; the end of its holders is unknown",
+		"b1": "host esx3: 40 MiB of 48 MiB nfc, needs 24 MiB; the end of the running transfers is unknown",
 		"c2": "datastore ds1: 3 of 3, needs 3; next in about 3 h, enough in about 2 days",
 		"d":  "host esx4 vms is closed: its capacity is 0",
 		"e":  "plan q is paused",
 		"f":  "its window opens in about 3 h",
-		"g":  "its last window is over",
-		"h":  "about to begin",
+		"g":  "its last window has ended",
+		"h":  "begins now",
 	} {
 		if got := m.sentence(run); got != want {
 			t.Errorf("%s: %q, want %q", run, got, want)
@@ -82,7 +82,7 @@ func TestSentenceNamesTheElder(t *testing.T) {
 	m.ask(Request{Run: "late", Plan: "p", Needs: needs("host:a/disks", 1), Expected: 55 * time.Minute})
 	m.decide()
 	w, _ := m.waiting("late")
-	if got := w.Text(m.now); w.Reason != Reserved || got != "host a: 5 of 10 disks, the rest is set aside for large; next in about 50 min" {
+	if got := w.Text(m.now); w.Reason != Reserved || got != "host a: 5 of 10 disks, the rest is reserved for large; next in about 50 min" {
 		t.Errorf("%v: %q", w.Reason, got)
 	}
 }

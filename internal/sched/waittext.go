@@ -14,11 +14,11 @@ func (w Waiting) Text(now time.Time) string {
 		return w.Paused + " is paused"
 	case OutsideWindows:
 		if w.Opens.IsZero() {
-			return "its last window is over"
+			return "its last window has ended"
 		}
 		return "its window opens " + inAbout(w.Opens, now)
 	case Undecided:
-		return "about to begin"
+		return "begins now"
 	}
 	return w.worstBlock().text(now)
 }
@@ -49,7 +49,7 @@ func (b Block) text(now time.Time) string {
 		line += ", needs " + formatUnits(b.Needs)
 	}
 	if b.ReservedFor != "" {
-		line += ", the rest is set aside for " + b.ReservedFor
+		line += ", the rest is reserved for " + b.ReservedFor
 	}
 	return line + "; " + b.estimateText(now)
 }
@@ -58,7 +58,7 @@ func (b Block) text(now time.Time) string {
 func (b Block) estimateText(now time.Time) string {
 	switch {
 	case b.Next.IsZero() && b.Free.IsZero():
-		return "the end of its holders is unknown"
+		return "the end of the running transfers is unknown"
 	case b.Free.IsZero() || !b.Free.Equal(b.Next):
 		line := "next " + inAbout(b.Next, now)
 		if !b.Free.IsZero() {

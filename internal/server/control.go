@@ -186,7 +186,7 @@ func (l Local) fullDatabaseState(ctx context.Context, full error) (json.RawMessa
 	if err != nil {
 		return nil, now, err
 	}
-	why := fmt.Sprintf("all waits: %v; %s", full, fault.HintOf(full))
+	why := fmt.Sprintf("all work waits: %v; %s", full, fault.HintOf(full))
 	raw, err := json.Marshal(admission.Snapshot{At: now, Breakers: []admission.Breaker{{Object: "the fleet's database", Reason: why}}})
 	return raw, now, err
 }

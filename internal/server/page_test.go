@@ -81,7 +81,7 @@ func TestPagesShowPlansAndVMs(t *testing.T) {
 	if n := strings.Count(a.body, "data-vm="); n != 2 {
 		t.Errorf("%d VMs run", n)
 	}
-	if a := b.ask("", "GET", "/plans/nothing", ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "there is no plan nothing") {
+	if a := b.ask("", "GET", "/plans/nothing", ""); a.status != http.StatusNotFound || !strings.Contains(a.body, "plan nothing does not exist") {
 		t.Errorf("no plan: %d %s", a.status, a.body)
 	}
 }

@@ -30,7 +30,7 @@ func RoleOf(name string) (Role, error) {
 	if r := Role(name); slices.Contains(roles, r) {
 		return r, nil
 	}
-	return Nobody, fault.New(fault.Invalid, "there is no role %q", name).WithHint("the roles are view, operate and admin")
+	return Nobody, fault.New(fault.Invalid, "role %q does not exist", name).WithHint("use one of the roles view, operate and admin")
 }
 
 // May reports whether r includes need.

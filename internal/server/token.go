@@ -121,7 +121,7 @@ func (t *Tokens) Remove(name string) error {
 
 // noToken returns the fault.NotFound for a token.
 func noToken(name string) error {
-	return fault.New(fault.NotFound, "there is no token %q", name).WithHint("decamp token list")
+	return fault.New(fault.NotFound, "token %q does not exist", name).WithHint("list the tokens: decamp token list")
 }
 
 // List returns all tokens by name, expired ones included. The error names unreadable files; the tokens

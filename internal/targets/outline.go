@@ -82,15 +82,15 @@ func (o *Outline) Drop(vm *inventory.VM) {
 	drop := func(format string, args ...any) { o.Dropped = append(o.Dropped, fmt.Sprintf(format, args...)) }
 	for _, d := range o.Disks {
 		if was, ok := vm.Disk(d.Key); ok && was.UUID != "" && d.Serial == "" {
-			drop("the serial number of disk %d: on %s the guest sees another, or none", d.Key, d.Bus)
+			drop("the serial number of disk %d: on %s it is different or missing", d.Key, d.Bus)
 		}
 	}
 	if n := vm.CDROMs - o.CDROMs; n > 0 {
-		drop("%d CD-ROM drives: there is no place for them, or none may be empty", n)
+		drop("%d CD-ROM drives: the target has no free slot for them, or does not support empty drives", n)
 	}
 	for _, device := range vm.BootOrder {
 		if !slices.Contains(o.Boot, device) {
-			drop("booting from %s: it is not there, or not tried", device)
+			drop("booting from %s: the target does not have it or does not boot from it", device)
 		}
 	}
 }

@@ -17,9 +17,9 @@ func TestDropped(t *testing.T) {
 	o.Disks = []OutlineDisk{{Key: 2000, Serial: "6000C29a"}, {Key: 2001, Bus: "sata"}, {Key: 2002, Bus: "sata"}}
 	o.Drop(vm)
 	want := []string{
-		"the serial number of disk 2001: on sata the guest sees another, or none",
-		"1 CD-ROM drives: there is no place for them, or none may be empty",
-		"booting from floppy: it is not there, or not tried", "booting from cdrom: it is not there, or not tried",
+		"the serial number of disk 2001: on sata it is different or missing",
+		"1 CD-ROM drives: the target has no free slot for them, or does not support empty drives",
+		"booting from floppy: the target does not have it or does not boot from it", "booting from cdrom: the target does not have it or does not boot from it",
 	}
 	if !slices.Equal(o.Dropped, want) {
 		t.Errorf("%q", o.Dropped)

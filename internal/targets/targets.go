@@ -128,7 +128,7 @@ type Receipt struct {
 const NotStarted = "no-server"
 
 // ErrLocked is returned by Hold if another process has the lock on the images.
-var ErrLocked = errors.New("another decamp has them")
+var ErrLocked = errors.New("another decamp process uses them")
 
 // Target stores VMs. Its methods are idempotent: after a crash, each can be called again. Users of the
 // target see nothing before Publish returns.
@@ -208,8 +208,8 @@ type Starter interface {
 }
 
 // ErrStartsNone is the error of CanStart for a target that only stores VMs.
-var ErrStartsNone error = fault.New(fault.Unsupported, "that target starts no VMs").
-	WithHint("leave --start out, and start the VM by hand; or move it to a libvirt, a Proxmox node, an OpenStack or a cluster with KubeVirt")
+var ErrStartsNone error = fault.New(fault.Unsupported, "the target does not support --start").
+	WithHint("omit --start and start the VM manually; or migrate it to libvirt, Proxmox VE, OpenStack or a cluster with KubeVirt")
 
 // StarterOf returns t as a Starter. The error is fault.Unsupported if t cannot start VMs.
 func StarterOf(t Target) (Starter, error) {
@@ -236,7 +236,7 @@ type Consoler interface {
 }
 
 // ErrNoConsole is the error of a target that gives no access to serial consoles.
-var ErrNoConsole error = fault.New(fault.Unsupported, "this target gives no access to serial consoles").
+var ErrNoConsole error = fault.New(fault.Unsupported, "the target does not provide serial consoles").
 	WithHint("open the console at the target: virsh console on its host, qm terminal on a Proxmox node, virtctl console, or openstack console url show")
 
 // Started describes a VM that was powered on.

@@ -67,7 +67,7 @@ func TestAgentIsASign(t *testing.T) {
 		"it never opens the channel":        {nil, events{}, login, Booted, "web01 login:", false, 10, 12},
 		"it opens it and never answers":     {func(*fakeAgent, string) bool { return true }, open, login, Booted, "web01 login:", false, 20, 22},
 		"it powered itself off after that":  {nil, events{stopped: true}, login, Booted, "web01 login:", false, 0, 1},
-		"no agent, and no other sign":       {func(*fakeAgent, string) bool { return true }, open, "loading", Unclear, "no sign of either after 5m0s", false, 299, 301},
+		"no agent, and no other sign":       {func(*fakeAgent, string) bool { return true }, open, "loading", Unclear, "no sign of success or failure after 5m0s", false, 299, 301},
 		"no agent, and it is not up":        {nil, events{}, "error: no such device\ngrub rescue> ", BootLoader, "grub rescue>", false, 10, 12},
 		"it does not say what it is called": {instead("guest-get-host-name", ""), open, login, Booted, "web01 login:", true, 18, 24},
 	} {

@@ -28,8 +28,8 @@ func checkFormat(d libvirtxml.DomainDisk, file string) error {
 		if err != nil || found == "" {
 			return err
 		}
-		return fault.New(fault.Invalid, "the domain does not name the format of %s, which means raw, but its content is %s", file, found).
-			WithHint("name the format in the domain: <driver name='qemu' type='qcow2'/>, or type='raw' if the guest wrote that to its disk")
+		return fault.New(fault.Invalid, "the domain sets no format for %s, so it is raw, but its content is %s", file, found).
+			WithHint("set the format in the domain: <driver name='qemu' type='qcow2'/>, or type='raw' if the guest wrote that to its disk")
 	// The whole chain is checked, because QEMU opens all of its files.
 	case "qcow2":
 		// QEMU would guess the format of a backing file that has none on record.

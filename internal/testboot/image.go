@@ -38,8 +38,8 @@ func (m *machine) openImage(path, format string) (string, error) {
 	case "qcow2":
 		return m.openChain(path)
 	}
-	return "", fault.New(fault.Unsupported, "image %s has the format %s: only raw and qcow2 images are tried", path, format).
-		WithHint("decamp convert --to qcow2 %s NEW.qcow2, and name that in the domain", fault.Quote(path))
+	return "", fault.New(fault.Unsupported, "image %s has the format %s: trial boots support only raw and qcow2", path, format).
+		WithHint("convert it, and set the new image in the domain: decamp convert %s NEW.qcow2", fault.Quote(path))
 }
 
 // openChain returns the options for a qcow2 image and its backing files.

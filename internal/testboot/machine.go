@@ -49,7 +49,7 @@ func newMachine(d *libvirtxml.Domain, dir string, accel Accel, o Options) (*mach
 // unsupportedError returns fault.Unsupported with the remedy for all unsupported
 // domains.
 func unsupportedError(format string, args ...any) error {
-	return fault.New(fault.Unsupported, format, args...).WithHint("start it where it is defined, and look at its console: virsh start --console NAME")
+	return fault.New(fault.Unsupported, format, args...).WithHint("start the VM on its host and watch its console: virsh start --console NAME")
 }
 
 // addArgs appends arguments.
@@ -67,7 +67,7 @@ func (m *machine) addBoard() error {
 	board := "pc"
 	switch {
 	case t.Arch != "" && t.Arch != "x86_64":
-		return unsupportedError("the domain is for %s", t.Arch)
+		return unsupportedError("the domain is for the processor %s", t.Arch)
 	case strings.Contains(t.Machine, "q35"):
 		board = "q35"
 	case t.Machine != "" && t.Machine != "pc" && !strings.HasPrefix(t.Machine, "pc-i440fx"):
@@ -209,7 +209,7 @@ func (m *machine) findOVMF() (efi.Firmware, error) {
 	// Images in the format qcow2 are not supported here.
 	for _, file := range []string{o.Loader.Path, o.NVRam.Template} {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || strings.HasSuffix(file, ".qcow2") {
-			m.noteDifference("fresh variables and the firmware of this machine, as %s is not of use here", file)
+			m.noteDifference("new EFI variables and the firmware of this machine, because %s cannot be used", file)
 			return efi.FindFirmware(m.opts.Root, m.secureBoot())
 		}
 	}

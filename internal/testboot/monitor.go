@@ -62,7 +62,7 @@ type eventLog struct {
 const maxTold = 64 << 20
 
 // errHungUp is the cause of errors after QEMU closed its monitor.
-var errHungUp = errors.New("QEMU has hung up")
+var errHungUp = errors.New("QEMU closed the connection")
 
 // answerLimit is the limit of one command. A trial exceeds its deadline by at most this
 // time.
@@ -148,7 +148,7 @@ func (m *monitor) execute(ctx context.Context, command string, args any) error {
 		return fmt.Errorf("%s: %w", command, errHungUp)
 	case <-m.after(answerLimit):
 		return fault.New(fault.Transient, "QEMU did not answer the command %s within %v and was killed", command, answerLimit).
-			WithHint("give the command again; if QEMU hangs again, look for errors of this machine and its storage (dmesg), or update QEMU")
+			WithHint("run the command again; if QEMU hangs again, check this machine and its storage for errors (dmesg), or update QEMU")
 	case <-ctx.Done():
 		return ctx.Err()
 	}

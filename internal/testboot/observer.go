@@ -155,8 +155,8 @@ func (w *observer) verdictSoFar(text string, told events, now time.Time) Report 
 	case now.Sub(w.began) >= w.deadline() && r.Verdict != "":
 		return r
 	case now.Sub(w.began) >= w.deadline():
-		return Report{Verdict: Unclear, Reason: fmt.Sprintf("no sign of either after %v; last output: %s", w.deadline(), lastLines(text, 2)),
-			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}
+		return Report{Verdict: Unclear, Reason: fmt.Sprintf("no sign of success or failure after %v; last output: %s", w.deadline(), lastLines(text, 2)),
+			Remedy: "see its screen; set a longer --deadline, or set a text of its console that means that it has booted: --expect TEXT"}
 	}
 	return Report{}
 }
@@ -196,7 +196,7 @@ func (w *observer) collectText(ctx context.Context) (string, error) {
 
 // sendsPackets starts the description of a guest that is up because its cards send
 // packets. The answers of an agent replace it.
-const sendsPackets = "it speaks on its network"
+const sendsPackets = "it sends packets on its network"
 
 // maxResets is the number of restarts that a guest may need while it boots, to relabel
 // its files or to install its drivers.
@@ -220,11 +220,11 @@ func (w *observer) judgeSigns(text string, told events) (Report, bool) {
 	case told.panicked:
 		return Report{Verdict: Panic, Reason: "the guest reported a panic to its host", Remedy: driverRemedy}, true
 	case w.blue:
-		return Report{Verdict: BlueScreen, Reason: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
+		return Report{Verdict: BlueScreen, Reason: "the screen is blue", Remedy: "see the stop code on the screen; for 0x7B, a missing driver of the disk controller, use --hardware compat"}, false
 	case told.stopped:
-		return Report{Verdict: Stopped, Reason: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
+		return Report{Verdict: Stopped, Reason: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with its previous hardware: --hardware compat"}, true
 	case told.resets > maxResets:
-		return Report{Verdict: RebootLoop, Reason: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
+		return Report{Verdict: RebootLoop, Reason: fmt.Sprintf("the guest restarted %d times", told.resets), Remedy: driverRemedy}, true
 	case len(senders) > 0:
 		return Report{Verdict: Booted, Reason: sendsPackets + ": " + senders[0].MAC + " " + senders[0].String()}, false
 	}

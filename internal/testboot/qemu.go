@@ -51,7 +51,7 @@ func (o Options) qemuProgram() (string, error) {
 	}
 	program, err := kvm.QEMU()
 	if err != nil {
-		return "", fmt.Errorf("VMs cannot be tried: %w", err)
+		return "", fmt.Errorf("trial boots are not possible: %w", err)
 	}
 	return program, nil
 }
@@ -201,7 +201,7 @@ func (q *qemu) wait() error {
 	// QEMU locks images, and names the lock in its message.
 	if strings.Contains(text, "lock") {
 		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
-			WithHint("the VM runs, or another program writes its images: shut it down first")
+			WithHint("the VM runs, or another process writes to its images: shut it down first")
 	}
 	if strings.Contains(text, "KVM") && strings.Contains(text, "Permission denied") {
 		return fault.New(fault.Denied, "QEMU cannot open /dev/kvm: %s", text).
@@ -210,8 +210,8 @@ func (q *qemu) wait() error {
 	if strings.Contains(text, "Permission denied") {
 		return fault.New(fault.Denied, "QEMU cannot open the VM's files: %s", text).WithHint("run this as root, or as the owner of the images")
 	}
-	return fault.New(fault.Unsupported, "QEMU does not run the VM: %s (%w)", text, err).
-		WithHint("start it where it is defined: virsh start NAME")
+	return fault.New(fault.Unsupported, "QEMU cannot run the VM: %s (%w)", text, err).
+		WithHint("start the VM on its host: virsh start NAME")
 }
 
 // lastLines returns the last n lines that are not empty, joined.
@@ -241,7 +241,7 @@ func (q *qemu) readBack(name string, limit int64) (text []byte, err error) {
 	defer f.Close() // nothing was written
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > limit) {
-		err = fmt.Errorf("QEMU's file %s is no regular file of %d bytes at most", name, limit)
+		err = fmt.Errorf("QEMU's file %s is not a regular file of at most %d bytes", name, limit)
 	}
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ const (
 )
 
 // errNoScreen is the error for an invalid picture.
-var errNoScreen = errors.New("the screen's picture is no PPM")
+var errNoScreen = errors.New("the screenshot is not a PPM file")
 
 // takePicture returns a picture of the display.
 func (q *qemu) takePicture(ctx context.Context) (screen, error) {

@@ -181,7 +181,7 @@ func (o Options) keepPath(name string) (string, error) {
 		return "", nil
 	}
 	if err := os.MkdirAll(o.Keep, 0o755); err != nil {
-		return "", fmt.Errorf("keep what the trial saw: %w", err)
+		return "", fmt.Errorf("store the screenshot and the log of the trial boot: %w", err)
 	}
 	return filepath.Join(o.Keep, name), nil
 }

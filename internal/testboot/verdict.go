@@ -32,15 +32,15 @@ type sign struct {
 
 const (
 	// remedy for a guest without access to its disks
-	driverRemedy = "it lacks the driver of its disk controller, or its disks have other names: boot it with the hardware it had, or convert it"
+	driverRemedy = "it has no driver for its disk controller, or its disks have other names: boot it with its previous hardware (--hardware compat), or convert it (--hardware virtio)"
 	// remedy for a boot loader without its files
-	loaderRemedy = "its boot loader does not find its files: was a disk left out? Else repair it from rescue media: grub-install, update-grub"
+	loaderRemedy = "its boot loader does not find its files: check that all of its disks were migrated, or repair it from rescue media: grub-install, update-grub"
 	// remedy for a VM without a bootable disk
-	deviceRemedy = "check that the VM's boot disk is among those that were moved, and its firmware (BIOS or EFI) is the one it had"
+	deviceRemedy = "check that the boot disk was migrated, and that the firmware (BIOS or EFI) is that of the source VM"
 	// remedy for a loader that Secure Boot rejects
-	signRemedy = "its loader has no signature that this firmware trusts: install a signed one at the source (shim-signed), or start the VM without Secure Boot; keys that the guest had enrolled stayed behind"
+	signRemedy = "its boot loader has no signature that this firmware trusts: install a signed one at the source (shim-signed), or start the VM without Secure Boot; keys that the guest enrolled are not migrated"
 	// remedy for an EFI guest without a boot entry
-	efiRemedy = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
+	efiRemedy = `its EFI boot entry was not migrated, and it has no \EFI\BOOT\BOOTX64.EFI: run grub-install --removable at the source, or choose the loader in the firmware's menu`
 )
 
 // signs lists the signs in the order of the search. Each is the final text of a state,
@@ -54,7 +54,7 @@ var signs = []sign{
 	{Initramfs, regexp.MustCompile(`(?m)^dracut:/# ?|Entering emergency mode\. Exit the shell to continue`), driverRemedy},
 	{Initramfs, regexp.MustCompile(`Gave up waiting for root .{0,20}device`), driverRemedy},
 	{Initramfs, regexp.MustCompile(`(?m)^\[rootfs .{0,3}\]# ?$|ERROR: device '.{0,80}' not found`), driverRemedy},
-	{Emergency, regexp.MustCompile(`You are in (emergency|rescue) mode`), "a file system of its fstab is not there: look at the log for what failed; names like /dev/sdb1 may have changed"},
+	{Emergency, regexp.MustCompile(`You are in (emergency|rescue) mode`), "a file system of its fstab is missing: see the log for the failed unit; names such as /dev/sdb1 may have changed"},
 	{BootLoader, regexp.MustCompile(`(?m)^grub( rescue)?> ?`), loaderRemedy},
 	{BootLoader, regexp.MustCompile(`BOOTMGR is (missing|compressed)|NTLDR is missing|(?i:missing operating system|operating system not found|error loading operating system|a disk read error occurred)`), loaderRemedy},
 	{BootLoader, regexp.MustCompile(`(?i)your (pc|device) (needs to be|couldn't start)|Windows failed to start`), loaderRemedy},

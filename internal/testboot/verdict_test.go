@@ -67,7 +67,7 @@ func TestNetworkCountsOnceTheConsoleRests(t *testing.T) {
 	began := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	after := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	w := &observer{}
-	speaks := Report{Verdict: Booted, Reason: "it speaks on its network"}
+	speaks := Report{Verdict: Booted, Reason: "it sends packets on its network"}
 	w.noteChange(speaks, "Job boot.mount start running (9s)", after(0))
 	w.noteChange(speaks, "Job boot.mount start running (18s)", after(9))
 	if w.noteChange(speaks, "Job boot.mount start running (18s)", after(20)); !w.since.Equal(after(9)) {

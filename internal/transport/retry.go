@@ -28,9 +28,9 @@ func BackOff(failures int) time.Duration {
 // GiveUp returns the final error of an operation that failed repeatedly. err is the last error, and
 // kind its fault. The remedy is that of err, if it has one.
 func GiveUp(attempts int, kind fault.Kind, err error) error {
-	final := fault.New(kind, "gave up after %d attempts: %w", attempts, err)
+	final := fault.New(kind, "all %d attempts failed: %w", attempts, err)
 	if hint := fault.HintOf(err); hint != "" {
 		return final.WithHint("%s", hint)
 	}
-	return final.WithHint("look at the host's load and its network, then start again: the copy goes on where it stopped")
+	return final.WithHint("check the load of the host and the network, then run the same command again, which continues the copy")
 }

@@ -58,7 +58,7 @@ func ProbeSource(ctx context.Context, src disk.Source, offer Offer, mapped func(
 	}
 	offer.Usable, offer.Map, offer.Streams = true, mapped(ctx), src.Hints().Streams
 	if !offer.Map {
-		offer.Reason += "; the free areas are unknown, so all of it is read"
+		offer.Reason += "; its free areas are unknown, so the whole disk is read"
 	}
 	return offer, ctx.Err()
 }
@@ -200,7 +200,7 @@ func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, er
 func patch(ctx context.Context, src disk.Source, job Job, o blockcopy.Options) (res blockcopy.Result, err error) {
 	image, err := job.ReadBack(ctx)
 	if err != nil {
-		return res, fmt.Errorf("open image to bring it up to date: %w", err)
+		return res, fmt.Errorf("open the image for the changes: %w", err)
 	}
 	defer func() { err = errors.Join(err, image.Close()) }()
 	return blockcopy.Patch(ctx, src, job.Target, image, job.Changed, o)

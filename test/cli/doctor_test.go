@@ -20,7 +20,7 @@ func TestDoctorForetellsWhatFails(t *testing.T) {
 	if first := "failure: host-privilege: VM db01: user root has no privilege " + privilege + "\n"; !strings.HasPrefix(said.stdout, first) {
 		t.Errorf("the first line is not %q:\n%s", first, said.stdout)
 	}
-	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply the remedy of each")
+	said.says("govc role.update -a decamp "+privilege, "govc permissions.set -principal root", "Remedy: apply their remedies")
 	r.migrate("db01", "--warm").ends(4).says("failure: host-privilege: VM db01: user root has no privilege "+privilege, "NoPermission")
 
 	cfg.Lacks = nil

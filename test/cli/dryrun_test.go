@@ -77,7 +77,7 @@ func TestDryRunOfWhatCannotBe(t *testing.T) {
 	r.source(dry...).ends(6).says("name      prod-web", "is powered on", "its disks were not examined")
 	r.source(append(dry, "--power-off")...).ends(0).says("nothing was created, copied or powered off")
 	must(t, os.Mkdir(filepath.Join(r.vms(), "prod-web"), 0o755))
-	r.source(append(dry, "--power-off")...).ends(6).says("exists already")
+	r.source(append(dry, "--power-off")...).ends(6).says("already exists")
 	wrong := r.write("map.yaml", "networks:\n  VM Network: br0\nstorage: {a: b}\n")
 	r.source(append(dry, "--map", wrong)...).ends(2).says("map.yaml:3: ", "did you mean storages?")
 	storages := r.write("storages.yaml", "storages: {ssd1: fast}\n")

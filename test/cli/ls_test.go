@@ -65,7 +65,7 @@ func TestWrongPassword(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, small()).trusting()
 	r.password = r.write("wrong", "guess\n")
-	r.source("ls", r.url()).ends(4).says("user root", "Remedy: check user and password", "locks after 5 failures")
+	r.source("ls", r.url()).ends(4).says("user root", "Remedy: check the user and the password", "locks after 5 failures")
 }
 
 // A job that cron repeats with a wrong password must not lock the account.
@@ -115,7 +115,7 @@ func TestUnknownCertificate(t *testing.T) {
 	r.source("ls", r.url()).ends(4) // refusing remembers nothing
 	r.paste(refused.remedy()).ends(0).says("web01")
 	r.source("ls", r.url()).ends(0) // it is remembered
-	r.source("ls", r.url(), "--fingerprint", "00:11").ends(4).says("is not the one given")
+	r.source("ls", r.url(), "--fingerprint", "00:11").ends(4).says("differs from --fingerprint")
 }
 
 func TestChangedCertificate(t *testing.T) {

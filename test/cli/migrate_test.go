@@ -201,7 +201,7 @@ func TestVerifyOfAVMThatWasStarted(t *testing.T) {
 				t.Errorf("report %+v", report)
 			}
 			flip(t, first, 3<<20+5)
-			r.run("verify", folder).ends(8).says(first, second+" changed since", "take the image from a backup")
+			r.run("verify", folder).ends(8).says(first, second+" changed since", "restore the image from a backup")
 		})
 	}
 }
@@ -416,7 +416,7 @@ func TestDiscardRemovesWhatWasCopied(t *testing.T) {
 	if left, _ := os.ReadDir(r.vms()); len(left) > 0 {
 		t.Errorf("discard left %v", left)
 	}
-	r.migrate("web01", "--discard").ends(3).says("there is no run", "decamp runs")
+	r.migrate("web01", "--discard").ends(3).says("does not exist", "decamp runs")
 	r.run("runs").ends(0).says("No runs in")
 	r.lab.SetLimits(lab.Limits{})
 	if res := r.migrate("web01").ends(0); contains(res.stderr, "continuing") {

@@ -33,7 +33,7 @@ func TestNFCNetworkIsShown(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"(vmk2, tagged for backup traffic)": nil,
-		"(vmk2, as chosen)":                 {"--network", "vmk2"},
+		"(vmk2, as configured)":             {"--network", "vmk2"},
 	} {
 		cfg := small()
 		cfg.NFC.Network = "127.0.0.2"

@@ -142,7 +142,7 @@ func TestPlanCheckAsksForTheCertificate(t *testing.T) {
 	cmd := r.command("plan", "check", path)
 	cmd.Env = os.Environ() // the password's file is the one that the plan names
 	r.finish(cmd).ends(0)
-	r.run("plan", "check", path, "--password-file", r.write("wrong", "guess\n")).ends(4).says("source!", "check user and password")
+	r.run("plan", "check", path, "--password-file", r.write("wrong", "guess\n")).ends(4).says("source!", "check the user and the password")
 }
 
 // What only a landing needs is looked at without serving anything.

@@ -159,7 +159,7 @@ func TestCutoverEndsARehearsal(t *testing.T) {
 	u.booting()
 	r.run("cutover", r.onlyRun()).ends(0)
 	u.succeeds()
-	c.ended().ends(130).says("the cutover ended it")
+	c.ended().ends(130).says("the cutover ended the rehearsal")
 	r.nothingOfRehearsals()
 	r.sameAsSource(r.image(0), "web01", 0)
 }
@@ -174,7 +174,7 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	u.booting()
 	u.end(syscall.SIGKILL)
 	c.ended().ends(130).says("has ended", "rehearse it again")
-	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It booted", "serial port: ")
+	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images of round 1", "It booted", "serial port: ")
 	r.nothingOfRehearsals()
 	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
 	u.untilEvent(journal.StepStarted, "wait")
@@ -200,7 +200,7 @@ func TestConversionIsRefusedBeforeTheOutage(t *testing.T) {
 		u := r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
 		u.rounds(1)
 		said := string(u.last())
-		if code := u.finished(); code != 7 || !strings.Contains(said, "The VM was not switched off") {
+		if code := u.finished(); code != 7 || !strings.Contains(said, "The VM was not powered off") {
 			t.Fatalf("exit code %d: %s", code, said)
 		}
 		r.asFoundBut(inventory.PoweredOn)

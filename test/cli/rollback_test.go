@@ -17,7 +17,7 @@ func TestRollbackOfAPublishedVM(t *testing.T) {
 	run := r.onlyRun()
 	r.source("rollback", run).ends(6).says("VM web01", "is published", "--withdraw removes it from dir:")
 	r.source("cancel", run).ends(6).says("run "+run+" is done and its VM is published", "decamp rollback "+run+" --withdraw removes it from dir:")
-	r.run("rollback", "nothing-000000").ends(3).says("there is no plan or run", "decamp runs")
+	r.run("rollback", "nothing-000000").ends(3).says("plan or run", "decamp runs")
 	if power := r.vm("web01").Power; power != inventory.PoweredOff {
 		t.Errorf("before it is taken back, the source is %s", power)
 	}

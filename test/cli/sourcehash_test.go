@@ -46,7 +46,7 @@ func TestSourceHashFindsWhatCameInWrong(t *testing.T) {
 	r := newRig(t, cfg).trusting()
 	_, port, err := net.SplitHostPort(cfg.SSH.Addr)
 	must(t, err)
-	r.migrate("web01", "--source-hash", "--spot", "0", "--ssh-port", port).ends(8).says("the image is not the source", "nothing was published")
+	r.migrate("web01", "--source-hash", "--spot", "0", "--ssh-port", port).ends(8).says("the image differs from the source", "nothing was published")
 	if _, err := os.Stat(r.vms() + "/web01"); err == nil {
 		t.Error("it was published")
 	}

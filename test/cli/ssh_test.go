@@ -90,7 +90,7 @@ func TestUnknownSSHHostKeyIsShown(t *testing.T) {
 		key = key[:i]
 	}
 	wrong := "SHA256:" + strings.Repeat("A", 43)
-	r.land("--ssh-host-key", wrong).ends(4).says("not the pinned one", key)
+	r.land("--ssh-host-key", wrong).ends(4).says("differs from the known one", key)
 	r.land("--ssh-host-key", key).ends(0)
 	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
 	r.cleared()

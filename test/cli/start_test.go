@@ -20,8 +20,8 @@ import (
 func TestStartIsRefusedBeforeTheCopy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, Disks: []lab.Disk{{Capacity: 1 << 20}}}}}).trusting()
-	r.migrate("web01", "--start").ends(7).says("starts no VMs", "leave --start out")
-	r.migrate("web01", "--start", "--dry-run").ends(7).says("starts no VMs")
+	r.migrate("web01", "--start").ends(7).says("does not support --start", "omit --start")
+	r.migrate("web01", "--start", "--dry-run").ends(7).says("does not support --start")
 	r.migrate("web01", "--start", "--to", "dir:"+r.dir).ends(2).says("several copies would run")
 	if n := r.lab.Stats().BodyBytes; n > 0 {
 		t.Errorf("%d bytes of disks were sent", n)
@@ -90,7 +90,7 @@ func TestStartThatFailsIsTriedAgain(t *testing.T) {
 	node, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms(), "--start"}
 	node.SetFaults(pve.Faults{Tasks: map[string]string{"qmstart": "start failed: Cannot allocate memory"}})
-	r.source(migrate...).ends(9).says("the VM is published, and does not start", "the same command starts it again")
+	r.source(migrate...).ends(9).says("the VM is published, but does not start", "run the same command again")
 	node.SetFaults(pve.Faults{})
 	r.source(migrate...).ends(0).says("web01 is migrated", "It runs", "Its console:")
 }

@@ -79,7 +79,7 @@ func TestTagsThatCannotBeReadStayBehind(t *testing.T) {
 	out := r.migrate("web01", "--json").ends(0)
 	text, err := os.ReadFile(filepath.Join(r.vms(), "web01", "vm.json"))
 	must(t, err)
-	if !strings.Contains(string(text), "its tags could not be read") || !strings.Contains(string(text), "anna") || strings.Contains(string(text), "db & web") {
+	if !strings.Contains(string(text), "its tags cannot be read") || !strings.Contains(string(text), "anna") || strings.Contains(string(text), "db & web") {
 		t.Errorf("vm.json: %s\n%s", text, out.stdout)
 	}
 	if strings.Contains(string(text)+out.stdout+out.stderr, secret) {

@@ -93,7 +93,7 @@ func TestTakenOverWhenTheFirstIsDead(t *testing.T) {
 		u := r.begin("web01", "--format", format)
 		u.untilSafe(r, r.vms())
 		must(t, u.Process.Signal(syscall.SIGSTOP))
-		r.elsewhere().migrate("web01", "--format", format).ends(passing).says("another decamp has them: process ")
+		r.elsewhere().migrate("web01", "--format", format).ends(passing).says("another decamp process uses them: process ")
 		u.end(syscall.SIGKILL)
 
 		safe, missing := r.proven(r.vms())
@@ -121,6 +121,6 @@ func TestStoppedOneGoesOnWithItsImages(t *testing.T) {
 		t.Fatalf("it ended with %d: %s", status.ExitStatus(), u.screen.String())
 	}
 	r.matchesSource(filepath.Join(r.vms(), "web01"), "raw")
-	r.elsewhere().migrate("web01").ends(inTheWay).says("exists already")
+	r.elsewhere().migrate("web01").ends(inTheWay).says("already exists")
 	r.onlyPublished("web01")
 }

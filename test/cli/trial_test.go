@@ -45,5 +45,5 @@ func TestTrialOfWhatDoesNotBoot(t *testing.T) {
 		t.Fatal("it is published")
 	}
 	r.migrate("data").ends(0).says("is already verified")
-	r.run("trial", filepath.Join(r.vms(), "data"), "--accel", "tcg").ends(7).says("no-boot-device", "check that the VM's boot disk")
+	r.run("trial", filepath.Join(r.vms(), "data"), "--accel", "tcg").ends(7).says("no-boot-device", "check that the boot disk")
 }

@@ -62,7 +62,7 @@ func TestWarmDiskGrown(t *testing.T) {
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
 			told := u.untilEvent(journal.Noted, "snapshot")
-			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: all of it is read and compared once; the first round took") {
+			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: the whole disk is read and compared once; the first round took") {
 				t.Errorf("told %q", told.Message)
 			}
 			u.succeeds()

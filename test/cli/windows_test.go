@@ -134,7 +134,7 @@ func TestWindowsMissesItsDrivers(t *testing.T) {
 		drivers, tools string
 		want           []string
 	}{
-		"none named":    {"", tools, []string{"no virtio-win is named", "--virtio-win"}},
+		"none named":    {"", tools, []string{"the path of virtio-win is not set", "--virtio-win"}},
 		"other release": {virtioWin(t, "w10"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
 		"older release": {virtioWin(t, "2k16"), tools, []string{"no drivers for build 17763, x86_64 (2k19)"}},
 		"no rhsrvany":   {good, tools, []string{"no rhsrvany.exe", "VIRT_TOOLS_DATA_DIR"}},
@@ -180,8 +180,8 @@ func TestKeyFileIsLookedAtFirst(t *testing.T) {
 	}{
 		"missing": {r.dir + "/none.key", 3, "no such file"},
 		"open":    {"/dev/sda2=" + open, 4, "is readable by all users"},
-		"empty":   {r.write("empty.key", "\n"), 2, "not one line"},
-		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "not one line"},
+		"empty":   {r.write("empty.key", "\n"), 2, "exactly one line"},
+		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "exactly one line"},
 	} {
 		r.lab.ResetStats()
 		res := r.migrate("web01", "--hardware", "virtio", "--key-file", c.key).ends(c.code).says(c.want, "chmod 600")

@@ -49,7 +49,7 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := testboot.Boot(t.Context(), string(xml), testboot.Options{Accel: testboot.TCG, Expect: "DECAMP-MARKER boot=ok", Deadline: 4 * time.Minute})
-		if err != nil || r.Verdict != testboot.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry stayed behind") {
+		if err != nil || r.Verdict != testboot.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry was not migrated") {
 			t.Errorf("%+v, %v; want %s", r, err, testboot.UEFIShell)
 		}
 	})

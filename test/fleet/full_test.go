@@ -71,7 +71,7 @@ func TestStateDirectoryIsFull(t *testing.T) {
 	room := fill(t, r.state())
 	r.lab.SetLimits(lab.Limits{})
 	p.says(p.errs, "no room under "+r.state())
-	statusSays(t, r.run, "full", "all waits: ", "no room under "+r.state(), "free space")
+	statusSays(t, r.run, "full", "all work waits: ", "no room under "+r.state(), "free space")
 	r.run("plan", "run", r.all("other")).ends(9).says("no room under "+r.state(), "Remedy: free space")
 	room()
 	p.ends(0).says("6 done")
@@ -93,7 +93,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 		r.moment(rnd, s.process, time.Now().Add(30*time.Second)) // the plan may have ended
 		room := fill(t, r.state())
 		if i == 0 { // later the files may have room within themselves
-			statusSays(t, s.asks, "served", "all waits: ", "no room under "+r.state())
+			statusSays(t, s.asks, "served", "all work waits: ", "no room under "+r.state())
 		} else {
 			r.moment(rnd, s.process, time.Now().Add(8*time.Second))
 		}

@@ -162,7 +162,7 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	r.until("own", "a's are stranded, and b's is done", func(v view) bool {
 		return v.count(fleetdb.Stranded) == 3 && v.vms["vm04"].State == fleetdb.Done
 	})
-	r.run("status", "own").ends(0).says("3 stranded", "worker rack-a is gone", "start it again")
+	r.run("status", "own").ends(0).says("3 stranded", "worker rack-a has ended", "start it again")
 	a = r.worker("rack-a", r.vms())
 	r.lab.SetLimits(lab.Limits{})
 	v := r.until("own", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 4 })
@@ -188,7 +188,7 @@ func TestZombieWritesNothing(t *testing.T) {
 	r.until("zombie", "b has tried all, and waits for the files", func(v view) bool {
 		held := 0
 		for _, vm := range v.vms {
-			if vm.Failure != nil && strings.Contains(vm.Failure.Text, "another decamp has them") {
+			if vm.Failure != nil && strings.Contains(vm.Failure.Text, "another decamp process uses them") {
 				held++
 			}
 		}

@@ -23,7 +23,7 @@ func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 		return nil, err
 	}
 	if string(s.file.Name) != p.Name {
-		return nil, fault.New(fault.Denied, "plan %s is refused: its text is that of plan %s", p.Name, s.file.Name).WithHint("submit it again")
+		return nil, fault.New(fault.Denied, "plan %s is refused: its text belongs to plan %s", p.Name, s.file.Name).WithHint("submit it again")
 	}
 	if err := s.checkPermitted(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (m *Mover) allowHooks(s *planSource, hooks planfile.Hooks) error {
 	if m.Hooks || !hasCommand(hooks) {
 		return nil
 	}
-	return fault.New(fault.Denied, "plan %s runs commands (hooks), which this process does not", s.name).
+	return fault.New(fault.Denied, "plan %s runs commands (hooks), which this process does not permit", s.name).
 		WithHint("start all servers and workers with --allow-hooks if you trust those who may submit plans as admin; then: decamp retry %s", fault.Quote(s.name))
 }
 

@@ -112,7 +112,7 @@ func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, l
 func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, error) {
 	return m.currentSource(ctx, p.Name, func(is fleetdb.Plan) error {
 		if !is.Created.Equal(p.Created) {
-			return fault.New(fault.Denied, "plan %s is refused: it is not the one that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
+			return fault.New(fault.Denied, "plan %s is refused: its text differs from the plan that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
 				WithHint("find out who can write to the database; then drop the plan and submit it again")
 		}
 		return nil
@@ -360,7 +360,7 @@ func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to a
 	}
 	folder := to.Folder(&inventory.VM{Name: row.Name})
 	if r, notThere := dir.ReadRecord(folder); notThere == nil && string(r.Source.Ref) == row.VM {
-		return fault.New(fault.Conflict, "VM %s is published in %s, and its run %s is not on record", row.Name, folder, id).
+		return fault.New(fault.Conflict, "VM %s is published in %s, but its run %s has no record in the state directory", row.Name, folder, id).
 			WithHint("remove the VM manually at its target, then the folder, and power it on at the source; then repeat the command")
 	}
 	return nil

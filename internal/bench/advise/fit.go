@@ -25,7 +25,7 @@ const priorWeight = 1e-4
 func Fit(rows []bench.Row) (*Model, error) {
 	f := newFitting(rows)
 	if len(f.rows) == 0 {
-		return nil, fault.New(fault.Invalid, "there is no row of an asynchronous export to begin from")
+		return nil, fault.New(fault.Invalid, "the measurements have no row of an async export, which the model requires")
 	}
 	x, err := f.solveModel()
 	if err != nil {

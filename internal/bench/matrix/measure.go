@@ -55,7 +55,7 @@ func Measure(ctx context.Context, c Cell, rig Resources) (bench.Row, error) {
 		return bench.Row{}, err
 	}
 	if m.allocated == 0 {
-		return bench.Row{}, fault.New(fault.Invalid, "the disks hold no data: there is no rate").WithHint("name VMs that were in use, or a fill above 0%%")
+		return bench.Row{}, fault.New(fault.Invalid, "the disks contain no data, so there is nothing to measure").WithHint("use VMs whose disks contain data, or set fill above 0%%")
 	}
 	return m.toRow(ctx, before, after), nil
 }

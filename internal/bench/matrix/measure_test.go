@@ -153,7 +153,7 @@ func TestMeasureClone(t *testing.T) {
 func TestMeasureNothing(t *testing.T) {
 	a := t.TempDir()
 	_, err := Measure(t.Context(), cellOf(t, "pattern_nvme", a), Resources{Computed: disk.NewSparsePattern(testSize, 0, 1)})
-	if !fault.Is(err, fault.Invalid) || fault.HintOf(err) != "name VMs that were in use, or a fill above 0%" {
+	if !fault.Is(err, fault.Invalid) || fault.HintOf(err) != "use VMs whose disks contain data, or set fill above 0%" {
 		t.Error(err)
 	}
 	nothingIn(t, a)

@@ -46,7 +46,7 @@ func replyError(r wire.Reply) error {
 	e := fault.New(fault.KindNamed(r.Fault), "%s", text)
 	switch e.Kind {
 	case fault.Full:
-		return e.WithHint("make room in the guest's file system, and try again")
+		return e.WithHint("free space in the guest's file system at the source, and copy it again")
 	case fault.Corrupt:
 		return e.WithHint("check the file system in the guest at the source, and copy it again")
 	}

@@ -76,7 +76,7 @@ func isStatic(path string) error {
 	for _, p := range f.Progs {
 		// A dynamically linked program has an interpreter, ld.so.
 		if p.Type == elf.PT_INTERP {
-			return fault.New(fault.Unsupported, "%s is linked to libraries that the appliance does not have", path).WithHint("CGO_ENABLED=0 go build ./cmd/decamp")
+			return fault.New(fault.Unsupported, "%s is linked to libraries that the appliance does not have", path).WithHint("build decamp without cgo: CGO_ENABLED=0 go build ./cmd/decamp")
 		}
 	}
 	if f.Machine != elf.EM_X86_64 {

@@ -72,7 +72,7 @@ func (o Options) namedKernel(volumes []convert.Volume) (*kernel, error) {
 		kind = fault.NotFound
 	}
 	if hint == "" {
-		hint = "name the image of a distribution's kernel for x86-64 whose modules are here, too: ls /boot/vmlinuz-*; ls /lib/modules"
+		hint = "set a distribution's kernel for x86-64 with its modules on this machine (--appliance-kernel): ls /boot/vmlinuz-*; ls /lib/modules"
 	}
 	return nil, fault.New(kind, "%s is not suitable as an appliance's kernel: %w", o.Kernel, err).WithHint("%s", hint)
 }

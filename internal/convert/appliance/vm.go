@@ -180,7 +180,7 @@ func (m *vm) explainError(err error) error {
 	case errors.Is(m.ctx.Err(), context.Canceled):
 		return m.ctx.Err()
 	case m.ctx.Err() != nil:
-		return fault.New(fault.Transient, "it did not end within its time; its console output: %s", text).
+		return fault.New(fault.Transient, "it did not end within its time limit; its console output: %s", text).
 			WithHint("try again when this machine is less busy, or use the compat profile, which changes nothing in the guest")
 	// The VM has ended: the kernel panicked or powered off.
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):

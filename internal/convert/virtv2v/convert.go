@@ -192,8 +192,8 @@ func cacheFolder(folder string) (string, error) {
 		return "", fault.Wrap(fault.NotFound, err)
 	}
 	if space.Available < cacheRoom {
-		return "", fault.New(fault.Full, "%w: %s has %d MiB free, and virt-v2v's appliance needs %d", fault.ErrNoRoom, folder, space.Available>>20, int64(cacheRoom)>>20).
-			WithHint("make room, or name another folder: export LIBGUESTFS_CACHEDIR=/srv/tmp")
+		return "", fault.New(fault.Full, "%w: %s has %d MiB free, and virt-v2v's appliance requires %d", fault.ErrNoRoom, folder, space.Available>>20, int64(cacheRoom)>>20).
+			WithHint("free space, or set another folder: export LIBGUESTFS_CACHEDIR=/srv/tmp")
 	}
 	return folder, nil
 }

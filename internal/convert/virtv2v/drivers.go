@@ -26,11 +26,11 @@ type Windows struct {
 
 const (
 	// hint to install virtio-win
-	driversHint = "get it from https://fedorapeople.org/groups/virt/virtio-win/direct-downloads/stable-virtio/virtio-win.iso, " +
-		"or: dnf install virtio-win; then say where it is: --virtio-win /srv/virtio-win.iso"
+	driversHint = "download it from https://fedorapeople.org/groups/virt/virtio-win/direct-downloads/stable-virtio/virtio-win.iso, " +
+		"or: dnf install virtio-win; then set its path: --virtio-win /srv/virtio-win.iso"
 	// hint to install rhsrvany
-	toolsHint = "dnf install mingw-srvany-redistributable; Debian has none: put rhsrvany.exe of that package, or of github.com/rwmjones/rhsrvany, " +
-		"in /usr/share/virt-tools, or in a folder that VIRT_TOOLS_DATA_DIR names"
+	toolsHint = "dnf install mingw-srvany-redistributable; Debian has no such package: copy rhsrvany.exe of that package, or of github.com/rwmjones/rhsrvany, " +
+		"to /usr/share/virt-tools, or to the folder of $VIRT_TOOLS_DATA_DIR"
 )
 
 // CheckDrivers returns an error unless the configured virtio-win is readable and has drivers for the
@@ -39,7 +39,7 @@ const (
 func (e *Engine) CheckDrivers(t Tool, w *Windows) error {
 	place := e.Drivers()
 	if place == "" {
-		return fault.New(fault.NotFound, "a Windows needs drivers for virtio, and no virtio-win is named").WithHint(driversHint)
+		return fault.New(fault.NotFound, "Windows requires drivers for virtio, and the path of virtio-win is not set").WithHint(driversHint)
 	}
 	files, err := driverFiles(place)
 	if err != nil {
@@ -66,7 +66,7 @@ func (t Tool) missingDrivers(files []string, w *Windows) string {
 	case t.Supports(optionBlockDriver):
 		return "neither viostor.sys nor vioscsi.sys"
 	default:
-		return "no viostor.sys, and this virt-v2v takes no other"
+		return "no viostor.sys, which this version of virt-v2v requires"
 	}
 	if !has("netkvm.inf") {
 		return "no netkvm.inf"
@@ -88,13 +88,13 @@ func (e *Engine) checkTools() error {
 			}
 		}
 	}
-	return fault.New(fault.NotFound, "virt-v2v has no rhsrvany.exe in %s, by which it starts what a Windows does at its first boot", folders[0]).WithHint(toolsHint)
+	return fault.New(fault.NotFound, "virt-v2v has no rhsrvany.exe in %s, which it requires to run programs at the first boot of Windows", folders[0]).WithHint(toolsHint)
 }
 
 // String returns the release with its folders of virtio-win, for messages.
 func (w *Windows) String() string {
 	if *w == (Windows{}) {
-		return "a Windows"
+		return "Windows"
 	}
 	text := fmt.Sprintf("build %d", w.Build)
 	if w.OrNewer {

@@ -90,7 +90,7 @@ type isoWalk struct {
 // walkFolder adds the files below a folder. It fails if the folder exceeds a limit or is within itself.
 func (w *isoWalk) walkFolder(f isoRecord, path string, depth int) error {
 	if w.left -= int64(f.size); f.size > maxISOFolder || w.left < 0 || depth > maxDepth || w.seen[f.sector] {
-		return fault.New(fault.Corrupt, "its folder %q is too large, or within itself", path)
+		return fault.New(fault.Corrupt, "its folder %q is too large, or contains itself", path)
 	}
 	w.seen[f.sector] = true
 	data := make([]byte, f.size)

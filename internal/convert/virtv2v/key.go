@@ -85,7 +85,7 @@ func CheckKeys(keys []Key) error {
 const (
 	longestKey = 4096 // bytes of a key; a recovery key has 55
 	// hint about key files; the argument is the path
-	keyHint = "put the passphrase, or the recovery key with its dashes, in one line of a file that only you can read: chmod 600 %s"
+	keyHint = "write the passphrase, or the recovery key with its dashes, as one line to a file that only you can read: chmod 600 %s"
 )
 
 // readKey returns the key without a newline. Depending on its release, virt-v2v uses the first line of
@@ -108,7 +108,7 @@ func (k Key) readKey() ([]byte, error) {
 	case info.Mode().Perm()&0o007 != 0:
 		return nil, bad(fault.Denied, "key file %s is readable by all users of this machine", k.File)
 	case info.Size() > longestKey:
-		return nil, bad(fault.Invalid, "key file %s has %d bytes: that is no passphrase", k.File, info.Size())
+		return nil, bad(fault.Invalid, "key file %s has %d bytes, which is not a passphrase", k.File, info.Size())
 	}
 	text, err := os.ReadFile(k.File)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k Key) readKey() ([]byte, error) {
 	}
 	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
 	if len(text) == 0 || bytes.ContainsAny(text, "\n\x00") {
-		return nil, bad(fault.Invalid, "key file %s has not one line with a key, but none, more, or bytes that are no text", k.File)
+		return nil, bad(fault.Invalid, "key file %s must contain exactly one line of text with a key", k.File)
 	}
 	return text, nil
 }

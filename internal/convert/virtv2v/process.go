@@ -92,7 +92,7 @@ func (e *Engine) watchLimits(ctx context.Context, l *processGroup, j Job, over <
 			why = ctx.Err()
 		case <-late.C:
 			why = fault.New(fault.Transient, "virt-v2v did not end within %v", e.o.Deadline).
-				WithHint("see how far it came: %s; a machine whose KVM runs is 20 times faster", j.Log)
+				WithHint("see its log: %s; on a machine with KVM it is about 20 times faster", j.Log)
 		case <-tick.C:
 			why = e.checkSpace(j)
 		}

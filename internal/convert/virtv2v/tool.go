@@ -37,10 +37,10 @@ func (t Tool) Supports(option string) bool { return t.options[option] }
 // MissingFeatures returns the features of newer releases that this one lacks, as sentences without a full stop.
 func (t Tool) MissingFeatures() (all []string) {
 	if !t.Supports(optionBlockDriver) {
-		all = append(all, "no "+optionBlockDriver+": a Windows gets virtio-blk, and not virtio-scsi")
+		all = append(all, "no "+optionBlockDriver+", so Windows gets virtio-blk instead of virtio-scsi")
 	}
 	if !t.Supports(optionNoTrim) {
-		all = append(all, "no "+optionNoTrim+": free space of the guest's file systems is trimmed, and counts as changed")
+		all = append(all, "no "+optionNoTrim+", so it trims the free space of the guest's file systems, which then counts as changed")
 	}
 	return all
 }
@@ -71,10 +71,10 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 		}
 	}
 	if t.Path == "" {
-		return t, fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(InstallHint)
+		return t, fault.New(fault.NotFound, "virt-v2v-in-place is not installed on this machine").WithHint(InstallHint)
 	}
 	if _, err := exec.LookPath(cmp.Or(e.o.NBDKit, "nbdkit")); err != nil { // Debian's package does not depend on it
-		return t, fault.New(fault.NotFound, "nbdkit is not installed here, which %s opens disks with", t.Path).WithHint(InstallHint)
+		return t, fault.New(fault.NotFound, "nbdkit, which %s requires to open disks, is not installed on this machine", t.Path).WithHint(InstallHint)
 	}
 	version, err := e.queryProgram(ctx, t.Path, "--version")
 	if err != nil {

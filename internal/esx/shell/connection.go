@@ -176,7 +176,7 @@ func netError(ctx context.Context, err error) error {
 
 // howToStart is the remedy if the host does not answer. SSH is off on a newly installed
 // host.
-const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and see that the firewall ruleset sshServer admits this machine"
+const howToStart = "SSH is off by default on ESXi: start the service TSM-SSH (host client: Manage, Services; or on the console), and check that the firewall ruleset sshServer permits this machine"
 
 // openSession opens a session, and returns when ctx ends. A dead connection gives no
 // answer, so NewSession itself may block until the connection is closed.
@@ -220,7 +220,7 @@ func (c *connection) mayTry() error {
 	if c.unanswered < mostTries {
 		return nil
 	}
-	return fault.New(fault.Denied, "the host hung up on %d logins after the password, and the account locks at 5", c.unanswered).OfLogin().
+	return fault.New(fault.Denied, "the host closed %d logins after the password, and the account locks at 5 failures", c.unanswered).OfLogin().
 		WithHint("see the host's auth.log; then run the same command again")
 }
 

@@ -42,9 +42,9 @@ func (s *Shell) Watch(ctx context.Context, every time.Duration, tell func(Load))
 	case ctx.Err() != nil:
 		return nil
 	case err == nil && out.Status != 0:
-		err = fault.New(fault.Unsupported, "%w", out.Err()).WithHint("run it by hand on the host: esxtop -b -n 2 | head -c 400")
+		err = fault.New(fault.Unsupported, "%w", out.Err()).WithHint("run it manually on the host: esxtop -b -n 2 | head -c 400")
 	case err == nil:
-		err = fault.New(fault.Transient, "it ended by itself").WithHint("run it by hand on the host: esxtop -b -n 2 | head -c 400")
+		err = fault.New(fault.Transient, "it ended unexpectedly").WithHint("run it manually on the host: esxtop -b -n 2 | head -c 400")
 	}
 	return fmt.Errorf("esxtop on %s: %w", s.cfg.Addr, err)
 }
@@ -140,7 +140,7 @@ func (t *topReader) readHeader(line []byte) error {
 		}
 	}
 	return fault.New(fault.Unsupported, "it shows no disk adapter's reads: it begins with %.80q", line).
-		WithHint("look whether the account's ~/.esxtop60rc or the like leaves them out, and move it away")
+		WithHint("check whether ~/.esxtop60rc or a similar file of the account excludes them, and rename that file")
 }
 
 // counterOf returns the counter of a column such as \\esx1\Physical Disk

@@ -64,15 +64,15 @@ func parsePins(text string) (pins, error) {
 		all = append(all, word)
 	}
 	if len(all) == 0 {
-		return nil, fault.New(fault.Invalid, "no SSH host key is pinned").WithHint("state it: --ssh-host-key SHA256:…")
+		return nil, fault.New(fault.Invalid, "no SSH host key is known").WithHint("set it: --ssh-host-key SHA256:…")
 	}
 	return all, nil
 }
 
 // mismatchError returns fault.Denied with the pinned and the presented keys.
 func (p pins) mismatchError(addr string, shown []HostKey) error {
-	return fault.New(fault.Denied, "the SSH host key of %s is not the pinned one: pinned %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
-		WithHint("find out why (a reinstallation, or an attack on the connection; on the host: %s); if the new one is right, state it: --ssh-host-key SHA256:…", WhereToLook)
+	return fault.New(fault.Denied, "the SSH host key of %s differs from the known one: known %s, shown %s", addr, strings.Join(p, " "), Describe(shown)).
+		WithHint("find the cause (a reinstallation, or an attack on the connection; on the host: %s); if the new one is correct, set it: --ssh-host-key SHA256:…", WhereToLook)
 }
 
 // Describe formats keys for messages; "none" for an empty list.

@@ -165,7 +165,7 @@ func (js *Jobs) run(ctx context.Context, j Job) (Result, error) {
 func (js *Jobs) Follow(ctx context.Context, name string) error {
 	st, err := js.readStatePatiently(ctx, name)
 	if err == nil && st.kind != none {
-		js.cfg.Log.Info("following a job that is there already", "host", js.cfg.Addr, "job", name)
+		js.cfg.Log.Info("following an existing job", "host", js.cfg.Addr, "job", name)
 		if _, err = js.awaitEnd(ctx, Job{Name: name}, st.command); err == nil || errors.Is(err, errLost) {
 			if st, err = js.readStatePatiently(ctx, name); err == nil && st.kind != running { // now it is known what ran
 				err = js.removeFolder(ctx, name, st.command)
@@ -187,7 +187,7 @@ func (js *Jobs) startJob(ctx context.Context, j Job, command string) error {
 			return err
 		}
 		if was.command == command && (was.kind == running || was.kind == exited) {
-			js.cfg.Log.Info("following a job that is there already", "host", js.cfg.Addr, "job", j.Name)
+			js.cfg.Log.Info("following an existing job", "host", js.cfg.Addr, "job", j.Name)
 			return nil
 		}
 		if was.kind != none {
@@ -247,7 +247,7 @@ func (js *Jobs) pauseBefore(ctx context.Context, n int) error {
 const beginWait = time.Minute
 
 // errLost is the cause of the error for a job that disappeared without an exit status.
-var errLost = errors.New("it is gone without an exit status")
+var errLost = errors.New("it ended without an exit status")
 
 // awaitEnd follows a job until it ends. If command is not "" and the job with the name
 // runs another command, the job is lost: another one replaced it.

@@ -88,7 +88,7 @@ func (a *attempt) shakeHands(ctx context.Context) (*ssh.Client, error) {
 
 // errOtherKey ends a handshake with a host key that is not pinned. No password was sent
 // then.
-var errOtherKey = errors.New("the host key is not the pinned one")
+var errOtherKey = errors.New("the host key differs from the known one")
 
 // checkKey is the HostKeyCallback. It accepts pinned keys only.
 func (a *attempt) checkKey(_ string, _ net.Addr, key ssh.PublicKey) error {
@@ -144,7 +144,7 @@ func readKey(path string) (ssh.Signer, error) {
 	switch {
 	case errors.As(err, &locked):
 		return nil, fault.New(fault.Invalid, "SSH key %s has a passphrase", path).
-			WithHint("put it into an agent: ssh-add %s; and leave --ssh-key out", fault.Quote(path))
+			WithHint("add it to an agent with ssh-add %s, and omit --ssh-key", fault.Quote(path))
 	case err != nil:
 		return nil, fault.New(fault.Invalid, "SSH key %s: %w", path, err)
 	}
@@ -252,10 +252,10 @@ func (a *attempt) refusedError(err error) error {
 			a.c.cfg.Judged(err)
 		}
 		err = fault.New(fault.Denied, "user %s: %w: %w", a.c.cfg.User, errRefused, err).
-			WithHint("check the password; by SSH, a host in lockdown mode takes none but its exception users; the account locks after 5 failures in 15 minutes, so this is not tried again").OfLogin()
+			WithHint("check the password; a host in lockdown mode accepts only its exception users by SSH; the account locks after 5 failures in 15 minutes, so decamp does not try again").OfLogin()
 	} else {
 		err = fault.New(fault.Denied, "user %s: %w", a.c.cfg.User, err).
-			WithHint("the host takes none of the keys: put one into /etc/ssh/keys-%s/authorized_keys there, or give a password", a.c.cfg.User)
+			WithHint("the host accepts none of the keys: add one to /etc/ssh/keys-%s/authorized_keys on the host, or set a password", a.c.cfg.User)
 	}
 	a.c.locked(func() {
 		if a.c.unanswered = 0; a.pass == nil {

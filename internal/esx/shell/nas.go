@@ -31,8 +31,8 @@ func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 			return have.Name, false, nil
 		}
 		if have.Name == n.Name {
-			return "", false, fault.New(fault.Conflict, "the host has another datastore called %s", n.Name).
-				WithHint("remove it there, or choose another name")
+			return "", false, fault.New(fault.Conflict, "the host already has a datastore %s", n.Name).
+				WithHint("remove it from the host, or use another name")
 		}
 	}
 	out, err := s.Run(ctx, "esxcli", "storage", "nfs", "add", "-H", n.Server, "-s", n.Path, "-v", n.Name)
@@ -41,7 +41,7 @@ func (s *Shell) mountNAS(ctx context.Context, n esx.NAS) (string, bool, error) {
 	}
 	if err != nil {
 		return "", false, fault.New(fault.Unreachable, "%w", err).
-			WithHint("check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall here refuses them; see vmkernel.log on the host")
+			WithHint("check that the host reaches this machine on TCP 111 and 2049 (vmkping, nc -z), and that no firewall of this machine rejects them; see /var/log/vmkernel.log on the host")
 	}
 	s.cfg.Log.Info("datastore mounted by SSH", "host", s.cfg.Addr, "server", n.Server, "path", n.Path, "datastore", n.Name)
 	return n.Name, true, nil
@@ -72,7 +72,7 @@ func (s *Shell) unmountNAS(ctx context.Context, n esx.NAS) error {
 		return err
 	}
 	return fault.New(fault.Conflict, "%w", out.Err()).
-		WithHint("a file there is still open on the host: wait for what uses it, or end it, and try again")
+		WithHint("a process on the host has a file of it open: wait until it ends, or end it, and run the command again")
 }
 
 // hasNAS reports whether the host has a datastore with the name, server and path of n.
@@ -110,7 +110,7 @@ func parseNAS(text []byte) ([]esx.NAS, error) {
 	name, server, share := at["Volume Name"], at["Host"], at["Share"]
 	if name*server*share == 0 {
 		return nil, fault.New(fault.Unsupported, "esxcli storage nfs list begins with %.200q", lines[0]).
-			WithHint("mount by hand what decamp land shows, and copy with --transport https meanwhile")
+			WithHint("run the mount command of decamp land manually on the host, or use --transport https")
 	}
 	var list []esx.NAS
 	for _, line := range lines[2:] {

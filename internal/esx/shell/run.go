@@ -71,7 +71,7 @@ func quoteWords(argv []string) (string, error) {
 	words := make([]string, len(argv))
 	for i, a := range argv {
 		if strings.ContainsRune(a, 0) {
-			return "", fault.New(fault.Invalid, "%q has a zero byte: no command can be given that", a)
+			return "", fault.New(fault.Invalid, "%q contains a zero byte, which a command cannot contain", a)
 		}
 		words[i] = fault.Quote(a)
 	}
@@ -117,7 +117,7 @@ func (s *Shell) runScriptTo(ctx context.Context, text string, w io.Writer) (Outp
 func sessionError(err error) error {
 	var refused *ssh.OpenChannelError
 	if errors.As(err, &refused) {
-		return fault.New(fault.Denied, "%w", err).WithHint("the host opens no session: it may be in lockdown mode, or have as many SSH sessions as it takes (SshSessionLimit)")
+		return fault.New(fault.Denied, "%w", err).WithHint("the host opens no session: it may be in lockdown mode, or have its maximum number of SSH sessions (SshSessionLimit)")
 	}
 	return fault.Wrap(fault.Transient, err)
 }
@@ -143,7 +143,7 @@ func (s *Shell) runInSession(ctx context.Context, session *ssh.Session, text str
 	case errors.Is(err, errTooLong):
 		return o, fault.Wrap(fault.Unsupported, err)
 	case err != nil:
-		return o, fault.New(fault.Transient, "the connection ended before the command did: %w", err)
+		return o, fault.New(fault.Transient, "the connection ended before the command: %w", err)
 	}
 	return o, nil
 }
@@ -153,7 +153,7 @@ type limitedBuffer struct{ bytes.Buffer }
 
 var (
 	// errTooLong is the error of a limitedBuffer that is full.
-	errTooLong           = fmt.Errorf("it answers with more than %d bytes", maxOutput)
+	errTooLong           = fmt.Errorf("its answer has more than %d bytes", maxOutput)
 	_          io.Writer = (*limitedBuffer)(nil)
 )
 
@@ -172,7 +172,7 @@ func (s *Shell) runShell(ctx context.Context, script string, words ...string) (O
 	if err == nil {
 		err = out.Err()
 		if err != nil {
-			err = fault.New(fault.Conflict, "on %s: %w", s.cfg.Addr, err).WithHint("see that the host's RAM disk %s has room: vdf -h", path.Dir(s.cfg.Jobs))
+			err = fault.New(fault.Conflict, "on %s: %w", s.cfg.Addr, err).WithHint("check the free space of the host's RAM disk %s: vdf -h", path.Dir(s.cfg.Jobs))
 		}
 	}
 	return out, err

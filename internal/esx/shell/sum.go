@@ -52,7 +52,7 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 		return err
 	}
 	if err := out.Err(); err != nil {
-		return fault.New(fault.NotFound, "%w", err).WithHint("see that the file is there on the host")
+		return fault.New(fault.NotFound, "%w", err).WithHint("check that the file exists on the host")
 	}
 	got, err := strconv.ParseInt(string(bytes.TrimSpace(out.Stdout)), 10, 64)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Shell) checkSize(ctx context.Context, file string, size int64) error {
 	}
 	// A file with another size does not contain the bytes of the disk.
 	if got != size {
-		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not hold the disk byte for byte", got, size).
-			WithHint("leave --source-hash out; --spot compares a part of the disk")
+		return fault.New(fault.Unsupported, "it has %d bytes, the disk %d: it does not contain exactly the disk", got, size).
+			WithHint("omit --source-hash; --spot compares a part of the disk")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (s *Shell) hashFile(ctx context.Context, name, file string) (Sum, error) {
 		}
 		if res.Status != 0 {
 			return Sum{}, fault.New(fault.Conflict, "%s ended with status %d: %s", by.argv[0], res.Status, lastLines(string(res.Log))).
-				WithHint("ESXi does not open the disks of a running VM; see that it is off, and that the file is there")
+				WithHint("ESXi does not open the disks of a running VM; check that it is off, and that the file exists")
 		}
 		text, err := findSum(res.Log, by.size)
 		return Sum{by.algorithm, text}, err
@@ -108,5 +108,5 @@ func findSum(log []byte, size int) (string, error) {
 			return hex.EncodeToString(sum), nil
 		}
 	}
-	return "", fault.New(fault.Corrupt, "there is no hash in what the host answers: %.200q", log)
+	return "", fault.New(fault.Corrupt, "the answer of the host contains no hash: %.200q", log)
 }

@@ -29,7 +29,7 @@ func (s *Shell) HasVM(ctx context.Context, vm inventory.MoRef, vmx inventory.Pat
 		return nil
 	}
 	return fault.New(fault.Conflict, "vim-cmd on %s has no VM %s with %s", s.cfg.Addr, vm, vmx).
-		WithHint("list its VMs: vim-cmd vmsvc/getallvms; its error output: %s", lastLines(string(out.Stderr)))
+		WithHint("list its VMs on the host: vim-cmd vmsvc/getallvms; its error output: %s", lastLines(string(out.Stderr)))
 }
 
 // listsVM reports whether a line starts with the number of the VM and contains its
@@ -192,13 +192,13 @@ func vimCmdError(verb string, status int, said string) error {
 	switch name {
 	case "TaskInProgress":
 		return fault.New(fault.Transient, "%w", err).
-			WithHint("something else is done to the VM now: see its recent tasks, wait for the end and run the command again")
+			WithHint("another operation on the VM is running: wait until its recent tasks have ended, and run the command again")
 	case "NotFound", "ManagedObjectNotFound":
 		return fault.New(fault.NotFound, "%w", err).WithHint("list the inventory again: decamp ls")
 	case "NoPermission":
 		return fault.New(fault.Denied, "%w", err).WithHint("log in by SSH as root: --ssh-user")
 	case "NoDiskSpace":
-		return fault.New(fault.Full, "%w", err).WithHint("make room on the VM's datastore")
+		return fault.New(fault.Full, "%w", err).WithHint("free space on the VM's datastore")
 	}
 	return fault.New(fault.Conflict, "%w", err).WithHint("see the VM's recent tasks, and hostd.log on the host")
 }

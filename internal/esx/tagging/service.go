@@ -161,7 +161,7 @@ func (t *Service) openSession(ctx context.Context, seen *tagSession) error {
 func (t *Service) logIn(ctx context.Context, d dialect) error {
 	password, known := t.cfg.Password()
 	if !known {
-		return fault.New(fault.Denied, "the password is not known any more").WithHint("run the same command again")
+		return fault.New(fault.Denied, "the password is no longer available").WithHint("run the same command again")
 	}
 	if t.cfg.Admit != nil {
 		pass, err := t.cfg.Admit(ctx)
@@ -256,7 +256,7 @@ func (t *Service) Close(ctx context.Context) {
 	}
 	err := with.Do(ctx, with.Resource(with.dialect.session).Request(http.MethodDelete), nil)
 	if err != nil && !rest.IsStatusError(err, http.StatusUnauthorized) {
-		t.cfg.Log.Warn("session with the tagging service is left to end by itself", "host", t.cfg.Addr, "err", err)
+		t.cfg.Log.Warn("session of the tagging service not ended, it expires", "host", t.cfg.Addr, "err", err)
 	}
 }
 
@@ -272,11 +272,11 @@ func (t *Service) toFault(err error) error {
 		return fault.New(fault.Unsupported, "this vCenter has no tagging service for programs: %w", err).
 			WithHint("if it is older than 6.5: update the vCenter to read tags; otherwise check that the service vmware-vapi-endpoint runs there: service-control --status")
 	case status(http.StatusUnauthorized):
-		return fault.New(fault.Denied, "the tagging service refuses the user that the API takes: %w", err).
-			WithHint("see whether the user may log in to the REST API (POST /api/session), or log in as another")
+		return fault.New(fault.Denied, "the tagging service refuses the user that the API accepts: %w", err).
+			WithHint("check that the user can log in to the REST API (POST /api/session), or log in as another user")
 	case status(http.StatusForbidden):
 		return fault.New(fault.Denied, "%w", err).
-			WithHint("give the user the role Read-only on the tags and on their categories, or log in as another: the privilege is System.Read")
+			WithHint("assign the user the role Read-only on the tags and on their categories (privilege System.Read), or log in as another user")
 	case isBusy(err), status(http.StatusInternalServerError), status(http.StatusBadGateway), status(http.StatusGatewayTimeout):
 		return fault.New(fault.Transient, "%w", err).WithHint(hint)
 	}
@@ -287,4 +287,4 @@ func (t *Service) toFault(err error) error {
 }
 
 // hint is the remedy for most failures of the service.
-const hint = "run the same command again; if it stays so, see that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"
+const hint = "run the same command again; if the error persists, check that the service vmware-vapi-endpoint runs on the vCenter: service-control --status"

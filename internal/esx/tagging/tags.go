@@ -61,7 +61,7 @@ func (t *Service) AddTags(ctx context.Context, vms []inventory.VM) {
 		// An error of the service concerns all VMs; a refusal only one.
 		if why := cmp.Or(err, r.refused[vms[i].Ref]); why != nil {
 			vms[i].Warnings = append(vms[i].Warnings, inventory.Warning{
-				Code: inventory.WarnTags, Text: fmt.Sprintf("its tags could not be read, and stay behind: %v", why), Remedy: cmp.Or(fault.HintOf(why), hint),
+				Code: inventory.WarnTags, Text: fmt.Sprintf("its tags cannot be read, and are not migrated: %v", why), Remedy: cmp.Or(fault.HintOf(why), hint),
 			})
 		}
 	}

@@ -47,7 +47,7 @@ func (h *Host) CreateSnapshot(ctx context.Context, vm inventory.MoRef, o esx.Sna
 // createSnapshot does the work of CreateSnapshot without the context of errors.
 func (h *Host) createSnapshot(ctx context.Context, vm inventory.MoRef, o esx.SnapshotSpec) (inventory.MoRef, error) {
 	if o.Quiesce {
-		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("take the disks as after a power cut, without quiescing")
+		return "", fault.New(fault.Unsupported, "guests are not quiesced by SSH").WithHint("do not quiesce: the disks are then as after a power failure")
 	}
 	sh, err := h.shellOf(ctx, vm)
 	if err != nil {
@@ -153,7 +153,7 @@ func (h *Host) removeExisting(ctx context.Context, sh *shell.Shell, vm inventory
 func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, name string, entry esx.SnapshotEntry) error {
 	if entry.Children > 0 {
 		return fault.New(fault.Conflict, "another snapshot was created on top of it").
-			WithHint("remove theirs first, if they do not need it: whether vim-cmd would leave it is not known")
+			WithHint("remove the other snapshot first, if it is not required: vim-cmd may remove it as well")
 	}
 	list, err := sh.Snapshots(ctx, vm)
 	if err != nil {
@@ -164,7 +164,7 @@ func checkSnapshot(ctx context.Context, sh *shell.Shell, vm inventory.MoRef, nam
 		// one of them.
 		if (l.ID == entry.ID) != (l.Name == name) {
 			return fault.New(fault.Conflict, "vim-cmd lists %d %q, the API has %d %q", l.ID, l.Name, entry.ID, name).
-				WithHint("remove it by hand: host client, Actions, Snapshots")
+				WithHint("remove it manually: host client, Actions, Snapshots")
 		}
 	}
 	return nil
@@ -176,6 +176,6 @@ func (h *Host) checkMerged(ctx context.Context, vm inventory.MoRef) error {
 	if err != nil || !v.ConsolidationNeeded {
 		return err
 	}
-	return fault.New(fault.Conflict, "its disks need consolidation, for which vim-cmd has no command").
-		WithHint("something holds a delta open, a backup most likely: end it, and consolidate in the host client (Actions, Snapshots, Consolidate disks); then run the command again")
+	return fault.New(fault.Conflict, "its disks require consolidation, for which vim-cmd has no command").
+		WithHint("a process, such as a backup, has a delta disk open: end it, and consolidate in the host client (Actions, Snapshots, Consolidate disks); then run the command again")
 }

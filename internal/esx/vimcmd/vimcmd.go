@@ -103,7 +103,7 @@ func checkVersion(about inventory.About) error {
 	case about.VCenter:
 		return fault.New(fault.Unsupported, "a vCenter has other numbers for VMs than vim-cmd on their hosts").WithHint("log in to the host itself: esxi://")
 	case err != nil || n < oldest:
-		return fault.New(fault.Unsupported, "vim-cmd of ESXi %s means something else by a snapshot's number", about.Version).WithHint("upgrade the host to ESXi %d or later", oldest)
+		return fault.New(fault.Unsupported, "vim-cmd of ESXi %s uses snapshot numbers in another way", about.Version).WithHint("upgrade the host to ESXi %d or later", oldest)
 	}
 	return nil
 }

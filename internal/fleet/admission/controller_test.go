@@ -86,7 +86,7 @@ func TestHostRestsAfterFailuresInARow(t *testing.T) {
 	if n := len(f.begin()); n > 0 {
 		t.Fatalf("%d VMs begin on a host that rests", n)
 	}
-	if why := f.reason(); !strings.HasPrefix(why, "host esx1 rests") {
+	if why := f.reason(); !strings.HasPrefix(why, "host esx1 is paused") {
 		t.Errorf("the others wait for %q", why)
 	}
 	var saved []byte

@@ -66,7 +66,7 @@ func (hh *HostHealth) recordFailure(host, why string) bool {
 	h.Until = now.Add(min(longestRest, firstRest<<min(h.Rests, 10)))
 	h.Rests++
 	h.TrialBegan = time.Time{}
-	hh.log.Warn("host rests: several VMs failed in a row", "host", host, "err", h.LastFailure)
+	hh.log.Warn("host paused: several VMs failed in a row", "host", host, "err", h.LastFailure)
 	return true
 }
 
@@ -129,7 +129,7 @@ func (hh *HostHealth) eachDeadline(f func(time.Time)) {
 
 // reasonText returns why the VMs of a host wait, for users.
 func (h *health) reasonText(host string) string {
-	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.LastFailure
+	return "host " + host + " is paused, because several VMs failed there in a row; the next VM starts after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.LastFailure
 }
 
 // Restore sets the health of a host from the record of an earlier scheduler.

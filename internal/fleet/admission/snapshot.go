@@ -65,13 +65,13 @@ func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	case w.Reason == sched.Paused && p.Failure != "":
 		return p.Failure
 	case w.Reason == sched.Paused && !p.Ready:
-		return "the plan's hook before its first VM is under way"
+		return "the plan's hook before its first VM is running"
 	case w.Reason == sched.Paused && p.Order == fleetdb.Pause:
 		return "plan " + key.Plan + " is paused"
 	case w.Reason == sched.Paused:
 		return "it is paused"
 	case w.Reason == sched.OutsideWindows && v.Failure != nil:
-		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
+		return "next attempt at " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
 	}
 	return w.Text(c.Now())
 }

@@ -78,13 +78,13 @@ func (ws *workers) reasonForNone(v fleetdb.VM) string {
 		switch {
 		case !canTake(w, v):
 		case !w.Alive:
-			return "worker " + w.Name + " offers the required resources, and has ended: start it again"
+			return "worker " + w.Name + " offers the required resources, but has ended: start it again"
 		case w.Drains:
-			return "worker " + w.Name + " offers the required resources, and is drained"
+			return "worker " + w.Name + " offers the required resources, but is drained"
 		}
 	}
 	if len(v.Storage) > 0 {
-		return "no worker offers the storage that its images are on"
+		return "no worker offers the storage with its images"
 	}
 	return "no worker offers " + strings.Join(v.To, ", ")
 }

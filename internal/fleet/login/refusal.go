@@ -34,7 +34,7 @@ func RecordID(source, host string) string {
 // Err returns the refusal as the error of every login that is not permitted because of it.
 func (r Refusal) Err() error {
 	return fault.New(fault.Denied, "%s: %s", r.placeText(), r.Text).OfLogin().
-		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, so that the account is not locked")
+		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, because that could lock the account")
 }
 
 // placeText returns the beginning of the error text, with the place of the refused login.

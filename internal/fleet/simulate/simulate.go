@@ -91,7 +91,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 		}
 		if s.active[0].ends == forever {
 			return Result{}, fault.New(fault.Invalid, "the transfers of %s never end: a rate that they share is 0", s.active[0].flows[0].vm.Name).
-				WithHint("leave the rate out for none, or give it a value")
+				WithHint("remove the rate for no limit, or set a value above 0")
 		}
 		s.advanceTime()
 	}

@@ -87,7 +87,7 @@ func nodeOrError(n *node, err error) (tree.Node, error) {
 func (n *node) List() ([]tree.Entry, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.Folder {
-		return nil, errors.New("no folder")
+		return nil, errors.New("not a folder")
 	}
 	kinds := map[byte]tree.Kind{1: tree.File, 2: tree.Folder, 7: tree.Link}
 	all := tree.NewListing(n.fs.r.Budget())
@@ -120,7 +120,7 @@ func (n *node) Target() (string, error) {
 	n.fs.reads = 0
 	switch {
 	case n.Kind() != tree.Link:
-		return "", errors.New("no symbolic link")
+		return "", errors.New("not a symbolic link")
 	case n.size == 0 || n.size > maxTarget:
 		return "", fmt.Errorf("a symbolic link of %d bytes", n.size)
 	}
@@ -133,7 +133,7 @@ func (n *node) Target() (string, error) {
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.File {
-		return 0, errors.New("no regular file")
+		return 0, errors.New("not a regular file")
 	}
 	return n.readAt(p, off)
 }

@@ -106,7 +106,7 @@ func (b *Budget) Step(n int64) error {
 		}
 	}
 	if b.used.Steps > b.limits.Steps {
-		b.err = Exceeded("it takes more than %d operations", b.limits.Steps)
+		b.err = Exceeded("it requires more than %d operations", b.limits.Steps)
 	}
 	return b.err
 }
@@ -129,7 +129,7 @@ func (b *Budget) Hold(n int64) error {
 		return b.err
 	}
 	if n < 0 || n > b.limits.Memory-b.used.Memory {
-		b.err = Exceeded("it takes more than %d MiB of memory", b.limits.Memory>>20)
+		b.err = Exceeded("it requires more than %d MiB of memory", b.limits.Memory>>20)
 		return b.err
 	}
 	b.used.Memory, b.used.Total = b.used.Memory+n, b.used.Total+n

@@ -55,7 +55,7 @@ func TestReadFileRefuses(t *testing.T) {
 			}
 		}
 		for path, want := range map[string]string{
-			"etc": "no regular file", "deep/loop": "symbolic links", "deep/big": "40000 bytes", "/": "no regular file",
+			"etc": "not a regular file", "deep/loop": "symbolic links", "deep/big": "40000 bytes", "/": "not a regular file",
 		} {
 			if _, err := fs.ReadFile(path, 4096); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %s: %v, want an error about %q", name, path, err, want)

@@ -25,7 +25,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if !n.hasType(modeFile) {
-		return nil, fmt.Errorf("%s: no regular file", path)
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	data, err := fs.readContent(n, limit)
 	if err != nil {

@@ -149,7 +149,7 @@ func leafRun(node []byte, entries int, i int64) (at, count int64) {
 func (n *node) Target() (string, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.Link {
-		return "", errors.New("no symbolic link")
+		return "", errors.New("not a symbolic link")
 	}
 	return n.fs.readLink(n.inode)
 }

@@ -58,7 +58,7 @@ func (a *allocator) allocateBlocks(goal, n int64) ([]run, error) {
 // fullError returns a fault.Full error that names the free and the required space; n and free are
 // in blocks.
 func (a *allocator) fullError(n, free int64) error {
-	return fault.New(fault.Full, "the guest's file system has %d KiB free, %d KiB are needed", free*a.super.blockSize/1024, n*a.super.blockSize/1024).
+	return fault.New(fault.Full, "the guest's file system has %d KiB free, %d KiB are required", free*a.super.blockSize/1024, n*a.super.blockSize/1024).
 		WithHint("free space in the guest (old kernels: apt autoremove, dnf remove --oldinstallonly), and copy it again")
 }
 

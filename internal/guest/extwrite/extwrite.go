@@ -128,5 +128,5 @@ func (fs *FS) runChange(what, path string, change func() error) error {
 // corrupt returns a fault.Corrupt error for data that violates the file system's format. Its hint
 // recommends a file system check in the guest.
 func corrupt(format string, args ...any) error {
-	return fault.New(fault.Corrupt, format, args...).WithHint("let the guest check its file system (touch /forcefsck or fsck.mode=force), and try again")
+	return fault.New(fault.Corrupt, format, args...).WithHint("check the file system in the guest (touch /forcefsck, or boot with fsck.mode=force), and copy it again")
 }

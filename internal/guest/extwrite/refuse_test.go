@@ -133,7 +133,7 @@ func TestPathsThatAreRefused(t *testing.T) {
 		err  error
 		kind fault.Kind
 	}{
-		"no folder":        {fs.WriteFile("etc/none/x", nil, Attr{}), fault.NotFound},
+		"not a folder":     {fs.WriteFile("etc/none/x", nil, Attr{}), fault.NotFound},
 		"file as folder":   {fs.WriteFile("etc/fstab/x", nil, Attr{}), fault.NotFound},
 		"folder as file":   {fs.WriteFile("etc", nil, Attr{}), fault.Unsupported},
 		"append to none":   {fs.AppendFile("etc/none", nil), fault.NotFound},

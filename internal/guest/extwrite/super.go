@@ -97,7 +97,7 @@ func (s *super) checkSuper(p []byte) error {
 	}
 	if foreign := s.foreignFeatures(); len(foreign) > 0 {
 		return fault.New(fault.Unsupported, "the file system has features that decamp does not write: %s", strings.Join(foreign, ", ")).
-			WithHint("migrate the VM with the compat profile, which changes nothing in the guest")
+			WithHint("migrate the VM with the compat profile, which changes nothing in the guest: --hardware compat")
 	}
 	if err := s.checkGeometry(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *super) checkClean(p []byte) error {
 	case state&errors != 0:
 		return corrupt("the guest's kernel found errors in this file system")
 	case s.incompat&incompatRecover != 0 || state&valid == 0 || orphans:
-		return fault.New(fault.Conflict, "the guest was not shut down cleanly: its file system has a journal to be replayed").
+		return fault.New(fault.Conflict, "the guest was not shut down cleanly: the journal of its file system must be replayed").
 			WithHint("start the VM at the source, shut its guest down, and copy it again")
 	}
 	return nil

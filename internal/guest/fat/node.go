@@ -42,7 +42,7 @@ func (n *node) Kind() tree.Kind {
 func (n *node) Size() int64 { return n.size }
 
 // Target always fails.
-func (n *node) Target() (string, error) { return "", errors.New("no symbolic link") }
+func (n *node) Target() (string, error) { return "", errors.New("not a symbolic link") }
 
 // clusterChain returns the clusters of the first size bytes and caches them. It fails if there are
 // more than maxClusters, so that a loop ends. Their memory is charged until the examination ends.
@@ -95,7 +95,7 @@ func (n *node) eachCluster(size int64, visit func(c int64)) error {
 // ReadAt implements io.ReaderAt. It reads contiguous clusters with one read.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	if n.folder {
-		return 0, errors.New("no regular file")
+		return 0, errors.New("not a regular file")
 	}
 	return n.readAt(p, off, n.size)
 }
@@ -192,7 +192,7 @@ func (n *node) Find(name string) (tree.Node, error) {
 // eachChild calls yield for each entry of a folder until yield returns false.
 func (n *node) eachChild(yield func(dirEntry) bool) error {
 	if !n.folder {
-		return errors.New("no folder")
+		return errors.New("not a folder")
 	}
 	p, err := n.readFolder()
 	if err != nil {

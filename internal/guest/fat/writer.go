@@ -32,7 +32,7 @@ type Writer struct {
 
 // unusualError returns a fault.Unsupported error for a file system that the Writer does not change.
 func unusualError(format string, args ...any) error {
-	return fault.New(fault.Unsupported, format, args...).WithHint("in the guest: umount /boot/efi && fsck.vfat -a its partition, and copy it again")
+	return fault.New(fault.Unsupported, format, args...).WithHint("in the guest: umount /boot/efi && fsck.vfat -a PARTITION; then copy it again")
 }
 
 // OpenWriter opens the file system on dev for additions at the time now. It refuses
@@ -217,7 +217,7 @@ func (w *Writer) allocateClusters(n int64) (clusters []int64, err error) {
 		}
 	}
 	if int64(len(clusters)) < n {
-		return nil, fault.New(fault.Full, "%d KiB are free, and %d are needed", int64(len(clusters))*w.fs.clusterSize>>10, n*w.fs.clusterSize>>10).
+		return nil, fault.New(fault.Full, "%d KiB are free, and %d are required", int64(len(clusters))*w.fs.clusterSize>>10, n*w.fs.clusterSize>>10).
 			WithHint("in the guest, remove unneeded files from its EFI system partition, /boot/efi")
 	}
 	w.allocated += n

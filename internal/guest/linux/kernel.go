@@ -195,7 +195,7 @@ func initramfsOf(t *files, version string) string {
 func (g *Guest) readInitramfs(t *files, k *Kernel, has driverSet) {
 	node, err := t.Open(k.Initramfs)
 	if err == nil && (node.Kind() != tree.File || node.Size() > maxInitramfs) {
-		err = errors.New("no file of 256 MiB at most")
+		err = errors.New("not a file of at most 256 MiB")
 	}
 	var c initramfs.Content
 	if err == nil {

@@ -42,15 +42,15 @@ func (v *Volume) OpenForWriting() (*Device, error) {
 	case err != nil:
 		return nil, err
 	case v.origin:
-		return nil, errors.New("it has snapshots, which a write past LVM would change")
+		return nil, errors.New("it has snapshots, which a write without LVM would change")
 	case v.readOnly:
-		return nil, errors.New("LVM's description marks it as read-only")
+		return nil, errors.New("LVM's metadata marks it as read-only")
 	default:
 		d := &Device{device: *r.(*device)}
 		for _, s := range v.segs {
 			for _, each := range s.stripes {
 				if _, ok := v.pvs[each.pv].r.(io.WriterAt); !ok {
-					return nil, fmt.Errorf("physical volume %s is only read here", each.pv)
+					return nil, fmt.Errorf("physical volume %s is open only for reading", each.pv)
 				}
 			}
 		}

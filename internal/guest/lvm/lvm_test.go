@@ -303,7 +303,7 @@ logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_e
 		"plain":          {group(`"READ", "WRITE"`, ""), budgettest.ReadWriter(t, image{}), ""},
 		"snapshot of it": {group(`"READ", "WRITE"`, snapshot), budgettest.ReadWriter(t, image{}), "snapshots"},
 		"read-only":      {group(`"READ"`, ""), budgettest.ReadWriter(t, image{}), "read-only"},
-		"PV only read":   {group(`"READ", "WRITE"`, ""), budgettest.Reader(t, bytes.NewReader(nil)), "only read"},
+		"PV only read":   {group(`"READ", "WRITE"`, ""), budgettest.Reader(t, bytes.NewReader(nil)), "only for reading"},
 	} {
 		parsed, err := parseText(budgettest.New(t), c.text)
 		if err != nil {

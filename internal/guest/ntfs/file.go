@@ -65,7 +65,7 @@ func (n *node) Size() int64 {
 // the range. It returns io.EOF if the range exceeds the file.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	if n.data == nil {
-		return 0, errors.New("no regular file")
+		return 0, errors.New("not a regular file")
 	}
 	if off < 0 {
 		return 0, io.ErrUnexpectedEOF

@@ -210,7 +210,7 @@ func ReadRuns(p []byte, off, size int64, read func(p []byte, off int64) (int, er
 func readContent(node Node, limit int64) ([]byte, error) {
 	switch size := node.Size(); {
 	case node.Kind() != File:
-		return nil, errors.New("no regular file")
+		return nil, errors.New("not a regular file")
 	case size < 0 || size > limit:
 		return nil, fmt.Errorf("a file of %d bytes, %d are read at most", size, limit)
 	}
@@ -229,7 +229,7 @@ func (t *Tree) ReadDir(path string) ([]Entry, error) {
 		return nil, err
 	}
 	if node.Kind() != Folder {
-		return nil, fmt.Errorf("%s: no folder", path)
+		return nil, fmt.Errorf("%s: not a folder", path)
 	}
 	entries, err := node.List()
 	if err != nil {

@@ -44,7 +44,7 @@ func TestReadFileRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want fs.ErrNotExist", path, err)
 		}
 	}
-	for path, want := range map[string]string{"loop": "symbolic links", "etc": "no regular file", "lib/os-release": "5 bytes"} {
+	for path, want := range map[string]string{"loop": "symbolic links", "etc": "not a regular file", "lib/os-release": "5 bytes"} {
 		if _, err := files.ReadFile(path, 4); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %q", path, err, want)
 		}

@@ -59,7 +59,7 @@ func (n *node) Find(name string) (tree.Node, error) {
 func (n *node) eachEntry(yield func(dirEntry) bool) error {
 	n.fs.reads = 0
 	if n.Kind() != tree.Folder {
-		return errors.New("no folder")
+		return errors.New("not a folder")
 	}
 	// The limit counts all names, also those that yield does not want.
 	left := maxEntries

@@ -98,7 +98,7 @@ func (n *node) Size() int64 { return n.size }
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.File {
-		return 0, errors.New("no regular file")
+		return 0, errors.New("not a regular file")
 	}
 	return n.readAt(p, off)
 }
@@ -166,7 +166,7 @@ func (n *node) Target() (string, error) {
 	n.fs.reads = 0
 	switch {
 	case n.Kind() != tree.Link:
-		return "", errors.New("no symbolic link")
+		return "", errors.New("not a symbolic link")
 	case n.size == 0 || n.size > maxTarget:
 		return "", fmt.Errorf("a symbolic link of %d bytes", n.size)
 	case n.format == formatLocal:

@@ -102,8 +102,8 @@ func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error 
 		c.Boot = &boot
 	}
 	if c.Budget > 0 && *c.Boot >= c.Budget {
-		return fault.New(fault.Invalid, "a boot of %v leaves nothing of an outage of %v: it would never fit", *c.Boot, c.Budget).
-			WithHint("give a longer --downtime-budget, or leave it out; --boot-time 0 leaves out the boot")
+		return fault.New(fault.Invalid, "the boot time of %v exceeds the downtime budget of %v, so the cutover would never begin", *c.Boot, c.Budget).
+			WithHint("set a longer --downtime-budget, or omit it; --boot-time 0 excludes the boot")
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
-	m.record.Report(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
+	m.record.Report(journal.Event{Kind: journal.Noted, Message: "the VM is not powered off now: the cutover is no longer permitted (its window closes too soon, or the outage would be too long)"})
 	return true, nil
 }
 

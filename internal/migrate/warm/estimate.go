@@ -95,9 +95,9 @@ func describeRound(r *migrate.Run, d migrate.Round, o journal.OutageEstimate) st
 	const mib = 1 << 20
 	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Duration.Round(time.Second))
 	if len(r.Record.Facts.Warm.Rounds) > 1 {
-		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
+		text += fmt.Sprintf("; the guest writes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}
-	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
+	return text + fmt.Sprintf("; outage with a cutover now: about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
 }
 
 // deliveryWords returns the part of the outage for the delivery as text; "" without a delivery.
@@ -105,15 +105,15 @@ func deliveryWords(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%v of it for the delivery, ", d.Round(time.Second))
+	return fmt.Sprintf("including %v for the delivery, ", d.Round(time.Second))
 }
 
 // bootWords returns the part of the outage for the boot as text.
 func bootWords(boot time.Duration) string {
 	if boot == 0 {
-		return "its boot not counted"
+		return "without the boot"
 	}
-	return fmt.Sprintf("its boot of %v included", boot)
+	return fmt.Sprintf("including %v for the boot", boot)
 }
 
 // bootTime returns how long the guest is expected to boot, as part of the outage; 0 if unknown.

@@ -30,7 +30,7 @@ func (m *migration) recordGrowth(ctx context.Context, vm *inventory.VM) (grew bo
 		return false, fmt.Errorf("a disk of VM %s has grown: %w", vm.Name, err)
 	}
 	if !slices.EqualFunc(images, m.record.Facts.Images, samePlace) {
-		return false, fault.New(fault.Internal, "a disk of VM %s has grown, and the target has another place for its image", vm.Name)
+		return false, fault.New(fault.Internal, "a disk of VM %s has grown, but the target selects another location for its image", vm.Name)
 	}
 	m.record.Facts.VM = grown
 	for i := range images {
@@ -69,7 +69,7 @@ func afterGrowth(r *migrate.Record, key int32) string {
 	d, _ := r.Facts.VM.Disk(key)
 	text := fmt.Sprintf("has grown from %d to %d MiB", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)
 	if rounds := r.Facts.Warm.Rounds; len(rounds) > 0 {
-		text += fmt.Sprintf(": all of it is read and compared once; the first round took %v", rounds[0].Duration.Round(time.Second))
+		text += fmt.Sprintf(": the whole disk is read and compared once; the first round took %v", rounds[0].Duration.Round(time.Second))
 	}
 	return text
 }

@@ -31,7 +31,7 @@ func inspectGuest(ctx context.Context, m *migration) error {
 	}
 	m.record.Facts.Warm.InspectPending = false
 	if err != nil {
-		m.record.ReportWarning("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
+		m.record.ReportWarning("not-looked", "no action is required: the guest is examined again when the VM is off", "the guest can only be examined for a conversion during the outage: %v", err)
 		return deliverEarly(ctx, m.run)
 	}
 	reportGuest(m.run, g.Guest)
@@ -81,9 +81,9 @@ func reportPreview(r *migrate.Run, g migrate.Preview) error {
 		r.Record.Report(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
 	case g.Refused == nil:
 	case g.Unsure:
-		r.Record.ReportWarning("not-looked", fault.HintOf(g.Refused), "whether the guest can be converted is known only in the outage, when it is shut down: %v", g.Refused)
+		r.Record.ReportWarning("not-looked", fault.HintOf(g.Refused), "the guest can only be examined for a conversion during the outage, when it is shut down: %v", g.Refused)
 	case r.Record.Plan.Hardware == journal.AutoHardware:
-		r.Record.ReportWarning("not-converted", "none is needed: it boots with the drivers it has", "the guest will not be converted, and keeps the hardware it has: %v", g.Refused)
+		r.Record.ReportWarning("not-converted", "no action is required: the guest boots with its drivers", "the guest will not be converted and keeps its hardware: %v", g.Refused)
 	default:
 		return cannotConvertYet(g.Refused)
 	}
@@ -93,7 +93,7 @@ func reportPreview(r *migrate.Run, g migrate.Preview) error {
 // cannotConvertYet returns the error for a guest that cannot be converted, before the outage.
 func cannotConvertYet(err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
-		WithHint("%s. The VM was not switched off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",
+		WithHint("%s. The VM was not powered off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",
 			strings.TrimSuffix(fault.HintOf(err), "."))
 }
 

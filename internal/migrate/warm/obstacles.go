@@ -29,12 +29,12 @@ func Obstacles(vm *inventory.VM) (why []string) {
 	}
 	for _, d := range vm.Disks {
 		if d.Backing == inventory.RDM && migrate.WarnedOf(vm, "rdm-physical") {
-			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: snapshots do not include it", d.Key))
+			why = append(why, fmt.Sprintf("disk %d is a raw device mapping in physical mode: snapshots do not include it", d.Key))
 			break
 		}
 	}
 	if migrate.WarnedOf(vm, "passthrough") {
-		why = append(why, "the VM has a device of the host: vSphere creates no snapshots of such a VM while it runs")
+		why = append(why, "the VM has a passthrough device of the host: vSphere cannot create snapshots of it while it runs")
 	}
 	return why
 }

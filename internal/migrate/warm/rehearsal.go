@@ -30,10 +30,10 @@ import (
 // The errors that end a rehearsal before it has a verdict.
 var (
 	// errCutover: the cutover began, or the run was canceled
-	errCutover = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
+	errCutover = fault.New(fault.Canceled, "the cutover ended the rehearsal").WithHint("boot the published VM with decamp trial")
 	errTaken   = fault.New(fault.Canceled, "the request was withdrawn") // a user withdrew the request
 	// errRunEnded: the process stopped the run; the request stays valid
-	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
+	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("run the command again that began the run, and then decamp rehearse")
 )
 
 // answerRehearsal records the result of a rehearsal and then reports it, so that a subscriber can read
@@ -47,7 +47,7 @@ func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Rep
 	id := r.Record.Plan.ID
 	if !errors.Is(err, errRunEnded) {
 		if err := r.Store.AnswerRehearsal(id, done); err != nil {
-			r.Options.Log.Warn("rehearsal is not answered", "run", id, "err", err)
+			r.Options.Log.Warn("result of the rehearsal not stored", "run", id, "err", err)
 		}
 	}
 	r.Record.Report(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
@@ -91,9 +91,9 @@ func scratchOf(r *migrate.Run) string {
 // caller closes srcs and removes scratch.
 func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
 	if r.Env.Rehearse == nil {
-		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, and no trial is set")
+		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, but is not configured")
 	}
-	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
+	r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images of round %d, on temporary overlays", len(r.Record.Facts.Warm.Rounds))})
 	leave, err := migrate.EnterTrial(ctx, r)
 	if err != nil {
 		return testboot.Report{}, err
@@ -107,7 +107,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 		return testboot.Report{}, cannotRehearse(g)
 	}
 	if g.Refused != nil {
-		r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
+		r.Record.Report(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the guest is not converted and keeps its hardware: %v", g.Refused)})
 	}
 	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
@@ -131,7 +131,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 func cannotRehearse(g migrate.Preview) error {
 	text := "the guest cannot be converted for virtio: %w"
 	if g.Unsure {
-		text = "the guest cannot be converted while it runs, and so not be rehearsed; when it is shut down it may be: %w"
+		text = "the guest cannot be converted while it runs, so a rehearsal is not possible; a conversion after its shutdown may be possible: %w"
 	}
 	return fault.New(fault.KindOf(g.Refused), text, g.Refused).WithHint("%s", fault.HintOf(g.Refused))
 }
@@ -177,7 +177,7 @@ func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	f := rec.Facts
 	switch {
 	case f.Warm == nil || len(f.Warm.Rounds) == 0:
-		return fault.New(fault.Conflict, "run %s has done no round yet", rec.Plan.ID).WithHint("it can be rehearsed once the first is done; a VM that was published is tried with decamp trial")
+		return fault.New(fault.Conflict, "run %s has no complete round yet", rec.Plan.ID).WithHint("run decamp rehearse again after the first round; boot a published VM with decamp trial")
 	case !slices.Contains(stepsAtRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
 		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRestError())
 	}
@@ -196,6 +196,6 @@ func lastStep(st workflow.Status) string {
 
 // notAtRestError returns the error for images without a single point in time.
 func notAtRestError() error {
-	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
-		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")
+	return fault.New(fault.Conflict, "its images have no single point in time: a round is running or was interrupted").
+		WithHint("run the command again that began the run, and rehearse it after the next round")
 }

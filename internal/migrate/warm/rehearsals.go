@@ -33,7 +33,7 @@ type rehearsals struct {
 }
 
 // errRoundRunning is the error for a rehearsal whose images a round has begun to write.
-var errRoundRunning = errors.New("a round is under way")
+var errRoundRunning = errors.New("a round is running")
 
 // setContext sets the context of rehearsals. No rehearsal starts before the call.
 func (s *rehearsals) setContext(ctx context.Context) {

@@ -265,7 +265,7 @@ func (t *tally) noteComparison(job transport.Job) {
 func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	if !ok {
-		return job, fault.New(fault.Internal, "image is of no disk of VM %s", m.record.Facts.VM.Name)
+		return job, fault.New(fault.Internal, "an image belongs to no disk of VM %s", m.record.Facts.VM.Name)
 	}
 	vm, err := m.whereNow(ctx)
 	if err != nil {
@@ -306,7 +306,7 @@ func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	case job.Compare:
 		return "the whole disk is read and compared, because its changes are unknown"
 	case job.Changed != nil && c.Log.Complete():
-		return "with what changed"
+		return "copying the changes"
 	}
 	return c.From()
 }
@@ -325,7 +325,7 @@ func (m *migration) changedGrains(ctx context.Context, d *inventory.Disk, snapsh
 	err = live.Changed(ctx, m.record.Facts.VM.Ref, snapshot, d, since, func(a disk.Range) { grains.Set(a) })
 	if fault.Is(err, fault.Unsupported) {
 		m.record.Warn(inventory.Warning{
-			Code: "changes-unknown", Text: fmt.Sprintf("what changed of disk %d is not known (%v): all of it was compared", d.Key, err),
+			Code: "changes-unknown", Text: fmt.Sprintf("the changes of disk %d are unknown (%v): the whole disk was compared", d.Key, err),
 		})
 		return nil, nil
 	}

@@ -60,11 +60,11 @@ func liveOf(r *migrate.Run) (Live, error) {
 
 // ErrReadOnly is the error of Live if the host's licence makes its API read-only, and no other way
 // permits snapshots and power changes. Warm runs are impossible then.
-var ErrReadOnly = errors.New("the host's licence (free ESXi) lets its API change nothing")
+var ErrReadOnly = errors.New("the host's licence (free ESXi) does not permit changes through its API")
 
 // ReadOnly returns ErrReadOnly with the reason why SSH is not possible either, and a remedy.
 func ReadOnly(why error) error {
-	remedy := "shut the VM down on the host and run the command without --warm and --power-off, or give the host an evaluation or paid licence for as long as it takes"
-	return fault.New(fault.KindOf(why), "%w, and it cannot be done by SSH: %w", ErrReadOnly, why).
-		WithHint("%s; or %s", cmp.Or(fault.HintOf(why), "let decamp log in to the host by SSH"), remedy)
+	remedy := "shut the VM down on the host and run the command without --warm and --power-off, or install an evaluation or paid licence on the host during the migration"
+	return fault.New(fault.KindOf(why), "%w, and SSH is not possible: %w", ErrReadOnly, why).
+		WithHint("%s; or %s", cmp.Or(fault.HintOf(why), "permit decamp to log in to the host by SSH"), remedy)
 }

@@ -52,7 +52,7 @@ func (w *runs) ReleaseSource(ctx context.Context, r *migrate.Run) {
 		err = live.RemoveRoundSnapshot(ctx, r.Record.Facts.VM.Ref, s.nextName())
 	}
 	if err != nil {
-		r.Options.Log.Warn("snapshot is left", "run", r.Record.Plan.ID, "snapshot", s.nextName(), "err", err)
+		r.Options.Log.Warn("snapshot not removed", "run", r.Record.Plan.ID, "snapshot", s.nextName(), "err", err)
 	}
 }
 
@@ -86,7 +86,7 @@ func prepareRun(ctx context.Context, r *migrate.Run) error {
 	}
 	if d := ExcludedDisk(vm); d != nil {
 		return fault.New(fault.Unsupported, "disk %d is %s: snapshots do not include it", d.Key, d.Mode).
-			WithHint("move the VM powered off, without --warm")
+			WithHint("migrate the VM powered off, without --warm")
 	}
 	images, err := r.Images.PlanImages(ctx, vm)
 	if err != nil {
@@ -114,7 +114,7 @@ func turnTrackingOn(ctx context.Context, r *migrate.Run) error {
 	}
 	r.Record.Facts.Warm.Untracked = true
 	r.Record.Warn(inventory.Warning{
-		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, including the last one in the outage, reads all allocated data of the disks: %s; the first round shows the time",
+		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, including the last one in the outage, reads all allocated data of the disks (%s); the first round shows the time",
 			err, FullPass(r.Record.Facts.VM)),
 		Remedy: fault.HintOf(err),
 	})
@@ -132,7 +132,7 @@ func restoreTracking(ctx context.Context, r *migrate.Run) error {
 	if err != nil && ctx.Err() == nil {
 		r.Record.Warn(inventory.Warning{
 			Code: "change-tracking-stays", Text: fmt.Sprintf("change tracking of the source could not be turned off again: %v", err),
-			Remedy: "turn it off by hand if it is not wanted: ctkEnabled in the VM's advanced parameters",
+			Remedy: "turn it off manually if it is not required: ctkEnabled in the VM's advanced parameters",
 		})
 		return nil
 	}

@@ -103,7 +103,7 @@ func (s *Server) admitConn(nc net.Conn) *conn {
 	c := newConn(s, nc)
 	addr := c.ends.peer.Addr()
 	if !s.opts.Admit(addr) {
-		s.logRefusal("peer is not admitted", addr)
+		s.logRefusal("peer is not allowed", addr)
 		resetConn(nc)
 		return nil
 	}

@@ -65,8 +65,8 @@ func (r Rpcbind) registerService(ctx context.Context, s Service) error {
 		return err
 	}
 	if r.isServed(ctx, s) {
-		return fault.New(fault.Conflict, "rpcbind has RPC program %d at another port already, where another server answers", s.Program).
-			WithHint("stop the other NFS server, for instance: systemctl stop nfs-server; see rpcinfo -p")
+		return fault.New(fault.Conflict, "RPC program %d is already registered at rpcbind by another server", s.Program).
+			WithHint("stop the other NFS server, for example: systemctl stop nfs-server; list the servers: rpcinfo -p")
 	}
 	if _, err := r.setOrUnset(ctx, procUnset, s); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (r Rpcbind) callProcedure(ctx context.Context, proc uint32, args rpcb) (*xd
 	c, err := r.dial(ctx)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "reach rpcbind at %s: %w", r.Address, err).
-			WithHint("see whether it runs: systemctl status rpcbind")
+			WithHint("check that rpcbind runs: systemctl status rpcbind")
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(callTimeout)); err != nil {
@@ -168,7 +168,7 @@ func (r Rpcbind) callProcedure(ctx context.Context, proc uint32, args rpcb) (*xd
 	results, err := exchangeCall(c, proc, args)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "call rpcbind at %s: %w", r.Address, err).
-			WithHint("see whether it runs: systemctl status rpcbind")
+			WithHint("check that rpcbind runs: systemctl status rpcbind")
 	}
 	return results, nil
 }

@@ -73,7 +73,7 @@ func New(console io.ReadWriteCloser, keys io.Reader, screen io.Writer) *Attachme
 func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
 	restore, err := tty.Raw()
 	if err != nil {
-		return errors.Join(fmt.Errorf("set the terminal up: %w", err), t.console.Close())
+		return errors.Join(fmt.Errorf("set the terminal to raw mode: %w", err), t.console.Close())
 	}
 	restore = sync.OnceValue(restore)
 	defer func() { err = errors.Join(err, restore()) }() // also after a panic

@@ -32,7 +32,7 @@ func (b *domainBuilder) chooseBus(c inventory.Controller) bus {
 		b.warn("ide", "if the guest does not find its disk, boot it from rescue media and add the ahci driver",
 			"the disks of ide%d are on SATA: EFI machines have no IDE", c.Number)
 	case b.isEFI() && on.kind == "scsi" && b.holdsBootDisk(c):
-		on = b.fallbackBus(c, "efi-boot", "OVMF as distributions build it cannot boot from "+on.model)
+		on = b.fallbackBus(c, "efi-boot", "the OVMF of distributions cannot boot from "+on.model)
 	case c.Bus == inventory.LSILogic:
 		b.warn("lsilogic", "if the guest does not find its disk, change the controller to LSI Logic SAS in vSphere first",
 			"scsi%d is an LSI 53C1030 on VMware and an LSI 53C895A in QEMU: the guest needs its driver (sym53c8xx)", c.Number)
@@ -54,7 +54,7 @@ func (b *domainBuilder) fallbackBus(c inventory.Controller, code, why string) bu
 	if name == "" {
 		name = on.kind
 	}
-	b.warn(code, "make sure the guest starts with the driver "+driver+" before you migrate it",
+	b.warn(code, "before the migration, make sure that the guest loads the driver "+driver+" at boot",
 		"the disks of %s%d are on %s: %s", c.Bus, c.Number, name, why)
 	return on
 }
@@ -90,8 +90,8 @@ func (b *domainBuilder) addCards() error {
 		}
 		if tag := b.opts.Maps.Network(n.Network).VLAN; tag != 0 {
 			x.VLan = &libvirtxml.DomainInterfaceVLan{Tags: []libvirtxml.DomainInterfaceVLanTag{{ID: uint(tag)}}}
-			b.warn("vlan", "make sure of one of the two, or name a bridge that is in the VLAN: ip -d link show type bridge",
-				"network card %s is in VLAN %d: libvirt tags on bridges of Open vSwitch, and since 11.0 on those of Linux, and starts no VM where it cannot", n.MAC, tag)
+			b.warn("vlan", "check the type of the bridge, or map the network to a bridge in the VLAN: ip -d link show type bridge",
+				"network card %s is in VLAN %d: libvirt supports VLANs on bridges of Open vSwitch, and since 11.0 on bridges of Linux; on other bridges the VM does not start", n.MAC, tag)
 		}
 		if n.LinkDown() {
 			x.Link = &libvirtxml.DomainInterfaceLink{State: "down"}

@@ -63,7 +63,7 @@ func New(root string, opts Options) (*Target, error) {
 	info, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault.New(fault.NotFound, "target dir:%s does not exist", abs).WithHint("make it: mkdir -p %s", fault.Quote(abs))
+		return nil, fault.New(fault.NotFound, "target dir:%s does not exist", abs).WithHint("create it: mkdir -p %s", fault.Quote(abs))
 	case err != nil:
 		return nil, ioFault(fmt.Errorf("target dir:%s: %w", abs, err))
 	case !info.IsDir():
@@ -138,7 +138,7 @@ func (t *Target) checkStorages(vm *inventory.VM) error {
 		from := namemap.Datastore(d)
 		if to := t.opts.Domain.Maps.Storage(from); to != "" {
 			return fault.New(fault.Unsupported, "disk %d: the map assigns storage %[3]s to datastore %[2]s, and a folder has no storages", d.Key, from, to).
-				WithHint("take %s out of the map's storages, or name the folder that is on that storage: --to dir:FOLDER", fault.Quote(from))
+				WithHint("remove %s from the map's storages, or set a folder on that storage: --to dir:FOLDER", fault.Quote(from))
 		}
 	}
 	return nil
@@ -159,8 +159,8 @@ func (t *Target) checkFolder(vm *inventory.VM, name string) error {
 	}
 	for _, other := range others {
 		if other != t.partialFolder(vm) {
-			return fault.New(fault.Conflict, "another VM is on its way to the name %s: %s", name, other).
-				WithHint("let that run finish, or remove %s if its run was given up", other)
+			return fault.New(fault.Conflict, "another run migrates a VM to the name %s: %s", name, other).
+				WithHint("wait until that run has ended, or remove %s if the run does not continue", other)
 		}
 	}
 	return nil
@@ -172,10 +172,10 @@ func (t *Target) checkFolder(vm *inventory.VM, name string) error {
 func folderConflict(vm *inventory.VM, final string) error {
 	r, err := ReadRecord(final)
 	if err != nil || sourceID(r.Source) != sourceID(vm) {
-		return fault.New(fault.Conflict, "%s exists already", final).
+		return fault.New(fault.Conflict, "%s already exists", final).
 			WithHint("move it away, or migrate %q to another folder", vm.Name)
 	}
-	return fault.New(fault.Conflict, "%s exists already: %q was moved there before", final, vm.Name).
+	return fault.New(fault.Conflict, "%s already exists: it contains an earlier migration of %q", final, vm.Name).
 		WithHint("verify it with: decamp verify %s; to migrate it again, move that folder away first", fault.Quote(final))
 }
 
@@ -216,7 +216,7 @@ func (t *Target) checkSpace(vm *inventory.VM) error {
 	}
 	have += allocatedBytes(t.partialFolder(vm))
 	if need > have {
-		return fault.New(fault.Full, "VM %s needs %d MiB in %s, %d MiB are free", vm.Name, need>>20, t.root, have>>20).
+		return fault.New(fault.Full, "VM %s requires %d MiB in %s, %d MiB are free", vm.Name, need>>20, t.root, have>>20).
 			WithHint("free %d MiB, or choose another folder", (need-have)>>20+1)
 	}
 	return nil

@@ -261,7 +261,7 @@ func (b *domainBuilder) warnDefaultVariables(why error) {
 		reason = fmt.Sprintf(" (%v)", why)
 	}
 	b.warn(defaultVariablesCode, `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
-		"the boot entries in the EFI variables stay behind%s: the guest boots from the fallback path", reason)
+		"the boot entries in the EFI variables are not migrated%s: the guest boots from the fallback path", reason)
 }
 
 // addConsoles adds a serial console, a VNC display on 127.0.0.1, and the guest agent's channel if

@@ -27,7 +27,7 @@ func (t *Target) LockImages(_ context.Context, vm *inventory.VM) (release func()
 	path := filepath.Join(t.root, lockPrefix+sourceID(vm)+lockSuffix)
 	f, err := openLocked(path)
 	if err != nil {
-		return nil, fmt.Errorf("hold images of VM %s: %w", vm.Name, ioFault(err))
+		return nil, fmt.Errorf("lock the images of VM %s: %w", vm.Name, ioFault(err))
 	}
 	return func() error { return removeAndClose(f) }, nil
 }
@@ -67,7 +67,7 @@ func lockFile(f *os.File) error {
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &whole)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return fault.New(fault.Transient, "%w: %s", targets.ErrLocked, readHolder(f)).
-			WithHint("wait for it, or end it: its images are kept, and the same command goes on with them; fuser -v %s", fault.Quote(f.Name()))
+			WithHint("wait until that process has ended, or end it and run the same command again, which continues with its images; to find the process: fuser -v %s", fault.Quote(f.Name()))
 	}
 	return nil // ENOLCK, EOPNOTSUPP: a file system without locks
 }

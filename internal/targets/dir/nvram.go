@@ -97,7 +97,7 @@ func CheckNVRAM(folder string, r *Record) error {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "the variables of the firmware are gone: %w", err).WithHint("restore the file from a backup, or remove the <loader> and <nvram> elements from domain.xml and set firmware='efi' in <os>")
+		return fault.New(fault.NotFound, "the file of the firmware's variables is missing: %w", err).WithHint("restore the file from a backup, or remove the <loader> and <nvram> elements from domain.xml and set firmware='efi' in <os>")
 	case err != nil:
 		return ioFault(err)
 	case int64(len(data)) != r.NVRAM.Size || manifest.HashOf(data).String() != r.NVRAM.Hash:

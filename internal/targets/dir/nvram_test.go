@@ -104,7 +104,7 @@ func TestVariablesThatStayBehind(t *testing.T) {
 		state *efi.State
 		why   string
 	}{
-		"nothing to carry": {firmwares(t, nil), nil, "boot entries in the EFI variables stay behind: "},
+		"nothing to carry": {firmwares(t, nil), nil, "boot entries in the EFI variables are not migrated: "},
 		"no firmware here": {t.TempDir(), entry(), "(no UEFI firmware is installed"},
 		"no such store":    {firmwares(t, make([]byte, 4096)), entry(), "(the variables of the firmware: it is no firmware volume"},
 	} {

@@ -82,7 +82,7 @@ func (t *Target) Published(def targets.Definition) (bool, error) {
 
 // otherVMError returns the fault.Conflict for a final folder that contains another VM.
 func otherVMError(final string) error {
-	return fault.New(fault.Conflict, "%s holds another VM", final).
+	return fault.New(fault.Conflict, "%s contains another VM", final).
 		WithHint("move it away and run the same command again: the copied images are kept")
 }
 
@@ -133,7 +133,7 @@ func checkImages(partial string, def targets.Definition) error {
 			return fault.New(fault.Internal, "image %s is not in %s", img.Path, partial)
 		}
 		if _, err := os.Lstat(img.Path); err != nil && def.Delivered == nil {
-			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
+			return fault.New(fault.NotFound, "the image is missing: %w", err).WithHint("migrate the VM again")
 		}
 	}
 	return nil
@@ -188,7 +188,7 @@ func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []targets.Imag
 func ioFault(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fault.New(fault.Full, "%w", err).WithHint("make room and run the same command again")
+		return fault.New(fault.Full, "%w", err).WithHint("free space and run the same command again")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write there")
 	}

@@ -43,7 +43,7 @@ func (p *Published) CheckPresent() error {
 			WithHint("the manifests in %s contain the delivered hashes; the VM has changed its disks since, as expected after a start", fault.Quote(p.Folder))
 	}
 	return fault.New(fault.NotFound, "the images of %s are not here any more: they were delivered to %s as %s", p.Record.Source.Name, d.Platform, d.ID).
-		WithHint("the manifests in %s contain the delivered hashes; to compare, export a disk from there as raw, before the first start, and name the manifest's image so", fault.Quote(p.Folder))
+		WithHint("the manifests in %s contain the delivered hashes; to compare, export a disk from there as raw before the first start, to the file name of the manifest's image", fault.Quote(p.Folder))
 }
 
 // fileExists reports whether path exists. It does not follow symbolic links.

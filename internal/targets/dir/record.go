@@ -120,13 +120,13 @@ func parseRecord(text []byte) (*Record, error) {
 		return nil, err
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("version %d is not known, only %d", r.Version, recordVersion)
+		return nil, fmt.Errorf("version %d of the record is not supported, only %d", r.Version, recordVersion)
 	}
 	if r.Source == nil {
-		return nil, fmt.Errorf("no source VM")
+		return nil, fmt.Errorf("the record has no source VM")
 	}
 	if n := r.NVRAM; n != nil && (!isName(n.File) || n.Size < 0 || n.Size > efi.MaxStore) {
-		return nil, fmt.Errorf("nvram: %q of %d bytes", n.File, n.Size)
+		return nil, fmt.Errorf("the file of the EFI variables is invalid: %q of %d bytes", n.File, n.Size)
 	}
 	for i, img := range r.Images {
 		for _, name := range []string{img.File, img.Manifest} {

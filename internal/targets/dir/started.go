@@ -87,12 +87,12 @@ func WrittenSince(path string, least int64, published time.Time) string {
 	}
 	writer := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: writerByte, Len: 1}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &writer); err == nil && writer.Type != unix.F_UNLCK {
-		return "a program has it open for writing, as QEMU does while the VM runs"
+		return "another process has it open for writing, as QEMU does while the VM runs"
 	}
 	if !info.ModTime().After(published) {
 		return ""
 	}
-	return fmt.Sprintf("it was written to on %s, and published as of %s", formatTime(info.ModTime()), formatTime(published))
+	return fmt.Sprintf("it was last written on %s, after its publication on %s", formatTime(info.ModTime()), formatTime(published))
 }
 
 // formatTime returns t in local time for messages.

@@ -32,7 +32,7 @@ func StorageID(folder string) (string, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("create it, or mount its file system")
+		return "", fault.New(fault.NotFound, "folder %s does not exist", folder).WithHint("create it, or mount its file system")
 	case err != nil:
 		return "", fault.New(fault.Denied, "identify the storage of %s: %w", folder, err).WithHint("make the folder writable for decamp")
 	case !storageID.Match(id):

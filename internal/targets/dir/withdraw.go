@@ -28,7 +28,7 @@ func (t *Target) Withdraw(_ context.Context, vm *inventory.VM) error {
 	case err != nil:
 		return err
 	case sourceID(r.Source) != sourceID(vm):
-		return fault.New(fault.Conflict, "%s holds another VM", final).WithHint("remove it by hand if it is not needed")
+		return fault.New(fault.Conflict, "%s contains another VM", final).WithHint("remove it manually if it is not required")
 	default:
 		if err := inUse(final, r); err != nil {
 			return err

@@ -129,7 +129,7 @@ func (c *Cluster) checkAPIs(ctx context.Context) error {
 			return err
 		}
 		if !there {
-			return fault.New(fault.Unsupported, "there is no %s in the cluster", need.name).WithHint("install it: %s", need.see)
+			return fault.New(fault.Unsupported, "the cluster has no %s", need.name).WithHint("install it: %s", need.see)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func (c *Cluster) checkNamespace(ctx context.Context) error {
 	err := c.client.Read(ctx, namespaces, "", c.opts.namespaceName(), nil)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no such namespace").WithHint("kubectl create namespace %s", c.opts.namespaceName())
+		return fault.New(fault.NotFound, "the namespace does not exist").WithHint("create it: kubectl create namespace %s", c.opts.namespaceName())
 	case fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin):
 		return nil // the account may have permissions in the namespace only
 	}
@@ -169,7 +169,7 @@ func (c *Cluster) checkRights(ctx context.Context) error {
 			}
 			if !may {
 				return fault.New(fault.Denied, "the account may not %s %s.%s", verb, need.Plural, need.Group).
-					WithHint("kubectl -n %s create rolebinding decamp --clusterrole=edit --user=NAME (or --serviceaccount=NAMESPACE:NAME)", c.opts.namespaceName())
+					WithHint("grant it: kubectl -n %s create rolebinding decamp --clusterrole=edit --user=NAME (or --serviceaccount=NAMESPACE:NAME)", c.opts.namespaceName())
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (c *Cluster) checkClass(ctx context.Context, name string) error {
 	err := c.client.Read(ctx, classes, "", name, nil)
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return fault.New(fault.NotFound, "there is no storage class %s", name).WithHint("kubectl get storageclass")
+		return fault.New(fault.NotFound, "storage class %s does not exist", name).WithHint("set an existing one: kubectl get storageclass")
 	case fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin):
 		return nil
 	}
@@ -233,7 +233,7 @@ func (c *Cluster) uploadProxy(ctx context.Context) (*proxy, error) {
 	address := cmp.Or(c.proxy, config.Status.URL)
 	if address == "" {
 		return nil, fault.New(fault.NotFound, "CDI publishes no URL of its upload proxy").
-			WithHint("kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")
+			WithHint("forward its port: kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")
 	}
 	if !strings.Contains(address, "://") { // CDI publishes only the host
 		address = "https://" + address

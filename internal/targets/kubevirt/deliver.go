@@ -184,7 +184,7 @@ func (c *Cluster) deleteObject(ctx context.Context, k kube.Kind, s state) error 
 	only := kube.Only{UID: s.Metadata.UID}
 	if k == machines {
 		if s.Status.Created || s.Spec.RunStrategy != "Halted" {
-			return fault.New(fault.Conflict, "%s runs or starts", s.Metadata.Name).
+			return fault.New(fault.Conflict, "%s is running or starting", s.Metadata.Name).
 				WithHint("shut it down first: virtctl -n %s stop %s", c.opts.namespaceName(), s.Metadata.Name)
 		}
 		only.ResourceVersion = s.Metadata.ResourceVersion // fails if it was started since

@@ -73,7 +73,7 @@ func (b *builder) warnOfBuses() {
 		if c.Bus == inventory.AHCI || !slices.ContainsFunc(b.vm.Disks, on) {
 			continue
 		}
-		b.warn("bus", "make sure the guest starts with the driver ahci (Windows: storahci) before you migrate it, or convert it: --hardware virtio",
+		b.warn("bus", "before the migration, make sure that the guest loads the driver ahci (Windows: storahci) at boot; or convert it: --hardware virtio",
 			"the disks of %s%d are on SATA: KubeVirt has no %s", cmp.Or(string(c.Bus), c.Unexpected), c.Number, cmp.Or(string(c.Bus), c.Unexpected))
 	}
 }

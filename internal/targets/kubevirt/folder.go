@@ -193,7 +193,7 @@ func ioFault(err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.New(fault.NotFound, "%w", err).WithHint("create the folder, or name an existing one")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fault.New(fault.Full, "%w", err).WithHint("make room and run the same command again")
+		return fault.New(fault.Full, "%w", err).WithHint("free space and run the same command again")
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
 		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may write there")
 	}

@@ -46,7 +46,7 @@ func openStream(ctx context.Context, d platform.Delivery, img targets.Image) (*s
 	if err != nil {
 		return nil, err
 	}
-	const remedy = "if the guest is trusted, overwrite the first sector of its disk there, and migrate again; or choose another target: libvirt, Proxmox VE, a folder"
+	const remedy = "if you trust the guest, overwrite the first sector of the disk in the guest and migrate again; or select another target: libvirt, Proxmox VE or a folder"
 	if err := platform.CheckRaw(ctx, src, "CDI", remedy); err != nil {
 		return nil, errors.Join(err, src.Close())
 	}

@@ -184,7 +184,7 @@ func (o Options) validate() error {
 		}
 	}
 	if o.Network != "" && !networkName.MatchString(o.Network) {
-		return fault.New(fault.Invalid, "there is no network %q", o.Network).WithHint("say %s, or %sNAMESPACE/NAME", Pod, multusPrefix)
+		return fault.New(fault.Invalid, "invalid network %q", o.Network).WithHint("write %s or %sNAMESPACE/NAME", Pod, multusPrefix)
 	}
 	return nil
 }
@@ -193,14 +193,14 @@ func (o Options) validate() error {
 func checkNetwork(source string, to namemap.Network) error {
 	switch {
 	case to.To != "" && !networkName.MatchString(to.To):
-		return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to.To).
-			WithHint("in maps.networks of the plan file, or networks of --map, it is %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
+		return fault.New(fault.Invalid, "network %q of the source is mapped to %q, which is not a valid network", source, to.To).
+			WithHint("in maps.networks of the plan file, or networks of --map, write %q: %s or %sNAMESPACE/NAME", source, Pod, multusPrefix)
 	case to.VLAN != 0:
-		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be tagged with VLAN %d: KubeVirt's cards have no tag", source, to.VLAN).
+		return fault.New(fault.Unsupported, "network %q of the source is mapped to VLAN %d, but cards in KubeVirt have no VLAN", source, to.VLAN).
 			WithHint("set it in the NetworkAttachmentDefinition (vlan: %d), and remove vlan from the map", to.VLAN)
 	case to.Model != "" && !slices.Contains(models, to.Model):
-		return fault.New(fault.Unsupported, "cards of network %q of the source cannot be %s: KubeVirt has none", source, to.Model).
-			WithHint("there are: %s", strings.Join(models, ", "))
+		return fault.New(fault.Unsupported, "network %q of the source is mapped to the card model %s, which KubeVirt does not have", source, to.Model).
+			WithHint("use one of: %s", strings.Join(models, ", "))
 	}
 	return nil
 }
@@ -212,8 +212,8 @@ var models = []string{"virtio", "e1000", "e1000e", "rtl8139", "pcnet"}
 func (o Options) storageClass(datastore string) (string, error) {
 	name := cmp.Or(o.Maps.Storage(datastore), o.StorageClass)
 	if name != "" && !parameterPatterns["storageClass"].MatchString(name) {
-		return "", fault.New(fault.Invalid, "datastore %s cannot become %q, which is no name of a storage class", datastore, name).
-			WithHint("kubectl get storageclass lists them")
+		return "", fault.New(fault.Invalid, "datastore %s is mapped to %q, which is not a valid name of a storage class", datastore, name).
+			WithHint("list the storage classes: kubectl get storageclass")
 	}
 	return name, nil
 }

@@ -125,7 +125,7 @@ func (b *builder) setFirmware() {
 		b.domainSpec().Features = &features{SMM: enabled{true}}
 	}
 	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
-		"the boot entries in the EFI variables are not carried over: the guest boots from the fallback path")
+		"the boot entries in the EFI variables are not migrated: the guest boots from the fallback path")
 	if b.vm.VTPM {
 		b.domainSpec().Devices.TPM = &persistent{true}
 		b.warn("vtpm", "keep the BitLocker or LUKS recovery key at hand for the first boot",

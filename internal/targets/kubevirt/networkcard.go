@@ -34,7 +34,7 @@ func (b *builder) addCards() error {
 		case isMultus:
 			joined.Multus, x.Bridge = &multus{name}, &empty{}
 		case inPod != "":
-			return fault.New(fault.Invalid, "network cards %s and %s would both join the pod network, which accepts one card of a VM", inPod, n.MAC).
+			return fault.New(fault.Invalid, "network cards %s and %s are both mapped to the pod network, which accepts one card of a VM", inPod, n.MAC).
 				WithHint("use network=%sNAMESPACE/NAME for all cards, or map each network in a plan file: %s", multusPrefix, mapExample(n))
 		default:
 			inPod = cmp.Or(n.MAC, cardKey(n)) // a card may have no MAC yet
@@ -54,8 +54,8 @@ func (b *builder) networkOf(n inventory.NIC) string {
 
 // warnOfPod adds the warning that a card joins the pod network, which uses DHCP and NAT.
 func (b *builder) warnOfPod(n inventory.NIC) {
-	b.warn("pod-network", "if it has a fixed address, or other machines connect to it, name a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+mapExample(n),
-		"network card %s moves from %q to the pod network: the guest must use DHCP, and is behind the pod's address", n.MAC, n.Network)
+	b.warn("pod-network", "if it has a fixed address, or other machines connect to it, set a network: network="+multusPrefix+"NAMESPACE/NAME, or in a plan file "+mapExample(n),
+		"network card %s changes from network %q to the pod network: the guest must use DHCP, and other machines see the pod's address", n.MAC, n.Network)
 }
 
 // mapExample returns a line for the plan file that maps a card's network.

@@ -67,11 +67,11 @@ func parseAddress(text string) (address, error) {
 	case a.transport != "unix" && a.transport != "ssh" && a.transport != "tls" && a.transport != "tcp":
 		return address{}, badAddress(text, "only the transports unix, ssh, tls and tcp are supported")
 	case a.transport == "unix" && (u.Host != "" || u.User != nil), a.transport != "unix" && a.host == "":
-		return address{}, badAddress(text, "ssh, tls and tcp need a host, and unix has none")
+		return address{}, badAddress(text, "ssh, tls and tcp require a host, and unix accepts none")
 	case strings.HasPrefix(a.host, "-") || strings.HasPrefix(a.user, "-"):
-		return address{}, badAddress(text, "no host or user begins with a dash")
+		return address{}, badAddress(text, "a host or user must not begin with a dash")
 	case secret:
-		return address{}, badAddress(text, "a password is not supported")
+		return address{}, badAddress(text, "a password in the address is not supported")
 	}
 	return a, nil
 }
@@ -93,7 +93,7 @@ func (a *address) parseOptions(q url.Values) error {
 	for name, values := range q {
 		field, ok := known[name]
 		if !ok {
-			return fault.New(fault.Invalid, "no option %q", name)
+			return fault.New(fault.Invalid, "unknown option %q", name)
 		}
 		if *field = values[len(values)-1]; *field == "" {
 			return fault.New(fault.Invalid, "option %s is empty", name)

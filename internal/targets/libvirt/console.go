@@ -59,7 +59,7 @@ func attachConsole(ctx context.Context, c *rpc.Client, at address, d rpc.Domain,
 	switch {
 	case rpc.IsCode(err, rpc.OperationFailed):
 		return nil, fault.New(fault.Conflict, "its console is in use by another client: %w", err).
-			WithHint("end the other session; or take the console over: %s", at.virshCommand("console --force", d.Name))
+			WithHint("end the other session, or replace it: %s", at.virshCommand("console --force", d.Name))
 	case rpc.IsCode(err, rpc.InternalError): // the serial port is connected to a file or to the network
 		return nil, noSerial(at, d, x)
 	}
@@ -69,11 +69,11 @@ func attachConsole(ctx context.Context, c *rpc.Client, at address, d rpc.Domain,
 // noSerial returns the error for a domain without a usable serial port. Its remedy is the VM's display
 // if there is one.
 func noSerial(at address, d rpc.Domain, x *libvirtxml.Domain) error {
-	err := fault.New(fault.Unsupported, "it has no serial console that libvirt gives access to")
+	err := fault.New(fault.Unsupported, "it has no serial console that libvirt can open")
 	if screen := at.viewerCommand(d.Name, x); screen != "" {
 		return err.WithHint("open its display: %s", screen)
 	}
-	return err.WithHint("give it one, <serial type='pty'/>: %s", at.virshCommand("edit", d.Name))
+	return err.WithHint("add one, <serial type='pty'/>: %s", at.virshCommand("edit", d.Name))
 }
 
 // isOn reports whether a domain has a QEMU process, in any state. It returns false for a removed

@@ -77,7 +77,7 @@ func (j *job) findPools(ctx context.Context) (err error) {
 	for i, img := range j.Images {
 		d, ok := j.VM.Disk(img.Key)
 		if !ok {
-			return fault.New(fault.Internal, "image %s is of no disk of VM %s", img.Path, j.VM.Name)
+			return fault.New(fault.Internal, "image %s does not belong to a disk of VM %s", img.Path, j.VM.Name)
 		}
 		disks[i] = *d
 	}
@@ -137,7 +137,7 @@ func (j *job) createDomain(ctx context.Context) (*rpc.Domain, error) {
 func (j *job) checkStaged() error {
 	for _, img := range j.Images {
 		if _, err := os.Lstat(img.Path); err != nil {
-			return fault.New(fault.NotFound, "image is gone: %w", err).WithHint("migrate the VM again")
+			return fault.New(fault.NotFound, "the image is missing: %w", err).WithHint("migrate the VM again")
 		}
 	}
 	return nil

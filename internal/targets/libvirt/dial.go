@@ -84,7 +84,7 @@ func dialUnix(ctx context.Context, a address) (net.Conn, error) {
 		}
 		errs = append(errs, err)
 	}
-	return nil, dialFault(ctx, errors.Join(errs...), "start it: systemctl start libvirtd, or virtqemud.socket; and see where it listens: ls /run/libvirt")
+	return nil, dialFault(ctx, errors.Join(errs...), "start it: systemctl start libvirtd, or virtqemud.socket; then check its sockets: ls /run/libvirt")
 }
 
 // dialTCP connects to libvirt without encryption.
@@ -148,7 +148,7 @@ func tlsFault(ctx context.Context, a address, err error) error {
 		return context.Canceled
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) {
-		return fault.New(fault.Unreachable, "%w", err).WithHint("see what answers there, and its log: journalctl -u libvirtd")
+		return fault.New(fault.Unreachable, "%w", err).WithHint("find the process that listens there, and read its log: journalctl -u libvirtd")
 	}
 	return fault.New(fault.Denied, "%w", err).OfLogin().
 		WithHint("compare the certificates of both sides: virt-pki-validate; the client's are read from %s", a.certificateFiles()[0])
@@ -178,7 +178,7 @@ func tlsConfig(a address) (*tls.Config, error) {
 	}
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM(text) {
-		return nil, noCertificate(fmt.Errorf("%s holds no certificate", names[2]))
+		return nil, noCertificate(fmt.Errorf("%s contains no certificate", names[2]))
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.host, Certificates: []tls.Certificate{own}, RootCAs: authorities}, nil
 }
@@ -186,5 +186,5 @@ func tlsConfig(a address) (*tls.Config, error) {
 // noCertificate returns the error for missing or malformed certificates.
 func noCertificate(err error) error {
 	return fault.New(fault.Denied, "certificates for libvirt: %w", err).OfLogin().
-		WithHint("name the folder with clientcert.pem, clientkey.pem and cacert.pem: ?pkipath=FOLDER; see https://libvirt.org/kbase/tlscerts.html")
+		WithHint("set the folder with clientcert.pem, clientkey.pem and cacert.pem: ?pkipath=FOLDER; see https://libvirt.org/kbase/tlscerts.html")
 }

@@ -92,7 +92,7 @@ func (l domainFinder) hasMark(vm *inventory.VM, text string) bool {
 
 // conflictError returns the error for another domain with vm's name or UUID; property names which.
 func (l domainFinder) conflictError(vm *inventory.VM, other rpc.Domain, property string) error {
-	return fault.New(fault.Conflict, "libvirt at %s has a domain %q already, with the %s of VM %q", l.at, other.Name, property, vm.Name).
+	return fault.New(fault.Conflict, "libvirt at %s already has a domain %q with the %s of VM %q", l.at, other.Name, property, vm.Name).
 		WithHint("if it is not needed: virsh -c %s undefine --nvram %s", fault.Quote(l.at.String()), fault.Quote(other.Name))
 }
 

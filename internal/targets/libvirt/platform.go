@@ -111,7 +111,7 @@ func (p *Platform) checkType(ctx context.Context, c *rpc.Client) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	return fault.New(fault.Unsupported, "libvirt at %s has no domains of type %s: %w", p.at, p.opts.Type, err).
+	return fault.New(fault.Unsupported, "libvirt at %s does not support domains of type %s: %w", p.at, p.opts.Type, err).
 		WithHint("find the cause: virt-host-validate qemu; or use emulation, which is slow: --domain-type qemu")
 }
 
@@ -158,7 +158,7 @@ func (p *Platform) checkRoom(vm *inventory.VM, into []pool) error {
 		}
 		p.linked.Store(false)
 		if need := need[pool.Name]; need > pool.available {
-			return fault.New(fault.Full, "VM %s needs %d MiB in pool %s, %d MiB are free", vm.Name, need>>20, pool.Name, pool.available>>20).
+			return fault.New(fault.Full, "VM %s requires %d MiB in pool %s, %d MiB are free", vm.Name, need>>20, pool.Name, pool.available>>20).
 				WithHint("free %d MiB, or choose another pool: virsh -c %s pool-list", (need-pool.available)>>20+1, fault.Quote(p.at.String()))
 		}
 	}
@@ -234,11 +234,11 @@ func libvirtFault(err error) error {
 	}
 	switch {
 	case errors.Is(said, unix.ENOSPC), errors.Is(said, unix.EDQUOT):
-		return fault.New(fault.Full, "%w", err).WithHint("make room in the pool and run the same command again")
+		return fault.New(fault.Full, "%w", err).WithHint("free space in the pool and run the same command again")
 	case errors.Is(said, unix.EACCES), errors.Is(said, unix.EPERM), errors.Is(said, unix.EROFS), said.Code == rpc.AccessDenied:
-		return fault.New(fault.Denied, "%w", err).WithHint("let libvirt write to the pool's folder, and the account manage VMs and volumes")
+		return fault.New(fault.Denied, "%w", err).WithHint("give libvirt write access to the pool's folder, and the account the permission to manage VMs and volumes")
 	}
-	return fault.New(fault.Unsupported, "%w", err).WithHint("read libvirt's log: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml by hand")
+	return fault.New(fault.Unsupported, "%w", err).WithHint("read libvirt's log: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml manually")
 }
 
 var _ platform.Outliner = (*Platform)(nil)

@@ -36,15 +36,15 @@ func TestRoomInPools(t *testing.T) {
 		{name: "use unknown", disk: []inventory.Disk{unknown}, into: []pool{files("a", 0)}},
 		{name: "thin, exactly enough", disk: []inventory.Disk{thin}, into: []pool{files("a", 60)}},
 		{name: "thin, too little", disk: []inventory.Disk{thin}, into: []pool{files("a", 59)},
-			full: "needs 60 MiB in pool a, 59 MiB are free", hint: "free 2 MiB"},
+			full: "requires 60 MiB in pool a, 59 MiB are free", hint: "free 2 MiB"},
 		{name: "device, exactly enough", disk: []inventory.Disk{thin}, into: []pool{devices("a", 100)}},
 		{name: "device, too little", disk: []inventory.Disk{thick}, into: []pool{devices("a", 90)},
-			full: "needs 100 MiB in pool a, 90 MiB are free", hint: "free 11 MiB"},
+			full: "requires 100 MiB in pool a, 90 MiB are free", hint: "free 11 MiB"},
 		{name: "two disks in one pool", disk: []inventory.Disk{thin, thin}, into: []pool{files("a", 100), files("a", 100)},
-			full: "needs 120 MiB in pool a", hint: "free 21 MiB"},
+			full: "requires 120 MiB in pool a", hint: "free 21 MiB"},
 		{name: "two disks in two pools", disk: []inventory.Disk{thin, thin}, into: []pool{files("a", 60), files("b", 60)}},
 		{name: "second pool is full", disk: []inventory.Disk{thin, thin}, into: []pool{files("a", 60), files("b", 10)},
-			full: "needs 60 MiB in pool b, 10 MiB are free", hint: "virsh -c qemu:///system pool-list"},
+			full: "requires 60 MiB in pool b, 10 MiB are free", hint: "virsh -c qemu:///system pool-list"},
 	} {
 		p := placeAt(t, Options{})
 		err := p.checkRoom(&inventory.VM{Name: "web", Disks: c.disk}, c.into)

@@ -83,7 +83,7 @@ func (f poolFinder) findPool(ctx context.Context, c *rpc.Client, name string) (p
 	found, err := c.PoolByName(ctx, name)
 	if rpc.IsCode(err, rpc.NoPool) {
 		return pool{}, fault.New(fault.NotFound, "libvirt at %s has no pool %q", f.at, name).
-			WithHint("name one with pool=NAME or in the map of storages: virsh -c %s pool-list --all", fault.Quote(f.at.String()))
+			WithHint("set an existing one with pool=NAME or in the map of storages: virsh -c %s pool-list --all", fault.Quote(f.at.String()))
 	}
 	if err != nil {
 		return pool{}, libvirtFault(err)
@@ -129,12 +129,12 @@ func (f poolFinder) checkDevices(ctx context.Context, c *rpc.Client, in pool) er
 func describePool(found rpc.Pool, text string) (pool, error) {
 	var x libvirtxml.StoragePool
 	if err := x.Unmarshal(text); err != nil {
-		return pool{}, fault.New(fault.Corrupt, "pool %s: %w", found.Name, err).WithHint("look at it: virsh pool-dumpxml %s", fault.Quote(found.Name))
+		return pool{}, fault.New(fault.Corrupt, "pool %s: %w", found.Name, err).WithHint("check its definition: virsh pool-dumpxml %s", fault.Quote(found.Name))
 	}
 	kind, known := poolTypes[x.Type]
 	if !known || x.Target == nil {
-		return pool{}, fault.New(fault.Unsupported, "pool %s is of type %s, to which decamp does not write", found.Name, x.Type).
-			WithHint("choose a pool of type dir, fs, netfs or logical, and move the disks on from there: virsh blockcopy")
+		return pool{}, fault.New(fault.Unsupported, "pool %s has the type %s, which decamp does not support", found.Name, x.Type).
+			WithHint("choose a pool of type dir, fs, netfs or logical, and then copy the disks from there: virsh blockcopy")
 	}
 	return pool{Pool: found, folder: x.Target.Path, block: kind.block}, nil
 }

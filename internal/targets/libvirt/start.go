@@ -102,15 +102,15 @@ func (s starter) checkRunning(d rpc.Domain, state rpc.State, reason rpc.Reason) 
 		return fault.New(fault.Conflict, "it is paused, because QEMU cannot read or write its disks").
 			WithHint("fix the pool, which may be full, then: %s", s.at.virshCommand("resume", d.Name))
 	case state == rpc.Paused && reason == rpc.PausedToStart:
-		return fault.New(fault.Transient, "libvirt is still starting it").WithHint("find out why it waits: %s", s.at.virshCommand("domstate --reason", d.Name))
+		return fault.New(fault.Transient, "libvirt is still starting it").WithHint("find the cause: %s", s.at.virshCommand("domstate --reason", d.Name))
 	case state == rpc.Paused:
-		return fault.New(fault.Conflict, "it is paused").WithHint("see why, then resume it: %s; %s", s.at.virshCommand("domstate --reason", d.Name), s.at.virshCommand("resume", d.Name))
+		return fault.New(fault.Conflict, "it is paused").WithHint("find the cause, then resume it: %s; %s", s.at.virshCommand("domstate --reason", d.Name), s.at.virshCommand("resume", d.Name))
 	case state == rpc.Asleep:
-		return fault.New(fault.Conflict, "it sleeps").WithHint("wake it: %s", s.at.virshCommand("dompmwakeup", d.Name))
+		return fault.New(fault.Conflict, "it is suspended by its guest").WithHint("wake it: %s", s.at.virshCommand("dompmwakeup", d.Name))
 	case state == rpc.Stopping:
 		return fault.New(fault.Conflict, "it is shutting down").WithHint("wait until it is off, and run the same command again: %s", s.at.virshCommand("domstate", d.Name))
 	}
-	return fault.New(fault.Conflict, "it has crashed").WithHint("see why, end it and run the same command again: %s; %s", s.at.logCommand(d.Name), s.at.virshCommand("destroy", d.Name))
+	return fault.New(fault.Conflict, "it has crashed").WithHint("find the cause, end it and run the same command again: %s; %s", s.at.logCommand(d.Name), s.at.virshCommand("destroy", d.Name))
 }
 
 // exitError returns the error for a domain that stopped soon after its start.
@@ -139,7 +139,7 @@ func (s starter) startError(ctx context.Context, c *rpc.Client, d rpc.Domain, x 
 	}
 	if _, none := c.Capabilities(ctx, x.Type); x.Type == "kvm" && none != nil {
 		return fault.New(fault.Unsupported, "%w", err).
-			WithHint("find out why KVM is missing: virt-host-validate qemu; or migrate with --domain-type qemu, which uses emulation and is slow")
+			WithHint("find out why KVM is missing: virt-host-validate qemu; or migrate with --domain-type qemu, which emulates the VM and is slow")
 	}
 	for _, cause := range startCauses {
 		if errors.Is(said, cause.errno) || strings.Contains(said.Message, cause.words) {
@@ -158,7 +158,7 @@ var startCauses = []struct {
 	kind   fault.Kind
 	remedy string
 }{
-	{unix.ENOMEM, "Cannot allocate memory", fault.Full, "free memory on libvirt's machine, or give the VM less: %s"},
+	{unix.ENOMEM, "Cannot allocate memory", fault.Full, "free memory on libvirt's machine, or reduce the VM's memory: %s"},
 	{unix.EACCES, "Permission denied", fault.Denied, "give QEMU's account access to the pool's files, and check AppArmor and SELinux: journalctl -k | grep -i denied; or edit the domain: %s"},
 	{unix.ENODEV, "No such device", fault.NotFound, "create the bridge or device that the domain names, or edit the domain: %s"},
 	{unix.ENOENT, "No such file or directory", fault.NotFound, "restore the file that the domain names, or edit the domain: %s"},

@@ -249,8 +249,8 @@ func TestCausesOfRefusedStarts(t *testing.T) {
 		remedy string
 	}{
 		"no KVM":             {&libvirtxml.Domain{Type: "kvm"}, rpc.Error{Code: 1, Message: "KVM is not available"}, fault.Unsupported, "--domain-type qemu"},
-		"no memory, by QEMU": {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "give the VM less"},
-		"no memory":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "give the VM less"},
+		"no memory, by QEMU": {bare, rpc.Error{Code: 1, Message: "cannot set up guest memory 'pc.ram': Cannot allocate memory"}, fault.Full, "reduce the VM's memory"},
+		"no memory":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENOMEM}, fault.Full, "reduce the VM's memory"},
 		"another's image":    {bare, rpc.Error{Code: 1, Message: "Could not open '/srv/a.raw': Permission denied"}, fault.Denied, "AppArmor"},
 		"no bridge":          {bare, rpc.Error{Code: rpc.SystemError, Errno: syscall.ENODEV}, fault.NotFound, "create the bridge"},
 		"who knows":          {bare, rpc.Error{Code: 1, Message: "x"}, fault.Unsupported, "less /var/log/libvirt/qemu/-rf.log; virsh -c qemu:///system start -- -rf"},

@@ -43,7 +43,7 @@ func (j *job) warnNoVariables(x *libvirtxml.Domain) []inventory.Warning {
 		return nil
 	}
 	return []inventory.Warning{{
-		Code: "efi-variables", Text: "the boot entries in the EFI variables are not carried over, because no pool of the VM has files: the guest boots from the fallback path",
+		Code: "efi-variables", Text: "the boot entries in the EFI variables are not migrated, because no pool of the VM has files: the guest boots from the fallback path",
 		Remedy: `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or name a pool with files as pool=NAME and assign the disks to this pool in the map of storages`,
 	}}
 }

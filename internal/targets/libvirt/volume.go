@@ -165,7 +165,7 @@ func (j *job) fullError(ctx context.Context, into pool, size int64, err error) e
 	if _, available, asked := j.client.PoolInfo(ctx, into.Pool); asked != nil || available >= size {
 		return err
 	}
-	return fault.New(fault.Full, "%w", err).WithHint("make room in the volume group and run the same command again: vgs; lvs")
+	return fault.New(fault.Full, "%w", err).WithHint("free space in the volume group and run the same command again: vgs; lvs")
 }
 
 // compareVolume reads v back and compares it with src. After a difference it reads again, with pauses

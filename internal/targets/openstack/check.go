@@ -65,8 +65,8 @@ func (c checker) checkRole(s *session) error {
 	if !s.readsOnly() {
 		return nil
 	}
-	return fault.New(fault.Denied, "the token may only read on %s: its only role is reader", c.cloud.name).
-		WithHint("openstack%s role add --project %s --user USER member", c.cloud.cloudOption(), fault.Quote(s.project))
+	return fault.New(fault.Denied, "the token has only the role reader on %s, which does not permit changes", c.cloud.name).
+		WithHint("add the role member: openstack%s role add --project %s --user USER member", c.cloud.cloudOption(), fault.Quote(s.project))
 }
 
 // checkTypes returns fault.NotFound for a volume type that does not exist.
@@ -110,8 +110,8 @@ func hasType(list []volumetypes.VolumeType, name string) error {
 		}
 		names = append(names, fault.Line(t.Name))
 	}
-	return fault.New(fault.NotFound, "there is no volume type %s; there are: %s", fault.Line(name), strings.Join(names[:min(len(names), 30)], ", ")).
-		WithHint("name one of them: volumeType=TYPE or a map of storages, or leave it out")
+	return fault.New(fault.NotFound, "volume type %s does not exist; existing types: %s", fault.Line(name), strings.Join(names[:min(len(names), 30)], ", ")).
+		WithHint("set one of them with volumeType=TYPE or in a map of storages, or omit it")
 }
 
 // checkVolumes returns fault.Full if the project's quota of volumes is too small for vm. Volumes of an
@@ -172,7 +172,7 @@ func (c checker) quotaError(what string, need, quota, used int) error {
 	if quota < 0 || need <= quota-used {
 		return nil
 	}
-	return fault.New(fault.Full, "%d %s are needed, and the project has %d of %d left", need, what, max(quota-used, 0), quota).
+	return fault.New(fault.Full, "%d %s are required, and the project has %d of %d left", need, what, max(quota-used, 0), quota).
 		WithHint("remove unused resources, or raise the quota: openstack%s quota show --usage", c.cloud.cloudOption())
 }
 

@@ -36,7 +36,7 @@ func TestCheck(t *testing.T) {
 		"no such flavor":    {address: "lab?flavor=huge", kind: fault.NotFound, words: "m1.tiny (1 vCPUs, 512 MiB, disk 1 GiB)"},
 		"no flavor fits":    {address: "lab", vm: with(web(), func(vm *inventory.VM) { vm.CPUs = 64 }), kind: fault.NotFound, words: "flavor create --vcpus 64"},
 		"flavor's disk":     {address: "lab?boot=image&flavor=v4", vm: with(web(), func(vm *inventory.VM) { vm.Disks = vm.Disks[:1] }), kind: fault.Invalid, words: "boot=image requires 1"},
-		"no such network":   {address: "lab?network=wan", kind: fault.NotFound, words: "there are: dmz, lan"},
+		"no such network":   {address: "lab?network=wan", kind: fault.NotFound, words: "existing networks: dmz, lan"},
 		"twice a network":   {config: lab.Config{Networks: []lab.Network{{ID: "a", Name: "lan"}, {ID: "b", Name: "lan"}}}, address: "lab", kind: fault.Conflict, words: "network list --name lan"},
 		"no such type":      {address: "lab?volumeType=gold", kind: fault.NotFound, words: "fast, slow"},
 		"no such zone":      {address: "lab?availabilityZone=mars", kind: fault.NotFound, words: "compute-only"},
@@ -83,7 +83,7 @@ func TestExamineTellsOfTheQuotaOfServers(t *testing.T) {
 		}
 		looks := place(t, cloud, "lab").Examine(t.Context(), platform.Storage)
 		last := looks[len(looks)-1]
-		if (last.Err != nil) != full || last.WarningOnly != full || full && !strings.Contains(last.Err.Error(), "1 servers are needed") {
+		if (last.Err != nil) != full || last.WarningOnly != full || full && !strings.Contains(last.Err.Error(), "1 servers are required") {
 			t.Errorf("full %v: %+v", full, last)
 		}
 	}

@@ -59,8 +59,8 @@ func (c chooser) chooseNetworks(ctx context.Context, s *session, vm *inventory.V
 func (c chooser) chooseNetwork(list []networks.Network, card inventory.NIC) (networks.Network, error) {
 	to := c.opts.Maps.Network(card.Network)
 	if to.VLAN != 0 || to.Model != "" {
-		return networks.Network{}, fault.New(fault.Unsupported, "cards of network %s have a vlan or model in the map: OpenStack's networks define VLANs, and a server has one model for all cards", fault.Line(card.Network)).
-			WithHint("remove vlan and model from the map, and name the network of the VLAN")
+		return networks.Network{}, fault.New(fault.Unsupported, "cards of network %s have a vlan or model in the map: in OpenStack the network defines the VLAN, and all cards of a server have one model", fault.Line(card.Network)).
+			WithHint("remove vlan and model from the map, and set the network of the VLAN")
 	}
 	name := cmp.Or(to.To, c.opts.Network)
 	var found []networks.Network
@@ -75,14 +75,14 @@ func (c chooser) chooseNetwork(list []networks.Network, card inventory.NIC) (net
 	there := strings.Join(names[:min(len(names), 30)], ", ")
 	switch {
 	case name == "":
-		return networks.Network{}, fault.New(fault.Invalid, "network card %s on %s has no network at the target; there are: %s", card.MAC, fault.Line(card.Network), there).
-			WithHint(`name it: network=NETWORK, or in a map: {networks: {%q: NETWORK}}`, card.Network)
+		return networks.Network{}, fault.New(fault.Invalid, "no network at the target is set for network card %s on %s; existing networks: %s", card.MAC, fault.Line(card.Network), there).
+			WithHint(`set it: network=NETWORK, or in a map: {networks: {%q: NETWORK}}`, card.Network)
 	case len(found) == 0:
-		return networks.Network{}, fault.New(fault.NotFound, "there is no network %s for cards of VMware's network %s; there are: %s", fault.Line(name), fault.Line(card.Network), there).
-			WithHint("name one of them: network=NETWORK, or a map of networks")
+		return networks.Network{}, fault.New(fault.NotFound, "OpenStack has no network %s for cards of VMware's network %s; existing networks: %s", fault.Line(name), fault.Line(card.Network), there).
+			WithHint("set one of them: network=NETWORK, or in a map of networks")
 	case len(found) > 1:
-		return networks.Network{}, fault.New(fault.Conflict, "%d networks are called %s", len(found), fault.Line(name)).
-			WithHint("name its ID: openstack%s network list --name %s", c.cloud.cloudOption(), fault.Quote(name))
+		return networks.Network{}, fault.New(fault.Conflict, "%d networks have the name %s", len(found), fault.Line(name)).
+			WithHint("set the ID of one: openstack%s network list --name %s", c.cloud.cloudOption(), fault.Quote(name))
 	}
 	return found[0], nil
 }
@@ -106,8 +106,8 @@ func (c chooser) volumeZone(ctx context.Context, s *session) (ofVolumes string, 
 	if err != nil || slices.Contains(names, wanted) {
 		return "", err
 	}
-	return "", fault.New(fault.NotFound, "there is no availability zone %s; there are: %s", fault.Line(wanted), fault.Line(strings.Join(names, ", "))).
-		WithHint("name one of them: availabilityZone=ZONE, or remove the parameter")
+	return "", fault.New(fault.NotFound, "availability zone %s does not exist; existing zones: %s", fault.Line(wanted), fault.Line(strings.Join(names, ", "))).
+		WithHint("set one of them: availabilityZone=ZONE, or remove the parameter")
 }
 
 // listVolumeZones returns the names of Cinder's availability zones.

@@ -32,8 +32,8 @@ func splitAddress(address string) (name string, query url.Values, err error) {
 	name, rest, _ := strings.Cut(address, "?")
 	query, err = url.ParseQuery(rest)
 	if err != nil || strings.ContainsAny(name, "/:@&= ") {
-		return "", nil, fault.New(fault.Invalid, "this is not the address of an OpenStack cloud").
-			WithHint("write openstack:CLOUD?network=NETWORK, with a name of clouds.yaml; a password is never part of it")
+		return "", nil, fault.New(fault.Invalid, "the address of the OpenStack cloud is invalid").
+			WithHint("write openstack:CLOUD?network=NETWORK, with a name from clouds.yaml, and without a password")
 	}
 	return name, query, nil
 }
@@ -48,8 +48,8 @@ func readCredentials(name string, o Options) (credentials, error) {
 	options := []clouds.ParseOption{clouds.WithCloudName(name)}
 	if name == "" {
 		if o.Getenv("OS_AUTH_URL") == "" {
-			return credentials{}, fault.New(fault.Invalid, "the OpenStack cloud is not named").
-				WithHint("write openstack:CLOUD with a name of clouds.yaml, or: export OS_CLOUD=NAME, or: . openrc.sh")
+			return credentials{}, fault.New(fault.Invalid, "the address contains no OpenStack cloud, and OS_CLOUD and OS_AUTH_URL are not set").
+				WithHint("write openstack:CLOUD with a name from clouds.yaml, or: export OS_CLOUD=NAME, or: . openrc.sh")
 		}
 		options = []clouds.ParseOption{clouds.WithCloudName(environmentCloud), clouds.WithCloudsYAML(strings.NewReader(asYAML(o.Getenv)))}
 	}

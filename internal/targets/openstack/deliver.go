@@ -83,7 +83,7 @@ func (p *Platform) Deliver(ctx context.Context, d platform.Delivery) (platform.R
 // outdatedError returns the error for a complete record of another copy of the VM.
 func (w *delivery) outdatedError(record string) error {
 	return fault.New(fault.Conflict, "%s contains an earlier copy of VM %s", record, w.VM.Name).
-		WithHint("if the earlier copy is not needed: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
+		WithHint("if the earlier copy is not required: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
 }
 
 // prepareDelivery returns a delivery with networks and zone. It creates nothing.
@@ -119,7 +119,7 @@ func newDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery
 		maps.DeleteFunc(m.properties, func(key, _ string) bool { return strings.HasPrefix(key, "hw_cpu_") })
 	}
 	if n := needOf(d.VM, c.opts); w.flavor.VCPUs != n.cpus || w.flavor.RAM != n.ramMiB {
-		w.warn("flavor", "if that is wrong, name another: flavor=NAME", "flavor %s has %d vCPUs and %d MiB, the VM had %d and %d",
+		w.warn("flavor", "to use another flavor, set flavor=NAME", "flavor %s has %d vCPUs and %d MiB, the VM had %d and %d",
 			fault.Line(w.flavor.Name), w.flavor.VCPUs, w.flavor.RAM, n.cpus, n.ramMiB)
 	}
 	return w, nil
@@ -128,8 +128,8 @@ func newDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery
 // adoptFound uses the parts of a complete delivery. If a part was removed, the error is fault.Conflict.
 func (w *delivery) adoptFound(there *found, record string) error {
 	gone := func(what string) error {
-		return fault.New(fault.Conflict, "%s of VM %s was delivered, and is gone", what, w.VM.Name).
-			WithHint("if the rest is not needed: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
+		return fault.New(fault.Conflict, "%s of VM %s was delivered, and does not exist any more", what, w.VM.Name).
+			WithHint("if the other parts are not required: openstack%s %s delete %s; then run the same command again", w.cloud.cloudOption(), w.opts.Boot, record)
 	}
 	w.record, w.volumes, w.ports = record, make([]string, len(w.VM.Disks)), make([]ports.Port, len(w.VM.NICs))
 	for i, d := range w.VM.Disks {

@@ -57,15 +57,15 @@ func (c *cloud) statusError(what string, r gophercloud.ErrUnexpectedResponseCode
 	e := fault.New(kind, "OpenStack %s: %s: %s", c.name, what, text)
 	switch {
 	case r.Actual == http.StatusUnauthorized:
-		return 0, e.OfLogin().WithHint("try the same credentials: openstack%s token issue", c.cloudOption())
+		return 0, e.OfLogin().WithHint("test the credentials: openstack%s token issue", c.cloudOption())
 	case kind == fault.Denied:
-		return 0, e.WithHint("the account needs the role member in the project, and for some networks more: openstack%s role assignment list --names --user USER", c.cloudOption())
+		return 0, e.WithHint("the account requires the role member in the project, and for some networks more: openstack%s role assignment list --names --user USER", c.cloudOption())
 	case kind == fault.Full:
 		return 0, e.WithHint("raise the quotas, or remove unused resources: openstack%s quota show --usage", c.cloudOption())
 	case kind == fault.NotFound:
 		return after, e.WithHint("list the services: openstack%s catalog list", c.cloudOption())
 	}
-	return after, e.WithHint("try it again; if the error remains, report this answer to the cloud's administrator")
+	return after, e.WithHint("run the same command again; if the error persists, send this answer to the cloud's administrator")
 }
 
 // cloudOption returns the option of the openstack command that selects the cloud, with a leading space.
@@ -136,12 +136,12 @@ func (c *cloud) networkError(what string, err error) error {
 			WithHint("the services image, block-storage, network and compute are required: openstack%s catalog list; the region is region_name in clouds.yaml", c.cloudOption())
 	case errors.As(err, &syntax), errors.As(err, &kind):
 		return fault.New(fault.Corrupt, "OpenStack %s: %s: the answer is malformed: %s", c.name, what, fault.Line(err.Error())).
-			WithHint("check that auth_url is Keystone's, not a web page's")
+			WithHint("check that auth_url is the URL of Keystone, not of a web page")
 	case errors.As(err, &u):
 		err = u.Err // url.Error repeats the address
 	case !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF):
 		return fault.New(fault.Invalid, "OpenStack %s: %s: %s", c.name, what, fault.Line(err.Error())).
-			WithHint("try the same credentials: openstack%s token issue", c.cloudOption())
+			WithHint("test the credentials: openstack%s token issue", c.cloudOption())
 	}
 	e := fault.New(fault.Unreachable, "OpenStack %s: %s: %s", c.name, what, fault.Line(err.Error()))
 	if errors.As(err, &invalid) {

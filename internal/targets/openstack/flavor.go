@@ -49,20 +49,20 @@ func namedFlavor(list []flavors.Flavor, name string, n need) (flavors.Flavor, er
 		}
 		if f.Disk < n.diskGiB {
 			return f, fault.New(fault.Invalid, "flavor %s has a disk of %d GiB, boot=image requires %d", fault.Line(f.Name), f.Disk, n.diskGiB).
-				WithHint("name a larger flavor, or remove boot=image")
+				WithHint("set a larger flavor with flavor=NAME, or remove boot=image")
 		}
 		return f, nil
 	}
-	return flavors.Flavor{}, fault.New(fault.NotFound, "there is no flavor %s; there are: %s", fault.Line(name), describeFlavors(list)).
-		WithHint("name one of them: flavor=NAME, or leave it out")
+	return flavors.Flavor{}, fault.New(fault.NotFound, "flavor %s does not exist; existing flavors: %s", fault.Line(name), describeFlavors(list)).
+		WithHint("set one of them: flavor=NAME, or omit it")
 }
 
 // smallestFlavor returns the flavor with the least memory, then CPUs, then disk, that is large enough.
 func smallestFlavor(list []flavors.Flavor, n need) (flavors.Flavor, error) {
 	fitting := slices.DeleteFunc(slices.Clone(list), func(f flavors.Flavor) bool { return !n.fitsIn(f) })
 	if len(fitting) == 0 {
-		return flavors.Flavor{}, fault.New(fault.NotFound, "no flavor has %v; there are: %s", n, describeFlavors(list)).
-			WithHint("create one: openstack flavor create --vcpus %d --ram %d --disk %d NAME; or name a smaller one: flavor=NAME", n.cpus, n.ramMiB, n.diskGiB)
+		return flavors.Flavor{}, fault.New(fault.NotFound, "no flavor has %v; existing flavors: %s", n, describeFlavors(list)).
+			WithHint("create one: openstack flavor create --vcpus %d --ram %d --disk %d NAME; or set a smaller one: flavor=NAME", n.cpus, n.ramMiB, n.diskGiB)
 	}
 	return slices.MinFunc(fitting, func(a, b flavors.Flavor) int {
 		return cmp.Or(cmp.Compare(a.RAM, b.RAM), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.Disk, b.Disk), cmp.Compare(a.Name, b.Name))

@@ -134,7 +134,7 @@ func (w imageSender) createImage(ctx context.Context, id string, i int, format s
 		maps.Copy(o.Properties, items)
 	}
 	maps.Copy(o.Properties, w.partMetadata(i))
-	err := w.cloud.retryCall(ctx, "make an image", func(ctx context.Context) error {
+	err := w.cloud.retryCall(ctx, "create an image", func(ctx context.Context) error {
 		_, err := images.Create(ctx, w.session.image, o).Extract()
 		return err
 	})
@@ -160,7 +160,7 @@ func (w imageSender) verifyImage(ctx context.Context, id string, body *body) err
 		case images.ImageStatusActive:
 			return w.compareHash(img, body)
 		case images.ImageStatusKilled, images.ImageStatusDeleted, images.ImageStatusPendingDelete, images.ImageStatusDeactivated:
-			return fault.New(fault.Transient, "image %s became %s", id, img.Status).WithHint("the cloud's administrator can find the cause in Glance's log")
+			return fault.New(fault.Transient, "image %s has the status %s after its upload", id, img.Status).WithHint("the cloud's administrator can find the cause in Glance's log")
 		}
 		if err := w.cloud.wait(ctx, poll); err != nil {
 			return err

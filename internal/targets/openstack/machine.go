@@ -106,7 +106,7 @@ func (b *builder) setDiskBus() error {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(used)) {
 		if b.bus == "sata" && kind != inventory.AHCI {
-			b.warn("bus", "make sure the guest starts with the driver ahci (Windows: storahci) before you migrate it, or convert it: --hardware virtio",
+			b.warn("bus", "before the migration, make sure that the guest loads the driver ahci (Windows: storahci) at boot; or convert it: --hardware virtio",
 				"the disks of its %s controllers are on SATA", cmp.Or(string(kind), "unknown"))
 		}
 	}
@@ -139,7 +139,7 @@ func (b *builder) setCardModel() error {
 	for _, card := range b.vm.NICs {
 		if card.Model != model {
 			b.warn("nic-model", "check the guest's network configuration after the first boot",
-				"network card %s is an %s instead of %s: a server has one model, and not every QEMU has VMware's", card.MAC, model, cmp.Or(card.Model, "unknown"))
+				"network card %s is an %s instead of %s: all cards of a server have one model, and not every QEMU has VMware's", card.MAC, model, cmp.Or(card.Model, "unknown"))
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (b *builder) setFirmware() error {
 	}
 	p["hw_firmware_type"], p["hw_machine_type"] = "uefi", "q35"
 	b.warn("efi-variables", `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable)`,
-		"the boot entries in the EFI variables stay behind: the guest boots from the fallback path")
+		"the boot entries in the EFI variables are not migrated: the guest boots from the fallback path")
 	if b.vm.SecureBoot {
 		p["os_secure_boot"] = "required"
 	}

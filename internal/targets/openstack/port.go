@@ -73,11 +73,11 @@ func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (po
 			return port, nil
 		case fault.Is(err, fault.Conflict) && len(fixed) > 0 && strings.Contains(err.Error(), "IpAddress"):
 			w.warn("address", "find its owner: openstack port list --fixed-ip ip-address="+fixed[0].IPAddress,
-				"an address of card %s is taken on network %s: %s", card.MAC, fault.Line(on.Name), err.Error())
+				"an address of card %s is already in use on network %s: %s", card.MAC, fault.Line(on.Name), err.Error())
 			fixed = nil
 			continue
 		case fault.Is(err, fault.Denied):
-			return port, fault.New(fault.Denied, "%w", err).WithHint("only the owner of network %s may choose addresses on it: "+
+			return port, fault.New(fault.Denied, "%w", err).WithHint("only the owner of network %s is permitted to choose addresses on it: "+
 				"use a network of the project with network=, use the role admin, or use a new MAC with mac=new", fault.Line(on.Name))
 		case !fault.Is(err, fault.Conflict) && (!isTemporary(err) || try == createTries):
 			return port, err
@@ -87,7 +87,7 @@ func (w portMaker) makePort(ctx context.Context, i int, on networks.Network) (po
 			return portValue(there), look
 		}
 		if fault.Is(err, fault.Conflict) {
-			return port, fault.New(fault.Conflict, "the address is taken on network %s: %w", fault.Line(on.Name), err).
+			return port, fault.New(fault.Conflict, "the address is already in use on network %s: %w", fault.Line(on.Name), err).
 				WithHint("find its owner: openstack%s port list --mac-address %s; or use a new one with mac=new", w.cloud.cloudOption(), card.MAC)
 		}
 		if err := w.cloud.wait(ctx, pause); err != nil {
@@ -120,7 +120,7 @@ func (w portMaker) createPort(ctx context.Context, i int, on networks.Network, f
 		o.FixedIPs = fixed
 	}
 	var made ports.Port
-	err := w.cloud.callOnce(ctx, "make a port on network "+fault.Line(on.Name), func(ctx context.Context) error {
+	err := w.cloud.callOnce(ctx, "create a port on network "+fault.Line(on.Name), func(ctx context.Context) error {
 		port, err := ports.Create(ctx, w.session.network, o).Extract()
 		if err == nil {
 			made = *port

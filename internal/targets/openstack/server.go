@@ -32,7 +32,7 @@ func (w *starter) createServer(ctx context.Context) error {
 	} else {
 		o.BlockDevice = w.blockDevices()
 	}
-	return w.cloud.callOnce(ctx, "make a server", func(ctx context.Context) error {
+	return w.cloud.callOnce(ctx, "create a server", func(ctx context.Context) error {
 		made, err := servers.Create(ctx, w.session.compute, o, nil).Extract()
 		if err == nil {
 			w.server = made.ID

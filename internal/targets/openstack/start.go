@@ -66,8 +66,8 @@ func (w *starter) loadDelivered(ctx context.Context, there *found) error {
 		if server == "" || slices.ContainsFunc(there.servers, func(s servers.Server) bool { return s.ID == server }) {
 			return nil
 		}
-		return fault.New(fault.Conflict, "%s %s is in use by server %s, which decamp did not make", what, fault.Line(name), fault.Line(server)).
-			WithHint("if that server is the VM, it was started by hand, and no action is needed: openstack%s server show %s", w.cloud.cloudOption(), fault.Quote(server))
+		return fault.New(fault.Conflict, "%s %s is in use by server %s, which decamp did not create", what, fault.Line(name), fault.Line(server)).
+			WithHint("if that server is the VM, a user created it, and no action is required: openstack%s server show %s", w.cloud.cloudOption(), fault.Quote(server))
 	}
 	for _, v := range there.volumes {
 		for _, a := range v.Attachments {

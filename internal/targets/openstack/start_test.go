@@ -161,7 +161,7 @@ func TestStartRefuses(t *testing.T) {
 		"made by hand": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) {
 			cloud.Attach(cloud.Volumes()[1].ID, "theirs")
 		}, fault.Conflict, "server show theirs"},
-		"no port": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "is gone"},
+		"no port": {func(cloud *lab.Cloud, _ *Platform, _ *platform.Delivery) { cloud.RemovePort(cloud.Ports()[0].ID) }, fault.Conflict, "does not exist any more"},
 		"too large": {func(_ *lab.Cloud, _ *Platform, d *platform.Delivery) {
 			d.VM = with(web(), func(vm *inventory.VM) { vm.CPUs = 64 })
 		}, fault.NotFound, "flavor create"},

@@ -86,7 +86,7 @@ func (w *delivery) createVolume(ctx context.Context, i int, image string) error 
 	if i >= 0 {
 		o.Size = gibibytes(w.VM.Disks[i].Capacity)
 	}
-	return w.cloud.callOnce(ctx, "make a volume", func(ctx context.Context) error {
+	return w.cloud.callOnce(ctx, "create a volume", func(ctx context.Context) error {
 		_, err := volumes.Create(ctx, w.session.volume, o, nil).Extract()
 		return err
 	})
@@ -162,7 +162,7 @@ func (w *delivery) finishVolume(ctx context.Context, v volumes.Volume, i int) er
 		err := w.remover.removeImage(ctx, w.session, img.ID)
 		if fault.Is(err, fault.Conflict) { // the volume is a clone of the image, as on Ceph
 			w.warn("image-kept", "keep it as long as the volume exists; after that: openstack image delete "+img.ID,
-				"image %s stays: the volume of disk %d depends on it", img.ID, i)
+				"image %s is kept: the volume of disk %d depends on it", img.ID, i)
 			err = nil
 		}
 		if err != nil {
@@ -217,7 +217,7 @@ func (w *delivery) completeRecord(ctx context.Context) error {
 
 // createEmptyVolume creates or finds the volume of a VM without disks.
 func (w *delivery) createEmptyVolume(ctx context.Context) (string, error) {
-	w.warn("no-disks", "delete the volume if the VM boots from the network only and has been started", "the VM has no disks, and gets an empty volume of 1 GiB: Nova creates no server without a volume")
+	w.warn("no-disks", "delete the volume if the VM boots from the network only and has been started", "the VM has no disks, so decamp adds an empty volume of 1 GiB: Nova creates no server without a volume")
 	for try := 1; ; try++ {
 		v, _, err := w.settleVolumes(ctx, -1)
 		if err != nil {

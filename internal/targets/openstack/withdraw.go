@@ -115,13 +115,13 @@ func (r remover) removeServer(ctx context.Context, s *session, v servers.Server)
 func (r remover) removeVolume(ctx context.Context, s *session, v volumes.Volume) error {
 	for _, a := range v.Attachments {
 		if a.ServerID != "" {
-			return fault.New(fault.Conflict, "volume %s is in use by server %s, which decamp did not make", fault.Line(v.Name), fault.Line(a.ServerID)).
-				WithHint("if that server is not wanted: openstack%s server delete %s", r.cloud.cloudOption(), fault.Quote(a.ServerID))
+			return fault.New(fault.Conflict, "volume %s is in use by server %s, which decamp did not create", fault.Line(v.Name), fault.Line(a.ServerID)).
+				WithHint("if that server is not required: openstack%s server delete %s", r.cloud.cloudOption(), fault.Quote(a.ServerID))
 		}
 	}
 	if v.Status == "error_deleting" {
 		return fault.New(fault.Transient, "Cinder could not delete volume %s", v.ID).
-			WithHint("the cloud's administrator can: openstack volume delete --force %s", v.ID)
+			WithHint("the cloud's administrator can delete it: openstack volume delete --force %s", v.ID)
 	}
 	err := r.cloud.retryCall(ctx, "delete a volume", func(ctx context.Context) error {
 		return volumes.Delete(ctx, s.volume, v.ID, nil).ExtractErr()
@@ -136,8 +136,8 @@ func (r remover) removeVolume(ctx context.Context, s *session, v volumes.Volume)
 // fault.Conflict.
 func (r remover) removePort(ctx context.Context, s *session, port ports.Port) error {
 	if port.DeviceID != "" {
-		return fault.New(fault.Conflict, "port %s is in use by %s, which decamp did not make", fault.Line(port.Name), fault.Line(port.DeviceID)).
-			WithHint("if that server is not wanted: openstack%s server delete %s", r.cloud.cloudOption(), fault.Quote(port.DeviceID))
+		return fault.New(fault.Conflict, "port %s is in use by %s, which decamp did not create", fault.Line(port.Name), fault.Line(port.DeviceID)).
+			WithHint("if that server is not required: openstack%s server delete %s", r.cloud.cloudOption(), fault.Quote(port.DeviceID))
 	}
 	err := r.cloud.retryCall(ctx, "delete a port", func(ctx context.Context) error {
 		return ports.Delete(ctx, s.network, port.ID).ExtractErr()

@@ -273,7 +273,7 @@ func (t *Target) removeImages(images []targets.Image) error {
 	var errs []error
 	for _, img := range images {
 		if err := os.Remove(img.Final); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("clear the stage of %s: %w", filepath.Base(img.Final), err))
+			errs = append(errs, fmt.Errorf("clear the staging folder of %s: %w", filepath.Base(img.Final), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -22,7 +22,7 @@ func CheckRaw(ctx context.Context, src disk.Source, receiver, remedy string) err
 		return nil // the caller reads the disk next, and reports the error
 	}
 	if format := signature.Identify(head, nil); format != "" {
-		return fault.New(fault.Unsupported, "the guest's disk begins like a file of the format %s: %s would take it for one", format, receiver).WithHint("%s", remedy)
+		return fault.New(fault.Unsupported, "the guest's disk begins with the signature of the format %s: %s would not read it as raw", format, receiver).WithHint("%s", remedy)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func tlsConfig(host, fingerprint string) (*tls.Config, error) {
 	pin, err := hex.DecodeString(strings.ReplaceAll(fingerprint, ":", ""))
 	if err != nil || len(pin) != sha256.Size {
 		return nil, fault.New(fault.Invalid, "fingerprint %q is not the SHA-256 of a certificate", fingerprint).
-			WithHint("on the node: pvenode cert info --output-format json | jq -r '.[].fingerprint'")
+			WithHint("print it on the node: pvenode cert info --output-format json | jq -r '.[].fingerprint'")
 	}
 	c.InsecureSkipVerify = true // the pin is compared instead
 	c.VerifyConnection = func(state tls.ConnectionState) error {

@@ -55,7 +55,7 @@ func checkName(vm *inventory.VM, name string, list []resource) error {
 	for _, r := range list {
 		if r.Name == name && !r.hasTag(ownTag(vm)) {
 			return fault.New(fault.Conflict, "guest %d on %s already has the name %s", r.VMID, r.Node, name).
-				WithHint("rename one of the two, such as: qm set %d --name %s-old", r.VMID, name)
+				WithHint("rename one of the two, for example: qm set %d --name %s-old", r.VMID, name)
 		}
 	}
 	return nil
@@ -197,8 +197,8 @@ func checkRoom(vm *inventory.VM, into []share, uploads storage) error {
 	}
 	for _, need := range needs {
 		if need.bytes > need.of.Avail {
-			return fault.New(fault.Full, "VM %s needs %d MiB on storage %s, %d MiB are free", vm.Name, need.bytes>>20, need.of.ID, need.of.Avail>>20).
-				WithHint("free %d MiB, or name another with storage= or import=; on the node: pvesm status", (need.bytes-need.of.Avail)>>20+1)
+			return fault.New(fault.Full, "VM %s requires %d MiB on storage %s, %d MiB are free", vm.Name, need.bytes>>20, need.of.ID, need.of.Avail>>20).
+				WithHint("free %d MiB, or set another storage with storage= or import=; on the node: pvesm status", (need.bytes-need.of.Avail)>>20+1)
 		}
 	}
 	return nil
@@ -277,7 +277,7 @@ func (c checker) checkNetworks(vm *inventory.VM, t requirements) error {
 			continue
 		}
 		return fault.New(fault.NotFound, "node %s has no bridge %s for cards of VMware's network %s", c.node, n.bridge, card.Network).
-			WithHint("name the bridge: bridge=BRIDGE, or a map of networks; on the node: pvesh get /nodes/%s/network --type any_bridge", c.node)
+			WithHint("set an existing bridge with bridge=BRIDGE or in a map of networks; list them on the node: pvesh get /nodes/%s/network --type any_bridge", c.node)
 	}
 	return nil
 }

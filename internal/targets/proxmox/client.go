@@ -42,7 +42,7 @@ type client struct {
 
 // newClient validates the token. It sends no request.
 func newClient(host string, o Options) (*client, error) {
-	if err := o.Token.validate("the token that was given"); err != nil {
+	if err := o.Token.validate("the token"); err != nil {
 		return nil, err
 	}
 	config, err := tlsConfig(host, o.Fingerprint)

@@ -74,7 +74,7 @@ func (w *delivery) createGuest(ctx context.Context, base []Param, plan string) (
 			return &found{vmid: vmid, node: w.node, guestStatus: guestStatus{ours: true, plan: plan}}, nil
 		}
 		if !fault.Is(err, fault.Conflict) || try == createTries {
-			return nil, fmt.Errorf("make guest %d: %w", vmid, err)
+			return nil, fmt.Errorf("create guest %d: %w", vmid, err)
 		}
 	}
 }
@@ -124,12 +124,12 @@ func (w *delivery) addProgress(n int64) {
 	}
 }
 
-// noteTask adds a warning if a task ended with warnings. done completes the sentence "the node warned
+// noteTask adds a warning if a task ended with warnings. done completes the sentence "the node reported warnings
 // when the guest was".
 func (w *delivery) noteTask(warned bool, done string) {
 	if warned {
 		w.warnings = append(w.warnings, inventory.Warning{
-			Code: "proxmox-task", Text: "the node warned when the guest was " + done, Remedy: "read the warnings in the node's task list",
+			Code: "proxmox-task", Text: "the node reported warnings when the guest was " + done, Remedy: "read the warnings in the node's task list",
 		})
 	}
 }

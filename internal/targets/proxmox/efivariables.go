@@ -37,7 +37,7 @@ func variablesWarning(why error) inventory.Warning {
 	}
 	return inventory.Warning{
 		Code:   "efi-variables",
-		Text:   "the boot entries in the EFI variables stay behind" + reason + ": the guest boots from the fallback path",
+		Text:   "the boot entries in the EFI variables are not migrated" + reason + ": the guest boots from the fallback path",
 		Remedy: `make sure the guest has \EFI\BOOT\BOOTX64.EFI (grub-install --removable), or choose its loader in the firmware's menu`,
 	}
 }

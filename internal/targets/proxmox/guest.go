@@ -26,7 +26,7 @@ func (g *found) madeOf(vm *inventory.VM, images string) error {
 		return nil
 	}
 	return fault.New(fault.Conflict, "guest %d contains an earlier copy of VM %s", g.vmid, vm.Name).
-		WithHint("if it is not needed: qm destroy %d --purge; then run the same command again", g.vmid)
+		WithHint("if the earlier copy is not required: qm destroy %d --purge; then run the same command again", g.vmid)
 }
 
 // readConfig returns a guest's options. Numbers are converted to strings.
@@ -105,8 +105,8 @@ func (c guestClient) destroyGuest(ctx context.Context, g *found) error {
 	case fault.Is(err, fault.NotFound):
 		return nil
 	case fault.Is(err, fault.Conflict):
-		return fault.New(fault.Conflict, "guest %d is not removed: %w", g.vmid, err).
-			WithHint("if it is not needed: qm stop %d; then run the same command again", g.vmid)
+		return fault.New(fault.Conflict, "guest %d was not removed: %w", g.vmid, err).
+			WithHint("if it is not required: qm stop %d; then run the same command again", g.vmid)
 	case err != nil:
 		return fmt.Errorf("remove guest %d: %w", g.vmid, err)
 	}
@@ -139,7 +139,7 @@ func (c guestClient) listGuests(ctx context.Context) ([]resource, error) {
 	err := c.api.get(ctx, "/cluster/resources", url.Values{"type": {"vm"}}, &list)
 	for _, r := range list {
 		if !isName(r.Node) {
-			return nil, fault.New(fault.Corrupt, "guest %d is on a node %q", r.VMID, fault.Line(r.Node))
+			return nil, fault.New(fault.Corrupt, "guest %d is on a node with the invalid name %q", r.VMID, fault.Line(r.Node))
 		}
 	}
 	return list, err
@@ -153,7 +153,7 @@ func (c guestClient) nextID(ctx context.Context) (int, error) {
 	}
 	vmid, err := strconv.Atoi(strings.Trim(string(id), `"`))
 	if err != nil || vmid < 100 || vmid > 999999999 {
-		return 0, fault.New(fault.Corrupt, "Proxmox %s has %q for the next VMID", c.api.host, fault.Line(string(id)))
+		return 0, fault.New(fault.Corrupt, "Proxmox %s returned %q as the next VMID", c.api.host, fault.Line(string(id)))
 	}
 	return vmid, nil
 }

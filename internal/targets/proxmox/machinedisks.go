@@ -140,7 +140,7 @@ func (b *builder) fallbackBus(c inventory.Controller, code, why string) bus {
 	if isLinux(b.vm, b.def.Guest) {
 		on, driver = virtio, "virtio_scsi"
 	}
-	b.warn(code, "make sure the guest starts with the driver "+driver+" before you migrate it, or convert it: --hardware virtio",
+	b.warn(code, "before the migration, make sure that the guest loads the driver "+driver+" at boot; or convert it: --hardware virtio",
 		"the disks of %s%d are on %s: %s", c.Bus, c.Number, cmp.Or(on.model, on.kind), why)
 	return on
 }

@@ -27,7 +27,7 @@ func parseNetwork(s string) (network, error) {
 		n.tag, err = strconv.Atoi(strings.TrimPrefix(vlan, "tag="))
 	}
 	if err != nil || !isName(bridge) || tagged && (n.tag < 1 || n.tag > 4094) {
-		return n, fault.New(fault.Invalid, "%q is not a network of Proxmox", s).WithHint("write BRIDGE or BRIDGE,TAG, such as vmbr0 or vmbr0,20")
+		return n, fault.New(fault.Invalid, "%q is not a valid network of Proxmox", s).WithHint("write BRIDGE or BRIDGE,TAG, such as vmbr0 or vmbr0,20")
 	}
 	return n, nil
 }
@@ -40,7 +40,7 @@ func mappedNetwork(to namemap.Network, bridge string) (network, error) {
 	}
 	if n.tag != 0 && n.tag != to.VLAN {
 		return n, fault.New(fault.Invalid, "network %s has the VLAN %d in its name, and %d in the map", to.To, n.tag, to.VLAN).
-			WithHint("name it once: {to: %s, vlan: %d}", n.bridge, to.VLAN)
+			WithHint("set one VLAN: {to: %s, vlan: %d}", n.bridge, to.VLAN)
 	}
 	n.tag = to.VLAN
 	return n, nil

@@ -36,7 +36,7 @@ func (c checker) checkVersion(version string) error {
 	major, errMajor := strconv.Atoi(parts[0])
 	minor, errMinor := strconv.Atoi(parts[1])
 	if errMajor != nil || errMinor != nil {
-		return fault.New(fault.Corrupt, "Proxmox %s has the version %q", c.api.host, fault.Line(version))
+		return fault.New(fault.Corrupt, "Proxmox %s returned %q as its version", c.api.host, fault.Line(version))
 	}
 	if major > leastMajor || major == leastMajor && minor >= leastMinor {
 		return nil
@@ -63,10 +63,10 @@ func (c checker) checkOnline(ctx context.Context) error {
 		if n.Status == "online" {
 			return nil
 		}
-		return fault.New(fault.Unreachable, "node %s is %s", c.node, fault.Line(n.Status)).WithHint("on another node of the cluster: pvecm status")
+		return fault.New(fault.Unreachable, "node %s is %s", c.node, fault.Line(n.Status)).WithHint("find the cause on another node of the cluster: pvecm status")
 	}
-	return fault.New(fault.NotFound, "%s has no node %s; there are: %s", c.api.host, c.node, strings.Join(names, ", ")).
-		WithHint("name one of them: proxmox:https://%s/NODE", c.api.host)
+	return fault.New(fault.NotFound, "%s has no node %s; existing nodes: %s", c.api.host, c.node, strings.Join(names, ", ")).
+		WithHint("set one of them: proxmox:https://%s/NODE", c.api.host)
 }
 
 // listBridges returns the kind of each network on the node that the token may use: bridge, OVSBridge or

@@ -142,7 +142,7 @@ func nodeRefusal(why, words, node string) error {
 	switch why {
 	case "node":
 		return fault.New(fault.Invalid, "ssh= connects to %s, but the target node is %s", words, node).
-			WithHint("name the same node twice: proxmox:https://HOST:8006/%s?ssh=root@THE-ADDRESS-OF-%s", node, node)
+			WithHint("use the same node in both: proxmox:https://HOST:8006/%s?ssh=root@THE-ADDRESS-OF-%s", node, node)
 	case "root":
 		return fault.New(fault.Denied, "user %s may not write to volumes", words).WithHint("log in as root: ssh=root@HOST")
 	case "tool":
@@ -152,7 +152,7 @@ func nodeRefusal(why, words, node string) error {
 		return fault.New(fault.NotFound, "the node does not have the volume: %s", words).WithHint("on the node: pvesm status; pvesm list STORAGE")
 	case "inactive":
 		return fault.New(fault.Unsupported, "the node cannot activate the volume: %s", words).
-			WithHint("on the node: lvs -o lv_name,lv_active, then lvchange -ay VG/LV; or name another storage with storage=")
+			WithHint("on the node: lvs -o lv_name,lv_active, then lvchange -ay VG/LV; or set another storage with storage=")
 	case "busy":
 		return fault.New(fault.Transient, "the volume is in use: %s", words).WithHint("find the process, on the node: fuser -v PATH (PATH is the output of pvesm path VOLUME)")
 	}

@@ -416,7 +416,7 @@ func TestDirectFailures(t *testing.T) {
 	}{
 		{"another key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.OtherKey, d.KnownHosts) }, fault.Denied, "Permission denied", false},
 		{"an unknown host", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.Key, "/dev/null") }, fault.Denied, "Host key verification failed", false},
-		{"a changed host key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.Key, d.ChangedKey) }, fault.Denied, "another host key", false},
+		{"a changed host key", func(t *testing.T, _ *pve.Server, d *pve.SSH, p *Platform) { p.relog(t, d.Key, d.ChangedKey) }, fault.Denied, "the host key differs", false},
 		{"no qemu-nbd", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "qemu-nbd") }, fault.Unsupported, "no qemu-nbd", false},
 		{"no pvesm", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "pvesm") }, fault.Unsupported, "no pvesm", false},
 		{"no perl", func(t *testing.T, _ *pve.Server, d *pve.SSH, _ *Platform) { drop(t, d, "perl") }, fault.Unsupported, "perl", false},

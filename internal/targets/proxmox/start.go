@@ -54,7 +54,7 @@ func (s starter) finishedGuest(ctx context.Context, def targets.Definition) (*fo
 		return nil, s.missingError(ctx, def.VM)
 	case g.plan != "":
 		return nil, fault.New(fault.Conflict, "guest %d on %s is unfinished: the delivery of VM %s has not ended", g.vmid, g.node, def.VM.Name).
-			WithHint("do not start it by hand: run the same command again, which completes it")
+			WithHint("do not start it manually: run the same command again, which completes it")
 	case len(def.Images) > 0:
 		return g, g.madeOf(def.VM, imagesHash(def.Images))
 	}
@@ -200,14 +200,14 @@ var startCauses = []struct {
 	{"vcpus allowed per vm on this node", fault.Unsupported, "reduce its CPUs to those of NODE: qm set VMID --sockets 1 --cores N"},
 	{"host doesn't support requested feature", fault.Unsupported,
 		"the processor of NODE is older than the guest's CPU model: qm set VMID --cpu x86-64-v2, or kvm64; for other VMs, cpu= in the address"},
-	{"cannot allocate memory", fault.Full, "shut down or move other guests (free -m, on NODE), or give it less: qm set VMID --memory MIB"},
-	{"cannot set up guest memory", fault.Full, "shut down or move other guests (free -m, on NODE), or give it less: qm set VMID --memory MIB"},
-	{"no space left", fault.Full, "make room, on NODE: pvesm status; df -h"},
+	{"cannot allocate memory", fault.Full, "shut down or move other guests (free -m, on NODE), or reduce its memory: qm set VMID --memory MIB"},
+	{"cannot set up guest memory", fault.Full, "shut down or move other guests (free -m, on NODE), or reduce its memory: qm set VMID --memory MIB"},
+	{"no space left", fault.Full, "free space on NODE: pvesm status; df -h"},
 	{"bridge '", fault.NotFound, "create the bridge on NODE, or change the card's bridge: pvesh get /nodes/NODE/network --type any_bridge; qm set VMID --netN …"},
-	{"is not online", fault.Transient, "see why the storage is not there, on NODE: pvesm status"},
+	{"is not online", fault.Transient, "find out on NODE why the storage is missing: pvesm status"},
 	{"is not available on node", fault.Conflict, "make the storage available on NODE: pvesm set STORAGE --nodes …; or move the guest: qm migrate VMID OTHER"},
 	{"' is disabled", fault.Conflict, "pvesm set STORAGE --disable 0"},
-	{"unable to activate storage", fault.Transient, "see why the storage is not there, on NODE: pvesm status"},
+	{"unable to activate storage", fault.Transient, "find out on NODE why the storage is missing: pvesm status"},
 	{"can't activate", fault.Transient, "check the volume's state, on NODE: lvs -o lv_name,lv_active; vgs"},
 	{"vm is locked", fault.Conflict, "wait for the operation that has locked it (in qm config VMID); qm unlock VMID only if it has crashed"},
 	{"no quorum", fault.Transient, "find the nodes of the cluster that are down: pvecm status"},
@@ -220,7 +220,7 @@ var startCauses = []struct {
 func (s starter) startError(ctx context.Context, g *found, task upid, err error) error {
 	if fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin) {
 		return fault.New(fault.Denied, "%w", err).
-			WithHint("start it by hand, qm start %d, or let the token do so: %s", g.vmid, s.api.token.grantCommand("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
+			WithHint("start it manually with qm start %d, or give the token the privilege: %s", g.vmid, s.api.token.grantCommand("DecampStart", "/vms", []string{"VM.PowerMgmt"}))
 	}
 	lines := append([]string{err.Error()}, s.taskLines(ctx, task)...)
 	for _, o := range startCauses {

@@ -53,7 +53,7 @@ func (c storageClient) forDisks(name string, list []storage) (storage, error) {
 		}
 		if !s.hasContent("images") {
 			return s, fault.New(fault.Invalid, "storage %s of %s does not allow disks: its content is %s", s.ID, c.node, s.Content).
-				WithHint("name another with storage= or in the map of storages, or: pvesm set %s --content %s,images", s.ID, s.Content)
+				WithHint("set another with storage= or in the map of storages, or allow disks: pvesm set %s --content %s,images", s.ID, s.Content)
 		}
 		return s, c.checkActive(s)
 	}
@@ -89,7 +89,7 @@ func (c storageClient) forUploads(wanted string, list []storage) (storage, error
 // noImport returns the error for a storage without the content import.
 func noImport(id, content, node string) error {
 	return fault.New(fault.Invalid, "storage %s of %s does not allow uploads of disks: import is missing from its content %s", id, node, content).
-		WithHint("pvesm set %s --content %s,import; it must be a storage with files (dir, NFS, CIFS, CephFS, btrfs)", id, content)
+		WithHint("allow uploads: pvesm set %s --content %s,import; it must be a storage with files (dir, NFS, CIFS, CephFS, btrfs)", id, content)
 }
 
 // checkActive returns fault.Transient if the node cannot use the storage now.
@@ -106,8 +106,8 @@ func (c storageClient) notFound(id string, list []storage) error {
 	for _, s := range list {
 		names = append(names, s.ID)
 	}
-	return fault.New(fault.NotFound, "node %s has no storage %s that the token may use; there are: %s", c.node, id, strings.Join(names, ", ")).
-		WithHint("name one of them with storage=, import= or a map of storages, or: pveum acl modify /storage/%s --tokens %s --roles PVEDatastoreAdmin",
+	return fault.New(fault.NotFound, "node %s has no storage %s that the token may use; it may use: %s", c.node, id, strings.Join(names, ", ")).
+		WithHint("set one of them with storage=, import= or a map of storages, or grant access: pveum acl modify /storage/%s --tokens %s --roles PVEDatastoreAdmin",
 			id, fault.Quote(c.api.token.name()))
 }
 

@@ -72,8 +72,8 @@ type piece struct {
 func (f *volumeFiller) run(ctx context.Context) error {
 	info := f.record.Info()
 	if f.volume.Size() < info.Size {
-		return fault.New(fault.Corrupt, "the volume has %d bytes, %d are needed", f.volume.Size(), info.Size).
-			WithHint("it was made smaller: decamp cancel the run, and begin again")
+		return fault.New(fault.Corrupt, "the volume has %d bytes, %d are required", f.volume.Size(), info.Size).
+			WithHint("the volume was shrunk: cancel the run with decamp cancel, and start it again")
 	}
 	var batch []*piece
 	data := 0

@@ -170,10 +170,10 @@ func (l Login) exitFault(said string, ended error) error {
 	case errors.As(ended, &exit) && exit.ExitCode() != 255 && l.Exit != nil:
 		return l.Exit(exit.ExitCode(), err)
 	case strings.Contains(said, "IDENTIFICATION HAS CHANGED"):
-		return fault.New(fault.Denied, "another host key than the known one: %w", err).OfLogin().
+		return fault.New(fault.Denied, "the host key differs from the known one: %w", err).OfLogin().
 			WithHint("if the machine was reinstalled, remove its old key (ssh-keygen -R HOST) and check the new one before ssh-keyscan; otherwise another machine may be intercepting the connection")
 	case strings.Contains(last, "Permission denied") || strings.Contains(said, "Host key verification failed"):
 		return fault.New(fault.Denied, "%w", err).OfLogin().WithHint("set up a login without a password, with a readable key and a known host: ssh-copy-id, ssh-keyscan; then try: ssh -o BatchMode=yes HOST true")
 	}
-	return fault.New(fault.Unreachable, "%w", err).WithHint("see how far it comes: ssh -v -o BatchMode=yes HOST true")
+	return fault.New(fault.Unreachable, "%w", err).WithHint("find the cause: ssh -v -o BatchMode=yes HOST true")
 }

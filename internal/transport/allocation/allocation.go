@@ -152,7 +152,7 @@ func (m *Map) decideUse(ctx context.Context) error {
 		return err
 	case err != nil:
 		m.use, m.note = Absent, err.Error()
-		m.log.Info("no allocation map, everything is read", "disk", m.disk.Key, "err", err)
+		m.log.Info("no allocation map, the whole disk is read", "disk", m.disk.Key, "err", err)
 		return nil
 	}
 	picks := pickSamples(runs, m.disk.Size, rand.New(rand.NewPCG(m.seed, uint64(m.disk.Size))))
@@ -161,8 +161,8 @@ func (m *Map) decideUse(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !bad.Empty():
-		m.use, m.note = Dropped, fmt.Sprintf("it calls %v free, which contains data", bad)
-		m.log.Warn("the allocation map is wrong, everything is read", "disk", m.disk.Key, "off", bad.Off, "len", bad.Len)
+		m.use, m.note = Dropped, fmt.Sprintf("it lists %v as free, but that range contains data", bad)
+		m.log.Warn("the allocation map is wrong, the whole disk is read", "disk", m.disk.Key, "off", bad.Off, "len", bad.Len)
 	default:
 		m.use, m.note = Trusted, fmt.Sprintf("%d samples of free areas were zero", len(picks))
 		m.runs = runs

@@ -15,7 +15,7 @@ import (
 
 // errGone is the error of uses of a part that ended. It is not reported: the part has the original
 // error.
-var errGone = errors.New("this destination is left out")
+var errGone = errors.New("the transfer to this destination has ended")
 
 // part is one run's part of a shared transfer. It is present until the transfer ends or the part
 // leaves.

@@ -90,7 +90,7 @@ func dialFault(addr string, err error) error {
 		return err
 	case errors.As(err, &cert):
 		return fault.New(fault.Denied, "connect to %s: %w", addr, err).
-			WithHint("the certificate is not the one that was accepted; if it was replaced on purpose, give the new --fingerprint")
+			WithHint("the certificate differs from the accepted one; if an administrator replaced it, accept the new one with --fingerprint")
 	case errors.As(err, &known):
 		return fmt.Errorf("connect to %s: %w", addr, err)
 	}

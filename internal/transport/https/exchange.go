@@ -133,5 +133,5 @@ func (x *exchange) abort() {
 // badAnswer returns the fault for an answer that does not match the request. Its bytes are never used.
 func badAnswer(format string, args ...any) error {
 	return fault.New(fault.Corrupt, "answer: "+format, args...).
-		WithHint("something between here and the host changes answers (a proxy, an inspecting firewall?); connect to the host directly")
+		WithHint("a proxy or firewall between this machine and the host may change its answers: connect to the host directly")
 }

@@ -94,15 +94,15 @@ func (t *Transport) OpenFile(datacenter string, p inventory.Path, size int64) (*
 func checkReadable(d transport.Disk) error {
 	switch {
 	case d.Snapshot == "" && d.VM.Power != inventory.PoweredOff:
-		return fault.New(fault.Conflict, "the VM is powered %s; ESXi locks its disks", d.VM.Power).
-			WithHint("power it off first (shut down, not suspend)")
+		return fault.New(fault.Conflict, "the VM is powered %s, and ESXi locks its disks", d.VM.Power).
+			WithHint("shut the VM down first (do not suspend it)")
 	case d.Disk.Encrypted:
 		return transport.EncryptedError()
 	case d.Disk.Layers > 1 || d.Disk.Backing == inventory.Delta || d.Disk.Backing == inventory.SESparse:
 		return fault.New(fault.Unsupported, "the disk has snapshots").
-			WithHint("remove them (Snapshots > Delete All), consolidate, then try again")
+			WithHint("remove them (Snapshots > Delete All), consolidate the disks, and run the command again")
 	case d.Disk.Backing != inventory.Flat:
-		return fault.New(fault.Unsupported, "the disk is %s: there is no file to read", d.Disk.Backing).
+		return fault.New(fault.Unsupported, "the disk is %s and has no file that can be read", d.Disk.Backing).
 			WithHint("move the disk to a VMFS or NFS datastore with Storage vMotion, as thin or thick")
 	}
 	return nil
@@ -132,8 +132,8 @@ func (t *Transport) locateFlat(ctx context.Context, d transport.Disk) (inventory
 		return inventory.Path{}, 0, fmt.Errorf("%v: %w", d.Disk.Path, err)
 	}
 	if desc.Size() != d.Disk.Capacity {
-		return inventory.Path{}, 0, fault.New(fault.Corrupt, "%v describes %d bytes, the VM's disk has %d", d.Disk.Path, desc.Size(), d.Disk.Capacity).
-			WithHint("the descriptor is of another disk or an older size; check it on the host: vmkfstools -q disk.vmdk")
+		return inventory.Path{}, 0, fault.New(fault.Corrupt, "descriptor %v has %d bytes, the VM's disk has %d", d.Disk.Path, desc.Size(), d.Disk.Capacity).
+			WithHint("the descriptor belongs to another disk or to an older size; check it on the host: vmkfstools -q disk.vmdk")
 	}
 	return flat, desc.Size(), nil
 }
@@ -146,12 +146,12 @@ func flatFile(desc *vmdk.Descriptor, descriptor inventory.Path) (inventory.Path,
 	}
 	if len(pieces) != 1 || pieces[0].File == "" || pieces[0].Offset != 0 {
 		return inventory.Path{}, fault.New(fault.Unsupported, "the disk consists of %d pieces", len(pieces)).
-			WithHint("make one file of it: vmkfstools -i old.vmdk -d thin new.vmdk on the host")
+			WithHint("copy it to a single file on the host: vmkfstools -i old.vmdk -d thin new.vmdk")
 	}
 	name := pieces[0].File
 	if name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
 		return inventory.Path{}, fault.New(fault.Corrupt, "the data file %q lies outside the disk's folder", name).
-			WithHint("decamp reads no files outside a VM's folder; check the descriptor by hand")
+			WithHint("decamp does not read files outside of a VM's folder; check the descriptor on the host")
 	}
 	return inventory.Path{Datastore: descriptor.Datastore, File: path.Join(path.Dir(descriptor.File), name)}, nil
 }

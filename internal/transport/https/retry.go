@@ -51,7 +51,7 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	if kind == fault.Transient || kind == fault.Unreachable {
 		p.reportDistress()
 	}
-	p.opts.Log.Debug("request failed, will be repeated", "host", p.host.Addr(), "err", err)
+	p.opts.Log.Debug("request failed, retrying", "host", p.host.Addr(), "err", err)
 	return p.opts.Sleep(ctx, backOff(t.failures, err))
 }
 

@@ -25,9 +25,9 @@ func (r response) checkRange(asked disk.Range, size int64) error {
 	case r.chunked:
 		return badAnswer("the body has a transfer encoding")
 	case r.length != asked.Len:
-		return badAnswer("%d bytes announced, %d asked for", r.length, asked.Len)
+		return badAnswer("%d bytes announced, %d requested", r.length, asked.Len)
 	case r.part != asked:
-		return badAnswer("it holds bytes %v, %v asked for", r.part, asked)
+		return badAnswer("it contains bytes %v, %v requested", r.part, asked)
 	case r.total != size:
 		return badAnswer("the file has %d bytes now, the disk %d", r.total, size)
 	}
@@ -42,10 +42,10 @@ func (r response) statusFault(asked disk.Range, size int64) error {
 		return badAnswer("the whole file instead of the range %v", asked)
 	case 401:
 		return fault.New(fault.Denied, "the host refused the session (401)").
-			WithHint("check user and password; look for failed logins in Monitor > Events before the account locks")
+			WithHint("check the user and the password; find failed logins in Monitor > Events before the account is locked")
 	case 403:
 		return fault.New(fault.Denied, "the host refused access to the file (403)").
-			WithHint("the user needs Datastore.Browse and Datastore.FileManagement on the datastore, and VirtualMachine.Provisioning.GetVmFiles on the VM")
+			WithHint("grant the user Datastore.Browse and Datastore.FileManagement on the datastore, and VirtualMachine.Provisioning.GetVmFiles on the VM")
 	case 404:
 		return fault.New(fault.NotFound, "the host has no such file (404)").
 			WithHint("the disk was moved or removed; list the VM again: decamp ls")

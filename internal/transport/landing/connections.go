@@ -80,17 +80,17 @@ func (s *nfsServer) explainMountError(err error, host inventory.MoRef, us string
 	case len(refused) > 0:
 		return fault.New(fault.Denied, "%w; a connection came from %s, which is not an address of host %s (%s)",
 			err, joinAddrs(refused), host, joinAddrs(from)).
-			WithHint("if that is the host, behind NAT or by another interface, let it in: --landing-allow %s", refused[0])
+			WithHint("if that is the host, behind NAT or by another interface, allow it: --landing-allow %s", refused[0])
 	case !fault.Is(err, fault.Unreachable) && !fault.Is(err, fault.NotFound):
 		return err
 	case s.mapped && mapper == 0:
-		return fault.New(fault.Unreachable, "%w; nothing from the host arrived here", err).
-			WithHint("the host cannot reach %s on TCP 111: test it there with nc -z %s 111; open 111 and 2049 in the firewalls between "+
-				"and here (firewall-cmd --add-service=rpc-bind --add-service=nfs; ufw allow 111,2049/tcp), "+
+		return fault.New(fault.Unreachable, "%w; no packet of the host arrived at this machine", err).
+			WithHint("the host cannot reach %s on TCP 111: test it there with nc -z %s 111; open 111 and 2049 in the firewalls between the host "+
+				"and this machine (firewall-cmd --add-service=rpc-bind --add-service=nfs; ufw allow 111,2049/tcp), "+
 				"or set an address of this machine that the host can reach: --advertise IP", us, us)
 	case calls == 0:
-		return fault.New(fault.Unreachable, "%w; the host asked for the port and did not come to it", err).
-			WithHint("a firewall drops TCP %d: open it there or here (firewall-cmd --add-service=nfs; ufw allow 2049/tcp), and test on the host: nc -z %s %d",
+		return fault.New(fault.Unreachable, "%w; the host requested the NFS port from the port mapper, but did not connect to it", err).
+			WithHint("a firewall drops TCP %d: open it on the network or on this machine (firewall-cmd --add-service=nfs; ufw allow 2049/tcp), and test on the host: nc -z %s %d",
 				s.port, us, s.port)
 	}
 	return err

@@ -125,8 +125,8 @@ func (c *content) preferOwnError(err error) error {
 // finishDisk checks that the host created a disk of the right size, and makes all of it durable.
 func (c *content) finishDisk(ctx context.Context) error {
 	if got, want := c.Size(), c.job.Target.Size(); got != want {
-		return fault.New(fault.Corrupt, "the host made a disk of %d bytes, not of %d", got, want).
-			WithHint("see vmkernel.log on the host; copy by --transport https")
+		return fault.New(fault.Corrupt, "the host created a disk of %d bytes instead of %d", got, want).
+			WithHint("see /var/log/vmkernel.log on the host, or use --transport https")
 	}
 	return c.Finish(ctx)
 }

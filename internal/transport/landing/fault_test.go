@@ -99,7 +99,7 @@ func TestCopyThatStandsStillIsEnded(t *testing.T) {
 	tr, told := r.landingOf(host, func(o *landing.Options) { o.Stall = 400 * time.Second }) // ten seconds, as soon counts
 	err := <-r.underWay(tr, host, path)
 	r.passes(err)
-	if !strings.Contains(fmt.Sprint(err), "stood still") {
+	if !strings.Contains(fmt.Sprint(err), "made no progress") {
 		t.Errorf("%v", err)
 	}
 	r.gone(tr, told) // the host's copy was ended, or it would hold the file

@@ -168,7 +168,7 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	if err != nil {
 		return transport.Offer{}, err
 	}
-	o.Running, o.Reason = true, fmt.Sprintf("the host copies %v, which is frozen, to a datastore that decamp serves", from)
+	o.Running, o.Reason = true, fmt.Sprintf("the host copies %v, which does not change, to a datastore that decamp serves", from)
 	return o, nil
 }
 
@@ -187,10 +187,10 @@ func (t *Transport) checkUnmoved(ctx context.Context, d transport.Disk, from inv
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return fault.New(fault.Conflict, "the snapshot was removed while its disk was copied: %w", err).
-			WithHint("see the VM's recent tasks for the reason; take another snapshot and run the command again")
+			WithHint("find the cause in the recent tasks of the VM, and run the command again")
 	case err == nil && now != from:
-		return fault.New(fault.Conflict, "the disk at the snapshot was %v and is %v now", from, now).
-			WithHint("the VM was moved or its snapshots changed while it was copied; run the command again")
+		return fault.New(fault.Conflict, "the file of the disk at the snapshot changed from %v to %v", from, now).
+			WithHint("the VM was relocated, or its snapshots changed, during the copy; run the command again")
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (t *Transport) ensureMounted(ctx context.Context, host inventory.MoRef) (st
 	}
 	from, err := t.host.HostAddresses(ctx, host)
 	if err == nil && len(from) == 0 {
-		err = fault.New(fault.Unreachable, "host %s has no address", host).WithHint("copy by --transport https")
+		err = fault.New(fault.Unreachable, "host %s has no address", host).WithHint("use --transport https")
 	}
 	if err != nil {
 		return "", err

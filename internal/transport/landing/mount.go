@@ -65,7 +65,7 @@ func (t *Transport) mountExport(ctx context.Context, host inventory.MoRef, n esx
 		return m, errors.Join(err, t.unmountHost(m))
 	}
 	if name != n.Name {
-		t.opts.Log.Info("the host has the export mounted already; it stays mounted", "host", host, "datastore", name)
+		t.opts.Log.Info("export already mounted by the host, it stays mounted", "host", host, "datastore", name)
 		m.nas.Name, m.ours = name, false
 		return m, t.forgetMount(hostMount{host: host, nas: n})
 	}
@@ -170,8 +170,8 @@ func hashedName(s string) string {
 func localAddrTo(addr netip.Addr) (netip.Addr, error) {
 	c, err := net.Dial("udp", netip.AddrPortFrom(addr, 2049).String())
 	if err != nil {
-		return netip.Addr{}, fault.New(fault.Unreachable, "find the way to host %s: %w", addr, err).
-			WithHint("say which address of this machine the host reaches: --advertise IP")
+		return netip.Addr{}, fault.New(fault.Unreachable, "find the route to host %s: %w", addr, err).
+			WithHint("set an address of this machine that the host can reach: --advertise IP")
 	}
 	defer c.Close() // cannot lose data: nothing was sent
 	at, err := netip.ParseAddrPort(c.LocalAddr().String())

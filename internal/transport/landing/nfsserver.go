@@ -58,7 +58,7 @@ func addPortHint(err error) error {
 		return err
 	}
 	return fault.New(fault.Conflict, "%w", err).
-		WithHint("%s; or serve on another address of this machine, and advertise it to the host: "+
+		WithHint("%s; or serve on another address of this machine: "+
 			"--landing-listen IP:2049 --landing-portmap IP:111 --advertise IP", fault.HintOf(err))
 }
 

@@ -32,13 +32,13 @@ func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx con
 	<-watched
 	if err != nil && errors.Is(stalled, errStalled) {
 		return fault.New(fault.Transient, "%w", stalled).
-			WithHint("see the host's vmkernel.log and the health of its datastore; run the command again to go on, or copy by --transport https")
+			WithHint("check /var/log/vmkernel.log on the host and its datastore; then run the command again, which continues, or use --transport https")
 	}
 	return err
 }
 
 // errStalled is the cause of the context of a stalled copy.
-var errStalled = errors.New("the host's copy stood still for too long and was canceled")
+var errStalled = errors.New("the host's copy made no progress for too long and was cancelled")
 
 // cancelStalled checks the progress a few times in each Stall, until ctx ends, and calls cancel if the
 // copy made no progress. A copy that waits for its turn, in the host or its Copier, has not begun, and

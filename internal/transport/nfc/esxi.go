@@ -94,8 +94,8 @@ func newMemory(limit int64) memory {
 // fault.Invalid if n exceeds the limit.
 func (m *memory) joinDisk(ctx context.Context, n int64) error {
 	if n > m.limit {
-		return fault.New(fault.Invalid, "a session of %d bytes does not fit the %d bytes of the host's NFC memory", n, m.limit).
-			WithHint("ask for less: --nfc-buffer 1M --nfc-buffers 4")
+		return fault.New(fault.Invalid, "a session requires %d bytes, more than the %d bytes of NFC memory of the host", n, m.limit).
+			WithHint("reduce the buffers: --nfc-buffer 1M --nfc-buffers 4")
 	}
 	m.disks.Add(1)
 	if err := m.free.Acquire(ctx, n); err != nil {
@@ -141,7 +141,7 @@ func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (ne
 	var have []string
 	for _, nic := range nics {
 		if want != "" && matchesInterface(nic, want) {
-			return network{only: nic.Address, note: nic.Device + ", as chosen"}, nil
+			return network{only: nic.Address, note: nic.Device + ", as configured"}, nil
 		}
 		if nic.Backup {
 			n.tagged = append(n.tagged, nic.Address)
@@ -156,7 +156,7 @@ func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (ne
 		return n, fmt.Errorf("find network %q: %w", want, unknown)
 	}
 	return n, fault.New(fault.NotFound, "the host has no VMkernel interface %q", want).
-		WithHint("it has: %s", strings.Join(have, "; "))
+		WithHint("set one of its interfaces with --network: %s", strings.Join(have, "; "))
 }
 
 // matchesInterface reports whether want is the interface's device, address, port group, or a subnet

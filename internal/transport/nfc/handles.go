@@ -247,7 +247,7 @@ func (h *handles) useHostBuffers(err error) {
 	if !short || h.buffers == (nfc.Buffers{}) || h.openCount() > 0 {
 		return
 	}
-	h.src.t.opts.Log.Info("the host is short of NFC memory, its own buffers are used", "disk", h.src.file.Key, "err", err)
+	h.src.t.opts.Log.Info("host is short of NFC memory, sessions use its default buffers", "disk", h.src.file.Key, "err", err)
 	h.buffers = nfc.Buffers{}
 }
 
@@ -271,7 +271,7 @@ func (h *handles) learnFrom(err error) {
 	defer h.mu.Unlock()
 	switch {
 	case errors.Is(err, nfc.ErrBuffers) && h.buffers != (nfc.Buffers{}):
-		h.src.t.opts.Log.Info("the host takes its own buffers only", "disk", h.src.file.Key, "err", err)
+		h.src.t.opts.Log.Info("host accepts only its default buffers", "disk", h.src.file.Key, "err", err)
 		h.buffers = nfc.Buffers{}
 	case errors.Is(err, nfc.ErrMemory):
 		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // otherwise another reader reported the same shortage

@@ -282,8 +282,8 @@ func TestBackupNetworkIsFound(t *testing.T) {
 		vcenter       bool
 	}{
 		{"", "vmk2, tagged for backup traffic", false},
-		{"vmk2", "vmk2, as chosen", false},
-		{"127.0.0.2/32", "vmk2, as chosen", false},
+		{"vmk2", "vmk2, as configured", false},
+		{"127.0.0.2/32", "vmk2, as configured", false},
 		{"", "vmk2, tagged for backup traffic", true},
 	} {
 		cfg := lab.Config{VCenter: v.vcenter, NFC: lab.NFC{Network: "127.0.0.2"}, VMs: []lab.VM{generated(4)}}

@@ -53,8 +53,8 @@ func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, 
 	}
 	if src.size != file.Capacity {
 		src.Close()
-		return nil, fault.New(fault.Corrupt, "%v has %d bytes over NFC, the VM's disk has %d", file.Path, src.size, file.Capacity).
-			WithHint("the disk was changed since the VM was looked at; run the command again")
+		return nil, fault.New(fault.Corrupt, "disk %v has %d bytes over NFC, %d bytes in the VM's configuration", file.Path, src.size, file.Capacity).
+			WithHint("the disk was changed after decamp read the configuration; run the command again")
 	}
 	return src, nil
 }
@@ -66,7 +66,7 @@ func checkReadable(d transport.Disk) error {
 		return transport.EncryptedError()
 	case d.Snapshot == "" && d.VM.Power != inventory.PoweredOff:
 		return fault.New(fault.Conflict, "the VM is powered %s and writes to its disks", d.VM.Power).
-			WithHint("power it off (shut down, not suspend), or give a snapshot to read")
+			WithHint("shut the VM down first (do not suspend it), or migrate it with --warm, which reads a snapshot")
 	}
 	return nil
 }

@@ -46,6 +46,6 @@ func (t *retry) wait(ctx context.Context, o Options, err error) error {
 	if t.of[kind]++; t.of[kind] > patience[kind] {
 		return transport.GiveUp(t.failures, kind, err)
 	}
-	o.Log.Debug("read failed, will be repeated", "err", err)
+	o.Log.Debug("read failed, retrying", "err", err)
 	return o.Sleep(ctx, transport.BackOff(t.failures))
 }

@@ -76,7 +76,7 @@ func (f *folder) readFile(path string, limit int64) ([]byte, error) {
 	}
 	defer file.Close()
 	if size > limit {
-		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, size, limit)
+		return nil, fault.New(fault.Unsupported, "%s has %d bytes, more than the limit of %d", path, size, limit)
 	}
 	return io.ReadAll(io.LimitReader(file, limit))
 }

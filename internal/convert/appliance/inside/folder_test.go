@@ -109,7 +109,7 @@ func TestRefusals(t *testing.T) {
 		kind string
 	}{
 		"pipe": {pipe(), "unsupported"}, "long": {long(), "unsupported"}, "folder": {f.writeFile("usr", nil, owner{}), "unsupported"},
-		"there": {f.makeFolder("etc", owner{}), "conflict"}, "no folder": {f.writeFile("none/file", nil, owner{}), "not-found"},
+		"there": {f.makeFolder("etc", owner{}), "conflict"}, "not a folder": {f.writeFile("none/file", nil, owner{}), "not-found"},
 		"no name": {f.makeSymlink("etc/..", "x"), "invalid"}, "full": {unix.ENOSPC, "full"}, "damaged": {unix.EUCLEAN, "corrupt"},
 	} {
 		if c.err == nil {

@@ -62,7 +62,7 @@ func (h *memoryNode) Target() (string, error) { return h.content, nil }
 // List implements tree.Node; the order is that of insertion.
 func (h *memoryNode) List() ([]tree.Entry, error) {
 	if h.kind != tree.Folder {
-		return nil, errors.New("no folder")
+		return nil, errors.New("not a folder")
 	}
 	var entries []tree.Entry
 	for _, n := range h.nodes {

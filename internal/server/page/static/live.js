@@ -52,7 +52,7 @@
     $("progress", row).value = p.total > 0 ? Math.min(100, p.done * 100 / p.total) : 0;
     put($(".done", row), bytes(p.done) + " of " + bytes(p.total) + (p.read ? ", " + bytes(p.read) + " read" : ""));
     const silent = p.silent && row.dataset.state === "running" && "granted" in row.dataset;
-    put($(".rate", row), silent ? "no news since " + p.at.slice(11, 19) + " UTC" : rate(p.rate));
+    put($(".rate", row), silent ? "no progress since " + p.at.slice(11, 19) + " UTC" : rate(p.rate));
   };
 
   const showPlan = (p) => {

@@ -100,7 +100,7 @@ func (v *verifier) explainFailure(i int, one *Image, err error) error {
 	}
 	if fault.Is(err, fault.Corrupt) {
 		return fault.New(fault.Corrupt, "%w", err).
-			WithHint("%s was not written to since it was published: look for errors of its storage (dmesg, smartctl). If the VM was never started, take the image from a backup, or migrate the VM once more, to another folder", path)
+			WithHint("nothing wrote to %s since it was published: check its storage for errors (dmesg, smartctl). If the VM was never started, restore the image from a backup, or migrate the VM again to another folder", path)
 	}
 	return err
 }
@@ -115,8 +115,8 @@ func (v *verifier) verifyImage(ctx context.Context, img targets.Image) (_ Image,
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if s.Root().String() != img.Root {
-		return Image{}, fault.New(fault.Corrupt, "manifest %s has the root %v, vm.json has %s", img.Manifest, s.Root(), img.Root).
-			WithHint("one of the two was changed after the migration: take both from a backup")
+		return Image{}, fault.New(fault.Corrupt, "manifest %s has the root hash %v, but vm.json has %s", img.Manifest, s.Root(), img.Root).
+			WithHint("one of the two files was changed after the migration: restore both from a backup")
 	}
 	src, err := v.target.Read(ctx, img)
 	if err != nil {
@@ -144,7 +144,7 @@ func withRestoreHint(err error) error {
 	default:
 		return err
 	}
-	return fault.New(kind, "%w", err).WithHint("take the file from a backup, or migrate the VM once more, to another folder")
+	return fault.New(kind, "%w", err).WithHint("restore the file from a backup, or migrate the VM again to another folder")
 }
 
 // writeAudit writes the audit files unless both exist, and returns the names of the new ones. A
@@ -193,7 +193,7 @@ func File(ctx context.Context, path string, progress func(manifest.Progress)) (f
 			return found, changedSince(path, found.Changed)
 		}
 		err = fault.New(fault.Corrupt, "%w", err).
-			WithHint("nothing wrote to the image since it was made: look for errors of its storage (dmesg, smartctl), then remove it and convert again")
+			WithHint("nothing wrote to the image since it was created: check its storage for errors (dmesg, smartctl), then remove it and convert again")
 	}
 	return found, err
 }
@@ -242,5 +242,5 @@ func formatOf(path string, size int64) (image.Format, error) {
 		return image.QCOW2, nil
 	}
 	return "", fault.New(fault.Corrupt, "%s has %d bytes, the disk in its manifest has %d: it is neither its raw image nor a qcow2 image", path, info.Size(), size).
-		WithHint("take the file from a backup, or convert the disk again")
+		WithHint("restore the file from a backup, or convert the disk again")
 }

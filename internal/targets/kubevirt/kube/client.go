@@ -262,12 +262,12 @@ func statusError(resp *http.Response, text []byte) error {
 	switch e.Kind {
 	case fault.Denied:
 		if strings.Contains(status.Message, "exceeded quota") { // Kubernetes uses the status 403 for this
-			return fault.New(fault.Full, "%w", e).WithHint("the quota is in: kubectl describe resourcequota")
+			return fault.New(fault.Full, "%w", e).WithHint("free resources or raise the quota: kubectl describe resourcequota")
 		}
 		if resp.StatusCode == http.StatusUnauthorized {
-			return e.WithHint("the token or certificate is wrong or too old: kubectl auth whoami; " + makeToken).OfLogin()
+			return e.WithHint("the token or certificate is invalid or expired; test it: kubectl auth whoami; " + makeToken).OfLogin()
 		}
-		return e.WithHint("the account's permissions are in: kubectl auth can-i --list")
+		return e.WithHint("list the permissions of the account: kubectl auth can-i --list")
 	case fault.Transient:
 		return e.WithHint("check the API server: kubectl get --raw /readyz?verbose")
 	case fault.Invalid:

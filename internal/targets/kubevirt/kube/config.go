@@ -104,7 +104,7 @@ func Load(path, context string, policy PluginPolicy) (*Config, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return nil, fault.New(fault.NotFound, "find %s: %w", path, err).WithHint("name the kubeconfig by its whole path")
+			return nil, fault.New(fault.NotFound, "find %s: %w", path, err).WithHint("set the absolute path of the kubeconfig: kubeconfig=/FILE")
 		}
 		path = filepath.Join(home, rest)
 	}
@@ -159,7 +159,7 @@ func parseConfig(text []byte, dir, name string) (*Config, error) {
 func findEntry(list []entry, what, name string) (*entry, error) {
 	at := slices.IndexFunc(list, func(e entry) bool { return e.Name == name })
 	if at < 0 {
-		return nil, fault.New(fault.NotFound, "there is no %s %q", what, name).WithHint(listContexts)
+		return nil, fault.New(fault.NotFound, "it has no %s %q", what, name).WithHint(listContexts)
 	}
 	return &list[at], nil
 }
@@ -178,7 +178,7 @@ func (c cluster) applyTo(to *Config, dir string) (err error) {
 	if len(ca) > 0 {
 		to.TLS.RootCAs = x509.NewCertPool()
 		if !to.TLS.RootCAs.AppendCertsFromPEM(ca) {
-			return fault.New(fault.Invalid, "the certificate authority is no certificate in PEM").WithHint(flatten)
+			return fault.New(fault.Invalid, "the certificate authority is not a PEM certificate").WithHint(flatten)
 		}
 	}
 	return nil
@@ -280,7 +280,7 @@ func readFile(path string) ([]byte, fs.FileMode, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, 0, fault.New(fault.NotFound, "%w", err).WithHint("name an existing file: kubeconfig=%s", "~/.kube/config")
+		return nil, 0, fault.New(fault.NotFound, "%w", err).WithHint("set an existing file: kubeconfig=%s", "~/.kube/config")
 	case errors.Is(err, fs.ErrPermission):
 		return nil, 0, fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
 	case err != nil: // such as a name that cannot be one

@@ -198,7 +198,7 @@ func (l *pluginLogin) runPlugin(ctx context.Context) (*credential, error) {
 	}
 	path, err := exec.LookPath(command)
 	if err != nil {
-		return nil, fault.New(fault.Unsupported, "%w", err).WithHint("%s", cmp.Or(fault.Line(l.plugin.InstallHint), "install it, or write its whole path to exec.command of the kubeconfig")).OfLogin()
+		return nil, fault.New(fault.Unsupported, "%w", err).WithHint("%s", cmp.Or(fault.Line(l.plugin.InstallHint), "install it, or write its absolute path to exec.command of the kubeconfig")).OfLogin()
 	}
 	info := execCredential{APIVersion: l.plugin.APIVersion, Kind: "ExecCredential"}
 	if l.plugin.ProvideClusterInfo {

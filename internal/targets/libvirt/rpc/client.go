@@ -162,6 +162,6 @@ func (c *Client) connectionError(ctx context.Context, err error) error {
 	if fault.KindOf(err) != fault.Internal {
 		return err
 	}
-	return fault.New(fault.Transient, "the connection to libvirt broke: %w", err).
+	return fault.New(fault.Transient, "the connection to libvirt was lost: %w", err).
 		WithHint("check libvirtd or virtqemud on that host, then run the same command again: systemctl status libvirtd virtqemud")
 }

@@ -79,7 +79,7 @@ func (k *Console) handleFrame(f frame, open bool) {
 	case f.status == failed:
 		k.setLast(f.toError())
 	case f.kind != stream || f.status != ok && f.status != continues:
-		k.setLast(fault.New(fault.Corrupt, "libvirt sends a message of kind %d and status %d as a part of a console", f.kind, f.status).
+		k.setLast(fault.New(fault.Corrupt, "libvirt sent an invalid message on a console: kind %d, status %d", f.kind, f.status).
 			WithHint("run the same command again"))
 	case f.status == ok || len(f.payload) == 0:
 		k.setLast(io.EOF)

@@ -189,7 +189,7 @@ func (c *Client) receiveStream(ctx context.Context, part disk.Range, to Reader) 
 			return off, err
 		}
 		if n < 0 || n > part.End()-off {
-			return off, fault.New(fault.Corrupt, "libvirt sends %d bytes at byte %d of a volume of %d", n, off, part.End()).WithHint("run the same command again")
+			return off, fault.New(fault.Corrupt, "libvirt sent %d bytes at byte %d, more than the volume of %d bytes contains", n, off, part.End()).WithHint("run the same command again")
 		}
 		if f.kind == hole {
 			err = to.Zeros(disk.Range{Off: off, Len: n})
