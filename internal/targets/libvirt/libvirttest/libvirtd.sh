@@ -35,7 +35,7 @@ echo "$folder" >/run/libvirt/folder
 mkdir "$folder/lvm"
 lvm=$(readlink -f /usr/sbin/lvm)
 cp "$lvm" /run/libvirt/lvm
-cp testdata/lvm.sh /run/libvirt/lvm.sh
+cp "$folder/lvm.sh" /run/libvirt/lvm.sh
 chmod +x /run/libvirt/lvm.sh
 mount --bind /run/libvirt/lvm.sh "$lvm"
 
