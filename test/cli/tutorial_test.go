@@ -221,8 +221,8 @@ func runs(command string) bool {
 	return slices.Contains([]string{"decamp", "virsh", "mkdir", "cd", "install"}, program)
 }
 
-// idOfRun matches the names of runs in the pages.
-var idOfRun = regexp.MustCompile(`\bRUN\b|\b(db|web)01-3f[0-9a-f]{4}\b`)
+// runNames matches the names of runs in the pages.
+var runNames = regexp.MustCompile(`\bRUN\b|\b(?:db|web)01-3f[0-9a-f]{4}\b`)
 
 // next returns the next command of the page, which must begin with these words.
 func (p *page) next(begins string) string {
@@ -232,8 +232,8 @@ func (p *page) next(begins string) string {
 	}
 	command := p.commands[0]
 	p.commands = p.commands[1:]
-	if idOfRun.MatchString(command) {
-		command = idOfRun.ReplaceAllString(command, p.r.onlyRun())
+	if runNames.MatchString(command) {
+		command = runNames.ReplaceAllString(command, p.r.onlyRun())
 	}
 	if strings.Contains(command, " --to ") {
 		command += p.toFlags
@@ -251,6 +251,17 @@ func (p *page) run(begins ...string) (last result) {
 		last = p.r.finish(p.r.shell(p.next(words))).ends(0)
 	}
 	return last
+}
+
+// skip passes over the next commands of the page, which another test runs.
+func (p *page) skip(commands ...string) {
+	p.r.t.Helper()
+	for _, command := range commands {
+		if len(p.commands) == 0 || p.commands[0] != command {
+			p.r.t.Fatalf("the next command of %s is not %q: %q", p.name, command, p.commands)
+		}
+		p.commands = p.commands[1:]
+	}
 }
 
 // ends checks that each command of the page has run.
