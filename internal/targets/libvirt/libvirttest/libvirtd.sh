@@ -11,7 +11,8 @@ set -eu
 folder=$1
 virsh="virsh -q -c qemu:///system?socket=$folder/sock/libvirt-sock"
 
-for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
+# /var/lock has the locks of consoles by the names of their terminals, such as pts/0, which each libvirt here has.
+for each in /etc/libvirt /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt /var/lock; do
 	mkdir -p "$each"
 	mount -t tmpfs tmpfs "$each"
 done
@@ -35,7 +36,7 @@ echo "$folder" >/run/libvirt/folder
 mkdir "$folder/lvm"
 lvm=$(readlink -f /usr/sbin/lvm)
 cp "$lvm" /run/libvirt/lvm
-cp testdata/lvm.sh /run/libvirt/lvm.sh
+cp "$folder/lvm.sh" /run/libvirt/lvm.sh
 chmod +x /run/libvirt/lvm.sh
 mount --bind /run/libvirt/lvm.sh "$lvm"
 
