@@ -100,7 +100,7 @@ func networkOfAddr(from string) netip.Prefix {
 	if addr.Is6() {
 		bits = 64
 	}
-	prefix, _ := addr.WithZone("").Prefix(bits)
+	prefix, _ := addr.Prefix(bits)
 	return prefix
 }
 

@@ -180,6 +180,22 @@ func TestThrottleGivesGuessesBack(t *testing.T) {
 	}
 }
 
+// An IPv4 address in IPv6 notation and a link-local address with a zone are the same client as without.
+func TestThrottleCountsAClientOnce(t *testing.T) {
+	for from, same := range map[string]string{"192.0.2.1": "::ffff:192.0.2.1", "fe80::1%eth0": "fe80::1"} {
+		th := newThrottle(newClock().now)
+		for range maxGuesses {
+			th.countGuess(from)
+		}
+		if th.waitTime(same) == 0 {
+			t.Errorf("%s is not throttled, %s is", same, from)
+		}
+		if th.waitTime("::ffff:192.0.2.2") != 0 {
+			t.Error("a neighbour is throttled")
+		}
+	}
+}
+
 func TestThrottleIsBounded(t *testing.T) {
 	th := newThrottle(newClock().now)
 	for i := range maxRemembered * 2 {

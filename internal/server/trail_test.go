@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -23,13 +24,14 @@ func TestLogHasWhatTheAuditTrailLacks(t *testing.T) {
 	var out bytes.Buffer
 	trail := &auditTrail{entries: database.Audit, strangers: newThrottle(time.Now), metrics: newMetrics("test"), log: slog.New(slog.NewTextHandler(&out, nil))}
 	ann, failed := User{Name: "ann", Role: Operate, From: "192.0.2.1"}, errors.New("no such plan")
-	ctx := withWho(t.Context(), ann)
+	ctx, cancel := context.WithCancel(withWho(t.Context(), ann))
+	cancel() // a client that hangs up is recorded, too
 
 	trail.noteRefusal(ctx, ann, "drop a plan", "wave-1", failed)
 	if err := trail.recordChange(ctx, "command pause", "wave-1", func() error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a change that fails: %v", err)
 	}
-	if entries, err := database.Audit.List(ctx, 0, 9); err != nil || len(entries) != 3 || out.Len() > 0 {
+	if entries, err := database.Audit.List(t.Context(), 0, 9); err != nil || len(entries) != 3 || out.Len() > 0 {
 		t.Errorf("%d entries, %v, want 3; the log: %s", len(entries), err, out.String())
 	}
 
