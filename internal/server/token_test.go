@@ -85,6 +85,27 @@ func TestTokensOfOtherProcessesAreSeen(t *testing.T) {
 	}
 }
 
+// Without their folder no token is valid. Files with another extension are no tokens, and no errors.
+func TestTokensAreTheFilesOfTheFolder(t *testing.T) {
+	tokens, _ := newTokens(t)
+	secret := add(t, tokens, "ci", View, 0)
+	if err := os.WriteFile(filepath.Join(tokens.dir, "README"), []byte("ask ops"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := tokens.List(); len(all) != 1 || err != nil {
+		t.Errorf("list %v, %v", all, err)
+	}
+	if _, ok := tokens.Check(secret); !ok {
+		t.Error("the token is not valid")
+	}
+	if err := os.RemoveAll(tokens.dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := tokens.Check(secret); ok {
+		t.Errorf("%v is valid without its folder", got)
+	}
+}
+
 func TestNoSecretIsInTheFiles(t *testing.T) {
 	tokens, _ := newTokens(t)
 	secret := add(t, tokens, "ci", View, 0)
