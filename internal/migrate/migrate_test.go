@@ -300,6 +300,9 @@ func TestRefusals(t *testing.T) {
 		"consolidation":  {func(vm *inventory.VM) { vm.ConsolidationNeeded = true }, fault.Conflict, "consolidate"},
 		"encrypted":      {func(vm *inventory.VM) { vm.Encrypted = true }, fault.Unsupported, "decrypt"},
 		"encrypted disk": {func(vm *inventory.VM) { vm.Disks[1].Encrypted = true }, fault.Unsupported, "decrypt"},
+		"delta disk":     {func(vm *inventory.VM) { vm.Disks[1].Backing = inventory.Delta }, fault.Conflict, "snapshots"},
+		"sparse disk":    {func(vm *inventory.VM) { vm.Disks[1].Backing = inventory.SESparse }, fault.Conflict, "snapshots"},
+		"layered disk":   {func(vm *inventory.VM) { vm.Disks[1].Layers = 2 }, fault.Conflict, "snapshots"},
 		"rdm":            {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.RDM }, fault.Unsupported, "thin or thick disk"},
 		"vsan":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VSAN }, fault.Unsupported, "thin or thick disk"},
 		"vvol":           {func(vm *inventory.VM) { vm.Disks[0].Backing = inventory.VVol }, fault.Unsupported, "thin or thick disk"},
@@ -338,6 +341,33 @@ func TestPhysicalRawDeviceIsToldOnce(t *testing.T) {
 	vm.Warnings = nil
 	if got := migrate.Obstacles(vm, nil, migrate.Permit{}); len(got) != 1 || got[0].Code != "rdm" {
 		t.Errorf("without a warning: %+v", got)
+	}
+}
+
+// A permission to power the VM off clears the states that it ends: running, and with force a suspended VM
+// of a cold migration. A warm migration requires a VM that runs.
+func TestObstaclesThatPowerOffClears(t *testing.T) {
+	for _, c := range []struct {
+		power inventory.Power
+		p     migrate.Permit
+		want  string
+	}{
+		{inventory.PoweredOn, migrate.Permit{}, "running encrypted"},
+		{inventory.PoweredOn, migrate.Permit{PowerOff: true}, "encrypted"},
+		{inventory.PoweredOn, migrate.Permit{PowerOff: true, Warm: true}, "encrypted"},
+		{inventory.Suspended, migrate.Permit{Force: true}, "suspended encrypted"},
+		{inventory.Suspended, migrate.Permit{PowerOff: true}, "suspended encrypted"},
+		{inventory.Suspended, migrate.Permit{PowerOff: true, Force: true}, "encrypted"},
+		{inventory.Suspended, migrate.Permit{PowerOff: true, Force: true, Warm: true}, "suspended encrypted"},
+	} {
+		vm := &inventory.VM{Power: c.power, Encrypted: true}
+		var codes []string
+		for _, w := range migrate.Obstacles(vm, nil, c.p) {
+			codes = append(codes, w.Code)
+		}
+		if got := strings.Join(codes, " "); got != c.want {
+			t.Errorf("%s VM, power off %v, force %v, warm %v: obstacles %q, want %q", c.power, c.p.PowerOff, c.p.Force, c.p.Warm, got, c.want)
+		}
 	}
 }
 

@@ -125,6 +125,9 @@ func TestWrongTokensAreThrottledAndNoted(t *testing.T) {
 	if n := len(r.audit(100)); n == 0 || n > 15 {
 		t.Errorf("%d lines in the audit trail of 31 guesses", n)
 	}
+	if got := r.metrics(); !strings.Contains(got, "\ndecamp_http_refusals_total 31\n") {
+		t.Error("the metrics do not count 31 refusals")
+	}
 	if strings.Contains(r.audit(1)[0].Err+r.audit(1)[0].On, "decamp_guess") {
 		t.Error("the audit trail repeats what was guessed")
 	}

@@ -22,7 +22,7 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 	}
 	defer r.Close()
 	_, err = r.Plans.Add(ctx, fleetdb.Plan{Name: "p"})
-	err = errors.Join(err, r.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}}}), spoilVMs(path))
+	err = errors.Join(err, r.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}}}), changeDatabase(path, `UPDATE vms SET storage = '{'`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestFollowFromNowOnReadsNoOlderRows(t *testing.T) {
 	}
 }
 
-// spoilVMs makes the VMs of a database unreadable, without a revision.
-func spoilVMs(path string) error {
+// changeDatabase runs a statement in the database at path, without a revision.
+func changeDatabase(path, statement string) error {
 	f, err := sqlitedb.At(path)
 	if err != nil {
 		return err
@@ -64,6 +64,6 @@ func spoilVMs(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(`UPDATE vms SET storage = '{'`)
+	_, err = db.Exec(statement)
 	return errors.Join(err, db.Close())
 }

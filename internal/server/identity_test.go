@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,7 @@ func TestBearer(t *testing.T) {
 func TestQuotedInTheAuditTrail(t *testing.T) {
 	for text, want := range map[string]string{
 		"wave-1/vm-42": "wave-1/vm-42", "a\x00b\x1b[2J": "a.b.[2J", "\xff\u202e\ufffd": "...", "Žižkov": "Žižkov",
+		strings.Repeat("x", maxNote) + "y": strings.Repeat("x", maxNote),
 	} {
 		if got := shortenText(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

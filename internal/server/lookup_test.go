@@ -43,7 +43,19 @@ func TestLocalCommandsAreAudited(t *testing.T) {
 	if err := c.SetLimit(t.Context(), "host:esx1/vms", 3); err != nil {
 		t.Fatal(err)
 	}
-	trail, err := c.Audit(t.Context(), 0, 10)
+	if err := c.Rehearse(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Rehearsal{ID: "r-1"}); err == nil {
+		t.Error("a cold migration is rehearsed")
+	}
+	if err := c.TakeBack(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, "r-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Submit(t.Context(), server.Submission{Folder: "/plans"}); err == nil {
+		t.Error("an empty plan is submitted")
+	}
+	if err := c.DropPlan(t.Context(), "wave"); err == nil {
+		t.Error("a plan is dropped that is not over")
+	}
+	trail, err := c.Audit(t.Context(), 0, 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +70,7 @@ func TestLocalCommandsAreAudited(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	want := "set limit host:esx1/vms 3|command pause wove failed|command pause wove|command pause wave/vm-1"
+	want := "drop a plan wave failed|drop a plan wave|submit plan /plans failed|submit plan /plans|take back a rehearsal wave/vm-1|rehearse wave/vm-1 failed|rehearse wave/vm-1|set limit host:esx1/vms 3|command pause wove failed|command pause wove|command pause wave/vm-1"
 	if got := strings.Join(lines, "|"); got != want {
 		t.Errorf("trail %q", got)
 	}

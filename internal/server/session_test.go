@@ -132,9 +132,9 @@ func TestFormsProveTheirSession(t *testing.T) {
 	}
 }
 
-// A session is as good as its token.
+// A session is valid while its token exists and has not expired.
 func TestSessionsEndWithTheirToken(t *testing.T) {
-	tokens, _ := newTokens(t)
+	tokens, clock := newTokens(t)
 	add(t, tokens, "ci", Operate, 0)
 	all, _ := tokens.List()
 	s, _ := newTestSessions(t)
@@ -152,6 +152,19 @@ func TestSessionsEndWithTheirToken(t *testing.T) {
 	add(t, tokens, "ci", Admin, 0) // another one of that name
 	if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != Nobody {
 		t.Errorf("%+v, %v: the session of a token that was removed", who, err)
+	}
+
+	add(t, tokens, "guest", View, time.Hour)
+	all, _ = tokens.List()
+	cookie, err = s.newCookie(all[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for passes, want := range []Role{View, Nobody} { // before and after the token expires
+		clock.pass(time.Duration(passes) * time.Hour)
+		if who, err := a.identifyUser(requestWith(cookie)); err != nil || who.Role != want {
+			t.Errorf("after %d hours: %+v, %v", passes, who, err)
+		}
 	}
 }
 

@@ -39,10 +39,7 @@ func (t *throttle) waitTime(from string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := t.guessesOwed(networkOfAddr(from)) - maxGuesses + 1
-	if over <= 0 {
-		return 0
-	}
-	return time.Duration(over * float64(guessInterval))
+	return time.Duration(max(0, over) * float64(guessInterval))
 }
 
 // spendGuess counts a guess and reports true, or reports false if the address must wait.
@@ -103,7 +100,7 @@ func networkOfAddr(from string) netip.Prefix {
 	if addr.Is6() {
 		bits = 64
 	}
-	prefix, _ := addr.WithZone("").Prefix(bits)
+	prefix, _ := addr.Prefix(bits)
 	return prefix
 }
 

@@ -85,6 +85,27 @@ func TestTokensOfOtherProcessesAreSeen(t *testing.T) {
 	}
 }
 
+// Without their folder no token is valid. Files with another extension are no tokens, and no errors.
+func TestTokensAreTheFilesOfTheFolder(t *testing.T) {
+	tokens, _ := newTokens(t)
+	secret := add(t, tokens, "ci", View, 0)
+	if err := os.WriteFile(filepath.Join(tokens.dir, "README"), []byte("ask ops"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := tokens.List(); len(all) != 1 || err != nil {
+		t.Errorf("list %v, %v", all, err)
+	}
+	if _, ok := tokens.Check(secret); !ok {
+		t.Error("the token is not valid")
+	}
+	if err := os.RemoveAll(tokens.dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := tokens.Check(secret); ok {
+		t.Errorf("%v is valid without its folder", got)
+	}
+}
+
 func TestNoSecretIsInTheFiles(t *testing.T) {
 	tokens, _ := newTokens(t)
 	secret := add(t, tokens, "ci", View, 0)
@@ -177,6 +198,22 @@ func TestThrottleGivesGuessesBack(t *testing.T) {
 	}
 	if th.waitTime("2001:db8::ffff") == 0 {
 		t.Error("one who has a /64 has as many guesses as addresses")
+	}
+}
+
+// An IPv4 address in IPv6 notation and a link-local address with a zone are the same client as without.
+func TestThrottleCountsAClientOnce(t *testing.T) {
+	for from, same := range map[string]string{"192.0.2.1": "::ffff:192.0.2.1", "fe80::1%eth0": "fe80::1"} {
+		th := newThrottle(newClock().now)
+		for range maxGuesses {
+			th.countGuess(from)
+		}
+		if th.waitTime(same) == 0 {
+			t.Errorf("%s is not throttled, %s is", same, from)
+		}
+		if th.waitTime("::ffff:192.0.2.2") != 0 {
+			t.Error("a neighbour is throttled")
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/fault"
@@ -39,8 +40,15 @@ func (e *Engine) runBody(ctx dbos.Context, in envelope) (struct{}, error) {
 }
 
 // runFlow waits until the run may continue, verifies its input and runs the flow. A run without a Start
-// in this process stays pending: this process does not have the password of its source.
-func (e *Engine) runFlow(ctx dbos.Context, a *attempt, x *execution, in envelope) error {
+// in this process stays pending: this process does not have the password of its source. A panic of the
+// flow is fault.Internal: the engine would recover it too, but then the attempt would never end.
+func (e *Engine) runFlow(ctx dbos.Context, a *attempt, x *execution, in envelope) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e.cfg.Log.Error("run panicked", "run", a.run, "panic", r, "stack", string(debug.Stack()))
+			err = fault.New(fault.Internal, "run %s panicked: %v", a.run, r).WithHint("this is a bug in decamp; the log contains the details")
+		}
+	}()
 	if !e.cfg.Resume(a.run) {
 		select {
 		case <-a.admitted:

@@ -139,6 +139,36 @@ func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
 	}
 }
 
+// A panic of a step fails its run, and is logged with its stack. The run continues when the step is mended.
+func TestPanicFailsTheRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var log strings.Builder
+	e, err := Open(ctx, Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	ok(t, err)
+	var table map[string]int // nil until it is mended
+	pair(addOne, func(_ context.Context, n int) (int, error) { table["n"] = n; return n, nil })(e)
+	ok(t, e.Launch())
+	ok(t, e.Start(ctx, "r1", "pair", 40))
+	if err := e.Wait(ctx, "r1"); err == nil || fault.KindOf(err) != fault.Internal || !containsAll(err.Error(), "r1", "nil map") || fault.HintOf(err) == "" {
+		t.Fatalf("%v (%v)", err, fault.KindOf(err))
+	}
+	if st, err := e.Status(ctx, "r1"); err != nil || st.State != Failed || !strings.Contains(st.Err.Error(), "nil map") {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	table = map[string]int{}
+	ok(t, e.Start(ctx, "r1", "pair", 40))
+	ok(t, e.Wait(ctx, "r1"))
+	if table["n"] != 41 {
+		t.Errorf("the second step got %d", table["n"])
+	}
+	ok(t, e.Close())
+	if !containsAll(log.String(), "level=ERROR", "nil map", "workflow_test.go") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
 func TestRecordedErrorKeepsKindAndRemedy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

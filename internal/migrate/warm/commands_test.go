@@ -45,7 +45,7 @@ func TestCommandsAreReadWhenAnyWasSent(t *testing.T) {
 	o.mark = other.CommandMark() // as if its giver had died before that
 	now = now.Add(migrate.PollInterval)
 	is(journal.Pause)
-	now = now.Add(orderAge)
+	now = now.Add(orderAge - migrate.PollInterval) // the pause was read an orderAge ago
 	is(journal.CutOver)
 
 	if err := other.Remove(p.ID); err != nil {

@@ -110,6 +110,8 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 		{false, rounds, time.Hour + 30*time.Minute, 9 * time.Second},
 		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
 		{true, rounds, 30 * time.Minute, 12 * time.Second},
+		// a round that delivers nothing does not shorten the least time
+		{false, append(rounds[:2:2], migrate.Round{Began: began.Add(2 * time.Hour), Took: time.Second}), 0, 6 * time.Second},
 	} {
 		s.all = c.all
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Env: &migrate.Environment{Target: s}}
@@ -133,4 +135,26 @@ func (s *sending) Sends(held, changed int64) int64 {
 		return held
 	}
 	return changed
+}
+
+// The message of a round contains what it copied, what the guest changes if that is known, and the parts of the outage.
+func TestDescribeRound(t *testing.T) {
+	t.Parallel()
+	done := migrate.Round{Took: 14400 * time.Millisecond, Read: 1200<<20 + 1, Copied: 1180 << 20}
+	for _, c := range []struct {
+		rounds   int
+		estimate journal.OutageEstimate
+		want     string
+	}{
+		{1, journal.OutageEstimate{Outage: 95 * time.Second},
+			"round 1: 1200 MiB read, 1180 MiB written, 14s; cut over now, the VM would be out for about 1m35s, its boot not counted"},
+		{2, journal.OutageEstimate{Dirty: 3 << 19, Rate: 100 << 20, Outage: 95 * time.Second, Delivery: 12 * time.Second, Boot: 40 * time.Second},
+			"round 2: 1200 MiB read, 1180 MiB written, 14s; the guest changes 1.5 MiB/s, which is copied at 100 MiB/s; " +
+				"cut over now, the VM would be out for about 1m35s, 12s of it for the delivery, its boot of 40s included"},
+	} {
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: make([]migrate.Round, c.rounds)}}}}
+		if got := describeRound(r, done, c.estimate); got != c.want {
+			t.Errorf("%d rounds: %q, want %q", c.rounds, got, c.want)
+		}
+	}
 }
