@@ -84,7 +84,11 @@ type section struct{ title, body string }
 // helpSections returns the help of a command after its description. docs/commands.md has the same
 // sections.
 func helpSections(cmd *cobra.Command) []section {
-	sections := []section{{"Usage", "  " + usageLine(cmd)}, {"Examples", indentLines(cmd.Example)}, {"Commands", commandList(cmd)}}
+	var sections []section
+	if cmd.Name() == helpName {
+		sections = append(sections, section{"Topics", topicList()})
+	}
+	sections = append(sections, section{"Usage", "  " + usageLine(cmd)}, section{"Examples", indentLines(cmd.Example)}, section{"Commands", commandList(cmd)})
 	sections = append(sections, flagSections(cmd.LocalNonPersistentFlags())...)
 	sections = append(sections, section{"Global flags", flagHelp(globalFlags(cmd))}, section{"Exit codes", indentLines(cmd.Annotations[exitNote])})
 	if !cmd.HasParent() {

@@ -70,8 +70,8 @@ func newRehearse(p *program) *cobra.Command {
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
-			if rh.deadline < 0 {
-				return badUsage(cmd, "--deadline: want a time above 0")
+			if err := checkAboveZero(cmd, "deadline", rh.deadline); err != nil {
+				return err
 			}
 			return rh.runRehearse(cmd.Context(), args[0])
 		}),

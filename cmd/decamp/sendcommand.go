@@ -42,12 +42,12 @@ func sendCommand(ctx context.Context, out *output, c server.Control, name, planN
 	if err != nil {
 		return err
 	}
-	driven := isDriven(ctx, c)
 	if out.json {
-		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": driven})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": isDriven(ctx, c)})
 	}
 	words := planCommandEffect(o)
-	if !driven && o != fleetdb.Pause && !hasEnded(ctx, c, planName, vmName) {
+	// A pause has its effect at once, with or without a process.
+	if o != fleetdb.Pause && !isDriven(ctx, c) && !hasEnded(ctx, c, planName, vmName) {
 		words = fmt.Sprintf("%s is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve).", queuedWord(o))
 	}
 	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), words)
