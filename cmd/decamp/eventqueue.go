@@ -8,14 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-const (
-	// maxQueued limits the events that wait until an output that is not read accepts them.
-	maxQueued = 4096
-
-	// maxPatience is the time for which an event waits to be printed, so that other messages follow it. Runs
-	// lose it once until the output is read again.
-	maxPatience = 100 * time.Millisecond
-)
+// maxQueued limits the events that wait until an output that is not read accepts them.
+const maxQueued = 4096
 
 // An eventQueue shows events in its own goroutine. A run therefore continues if its output blocks: a pipe
 // that is full and not read, a stopped terminal. If the queue is full, progress is dropped first. The
