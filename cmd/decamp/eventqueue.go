@@ -8,6 +8,13 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
+// progress shows the events of runs. handleEvent is not called concurrently. close is called once, after the
+// last event.
+type progress interface {
+	handleEvent(journal.Event)
+	close()
+}
+
 // maxQueued limits the events that wait until an output that is not read accepts them.
 const maxQueued = 4096
 

@@ -7,10 +7,10 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// runNames has the prefix of messages about each run. It is empty if there is only one run.
+// runNames contains the name of each run for its messages. It is empty if there is only one run.
 type runNames map[journal.ID]string
 
-// prefix precedes all messages about the run of e.
+// prefix returns the text before each message about the run of e.
 func (n runNames) prefix(e journal.Event) string {
 	if name, ok := n[e.Run]; ok {
 		return name + ": "
@@ -85,7 +85,7 @@ func eventText(e journal.Event) string {
 		if e.Failure == nil {
 			return ""
 		}
-		return fmt.Sprintf("  %s is tried again: %s", e.Step, printable(e.Failure.Text))
+		return fmt.Sprintf("  %s is retried: %s", e.Step, printable(e.Failure.Text))
 	case journal.DiskStarted, journal.DiskDone, journal.DiskRestarted:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case journal.ChunkBad:

@@ -78,6 +78,9 @@ func (e exit) code() int { return fault.ExitCode(fault.New(e.kind, "")) }
 // exitLine returns the line of an exit code in the help.
 func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", code, means) }
 
+// helpName is the name of decamp help.
+const helpName = "help"
+
 // A section is a part of the help of a command.
 type section struct{ title, body string }
 

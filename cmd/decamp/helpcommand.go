@@ -15,9 +15,6 @@ const helpHelp = `
 Print the help of a command or of a topic. decamp COMMAND --help prints the same text.
 `
 
-// helpName is the name of decamp help.
-const helpName = "help"
-
 // newHelp returns the command decamp help.
 func newHelp() *cobra.Command {
 	return &cobra.Command{

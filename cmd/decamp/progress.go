@@ -12,13 +12,6 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// progress shows the events of runs. handleEvent is not called concurrently. close is called once, after the
-// last event.
-type progress interface {
-	handleEvent(journal.Event)
-	close()
-}
-
 // newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json. Its handleEvent does
 // not wait for an output that is not read.
 func newProgress(out *output, names runNames) progress {

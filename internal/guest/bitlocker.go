@@ -84,9 +84,9 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 func (b bitLocker) describeState() string {
 	switch b.state {
 	case 1:
-		return "it is decrypted already, but for its header"
+		return "it is decrypted, except its header"
 	case 2, 5:
-		return "it is encrypted in part"
+		return "it is partly encrypted"
 	}
 	return ""
 }
@@ -99,11 +99,11 @@ func (b bitLocker) describeUnlock() string {
 	switch {
 	// A volume may have several protectors; the first one in this order is described.
 	case has(protectClear):
-		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
+		return "its key is stored unencrypted, because protection is suspended or was never turned on: the guest unlocks it without a password"
 	case has(protectPassword):
 		return "it requests its password"
 	case has(protectTPM, protectTPMPIN):
-		return "its key is bound to the virtual TPM, which stays behind: the guest needs its recovery key"
+		return "its key is bound to the virtual TPM, which is not migrated: the guest needs its recovery key"
 	case has(protectStartup):
 		return "it needs its startup key"
 	}

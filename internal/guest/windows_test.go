@@ -360,11 +360,11 @@ func TestBitLocker(t *testing.T) {
 		volume []byte
 		want   string
 	}{
-		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which stays behind: the guest needs its recovery key"},
+		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which is not migrated: the guest needs its recovery key"},
 		{"password", fve(4, protectPassword, protectRecovery), "it requests its password"},
-		{"suspended", fve(4, protectTPM, protectClear), "in the clear"},
-		{"decrypting", fve(2, protectTPM), "encrypted in part; its key is bound"},
-		{"decrypted", fve(1, protectClear), "decrypted already, but for its header"},
+		{"suspended", fve(4, protectTPM, protectClear), "stored unencrypted"},
+		{"decrypting", fve(2, protectTPM), "partly encrypted; its key is bound"},
+		{"decrypted", fve(1, protectClear), "decrypted, except its header"},
 		{"unreadable", fve(4)[:1<<20], "the guest needs its recovery key"},
 	}
 	for _, tt := range tests {

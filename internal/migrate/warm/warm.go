@@ -86,7 +86,7 @@ func prepareRun(ctx context.Context, r *migrate.Run) error {
 	}
 	if d := Unfrozen(vm); d != nil {
 		return fault.New(fault.Unsupported, "disk %d is %s: snapshots do not include it", d.Key, d.Mode).
-			WithHint("move the VM powered off, without --warm")
+			WithHint("power the VM off, and migrate it without --warm")
 	}
 	images, err := r.Images.Place(ctx, vm)
 	if err != nil {
