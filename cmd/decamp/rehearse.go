@@ -32,16 +32,14 @@ far it boots: a cutover now would publish that state. The source VM continues to
 images are only read, and rounds continue. If the migration converts the guest (--hardware),
 it is first converted on overlays. All changes are discarded.
 
-The guest finds its disks as after a power failure at the last snapshot, so it replays its
-journals. It boots as with decamp trial: on isolated networks, with KVM if that works,
-otherwise emulated. The run keeps the screen and the serial log in the folder rehearsal of its
-folder in the state directory.
+The guest finds its disks as after a power failure at the last snapshot. It boots as with
+decamp trial: on isolated networks, with KVM or emulated. The run keeps the screen and the
+serial log in the folder rehearsal of its folder in the state directory.
 
 If another decamp process executes the run, that process boots the VM when no round is
-running; decamp cutover ends the rehearsal at once. If that process does not read the request
-within 10 s, this command warns, and after 5 min it withdraws the request and fails. Otherwise
-this command boots the VM from the last round. A VM that does not boot does not end the
-migration.
+running; decamp cutover ends the rehearsal at once. A process that does not read the request
+is reported after 10 s, and after 5 min this command fails. Otherwise this command boots the
+VM from the last round. A VM that does not boot does not end the migration.
 
 The VM of a plan is booted by the worker that executes it. The request goes through the server
 or the database, and so do the verdict and the end of the serial log. The screen and the whole
