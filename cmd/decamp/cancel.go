@@ -69,7 +69,7 @@ func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err erro
 		if err := store.SendCommand(id, journal.GiveUp); err != nil {
 			return err
 		}
-		return printCommandEffect(cc.out, id, journal.GiveUp, true)
+		return printCommandEffect(ctx, cc.out, sentCommand{state, store, id, journal.GiveUp})
 	}
 	p := run.Plan
 	m := recordedMove(p)

@@ -80,7 +80,7 @@ func newConvert(p *program) *cobra.Command {
 	f.StringVar(&cv.format, "format", "", "format of OUT: `raw or qcow2` (default by its name)")
 	f.BoolVar(&cv.force, "force", false, "replace an existing OUT")
 	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is still written")
-	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk, which takes time also for empty areas")
+	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk, which hashes empty areas, too")
 	cv.inputFlags.registerFlags(cmd)
 	return cmd
 }
@@ -203,7 +203,7 @@ func (c *conversion) convertDisk(ctx context.Context) (made converted, err error
 	return made, c.draft.Publish()
 }
 
-// copyDisk copies the chunks that the manifest lacks.
+// copyDisk copies the chunks that are not in the manifest.
 func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
 	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
 	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").showCopy})

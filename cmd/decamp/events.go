@@ -7,10 +7,10 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// runNames has the prefix of messages about each run. It is empty if there is only one run.
+// runNames contains the name of each run for its messages. It is empty if there is only one run.
 type runNames map[journal.ID]string
 
-// prefix precedes all messages about the run of e.
+// prefix returns the text before each message about the run of e.
 func (n runNames) prefix(e journal.Event) string {
 	if name, ok := n[e.Run]; ok {
 		return name + ": "

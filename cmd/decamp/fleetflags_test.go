@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -60,6 +61,51 @@ func TestCommandsWithoutAProcessAreQueued(t *testing.T) {
 			t.Errorf("%s: %v", of.order, err)
 		}
 		mustContain(t, r.out.String(), of.words)
+	}
+}
+
+// countingControl counts the calls that follow a command.
+type countingControl struct {
+	server.Control
+	workers, plans, vms int
+}
+
+func (c *countingControl) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
+	c.workers++
+	return c.Control.Workers(ctx)
+}
+
+func (c *countingControl) Plan(ctx context.Context, name string) (fleetdb.Plan, error) {
+	c.plans++
+	return c.Control.Plan(ctx, name)
+}
+
+func (c *countingControl) VM(ctx context.Context, k fleetdb.Key) (fleetdb.VM, error) {
+	c.vms++
+	return c.Control.VM(ctx, k)
+}
+
+// A command reads only what its output contains.
+func TestCommandsReadOnlyWhatTheyPrint(t *testing.T) {
+	for _, tt := range []struct {
+		order                fleetdb.Command
+		json                 bool
+		workers, plans, more int // calls; one call of VM finds the VM for the command
+	}{
+		{fleetdb.Pause, false, 0, 0, 0},
+		{fleetdb.GoOn, false, 1, 0, 1},
+		{fleetdb.Pause, true, 1, 0, 0},
+		{fleetdb.GoOn, true, 1, 0, 0},
+	} {
+		r := newRig(t)
+		r.program.out.json = tt.json
+		c := &countingControl{Control: waveOf(t, servertest.VM("vm-1", "web"))}
+		if err := sendCommand(t.Context(), r.program.out, c, "wave/vm-1", "wave", "vm-1", tt.order); err != nil {
+			t.Fatal(err)
+		}
+		if c.workers != tt.workers || c.plans != tt.plans || c.vms != 1+tt.more {
+			t.Errorf("%s, JSON %v: %d calls of Workers, %d of Plan, %d of VM", tt.order, tt.json, c.workers, c.plans, c.vms)
+		}
 	}
 }
 

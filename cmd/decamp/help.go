@@ -78,13 +78,20 @@ func (e exit) code() int { return fault.ExitCode(fault.New(e.kind, "")) }
 // exitLine returns the line of an exit code in the help.
 func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", code, means) }
 
+// helpName is the name of decamp help.
+const helpName = "help"
+
 // A section is a part of the help of a command.
 type section struct{ title, body string }
 
 // helpSections returns the help of a command after its description. docs/commands.md has the same
 // sections.
 func helpSections(cmd *cobra.Command) []section {
-	sections := []section{{"Usage", "  " + usageLine(cmd)}, {"Examples", indentLines(cmd.Example)}, {"Commands", commandList(cmd)}}
+	var sections []section
+	if cmd.Name() == helpName {
+		sections = append(sections, section{"Topics", topicList()})
+	}
+	sections = append(sections, section{"Usage", "  " + usageLine(cmd)}, section{"Examples", indentLines(cmd.Example)}, section{"Commands", commandList(cmd)})
 	sections = append(sections, flagSections(cmd.LocalNonPersistentFlags())...)
 	sections = append(sections, section{"Global flags", flagHelp(globalFlags(cmd))}, section{"Exit codes", indentLines(cmd.Annotations[exitNote])})
 	if !cmd.HasParent() {

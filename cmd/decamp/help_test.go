@@ -45,6 +45,16 @@ func writeReference(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
+// The list of topics is built when a help shows it: no command contains it from the start.
+func TestTopicsAreNotBuiltAtTheStart(t *testing.T) {
+	cmd := newHelp()
+	for _, topic := range helpTopics() {
+		if strings.Contains(cmd.Long+cmd.Example, topic.title) {
+			t.Errorf("the texts of decamp help contain the topic %s", topic.name)
+		}
+	}
+}
+
 func TestEveryCommandDocumentsItself(t *testing.T) {
 	for _, cmd := range all(newRoot(newRig(t).program)) {
 		if cmd.Short == "" || cmd.Long == "" || cmd.Annotations[exitNote] == "" {

@@ -18,9 +18,9 @@ Print the help of a command or of a topic. decamp COMMAND --help prints the same
 // newHelp returns the command decamp help.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
-		Use:         "help [COMMAND | TOPIC]",
+		Use:         helpName + " [COMMAND | TOPIC]",
 		Short:       "Print the help of a command or a topic",
-		Long:        trimHelp(helpHelp) + "\n\nTopics:\n\n" + topicList(),
+		Long:        trimHelp(helpHelp),
 		Example:     "decamp help migrate\ndecamp help warm",
 		Annotations: exitCodes(),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

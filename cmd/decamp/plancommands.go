@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
-	"github.com/decamp/decamp/internal/workflow"
 )
 
 const resumeHelp = `
@@ -88,7 +89,9 @@ func newRunCommand(p *program, name, short, long string, o fleetdb.Command, run 
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
 				o, run = fleetdb.GoOn, journal.GoOn
 			}
-			return sendCommandByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return sendRunCommand(p.out, p.assembler, journal.ID(args[0]), run) })
+			return sendCommandByName(cmd.Context(), p.out, &fleet, args[0], o, func() error {
+				return sendRunCommand(cmd.Context(), p.out, p.assembler, journal.ID(args[0]), run)
+			})
 		}),
 	}
 	fleet.registerFlags(cmd)
@@ -96,7 +99,7 @@ func newRunCommand(p *program, name, short, long string, o fleetdb.Command, run 
 }
 
 // sendRunCommand gives a command to a warm run of this state directory.
-func sendRunCommand(out *output, a *assemble.Assembler, id journal.ID, order journal.Command) error {
+func sendRunCommand(ctx context.Context, out *output, a *assemble.Assembler, id journal.ID, order journal.Command) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
@@ -109,5 +112,5 @@ func sendRunCommand(out *output, a *assemble.Assembler, id journal.ID, order jou
 	if err := store.SendCommand(id, order); err != nil {
 		return err
 	}
-	return printCommandEffect(out, id, order, workflow.InUse(state))
+	return printCommandEffect(ctx, out, sentCommand{state, store, id, order})
 }

@@ -59,10 +59,15 @@ func newPlanRun(p *program) *cobra.Command {
 			exit{fault.Denied, "wrong password, missing privilege, unknown or changed certificate, or the database is not verified"},
 			exit{fault.Unreachable, "the database or the server does not answer"},
 			exit{fault.Conflict, "VMs failed, another plan has that name, or another decamp process uses the state directory"}),
-		RunE: p.withLog(func(cmd *cobra.Command, args []string) error { return pr.runPlan(cmd.Context(), args[0]) }),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := checkCounts(cmd, pr.vms, pr.trials); err != nil {
+				return err
+			}
+			return pr.runPlan(cmd.Context(), args[0])
+		}),
 	}
 	cmd.Flags().BoolVar(&pr.detach, "detach", false, "submit the plan and do not wait for its end")
-	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "maximum number `N` of VMs that this process migrates at a time")
+	cmd.Flags().IntVar(&pr.vms, "vms", defaultVMs, "maximum number `N` of VMs that this process migrates at a time; at least 1")
 	registerTrials(cmd.Flags(), &pr.trials)
 	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans in the database that an admin submitted; without --db they are always run")
 	pr.fleet.registerFlags(cmd)

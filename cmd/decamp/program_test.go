@@ -108,6 +108,13 @@ func TestWrongUsageIsExitCode2WithARemedy(t *testing.T) {
 		{"no plan", "plan check", "FILE is missing", "run: decamp plan check --help"},
 		{"plan to nowhere", "plan init esxi://root@h --to /srv", "is not a destination", "write dir:/FOLDER"},
 		{"odd plan name", "plan init esxi://root@h --name /x", "want letters, digits", "run: decamp plan init --help"},
+		{"serve without trials", "serve --trials 0", "--trials 0: want 1 or more", "run: decamp serve --help"},
+		{"worker without trials", "worker --join postgres://d@h/d --offer /x --trials 0", "--trials 0: want 1 or more", "run: decamp worker --help"},
+		{"plan without trials", "plan run x --trials 0", "--trials 0: want 1 or more", "run: decamp plan run --help"},
+		{"plan without VMs", "plan run x --vms 0", "--vms 0 --trials 1: want 1 or more", "run: decamp plan run --help"},
+		{"token that has expired", "token add x --ttl -1h", "--ttl -1h0m0s: want a time above 0", "run: decamp token add --help"},
+		{"trial without time", "trial /x --deadline 0", "--deadline 0s: want a time above 0", "run: decamp trial --help"},
+		{"rehearsal without time", "rehearse x --deadline 0", "--deadline 0s: want a time above 0", "run: decamp rehearse --help"},
 		{"odd selection", "plan init esxi://root@h --select name==x", "--select: column 5: == is not an operator", "write ="},
 	} {
 		t.Run(c.name, func(t *testing.T) {

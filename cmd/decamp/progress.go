@@ -12,15 +12,22 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// progress shows the events of runs. handleEvent is not called concurrently, and must not block. close
-// is called once, after the last event.
-type progress interface {
-	handleEvent(journal.Event)
-	close()
+// newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json. Its handleEvent does
+// not wait for an output that is not read.
+func newProgress(out *output, names runNames) progress {
+	return newEventQueue(newDisplay(out, names), func(n int) { reportLost(out, n) })
 }
 
-// newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json.
-func newProgress(out *output, names runNames) progress {
+// reportLost prints that n events were not printed.
+func reportLost(out *output, n int) {
+	if out.json {
+		_ = out.printJSON(map[string]int{"lostEvents": n}) // the first error of the standard output ends the command with an error
+	}
+	out.warn("%s not printed, because the output was not read for long; the run's journal.jsonl in the state directory has them", countOf(n, "event"))
+}
+
+// newDisplay returns the display of newProgress, which blocks with its output.
+func newDisplay(out *output, names runNames) progress {
 	switch {
 	case out.json:
 		return &objects{out: out, last: map[diskOf]time.Time{}}

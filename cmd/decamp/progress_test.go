@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -87,6 +90,110 @@ func TestProgressAsJSON(t *testing.T) {
 	}
 	if kinds[journal.StepStarted] != 3 || kinds[journal.Progressed] != 3 || kinds[journal.RunDone] != 1 {
 		t.Errorf("printed %v: want 3 steps, progress at most once a second, the end", kinds)
+	}
+}
+
+// unread is an output that nobody reads until the test does.
+type unread struct {
+	*io.PipeReader
+	lines *bufio.Scanner
+}
+
+// newUnread makes an output that is not read the standard output of r.
+func newUnread(r *rig) unread {
+	in, out := io.Pipe()
+	r.t.Cleanup(func() { in.Close() })
+	r.program.out.Writer, r.program.out.json = out, true
+	return unread{in, bufio.NewScanner(in)}
+}
+
+// inTime calls f, and fails if it does not return.
+func inTime(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not return", what)
+	}
+}
+
+// A run does not wait for an output that is not read. When it is read, progress may be missing, and nothing
+// else is.
+func TestEventsDoNotWaitForTheirReader(t *testing.T) {
+	r := newRig(t)
+	u := newUnread(r)
+	p := newProgress(r.program.out, nil)
+	const steps, each = 500, 20 // ten thousand events of progress
+	now := time.Unix(1_800_000_000, 0)
+	inTime(t, "handleEvent", func() {
+		for i := range steps {
+			p.handleEvent(journal.Event{Time: now, Run: "r", Kind: journal.StepStarted, Step: fmt.Sprint(i)})
+			for range each {
+				now = now.Add(2 * time.Second)
+				p.handleEvent(journal.Event{Time: now, Run: "r", Kind: journal.Progressed, Step: fmt.Sprint(i), Bytes: &journal.Bytes{}})
+			}
+		}
+	})
+	go func() {
+		p.close()
+		r.program.out.Writer.(io.Closer).Close()
+	}()
+	next, progressed := 0, 0
+	for u.lines.Scan() {
+		var o struct{ Event *journal.Event }
+		if err := json.Unmarshal(u.lines.Bytes(), &o); err != nil || o.Event == nil {
+			t.Fatalf("%s: %v", u.lines.Text(), err)
+		}
+		switch o.Event.Kind {
+		case journal.StepStarted:
+			if o.Event.Step != fmt.Sprint(next) {
+				t.Fatalf("step %s, want %d", o.Event.Step, next)
+			}
+			next++
+		case journal.Progressed:
+			progressed++
+		}
+	}
+	if next != steps || progressed == 0 || progressed > maxQueued {
+		t.Errorf("%d of %d steps, %d events of progress", next, steps, progressed)
+	}
+}
+
+// More events than the queue has room for are counted, in the place where they are missing.
+func TestLostEventsAreCounted(t *testing.T) {
+	r := newRig(t)
+	u := newUnread(r)
+	p := newProgress(r.program.out, nil)
+	const lost = 10
+	inTime(t, "handleEvent", func() {
+		for range maxQueued + lost {
+			p.handleEvent(journal.Event{Run: "r", Kind: journal.StepStarted})
+		}
+	})
+	for n := range maxQueued + 1 {
+		var o struct {
+			Event      *journal.Event
+			LostEvents int
+		}
+		if !u.lines.Scan() || json.Unmarshal(u.lines.Bytes(), &o) != nil || (o.Event != nil) != (n < maxQueued) || n == maxQueued && o.LostEvents != lost {
+			t.Fatalf("line %d: %s, %v", n, u.lines.Text(), u.lines.Err())
+		}
+	}
+	inTime(t, "close", p.close)
+}
+
+// Messages that follow an event are printed after it.
+func TestMessagesFollowTheirEvents(t *testing.T) {
+	r := newRig(t)
+	p := newProgress(r.program.out, nil)
+	p.(*eventQueue).patience = time.Hour
+	p.handleEvent(journal.Event{Run: "r", Kind: journal.StepRetried, Step: "copy", Failure: &journal.Failure{Text: "first"}})
+	r.program.out.note("second")
+	p.close()
+	if got := r.stderr(); !strings.Contains(got, "first") || strings.Index(got, "first") > strings.Index(got, "second") {
+		t.Errorf("printed %q", got)
 	}
 }
 

@@ -32,14 +32,14 @@ far it boots: a cutover now would publish that state. The source VM continues to
 images are only read, and rounds continue. If the migration converts the guest (--hardware),
 it is first converted on overlays. All changes are discarded.
 
-The guest finds its disks as after a power failure at the last snapshot, so it replays its
-journals. It boots as with decamp trial: on isolated networks, with KVM if that works,
-otherwise emulated. The run keeps the screen and the serial log in the folder rehearsal of its
-folder in the state directory.
+The guest finds its disks as after a power failure at the last snapshot. It boots as with
+decamp trial: on isolated networks, with KVM or emulated. The run keeps the screen and the
+serial log in the folder rehearsal of its folder in the state directory.
 
 If another decamp process executes the run, that process boots the VM when no round is
-running; decamp cutover ends the rehearsal at once. Otherwise this command boots the VM from
-the last round. A VM that does not boot does not end the migration.
+running; decamp cutover ends the rehearsal at once. A process that does not read the request
+is reported after 10 s, and after 5 min this command fails. Otherwise this command boots the
+VM from the last round. A VM that does not boot does not end the migration.
 
 The VM of a plan is booted by the worker that executes it. The request goes through the server
 or the database, and so do the verdict and the end of the serial log. The screen and the whole
@@ -67,11 +67,11 @@ func newRehearse(p *program) *cobra.Command {
 			exit{fault.Unsupported, "the VM does not boot, or cannot be converted or booted here; the error has a remedy"},
 			exit{fault.Denied, "the token does not allow it"},
 			exit{fault.Full, "no space left for the log and the screenshot"},
-			exit{fault.Unreachable, "the database or the server does not answer"}),
+			exit{fault.Unreachable, "the database, the server or the process that executes the run does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
-			if rh.deadline < 0 {
-				return badUsage(cmd, "--deadline: want a time above 0")
+			if err := checkAboveZero(cmd, "deadline", rh.deadline); err != nil {
+				return err
 			}
 			return rh.runRehearse(cmd.Context(), args[0])
 		}),
@@ -181,6 +181,7 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal)
 	if !rh.out.json {
 		fmt.Fprintf(rh.out.screen, "The decamp process that executes run %s boots its VM when no round is running ...\n", r.id)
 	}
+	process := newResponse(rh.out, r.state, r.store, r.id)
 	for {
 		answer, err := r.store.Rehearsed(r.id)
 		switch {
@@ -189,7 +190,7 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal)
 		case answer != nil && answer.ID == r.ask.ID:
 			return trialOf(*answer)
 		}
-		if err := r.checkDriven(); err != nil {
+		if err := errors.Join(r.checkDriven(), process.check()); err != nil {
 			return report, err
 		}
 		if err := sleep.For(ctx, resultInterval); err != nil {

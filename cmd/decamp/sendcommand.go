@@ -8,6 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // sendCommandByName gives a command to a plan or one of its VMs. If the name is a run of decamp migrate,
@@ -42,12 +43,12 @@ func sendCommand(ctx context.Context, out *output, c server.Control, name, planN
 	if err != nil {
 		return err
 	}
-	driven := isDriven(ctx, c)
 	if out.json {
-		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": driven})
+		return out.printJSON(map[string]any{"plan": planName, "vm": vmName, "command": o, "driven": isDriven(ctx, c)})
 	}
 	words := planCommandEffect(o)
-	if !driven && o != fleetdb.Pause && !hasEnded(ctx, c, planName, vmName) {
+	// A pause has its effect at once, with or without a process.
+	if o != fleetdb.Pause && !isDriven(ctx, c) && !hasEnded(ctx, c, planName, vmName) {
 		words = fmt.Sprintf("%s is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve).", queuedWord(o))
 	}
 	_, err = fmt.Fprintf(out, "%s: %s\n", printable(name), words)
@@ -98,12 +99,27 @@ func planCommandEffect(o fleetdb.Command) string {
 	return "resumed."
 }
 
-// printCommandEffect prints the effect of a command for a run. driven is false if no process executes the run.
-func printCommandEffect(out *output, id journal.ID, order journal.Command, driven bool) error {
-	if out.json {
-		return out.printJSON(map[string]any{"run": id, "command": order, "driven": driven})
+// A sentCommand is a command for a warm run of a state directory.
+type sentCommand struct {
+	state string          // state directory
+	store *journal.Store  // store of the run
+	id    journal.ID      // the run
+	order journal.Command // the command
+}
+
+// printCommandEffect prints the effect of a command for a run. If a process executes the run, it waits until
+// that process has read the command, but not for long.
+func printCommandEffect(ctx context.Context, out *output, c sentCommand) (err error) {
+	driven, read := workflow.InUse(c.state), false
+	if driven {
+		if read, err = newResponse(out, c.state, c.store, c.id).wait(ctx); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(out, "%s\n", commandEffect(order))
+	if out.json {
+		return out.printJSON(map[string]any{"run": c.id, "command": c.order, "driven": driven, "read": read})
+	}
+	fmt.Fprintf(out, "%s\n", commandEffect(c.order))
 	if !driven {
 		fmt.Fprintln(out, "No decamp process executes the run now. Run the command that began it again.")
 	}

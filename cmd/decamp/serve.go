@@ -61,11 +61,11 @@ func newServe(p *program) *cobra.Command {
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another process uses the state directory or the address"}),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case (sv.cert == "") != (sv.key == ""):
+			if (sv.cert == "") != (sv.key == "") {
 				return badUsage(cmd, "--tls-cert and --tls-key: want both or neither")
-			case sv.vms < 1:
-				return badUsage(cmd, "--vms %d: want 1 or more", sv.vms)
+			}
+			if err := checkCounts(cmd, sv.vms, sv.trials); err != nil {
+				return err
 			}
 			return sv.runServe(cmd.Context())
 		}),

@@ -44,7 +44,10 @@ func newTokenAdd(p *program) *cobra.Command {
 		Long:        trimHelp("\nCreate a token and print it. decamp does not store it: a lost token must be replaced.\n"),
 		Example:     "decamp token add alice --role operate > alice.token",
 		Annotations: exitCodes(exit{fault.Conflict, "a token of that name exists"}), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: p.withLog(func(_ *cobra.Command, args []string) error {
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			if err := checkAboveZero(cmd, "ttl", ttl); err != nil {
+				return err
+			}
 			state, err := p.assembler.StateDir()
 			if err != nil {
 				return err

@@ -78,6 +78,9 @@ func newTrial(p *program) *cobra.Command {
 			if !slices.Contains(accels, tc.accel) {
 				return badUsage(cmd, "--accel %q: want any, kvm or tcg", tc.accel)
 			}
+			if err := checkAboveZero(cmd, "deadline", tc.deadline); err != nil {
+				return err
+			}
 			return tc.runTrial(cmd.Context(), args[0])
 		}),
 	}

@@ -62,8 +62,9 @@ func newWorker(p *program) *cobra.Command {
 				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; a single machine requires no worker: use decamp plan run", wc.fleet.db)
 			case len(wc.folders) == 0:
 				return badUsage(cmd, "--offer is missing: want a folder to which VMs may go")
-			case wc.vms < 1 || wc.trials < 1:
-				return badUsage(cmd, "--vms %d --trials %d: want 1 or more", wc.vms, wc.trials)
+			}
+			if err := checkCounts(cmd, wc.vms, wc.trials); err != nil {
+				return err
 			}
 			return wc.runWorker(cmd.Context())
 		}),

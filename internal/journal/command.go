@@ -65,8 +65,26 @@ func (s *Store) CommandMark() string {
 	return string(text)
 }
 
+// CommandsRead records that the process that executes runs has read the commands up to the mark. The file
+// need not be durable.
+func (s *Store) CommandsRead(mark string) error {
+	if err := os.WriteFile(s.readMarkPath(), []byte(mark), private); err != nil {
+		return fmt.Errorf("record that commands were read: %w", s.spaceError(err))
+	}
+	return nil
+}
+
+// AreCommandsRead reports whether the process that executes runs has read all commands.
+func (s *Store) AreCommandsRead() bool {
+	text, err := os.ReadFile(s.readMarkPath())
+	return err == nil && string(text) == s.CommandMark()
+}
+
 // markPath returns the path of the file with the mark.
 func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "commands") }
+
+// readMarkPath returns the path of the file with the mark of the commands that were read.
+func (s *Store) readMarkPath() string { return s.markPath() + ".read" }
 
 // markCommands changes the mark. It must be called after the change. Without a state directory it does
 // nothing.

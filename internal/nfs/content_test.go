@@ -304,6 +304,70 @@ func TestRenameOpensPlainFilesAgain(t *testing.T) {
 	}
 }
 
+// Each way to change the path of a plain file makes the server call Open with the new path, and keeps the
+// bytes of WRITEs after it.
+func TestChangedPathsOpenPlainFilesAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		move func(r *rig) // moves d/e/f/tmp to the path of want
+		want string       // new path
+	}{
+		{"rename of the file", func(r *rig) {
+			r.nfs(pRename, r.folder("d/e/f"), "tmp", r.root, "a-flat.vmdk").ok()
+		}, "a-flat.vmdk"},
+		{"rename of its folder", func(r *rig) {
+			r.nfs(pRename, r.folder("d/e"), "f", r.folder("d/e"), "g").ok()
+		}, "d/e/g/tmp"},
+		{"rename of a folder above", func(r *rig) { r.nfs(pRename, r.root, "d", r.root, "z").ok() }, "z/e/f/tmp"},
+		{"link and remove", func(r *rig) {
+			r.nfs(pLink, r.lookup(r.folder("d/e/f"), "tmp"), r.root, "a-flat.vmdk").ok()
+			r.nfs(pRemove, r.folder("d/e/f"), "tmp").ok()
+		}, "a-flat.vmdk"},
+		{"rename over one of two names", func(r *rig) {
+			r.nfs(pLink, r.lookup(r.folder("d/e/f"), "tmp"), r.root, "a-flat.vmdk").ok()
+			r.create(r.root, "other")
+			r.nfs(pRename, r.root, "other", r.folder("d/e/f"), "tmp").ok()
+		}, "a-flat.vmdk"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &fakeContent{}
+			opened := map[string]int{}
+			r := newRig(t, func(o *nfs.Options) {
+				o.Exports[0].Open = func(name string) (nfs.Content, error) {
+					if opened[name]++; name == tt.want {
+						return c, nil
+					}
+					return nil, nil
+				}
+			})
+			h := r.create(r.mkdir(r.mkdir(r.mkdir(r.root, "d"), "e"), "f"), "tmp")
+			beside := r.create(r.root, "beside")
+			r.write(h, 0, []byte("plain"))
+			r.write(beside, 0, []byte("x"))
+			tt.move(r)
+			r.write(h, 0, []byte("landed"))
+			r.nfs(pCommit, h, uint64(0), 0).ok()
+			r.write(beside, 0, []byte("y"))
+			if got := r.get(tt.want); got != "plain" || c.Size() != 6 || c.commits != 1 {
+				t.Errorf("the file in the folder contains %q, the Content %d bytes with %d commits", got, c.Size(), c.commits)
+			}
+			if opened[tt.want] != 1 || opened["beside"] != 1 {
+				t.Errorf("calls of Open: %v", opened)
+			}
+		})
+	}
+}
+
+// folder returns the handle of a folder.
+func (r *rig) folder(path string) []byte {
+	r.Helper()
+	h := r.root
+	for _, name := range strings.Split(path, "/") {
+		h = r.lookup(h, name)
+	}
+	return h
+}
+
 // RENAME, while Export.Open of the same file runs for the old name.
 func TestRenameWhileOpening(t *testing.T) {
 	for _, tt := range []struct {

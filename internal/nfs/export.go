@@ -20,8 +20,9 @@ type Export struct {
 	Dir string
 
 	// Open returns the Content of the file of that name, relative to Dir. It is called when the file is
-	// first used; for a plain file, also after a RENAME of that file. See Server.Forget. A nil Content, or a nil Open, means the plain file. The file stays in
-	// the folder in any case: clients see its name, times and identity.
+	// first used; for a plain file, also after a RENAME of the file or of a folder above it, and after a
+	// REMOVE of one of its names. See Server.Forget. A nil Content, or a nil Open, means the plain file. The
+	// file stays in the folder in any case: clients see its name, times and identity.
 	Open func(name string) (Content, error)
 
 	// Writable reports whether the file of that name, relative to Dir, may be changed, created or removed;
@@ -167,6 +168,31 @@ func (x *export) pathNames(n *node) []string {
 		names[i], names[j] = names[j], names[i]
 	}
 	return names
+}
+
+// filesBelow returns the known regular files at or below n.
+func (x *export) filesBelow(n *node) (files []*node) {
+	if n.format == formatFile {
+		return []*node{n}
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, f := range x.nodes {
+		if f.format == formatFile && f.isBelow(n) {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// isBelow reports whether n was last seen below the folder top. The export's mu must be held.
+func (n *node) isBelow(top *node) bool {
+	for depth := 0; n.parent != nil && depth < maxDepth; depth++ {
+		if n = n.parent; n == top {
+			return true
+		}
+	}
+	return false
 }
 
 // pathOf returns the path of n relative to the export; "" for the root.

@@ -217,7 +217,7 @@ func (c *fileCache) forget(n *node) error {
 	return unused.closeAll()
 }
 
-// forgetPlain is forget for a file that has another name now: Export.Open may return a Content for it. A
+// forgetPlain is forget for a file that has another path now: Export.Open may return a Content for it. A
 // file that has a Content, or gets one from an opening that runs, keeps it.
 func (c *fileCache) forgetPlain(n *node) error {
 	c.mu.Lock()

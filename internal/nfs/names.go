@@ -146,11 +146,12 @@ func (x *export) openNamed(parent *node, folder *object, name string) (openEntry
 	return openEntry{o, x.addNode(parent, name, o.attr)}, nil
 }
 
-// forgetRemoved deletes the node of an entry that lost a name, unless it has another one. old must be
-// open, so that its inode is not used again before it is in removed.
+// forgetRemoved deletes the node of an entry that lost a name. If the file has another name, it only makes
+// its next use call Export.Open. old must be open, so that its inode is not used again before it is in removed.
 func (p *nameProcedures) forgetRemoved(x *export, old openEntry) {
 	a, err := old.stat()
 	if err == nil && a.nlink > 0 && a.format != unix.S_IFDIR {
+		p.reopenPlain(old.node)
 		return
 	}
 	x.removed.add(old.attr.id)

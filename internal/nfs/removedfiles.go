@@ -10,8 +10,8 @@ import (
 // birthTick is longer than the clock tick in which file systems count times of birth.
 const birthTick = 20 * time.Millisecond
 
-// removedFiles remembers files that were removed within the tick of their birth. Until the tick ends, a
-// new file could get the same inode number and time of birth, and therefore the same handle.
+// removedFiles contains the identities of files that were removed within birthTick of their birth. During
+// that time a new file could get the same inode number and time of birth, and therefore the same handle.
 type removedFiles struct {
 	mu    sync.Mutex            // guards until
 	until map[inodeID]time.Time // time from which the identity cannot occur again

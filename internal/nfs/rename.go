@@ -79,9 +79,8 @@ func lockBoth(a, b *node) (unlock func()) {
 	}
 }
 
-// renameLocked renames between two open folders. It forgets a file that was replaced, and the moved one if
-// it is a plain file: Export.Open may return a Content for the new name. The changing of both folders must
-// be held.
+// renameLocked renames between two open folders. It forgets a file that was replaced, and the plain files
+// that have another path now. The changing of both folders must be held.
 func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error {
 	for _, name := range []string{a.from.name, a.to.name} {
 		if err := checkOld(name); err != nil {
@@ -110,14 +109,23 @@ func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error 
 	}
 	if replaced.object == nil || replaced.node != moved.node {
 		x.addNode(a.to.dir.node, a.to.name, moved.attr)
-		if x.Open != nil {
-			if err := p.files.forgetPlain(moved.node); err != nil {
-				p.log.Warn("close renamed file", "file", x.pathOf(moved.node), "err", err)
-			}
+		for _, n := range x.filesBelow(moved.node) {
+			p.reopenPlain(n)
 		}
 	}
 	if replaced.object != nil && replaced.node != moved.node {
 		p.forgetRemoved(x, replaced)
 	}
 	return nil
+}
+
+// reopenPlain makes the next use of a file that has another path call Export.Open, which may return a
+// Content for that path. A file with a Content keeps it.
+func (p *nameProcedures) reopenPlain(n *node) {
+	if n.export.Open == nil {
+		return
+	}
+	if err := p.files.forgetPlain(n); err != nil {
+		p.log.Warn("close renamed file", "file", n.export.pathOf(n), "err", err)
+	}
 }

@@ -2,7 +2,7 @@
 //
 // A connection is accepted if it stays on this machine (a unix socket or a loopback address), or
 // if it uses TLS and verifies the server's certificate and host name, as sslmode=verify-full does.
-// With weaker modes, a machine in between can read the password of the database and change its
+// With weaker modes, a machine between decamp and the server can read the password of the database and change its
 // contents.
 package postgres
 

@@ -60,6 +60,20 @@ func lockedByError(f *os.File) error {
 		WithHint("wait for process %s to end, or give another --state directory", pid)
 }
 
+// Holder returns the pid of the process that has the state directory open, as it wrote it; 0 if that is
+// unknown.
+func Holder(dir string) int {
+	text, err := os.ReadFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
 // InUse reports whether a process has the state directory open.
 func InUse(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, lockName))

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// ErrRefused is in the tree of errors about a record that no executor with our key has written.
+// ErrRefused is wrapped by the errors about a record without a valid signature of the fleet key.
 var ErrRefused = errors.New("refused record")
 
-// signedDoc is a document of a record that several executors share, with its signature: without it any
+// signedDoc is a signed document of a record that several executors share. Without the signature, any
 // writer of the database could change the inputs of a run's steps.
 type signedDoc struct {
 	Doc       string `json:"doc"`       // document as JSON text

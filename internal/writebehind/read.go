@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadAt fills p from off and returns the number of bytes, with io.EOF if the disk ends before. It
-// returns the disk at one moment: a concurrent Write is visible as a whole or not at all.
+// ReadAt reads len(p) bytes from offset off. If the disk ends before, it returns the number of bytes and
+// io.EOF. A concurrent Write is visible as a whole or not at all.
 func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fault.New(fault.Invalid, "read at %d", off).WithHint("read within the disk")
@@ -49,8 +49,8 @@ func (v view) len() (n int) {
 	return n
 }
 
-// waitForView returns a view of r, cut at the size of the disk. It waits for writers that wait for
-// readers. The caller must release the view.
+// waitForView returns a view of r, up to the end of the disk. A writer that waits for a chunk in r takes
+// it first. The caller must release the view.
 func (f *File) waitForView(ctx context.Context, r disk.Range) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (p part) hasGaps() bool {
 	return covered < p.Len
 }
 
-// releaseView releases a view. Writers that waited for it start.
+// releaseView releases a view, and starts the writers that waited for it.
 func (f *File) releaseView(v view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

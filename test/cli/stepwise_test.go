@@ -5,17 +5,29 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/test/program"
 )
+
+// stepwiseBinary builds a decamp whose runs wait until their events are read. In others they continue.
+var stepwiseBinary = sync.OnceValues(func() (string, error) {
+	path := binary + "-stepwise"
+	return path, program.Build(path, "stepwise")
+})
 
 // startStepwise starts decamp with a standard output that blocks at the next event until the test requests it. The
 // test therefore acts at the last event that it has read, at any load.
 func (u *under) startStepwise() {
 	u.t.Helper()
+	var err error
+	u.Path, err = stepwiseBinary()
+	must(u.t, err)
 	read, write := pipe(u.t, unix.O_DIRECT) // each write is a packet
-	_, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, onePacket)
+	_, err = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, onePacket)
 	must(u.t, err)
 	copied, copying := pipe(u.t, 0)
 	u.events = bufio.NewScanner(&packets{from: read, copied: copied, copying: copying})

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -32,14 +33,21 @@ func Main(m *testing.M, binary *string) int {
 	}
 	defer os.RemoveAll(dir)
 	*binary = filepath.Join(dir, "decamp")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as in a release, even if the tests are not
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build decamp:", err)
+	if err := Build(*binary); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
+}
+
+// Build builds decamp at the path binary, with these build tags.
+func Build(binary string, tags ...string) error {
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", binary, "github.com/decamp/decamp/cmd/decamp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as in a release, even if the tests are not
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build decamp: %w: %s", err, out)
+	}
+	return nil
 }
 
 // Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a

@@ -17,16 +17,16 @@ const sampleInterval = 5 * time.Second
 // A topWatcher runs esxtop on some hosts while a row is measured.
 type topWatcher struct {
 	cancel  context.CancelFunc // ends esxtop on all hosts
-	running sync.WaitGroup     // waits for the end on all hosts
+	running sync.WaitGroup     // counts the hosts on which esxtop runs
 
 	mu    sync.Mutex                   // guards hosts and their fields
 	hosts map[inventory.MoRef]*topHost // output by host
 }
 
-// topHost has the output of one host.
+// topHost is the output of esxtop on one host.
 type topHost struct {
 	loads []shell.Load // samples in the order of time
-	err   error        // error that ended it early; nil if none
+	err   error        // error that ended esxtop early; nil if none
 }
 
 // startWatch starts esxtop on the hosts of VMs. It fails if a login by SSH fails, before a row is
@@ -63,7 +63,7 @@ func (b *Benchmark) startWatch(ctx context.Context, vms []*inventory.VM) (*topWa
 	return w, nil
 }
 
-// stop ends esxtop on all hosts and waits for it.
+// stop ends esxtop on all hosts and returns when it has ended.
 func (w *topWatcher) stop() {
 	w.cancel()
 	w.running.Wait()
@@ -91,7 +91,7 @@ func (w *topWatcher) meanReads(_ context.Context, began, ended time.Time) (sum b
 // meanLoad returns the mean of the samples of one host between two times, and their number.
 func meanLoad(loads []shell.Load, began, ended time.Time) (d bench.Device, n int) {
 	for _, l := range loads {
-		// At is the end of a sample: it must begin and end within the row
+		// At is the end of the sample. The whole sample must lie within the row.
 		if l.At.Add(-sampleInterval).Before(began) || l.At.After(ended) {
 			continue
 		}

@@ -26,7 +26,7 @@ type NodeOptions struct {
 	Name     string   // name of the worker; this machine's name if empty
 	Folders  []string // folders that it offers
 	VMs      int      // VMs that it migrates at a time
-	Trials   int      // trial boots at a time, of VMs whose plan requests them
+	Trials   int      // trial boots at a time, of VMs whose plan requests them; at least 1
 	Idle     bool     // no VMs are executed; the node only schedules
 	Command  bool     // a command of the user, who executes plans of administrators with the user's files
 	Hooks    bool     // runs hooks of plans
@@ -53,7 +53,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 		return nil, err
 	}
 	m.Command, m.Hooks = o.Command, o.Hooks
-	m.Trials = make(chan struct{}, max(o.Trials, 1))
+	m.Trials = make(chan struct{}, o.Trials)
 	return &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
 		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
 	})}, nil

@@ -57,19 +57,19 @@ func newGrids(rows []bench.Row) []grid {
 	return all
 }
 
-// newGrid lays out rows. There must be at least one row.
+// newGrid returns the grid of rows, which must not be empty.
 func newGrid(title string, rows []bench.Row) grid {
 	g := grid{Title: title}
-	least, most := rows[0], rows[0]
+	slowest, fastest := rows[0], rows[0]
 	setups := map[string]bench.Setup{}
 	for _, r := range rows {
 		// Any setup of a column determines its position.
 		setups[columnLabel(r.Setup)] = r.Setup
-		if r.Rate() < least.Rate() {
-			least = r
+		if r.Rate() < slowest.Rate() {
+			slowest = r
 		}
-		if r.Rate() > most.Rate() {
-			most = r
+		if r.Rate() > fastest.Rate() {
+			fastest = r
 		}
 	}
 	for name := range setups {
@@ -80,7 +80,7 @@ func newGrid(title string, rows []bench.Row) grid {
 		return cmp.Or(strings.Compare(string(x.Export), string(y.Export)), cmp.Compare(linkSpeed(x), linkSpeed(y)), cmp.Compare(x.MTU, y.MTU))
 	})
 	for _, r := range rows {
-		g.addRow(r, least.Rate(), most.Rate())
+		g.addRow(r, slowest.Rate(), fastest.Rate())
 	}
 	return g
 }
@@ -142,7 +142,7 @@ func columnLabel(s bench.Setup) string {
 
 // linkSpeed returns the speed of the link in Gbit/s, or 0 without one.
 func linkSpeed(s bench.Setup) float64 {
-	v, _ := bench.Gigabits(s.NIC) // none has no NIC, and comes first
+	v, _ := bench.Gigabits(s.NIC) // 0 for a setup without NIC, which comes first
 	return v
 }
 

@@ -20,8 +20,8 @@
 // # Bounds
 //
 // For any content of the disk: a file that is changed has at most maxRuns runs of blocks, a folder
-// at most maxDir bytes, a path at most maxLinks links, and staged changes use at most maxStaged
-// bytes of memory. All reads are charged to the disk's budget.
+// at most maxDir bytes, a path at most maxLinks links, staged changes use at most maxStaged bytes of
+// memory, and unchanged blocks maxClean bytes. Reads and blocks in memory are charged to the disk's budget.
 //
 // The layout is the kernel's, Documentation/filesystems/ext4.
 package extwrite

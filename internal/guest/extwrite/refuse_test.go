@@ -120,8 +120,72 @@ func TestAppendToAHoleIsBounded(t *testing.T) {
 	if err := o.AppendFile("/etc/hole", []byte("end")); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") {
 		t.Errorf("%v", err)
 	}
-	if b := o.stage.disk.Budget(); b.Used().Memory != 0 {
-		t.Errorf("%+v", b.Used())
+	checkCharge(t, o.stage)
+}
+
+// checkCharge fails unless the budget is charged with the blocks in memory.
+func checkCharge(t *testing.T, s *stage) {
+	t.Helper()
+	blocks := int64(len(s.pending) + len(s.staged) + len(s.clean))
+	if u := s.disk.Budget().Used(); u.Memory != blocks*s.blockSize {
+		t.Errorf("%d blocks of %d bytes are in memory, charged: %+v", blocks, s.blockSize, u)
+	}
+}
+
+// The blocks in memory are charged: those that were read, those of calls that failed, and several versions of
+// one block.
+func TestBlocksInMemoryAreCharged(t *testing.T) {
+	o := openImage(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
+	for step, err := range []error{
+		o.WriteFile("etc/new", make([]byte, 100_000), Attr{}),
+		o.WriteFile("etc/new", make([]byte, 50_000), Attr{}),
+		o.AppendFile("etc/new", make([]byte, 50_000)),
+		second(o.ReadFile("etc/fstab", 1<<20)),
+	} {
+		if err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		checkCharge(t, o.stage)
+	}
+	if err := o.Mkdir("etc/many", Attr{}); err == nil || len(o.stage.staged) < 20 {
+		t.Fatalf("%v, %d staged blocks", err, len(o.stage.staged))
+	}
+	checkCharge(t, o.stage)
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if u := o.stage.disk.Budget().Used(); u.Memory != 0 {
+		t.Errorf("after Flush: %+v", u)
+	}
+}
+
+// Staged changes beyond the budget are refused, before maxStaged.
+func TestStagedChangesHaveABudget(t *testing.T) {
+	o := openImage(t, formNamed(t, "ext4 large").makeImage(t, ""))
+	var limit *budget.Error
+	if err := o.WriteFile("large", make([]byte, 80<<20), Attr{}); !errors.As(err, &limit) || !strings.Contains(err.Error(), "memory") {
+		t.Errorf("80 MiB: %v", err)
+	}
+	if len(o.stage.pending) > 0 {
+		t.Errorf("%d blocks are left", len(o.stage.pending))
+	}
+	checkCharge(t, o.stage)
+}
+
+// The cache of unchanged blocks is bounded in bytes, for every size of a block.
+func TestUnchangedBlocksAreBounded(t *testing.T) {
+	for _, blockSize := range []int64{1 << 10, 4 << 10, 64 << 10} {
+		image := &memory{data: make([]byte, 40<<20)}
+		s := newStage(budgettest.ReadWriter(t, image), blockSize, 40<<20/blockSize)
+		for n := range s.blocks {
+			if _, err := s.readBlock(n); err != nil {
+				t.Fatal(err)
+			}
+			if held := int64(len(s.clean)) * blockSize; held > maxClean {
+				t.Fatalf("%d bytes are in memory", held)
+			}
+		}
+		checkCharge(t, s)
 	}
 }
 

@@ -14,11 +14,11 @@ type stage struct {
 	blocks    int64            // number of blocks of the file system
 	staged    map[int64][]byte // blocks that earlier calls changed, written by flush
 	pending   map[int64][]byte // blocks that the current call changed; a failed call drops them
-	clean     map[int64][]byte // blocks as read from the disk, at most maxClean
+	clean     map[int64][]byte // blocks as read from the disk, at most maxClean bytes
 }
 
-// maxClean limits the number of unchanged blocks in memory. The cache is emptied when it is full.
-const maxClean = 4096
+// maxClean limits the bytes of unchanged blocks in memory. The cache is emptied when it is full.
+const maxClean = 16 << 20
 
 // newStage returns an empty stage for a file system of blocks blocks.
 func newStage(disk Disk, blockSize, blocks int64) *stage {
@@ -41,15 +41,33 @@ func (s *stage) readBlock(n int64) ([]byte, error) {
 	if n < 0 || n >= s.blocks {
 		return nil, corrupt("block %d of %d is referred to", n, s.blocks)
 	}
-	b := make([]byte, s.blockSize)
-	if _, err := s.disk.ReadAt(b, n*s.blockSize); err != nil {
-		return nil, fmt.Errorf("read block %d: %w", n, err)
+	if int64(len(s.clean)) >= maxClean/s.blockSize {
+		s.clearLayer(s.clean)
 	}
-	if len(s.clean) >= maxClean {
-		clear(s.clean)
+	b, err := s.newBlock()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.disk.ReadAt(b, n*s.blockSize); err != nil {
+		s.disk.Budget().Release(s.blockSize)
+		return nil, fmt.Errorf("read block %d: %w", n, err)
 	}
 	s.clean[n] = b
 	return b, nil
+}
+
+// newBlock returns memory for one block, which is charged to the disk's budget until clearLayer.
+func (s *stage) newBlock() ([]byte, error) {
+	if err := s.disk.Budget().Hold(s.blockSize); err != nil {
+		return nil, err
+	}
+	return make([]byte, s.blockSize), nil
+}
+
+// clearLayer removes all blocks of a layer, and releases their memory.
+func (s *stage) clearLayer(layer map[int64][]byte) {
+	s.disk.Budget().Release(int64(len(layer)) * s.blockSize)
+	clear(layer)
 }
 
 // editBlock returns block n for changes in place. They are part of the current call.
@@ -62,8 +80,11 @@ func (s *stage) editBlock(n int64) ([]byte, error) {
 		return nil, err
 	}
 	b, err := s.zeroBlock(n)
+	if err != nil {
+		return nil, err
+	}
 	copy(b, old)
-	return b, err
+	return b, nil
 }
 
 // zeroBlock returns block n filled with zeros, for changes in place, without reading the disk. It fails
@@ -76,7 +97,14 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 	if int64(len(s.pending)+len(s.staged)) >= maxStaged/s.blockSize {
 		return nil, fault.New(fault.Unsupported, "more than %d MiB would be changed", maxStaged>>20)
 	}
-	b := make([]byte, s.blockSize)
+	if s.pending[n] != nil {
+		s.disk.Budget().Release(s.blockSize) // of the older version
+	}
+	b, err := s.newBlock()
+	if err != nil {
+		delete(s.pending, n)
+		return nil, err
+	}
 	s.pending[n] = b
 	return b, nil
 }
@@ -84,13 +112,16 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 // stagePending makes the changes of the current call part of the next flush.
 func (s *stage) stagePending() {
 	for n, b := range s.pending {
+		if s.staged[n] != nil {
+			s.disk.Budget().Release(s.blockSize) // of the older version
+		}
 		s.staged[n] = b
 	}
 	clear(s.pending)
 }
 
 // dropPending discards the changes of the current call.
-func (s *stage) dropPending() { clear(s.pending) }
+func (s *stage) dropPending() { s.clearLayer(s.pending) }
 
 // flush writes the staged blocks in ascending order and empties the cache.
 func (s *stage) flush() error {
@@ -99,7 +130,7 @@ func (s *stage) flush() error {
 			return fmt.Errorf("write block %d: %w", n, err)
 		}
 	}
-	clear(s.staged)
-	clear(s.clean)
+	s.clearLayer(s.staged)
+	s.clearLayer(s.clean)
 	return nil
 }

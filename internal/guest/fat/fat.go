@@ -34,6 +34,7 @@ type FS struct {
 	dataOff     int64         // offset of cluster 2, the first one, in bytes
 	root        extent        // area of the root folder of FAT12 and FAT16; empty for FAT32
 	rootCluster int64         // first cluster of the root folder; rootFAT if it is in a separate area
+	rootNode    *node         // root folder
 	table       []byte        // first copy of the table, at most maxTable bytes of it
 }
 
@@ -101,7 +102,8 @@ func (fs *FS) openTable(table extent, root int64) error {
 	if fs.bits == 32 {
 		fs.rootCluster = root
 	}
-	fs.Tree = tree.New(&node{fs: fs, folder: true, first: fs.rootCluster})
+	fs.rootNode = &node{fs: fs, folder: true, first: fs.rootCluster}
+	fs.Tree = tree.New(fs.rootNode)
 	return nil
 }
 

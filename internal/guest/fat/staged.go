@@ -14,9 +14,22 @@ type pendingWrite struct {
 	data []byte // private copy of the bytes
 }
 
-// addWrite adds a pending write; p is copied.
-func (s *stagedReader) addWrite(p []byte, off int64) {
+// addWrite adds a pending write; p is copied. The copy is charged until dropWrites.
+func (s *stagedReader) addWrite(p []byte, off int64) error {
+	if err := s.Budget().Hold(int64(len(p))); err != nil {
+		return err
+	}
 	s.writes = append(s.writes, pendingWrite{off, append([]byte(nil), p...)})
+	return nil
+}
+
+// dropWrites removes all pending writes but the first keep.
+func (s *stagedReader) dropWrites(keep int) {
+	for _, w := range s.writes[keep:] {
+		s.Budget().Release(int64(len(w.data)))
+	}
+	clear(s.writes[keep:])
+	s.writes = s.writes[:keep]
 }
 
 // ReadAt implements io.ReaderAt.

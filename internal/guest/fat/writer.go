@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +28,14 @@ type Writer struct {
 	tables       []extent      // all copies of the table
 	freeCountOff int64         // offset of FAT32's count of free clusters; 0 if it has none
 	allocated    int64         // clusters allocated since the last Flush
+	undo         []tableChange // changes of the table by the current Add
 	now          time.Time     // time of new files
+}
+
+// A tableChange is a changed entry of the table.
+type tableChange struct {
+	cluster int64 // number of the entry
+	old     int64 // value before the change
 }
 
 // unusualError returns a fault.Unsupported error for a file system that the Writer does not change.
@@ -136,8 +144,24 @@ func (w *Writer) Tree() *tree.Tree { return w.fs.Tree }
 
 // Add adds a file and the missing folders of its path. All names must be short (8.3); letters
 // become upper case. The error is fs.ErrExist if the file exists, and fault.Full if there is not
-// enough space.
+// enough space. A call that fails changes nothing.
 func (w *Writer) Add(path string, data []byte) error {
+	w.undo = w.undo[:0]
+	writes, allocated := len(w.staged.writes), w.allocated
+	err := w.addFile(path, data)
+	if err != nil {
+		for _, c := range slices.Backward(w.undo) {
+			w.fs.setTableEntry(c.cluster, c.old)
+		}
+		w.staged.dropWrites(writes)
+		w.allocated = allocated
+		w.fs.rootNode.chained = false // its chain is shorter again if it had grown
+	}
+	return err
+}
+
+// addFile adds a file and the missing folders of its path. If it fails, some of its changes remain.
+func (w *Writer) addFile(path string, data []byte) error {
 	parts := strings.Split(path, "/")
 	folder, err := w.openFolder(parts[:len(parts)-1])
 	if err != nil {
@@ -155,7 +179,7 @@ func (w *Writer) Add(path string, data []byte) error {
 
 // openFolder returns the folder at the path from the root, and creates missing folders.
 func (w *Writer) openFolder(names []string) (*node, error) {
-	at := &node{fs: w.fs, folder: true, first: w.fs.rootCluster}
+	at := w.fs.rootNode
 	for _, name := range names {
 		next, err := at.Find(name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +227,9 @@ func (w *Writer) addEntry(in *node, name string, attr byte, data []byte) error {
 	}
 	for i, c := range clusters {
 		from := int64(i) * w.fs.clusterSize
-		w.staged.addWrite(data[from:min(from+w.fs.clusterSize, int64(len(data)))], w.clusterOff(c))
+		if err := w.staged.addWrite(data[from:min(from+w.fs.clusterSize, int64(len(data)))], w.clusterOff(c)); err != nil {
+			return err
+		}
 	}
 	return w.addLine(in, w.makeLine(short, attr, first, size))
 }
@@ -226,9 +252,16 @@ func (w *Writer) allocateClusters(n int64) (clusters []int64, err error) {
 		if i+1 < len(clusters) {
 			next = clusters[i+1]
 		}
-		w.fs.setTableEntry(c, next)
+		w.changeTable(c, next)
 	}
 	return clusters, nil
+}
+
+// changeTable changes the entry of a cluster. Add reverts the change if it fails.
+func (w *Writer) changeTable(cluster, next int64) {
+	old, _ := w.fs.tableEntry(cluster)
+	w.undo = append(w.undo, tableChange{cluster, old})
+	w.fs.setTableEntry(cluster, next)
 }
 
 // addLine writes an entry to the first free place of a folder. It adds a cluster to a full folder.
@@ -255,7 +288,9 @@ func (w *Writer) addLine(in *node, line []byte) error {
 		if in.first != rootFAT {
 			off = w.clusterOff(in.clusters[int64(at)/w.fs.clusterSize]) + int64(at)%w.fs.clusterSize
 		}
-		w.staged.addWrite(line[:lineLen], off)
+		if err := w.staged.addWrite(line[:lineLen], off); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -269,8 +304,10 @@ func (w *Writer) growFolder(in *node) error {
 	if err != nil {
 		return err
 	}
-	w.staged.addWrite(make([]byte, w.fs.clusterSize), w.clusterOff(more[0]))
-	w.fs.setTableEntry(in.clusters[len(in.clusters)-1], more[0])
+	if err := w.staged.addWrite(make([]byte, w.fs.clusterSize), w.clusterOff(more[0])); err != nil {
+		return err
+	}
+	w.changeTable(in.clusters[len(in.clusters)-1], more[0])
 	in.chained = false
 	return nil
 }
@@ -286,7 +323,7 @@ func (w *Writer) Flush() error {
 			return err
 		}
 	}
-	w.staged.writes = nil
+	w.staged.dropWrites(0)
 	// An empty file in a folder with a free entry takes no cluster, so the tables are unchanged.
 	if w.allocated == 0 {
 		return nil

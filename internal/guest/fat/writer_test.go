@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest/budget"
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
@@ -145,6 +147,111 @@ func TestAddRefuses(t *testing.T) {
 	}
 	if _, err := OpenWriter(budgettest.ReadWriter(t, f), time.Time{}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("tables that differ: %v", err)
+	}
+}
+
+// A call that fails changes nothing: neither the clusters and folders that it needed, nor the memory that is
+// charged, nor what a later Flush writes.
+func TestFailedAddChangesNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		options []string
+		mib     int64
+		before  func(w *Writer) // calls that succeed
+		path    string          // path of the call that fails
+		size    int
+	}{
+		"full root":                  {[]string{"-F", "12"}, 2, fillRoot, "NEW", 5000},
+		"full root, folder":          {[]string{"-F", "12"}, 2, fillRoot, "NEW/A", 5000},
+		"no room below new folders":  {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/A", 3 << 20},
+		"long name":                  {[]string{"-F", "12"}, 2, nil, "EFI/N1/N2/a long name.efi", 5000},
+		"no room below a grown root": {[]string{"-F", "32", "-s", "1"}, 40, fillCluster, "NEW/A", 64 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			img := made(t, test.mib, nil, test.options...)
+			w, _ := openWriter(t, img)
+			if test.before != nil {
+				test.before(w)
+			}
+			root, err := w.Tree().ReadDir("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, usage, memory := bytes.Clone(w.fs.table), w.fs.Usage(), w.fs.r.Budget().Used().Memory
+			if err := w.Add(test.path, make([]byte, test.size)); err == nil {
+				t.Fatal("it was added")
+			}
+			if !bytes.Equal(w.fs.table, table) {
+				t.Errorf("the table has changed; %+v, before %+v", w.fs.Usage(), usage)
+			}
+			if after, err := w.Tree().ReadDir(""); err != nil || !slices.Equal(after, root) {
+				t.Errorf("the root has %v, before %v, %v", after, root, err)
+			}
+			if after := w.fs.r.Budget().Used().Memory; after > memory+1<<10 { // the chain of a folder may be charged
+				t.Errorf("%d bytes are charged, before %d", after, memory)
+			}
+			if err := w.Add("EFI/BOOT/LAST", []byte("last")); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			run(t, "/usr/sbin/fsck.fat", "-n", img)
+		})
+	}
+}
+
+// fillRoot adds files until the root folder is full.
+func fillRoot(w *Writer) {
+	for n := 0; w.Add(fmt.Sprintf("N%d", n), nil) == nil; n++ {
+	}
+}
+
+// fillCluster adds files until the root folder fills its cluster.
+func fillCluster(w *Writer) {
+	for n := range 15 { // of 16 entries of 32 bytes, EFI has one
+		if err := w.Add(fmt.Sprintf("N%d", n), nil); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// The tree of the Writer has a file of a root folder that has grown.
+func TestTreeOfAGrownRoot(t *testing.T) {
+	w, _ := openWriter(t, made(t, 40, nil, "-F", "32", "-s", "1"))
+	for n := range 40 {
+		if _, err := w.Tree().ReadDir(""); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("N%d", n)
+		if err := w.Add(name, []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := w.Tree().ReadFile(name, 10); err != nil || string(got) != name {
+			t.Fatalf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// Pending writes are charged, and a file beyond the budget is not added.
+func TestPendingWritesAreCharged(t *testing.T) {
+	img := made(t, 200, nil, "-F", "32")
+	w, _ := openWriter(t, img)
+	before := w.fs.r.Budget().Used().Memory
+	if err := w.Add("A", make([]byte, 8<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if u := w.fs.r.Budget().Used(); u.Memory < before+8<<20 {
+		t.Errorf("%+v", u)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if u := w.fs.r.Budget().Used(); u.Memory > before+1<<10 {
+		t.Errorf("after Flush: %+v, before %d", u, before)
+	}
+	var limit *budget.Error
+	if err := w.Add("B", make([]byte, 80<<20)); !errors.As(err, &limit) {
+		t.Errorf("80 MiB: %v", err)
 	}
 }
 

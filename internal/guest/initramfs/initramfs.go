@@ -289,7 +289,8 @@ func (c Content) Last() string {
 func cleanName(name string) string { return strings.TrimLeft(strings.TrimPrefix(name, "./"), "/") }
 
 // Unpack returns the content of a kernel module, which may be compressed with a method that kernels
-// support. It fails if the content exceeds limit bytes.
+// support. It fails if the content exceeds limit bytes. Decompressed content is charged to the memory of
+// b until the examination ends.
 func Unpack(b *budget.Budget, data []byte, limit int64) ([]byte, error) {
 	if bytes.HasPrefix(data, []byte("\x7fELF")) {
 		return data, nil
@@ -308,9 +309,35 @@ func Unpack(b *budget.Budget, data []byte, limit int64) ([]byte, error) {
 	if err := b.Unpack(limit); err != nil {
 		return nil, err
 	}
-	out, err := io.ReadAll(io.LimitReader(plain, limit+1))
-	if err == nil && int64(len(out)) > limit {
-		err = fmt.Errorf("more than %d bytes unpacked", limit)
+	return readCharged(b, plain, limit)
+}
+
+// readCharged reads r to its end. It fails after limit bytes. The memory is charged to b before it is
+// allocated, and released if readCharged fails.
+func readCharged(b *budget.Budget, r io.Reader, limit int64) (out []byte, err error) {
+	defer func() {
+		if err != nil {
+			budget.ReleaseSlice(b, out)
+			out = nil
+		}
+	}()
+	const first = 64 << 10 // bytes of the first array; later ones are twice as large each
+	for err == nil {
+		room := 1
+		if out == nil {
+			room = first
+		}
+		if out, err = budget.Grow(b, out, room); err != nil {
+			return out, err
+		}
+		var n int
+		n, err = r.Read(out[len(out):cap(out)])
+		if out = out[:len(out)+n]; int64(len(out)) > limit {
+			return out, fmt.Errorf("more than %d bytes unpacked", limit)
+		}
+	}
+	if err == io.EOF {
+		err = nil
 	}
 	return out, err
 }

@@ -23,8 +23,8 @@ func (w *Writer) File(name string, data []byte) { w.writeEntry(name, 0o100644, d
 // Program adds an executable file with mode 0755.
 func (w *Writer) Program(name string, data []byte) { w.writeEntry(name, 0o100755, data) }
 
-// DirsBelow adds the folders between base and name, excluding both, if it has not added them
-// before. The kernel replaces a symbolic link by a folder of the same name. So base must contain
+// DirsBelow adds the folders between base and name, without these two, unless it has added them
+// before. The kernel replaces a symbolic link by a folder of the same name. Therefore base must include
 // all folders that may be links in the preceding archive, such as lib.
 func (w *Writer) DirsBelow(base, name string) {
 	dir := path.Dir(name)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/guest/budget"
 )
 
 // What is written reads back, by us and by cpio, also after what was there: its files win.
@@ -62,5 +64,28 @@ func TestUnpack(t *testing.T) {
 	}
 	if _, err := Unpack(limited(t), []byte("neither"), 100); err == nil {
 		t.Error("what is no module was unpacked")
+	}
+}
+
+// The unpacked content is charged before it is allocated, and the charge is released if it is not returned.
+func TestUnpackIsCharged(t *testing.T) {
+	const size = 3 << 20
+	data := run(t, "", make([]byte, size), "gzip")
+	b := limited(t)
+	got, err := Unpack(b, data, size)
+	if u := b.Used(); err != nil || len(got) != size || u.Memory != int64(cap(got)) {
+		t.Errorf("%d bytes in %d, %v, charged: %+v", len(got), cap(got), err, u)
+	}
+	b = limited(t)
+	if got, err := Unpack(b, data, size-1); err == nil || got != nil || b.Used().Memory != 0 {
+		t.Errorf("beyond its limit: %d bytes, %v, charged: %+v", len(got), err, b.Used())
+	}
+	small := budget.Examination()
+	small.Memory = 2 << 20
+	b, cancel := budget.New(t.Context(), small)
+	defer cancel()
+	var limit *budget.Error
+	if got, err := Unpack(b, data, size); !errors.As(err, &limit) || got != nil || b.Used().Memory != 0 {
+		t.Errorf("beyond the budget: %d bytes, %v, charged: %+v", len(got), err, b.Used())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/vim25/methods"
@@ -176,7 +177,7 @@ func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.Destroy
 
 // DestroyTask does the same as a task. For other datastores it is the simulator's.
 func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
-	if len(d.lab.nasMounts.mountsAt(d.Self)) == 0 {
+	if !d.lab.nasMounts.hasMount(d.Self) {
 		return d.Datastore.DestroyTask(ctx, req)
 	}
 	task := d.lab.startTask(ctx, d.Self, "destroy", func(*labTask) (types.AnyType, types.BaseMethodFault) {
@@ -185,42 +186,40 @@ func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Ta
 	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: task}}
 }
 
-// removeNAS unmounts a datastore from a host, or from all if host is zero. It refuses to unmount a
-// datastore of the configuration, or one with open files.
+// removeNAS unmounts a datastore from a host, or from all if host is zero: from all of them or, if it
+// returns a fault, from none. It refuses to unmount a datastore of the configuration, one with open files,
+// and the last mount of one with VMs. An error of the server changes nothing: the host unmounts anyway.
 func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
-	found := slices.DeleteFunc(t.mountsAt(ref), func(n *nasMount) bool { return host.Value != "" && n.host != host })
-	lost := t.takeLost(func(n *nasMount) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
-	for _, n := range lost {
-		t.unlistMount(ctx, n)
-	}
-	if len(found) == 0 && len(lost) > 0 { // only configured, after a power failure
-		return nil
-	}
-	if len(found) == 0 {
-		if _, ok := ctx.Map.Get(ref).(*simulator.Datastore); ok {
-			return &types.ResourceInUse{Type: ref.Type, Name: ref.Value} // the VMs on it
-		}
+	inUse := &types.ResourceInUse{Type: ref.Type, Name: ref.Value}
+	ds, ok := ctx.Map.Get(ref).(*simulator.Datastore)
+	if !ok {
 		return &types.NotFound{}
 	}
-	for _, n := range found {
-		if n.client.OpenFiles() > 0 {
-			return &types.ResourceInUse{Type: ref.Type, Name: n.spec.LocalPath}
-		}
+	var hosts, vms int
+	ctx.WithLock(ds, func() { hosts, vms = len(ds.Host), len(ds.Vm) })
+	if vms > 0 && (host.Value == "" || hosts == 1) {
+		return inUse
 	}
-	for _, n := range found {
-		t.unmountOne(n)
-		t.unlistMount(ctx, n)
+	mounted, lost, busy := t.takeMounts(ref, host)
+	if busy || len(mounted)+len(lost) == 0 { // a datastore of the configuration has no mounts
+		return inUse
+	}
+	var unmounts sync.WaitGroup
+	for _, n := range mounted {
+		unmounts.Go(func() { t.unmountClient(n) })
+	}
+	unmounts.Wait()
+	for _, n := range slices.Concat(mounted, lost) {
+		t.unlistMount(ctx, ds, n)
 	}
 	return nil
 }
 
-// unlistMount removes a host from a datastore in the inventory. With the last host it removes the
+// unlistMount removes the host of n from a datastore in the inventory. With the last host it removes the
 // datastore.
-func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nasMount) {
-	ds, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
-	if !ok {
-		return
-	}
+func (t *nasMounts) unlistMount(ctx *simulator.Context, ds *simulator.Datastore, n *nasMount) {
+	unlock := ctx.Map.AcquireLock(ctx, ds) // two hosts that unmount at the same time are not both the last one
+	defer unlock()
 	if len(ds.Host) <= 1 { // the last host
 		task := ds.DestroyTask(ctx, &types.Destroy_Task{This: ds.Self}).(*methods.Destroy_TaskBody).Res.Returnval
 		ctx.Map.Get(task).(*simulator.Task).Wait()
@@ -230,15 +229,13 @@ func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nasMount) {
 	}
 	host := ctx.Map.Get(n.host).(*simulator.HostSystem)
 	system := ctx.Map.Get(*host.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
-	ctx.WithLock(ds, func() {
-		mounts := []types.DatastoreHostMount{}
-		for _, m := range ds.Host {
-			if m.Key != n.host {
-				mounts = append(mounts, m)
-			}
+	mounts := []types.DatastoreHostMount{}
+	for _, m := range ds.Host {
+		if m.Key != n.host {
+			mounts = append(mounts, m)
 		}
-		ds.Host = mounts
-	})
+	}
+	ds.Host = mounts
 	ctx.Map.RemoveReference(ctx, system, &system.Datastore, n.ref)
 	ctx.Map.RemoveReference(ctx, host, &host.Datastore, n.ref)
 }

@@ -80,14 +80,12 @@ func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nasMount
 	return all
 }
 
-// mountsAt returns the mounts of one datastore.
-func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nasMount) {
-	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
-		if n.ref == ref {
-			all = append(all, n)
-		}
-	}
-	return all
+// hasMount reports whether a host has mounted the datastore at run time, or lost that mount.
+func (t *nasMounts) hasMount(ref types.ManagedObjectReference) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	match := func(n *nasMount) bool { return n.ref == ref }
+	return slices.ContainsFunc(t.all, match) || slices.ContainsFunc(t.lost, match)
 }
 
 // addMount registers a mount.
@@ -120,16 +118,35 @@ func (t *nasMounts) loseMount(n *nasMount) {
 	t.lost = append(t.lost, n)
 }
 
-// takeLost removes the lost mounts that match, and returns them.
-func (t *nasMounts) takeLost(match func(*nasMount) bool) (taken []*nasMount) {
+// takeLost removes the lost mounts from the list, and returns them.
+func (t *nasMounts) takeLost() []*nasMount {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost = slices.DeleteFunc(t.lost, func(n *nasMount) bool {
-		if !match(n) {
-			return false
+	taken := t.lost
+	t.lost = nil
+	return taken
+}
+
+// takeMounts removes the mounts of a datastore from the lists: those of one host, or all if host is zero.
+// busy reports that one of them has open files; then none is removed.
+func (t *nasMounts) takeMounts(ref, host types.ManagedObjectReference) (mounted, lost []*nasMount, busy bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	match := func(n *nasMount) bool { return n.ref == ref && (host.Value == "" || n.host == host) }
+	if slices.ContainsFunc(t.all, func(n *nasMount) bool { return match(n) && n.client.OpenFiles() > 0 }) {
+		return nil, nil, true
+	}
+	return takeMatching(&t.all, match), takeMatching(&t.lost, match), false
+}
+
+// takeMatching removes the mounts that match from a list, and returns them.
+func takeMatching(list *[]*nasMount, match func(*nasMount) bool) (taken []*nasMount) {
+	*list = slices.DeleteFunc(*list, func(n *nasMount) bool {
+		if match(n) {
+			taken = append(taken, n)
+			return true
 		}
-		taken = append(taken, n)
-		return true
+		return false
 	})
 	return taken
 }
@@ -156,9 +173,8 @@ func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, 
 	return &nasMount{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
-// unmountOne removes a mount. An error of the server is logged only.
-func (t *nasMounts) unmountOne(n *nasMount) {
-	t.removeMount(n)
+// unmountClient disconnects a mount that is not in the lists. An error of the server is logged only.
+func (t *nasMounts) unmountClient(n *nasMount) {
 	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	if err := n.client.Unmount(ctx); err != nil {
@@ -205,7 +221,7 @@ func (l *Lab) PowerCutHost() {
 // returned.
 func (t *nasMounts) BootHost() error {
 	var errs []error
-	for _, n := range t.takeLost(func(*nasMount) bool { return true }) {
+	for _, n := range t.takeLost() {
 		again, err := t.mountNAS(n.host, n.machine, n.spec)
 		if err != nil {
 			t.loseMount(n)

@@ -3,8 +3,10 @@ package vsphere
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -184,6 +186,160 @@ func TestHostsOfAVCenterShareADatastore(t *testing.T) {
 	}
 	if err := task.Wait(t.Context()); err != nil || len(l.Mounts()) != 0 {
 		t.Errorf("destroy: %v, %v", err, l.Mounts())
+	}
+}
+
+// mountOnBoth mounts the landing on both hosts of a vCenter.
+func mountOnBoth(t *testing.T, c *vim25.Client) *object.Datastore {
+	t.Helper()
+	ds := mountLanding(t, c)
+	dss, _ := systems(t, c)
+	if _, err := dss[1].CreateNasDatastore(t.Context(), nasSpec("landing")); err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
+// destroy runs Destroy_Task of a datastore and returns its fault.
+func destroy(t *testing.T, ds *object.Datastore) error {
+	t.Helper()
+	task, err := ds.Destroy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task.Wait(t.Context())
+}
+
+// One host uses the datastore, and the other has lost power: a refused removal changes neither.
+func TestRefusedRemovalChangesNoHost(t *testing.T) {
+	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+	c := login(t, l)
+	ds := mountOnBoth(t, c.Client)
+	_, hosts := systems(t, c.Client)
+	both := l.nasMounts.mountsOf(types.ManagedObjectReference{})
+	both[0].client.Abandon()
+	l.nasMounts.removeMount(both[0])
+	l.nasMounts.loseMount(both[0])
+	f, err := both[1].client.Create(t.Context(), "used")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := destroy(t, ds); !fault.Is(err, &types.ResourceInUse{}) {
+		t.Errorf("with an open file: %v", err)
+	}
+	for _, h := range hosts {
+		if got := datastoreNames(t, c.Client, h); !slices.Contains(got, "landing") {
+			t.Errorf("%s has only %v", h.Name(), got)
+		}
+	}
+	if err := l.BootHost(); err != nil || len(l.Mounts()) != 2 {
+		t.Errorf("after a boot: %v, %v", err, l.Mounts())
+	}
+	if err := f.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := destroy(t, ds); err != nil || len(l.Mounts()) != 0 {
+		t.Errorf("afterwards: %v, %v", err, l.Mounts())
+	}
+}
+
+// A datastore whose mounts were all lost is removed: no boot mounts it again.
+func TestLostMountsAreRemoved(t *testing.T) {
+	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+	c := login(t, l)
+	ds := mountOnBoth(t, c.Client)
+	l.PowerCutHost()
+	if err := destroy(t, ds); err != nil {
+		t.Error(err)
+	}
+	if err := l.BootHost(); err != nil || len(l.Mounts()) != 0 {
+		t.Errorf("after a boot: %v, %v", err, l.Mounts())
+	}
+}
+
+// A VM on the datastore keeps its last mount, as on a real host.
+func TestVMKeepsADatastore(t *testing.T) {
+	l := start(t, withNFS(Config{VCenter: true}, serveNFS(t)))
+	c := login(t, l)
+	ds := mountOnBoth(t, c.Client)
+	dss, hosts := systems(t, c.Client)
+	finder := find.NewFinder(c.Client)
+	folder, err := finder.DefaultFolder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := hosts[1].ResourcePool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := types.VirtualMachineConfigSpec{Name: "user", Files: &types.VirtualMachineFileInfo{VmPathName: "[landing]"}}
+	task, err := folder.CreateVM(t.Context(), spec, pool, hosts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := destroy(t, ds); !fault.Is(err, &types.ResourceInUse{}) || len(l.Mounts()) != 2 {
+		t.Errorf("from all hosts: %v, %v", err, l.Mounts())
+	}
+	if err := dss[0].Remove(t.Context(), ds); err != nil {
+		t.Errorf("from the other host: %v", err)
+	}
+	if err := dss[1].Remove(t.Context(), ds); !fault.Is(err, &types.ResourceInUse{}) || len(l.Mounts()) != 1 {
+		t.Errorf("from its host: %v, %v", err, l.Mounts())
+	}
+}
+
+// The hosts unmount at the same time: a server that does not answer delays all of them once.
+func TestHostsUnmountAtTheSameTime(t *testing.T) {
+	s := serveNFS(t)
+	cfg := withNFS(Config{VCenter: true}, s)
+	cfg.NFS.Times.Mount = time.Hour
+	l := start(t, cfg)
+	ds := mountOnBoth(t, login(t, l).Client)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan net.Conn, 100)
+	go acceptPortmapCalls(silent, asked)
+	task, err := ds.Destroy(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := time.After(time.Minute)
+	for n := range 2 { // both wait for the port of UMNT
+		select {
+		case c := <-asked:
+			defer c.Close()
+		case <-limit:
+			t.Errorf("%d of 2 hosts unmount", n)
+		}
+	}
+	silent.Close()
+	l.jobs.cutJobs() // ends the calls that wait
+	if err := task.Wait(t.Context()); err != nil || len(l.Mounts()) != 0 {
+		t.Errorf("%v, %v", err, l.Mounts())
+	}
+}
+
+// acceptPortmapCalls answers no call, and sends the connections with a call to the portmapper to asked.
+func acceptPortmapCalls(l net.Listener, asked chan<- net.Conn) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		go func() {
+			header := make([]byte, 20) // record mark, XID, CALL, RPC version, program
+			if _, err := io.ReadFull(c, header); err == nil && binary.BigEndian.Uint32(header[16:]) == 100000 {
+				asked <- c
+			}
+		}()
 	}
 }
 

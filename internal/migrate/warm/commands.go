@@ -55,12 +55,14 @@ func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands,
 	return o.known[id], nil
 }
 
-// refreshMark removes all cached commands if a command was given since the last call. It precedes the
-// read of files, so that the next call finds commands that are given in between. mu must be held.
+// refreshMark removes all cached commands, and records that they are read, if a command was given since the
+// last call. It precedes the read of files, so that the next call finds commands that are given in
+// between. mu must be held.
 func (o *commandCache) refreshMark(now time.Time) {
 	given, mark := o.store.CommandCount(), o.store.CommandMark()
 	if given != o.given || mark != o.mark || o.known == nil {
 		o.known = map[journal.ID]cachedCommands{}
+		_ = o.store.CommandsRead(mark) // without the record, other processes only warn that the commands are not read
 	}
 	o.looked, o.given, o.mark = now, given, mark
 }

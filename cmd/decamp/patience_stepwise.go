@@ -1,0 +1,8 @@
+//go:build stepwise
+
+package main
+
+import "time"
+
+// maxPatience makes runs wait until their events are read: tests with this tag act at a certain event.
+const maxPatience = 24 * time.Hour

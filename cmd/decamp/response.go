@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/workflow"
+)
+
+// A response is the wait for the process that executes a run: it reads commands every few seconds. A
+// stopped process, or one whose storage hangs, does not.
+type response struct {
+	state string         // state directory
+	store *journal.Store // store of the run
+	id    journal.ID     // the run
+	asked time.Time      // time of the command
+	now   func() time.Time
+	warn  func(format string, args ...any) // prints a warning
+	told  bool                             // the warning is printed
+}
+
+const (
+	// readLimit is the time after which a process that has not read a command is reported. It reads every 3 s.
+	readLimit = 10 * time.Second
+
+	// silenceLimit is the time after which a rehearsal is not expected from such a process any more.
+	silenceLimit = 5 * time.Minute
+
+	readInterval = 100 * time.Millisecond // time between checks whether a command is read
+)
+
+// newResponse returns the wait for a command that was sent now.
+func newResponse(out *output, state string, store *journal.Store, id journal.ID) *response {
+	return &response{state: state, store: store, id: id, asked: time.Now(), now: time.Now, warn: out.warn}
+}
+
+// check warns once if the process has not read the command for readLimit. After silenceLimit it fails with
+// fault.Unreachable.
+func (r *response) check() error {
+	late := r.now().Sub(r.asked)
+	if r.store.AreCommandsRead() {
+		r.asked, r.told = r.now(), false // a later command counts from now
+		return nil
+	}
+	if late >= silenceLimit {
+		return fault.New(fault.Unreachable, "%s has not read the request for %v", r.process(), silenceLimit).
+			WithHint("%s; then rehearse again", r.remedy())
+	}
+	if late >= readLimit && !r.told {
+		r.told = true
+		r.warn("%s has not read the command for %v: it may be stopped, wait for its storage, or still log in. It obeys when it continues; %s", r.process(), readLimit, r.remedy())
+	}
+	return nil
+}
+
+// wait returns true as soon as the process has read the command. It warns and returns false after readLimit.
+func (r *response) wait(ctx context.Context) (read bool, err error) {
+	for !r.told {
+		if r.store.AreCommandsRead() {
+			return true, nil
+		}
+		if err := r.check(); err != nil {
+			return false, err
+		}
+		if err := sleep.For(ctx, readInterval); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// process names the process that executes the run.
+func (r *response) process() string {
+	if pid := workflow.Holder(r.state); pid > 0 {
+		return fmt.Sprintf("the decamp process %d, which executes run %s,", pid, r.id)
+	}
+	return fmt.Sprintf("the decamp process that executes run %s", r.id)
+}
+
+// remedy returns commands that examine and continue the process.
+func (r *response) remedy() string {
+	if pid := workflow.Holder(r.state); pid > 0 {
+		return fmt.Sprintf("see its state (T: stopped, D: waits for storage): ps -o pid,stat,wchan,args -p %d; continue a stopped process: kill -CONT %d", pid, pid)
+	}
+	return "find it with ps -C decamp -o pid,stat,args; continue a stopped process: kill -CONT PID"
+}
