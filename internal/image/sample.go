@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -92,14 +93,18 @@ func (j Job) randomChunks(log *manifest.Log, n int) []int64 {
 }
 
 // firstDifferent returns the first of the chunks for which src differs from log, or -1. It ignores
-// chunks that are not durable.
+// chunks that are not durable, and reads each chunk once.
 func firstDifferent(ctx context.Context, log *manifest.Log, src disk.Source, chunks []int64) (int64, error) {
+	chunks = slices.Compact(slices.Sorted(slices.Values(chunks)))
 	differs := make([]bool, len(chunks))
+	var taken atomic.Int64 // number of chunks that were compared or are being compared
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(sampleAtOnce)
-	for i, c := range chunks {
+	for range min(sampleAtOnce, len(chunks)) {
 		g.Go(func() (err error) {
-			differs[i], err = differsAt(ctx, log, src, c)
+			buf := make([]byte, manifest.ChunkSize)
+			for i := taken.Add(1) - 1; err == nil && i < int64(len(chunks)); i = taken.Add(1) - 1 {
+				differs[i], err = differsAt(ctx, log, src, chunks[i], buf)
+			}
 			return err
 		})
 	}
@@ -113,14 +118,14 @@ func firstDifferent(ctx context.Context, log *manifest.Log, src disk.Source, chu
 }
 
 // differsAt reports whether a chunk of src differs from log. It returns false for a chunk that is not
-// durable.
-func differsAt(ctx context.Context, log *manifest.Log, src disk.Source, chunk int64) (bool, error) {
+// durable. buf has room for a chunk.
+func differsAt(ctx context.Context, log *manifest.Log, src disk.Source, chunk int64, buf []byte) (bool, error) {
 	want, safe, err := log.Hash(chunk)
 	if err != nil || !safe {
 		return false, err
 	}
 	at := log.Info().Chunk(chunk)
-	buf := make([]byte, at.Len)
+	buf = buf[:at.Len]
 	if err := src.ReadAt(ctx, buf, at.Off); err != nil {
 		return false, err
 	}

@@ -43,6 +43,7 @@ func (u *under) roundsSince(moment time.Time, n int) {
 func TestOutageSendsTheDelta(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
+	cfg.VMs[0].Disks = small().VMs[0].Disks // much more than the outage changes
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 3
 	r := newRig(t, cfg).trusting()
 	node, to := r.proxmox()

@@ -29,6 +29,12 @@ func (u *under) untilEvent(kind journal.EventKind, step string) journal.Event {
 	return journal.Event{}
 }
 
+// fewBytes are disks for tests that copy them dozens of times. The first has two spans of a copy, the second ends
+// within a chunk.
+func fewBytes() []lab.Disk {
+	return []lab.Disk{{Capacity: 20 << 20, Fill: 40, Seed: 1}, {Capacity: 4<<20 + 512, Fill: 80, Seed: 2}}
+}
+
 // A moment is an event after which decamp is killed.
 type moment struct {
 	kind journal.EventKind
@@ -57,7 +63,7 @@ func TestKilledAtEveryRecordedStep(t *testing.T) {
 
 func killedAt(t *testing.T, m moment, format string) {
 	cfg := small()
-	cfg.VMs[0].PoweredOn = true
+	cfg.VMs[0].PoweredOn, cfg.VMs[0].Disks = true, fewBytes()
 	r := newRig(t, cfg).trusting().steps()
 	u := r.begin("web01", "--power-off", "--format", format)
 	u.untilEvent(m.kind, m.step)

@@ -25,7 +25,7 @@ func writing() lab.Config {
 	cfg := small()
 	cfg.Locks = lab.LockActive // or /folder has nothing for https
 	vm := &cfg.VMs[0]
-	vm.PoweredOn, vm.ChangeTracking = true, false
+	vm.PoweredOn, vm.ChangeTracking, vm.Disks = true, false, fewBytes()
 	vm.Guest.Writes = lab.Writes{Seed: 7, Rate: 2 << 20, Spread: 40, AtStop: 9}
 	return cfg
 }
@@ -119,6 +119,7 @@ func TestWarmMigration(t *testing.T) {
 func TestWarmMigrationToQCOW2(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
+	cfg.VMs[0].Disks = small().VMs[0].Disks // of most of them, the outage changes little
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 2
 	r := newRig(t, cfg).trusting()
 	u := r.warm("--transport", "nfc", "--format", "qcow2")

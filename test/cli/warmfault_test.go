@@ -139,7 +139,7 @@ func TestWarmMeddledWith(t *testing.T) {
 func TestWarmSnapshotRemovedInTheMiddle(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
-	cfg.NFC = lab.NFC{HostRate: 2e6} // many seconds for the first round
+	cfg.NFC = lab.NFC{HostRate: 1e6} // many seconds for the first round
 	r := newRig(t, cfg).trusting()
 	u := r.warm("--transport", "nfc")
 	u.until(2 << 20)

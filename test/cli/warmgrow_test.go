@@ -13,7 +13,7 @@ import (
 )
 
 // What the disks of writing become: both end in the middle of a chunk.
-const grown0, grown1 = 70<<20 + 512<<10, 20<<20 + 3<<10
+const grown0, grown1 = 34<<20 + 512<<10, 6<<20 + 3<<10
 
 // grow makes both disks larger, and lets the guest write to all of them.
 func (r *rig) grow() {
@@ -62,7 +62,7 @@ func TestWarmDiskGrown(t *testing.T) {
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
 			told := u.untilEvent(journal.Noted, "snapshot")
-			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: the whole disk is read and compared once; the first round took") {
+			if !strings.Contains(told.Message, "has grown from 20 to 34 MiB: the whole disk is read and compared once; the first round took") {
 				t.Errorf("told %q", told.Message)
 			}
 			u.succeeds()
