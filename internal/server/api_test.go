@@ -72,7 +72,7 @@ func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 		"folder above":        {to("dir:/srv"), "/srv, which no worker offers"},
 		"folder beside":       {to("dir:/srv/vm/../other"), "/srv/other, which no worker offers"},
 		"stage":               {to("place:rack1?staging=/etc"), "/etc, which no worker offers"},
-		"unknown place":       {to("place:rack2?staging=/srv/vm"), "no place \"rack2\""},
+		"unknown place":       {to("place:rack2?staging=/srv/vm"), "place \"rack2\" does not exist"},
 		"no credentials":      {with("  credentials: "+named+"\n", ""), "names no credentials"},
 		"credential of admin": {strings.ReplaceAll(plain, "esx1", "esx2"), "may not use the credential esx2"},
 		"other host":          {with("esx1.example.com", "192.0.2.66"), "is bound to esxi://root@esx1.example.com"},

@@ -111,7 +111,7 @@ func TestEstimateCountsTheDelivery(t *testing.T) {
 		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
 		{true, rounds, 30 * time.Minute, 12 * time.Second},
 		// a round that delivers nothing does not shorten the least time
-		{false, append(rounds[:2:2], migrate.Round{Began: began.Add(2 * time.Hour), Took: time.Second}), 0, 6 * time.Second},
+		{false, append(rounds[:2:2], migrate.Round{Began: began.Add(2 * time.Hour), Duration: time.Second}), 0, 6 * time.Second},
 	} {
 		s.all = c.all
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Env: &migrate.Environment{Target: s}}

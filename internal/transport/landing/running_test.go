@@ -60,7 +60,7 @@ func TestDiskThatSnapshotsLeaveOutIsNotOffered(t *testing.T) {
 	tr := r.landing()
 	snapshot, _, err := r.session.FindSnapshot(t.Context(), r.vm.Ref, "frozen")
 	r.must(err)
-	if o, err := tr.Probe(t.Context(), r.at(snapshot, 1)); err != nil || o.Usable || o.Running || !strings.Contains(o.Reason, "power the VM off") {
+	if o, err := tr.Probe(t.Context(), r.at(snapshot, 1)); err != nil || o.Usable || o.Running || !strings.Contains(o.Reason, "migrate the VM powered off") {
 		t.Errorf("offer %+v, %v", o, err)
 	}
 	_, job := jobOf(filepath.Join(t.TempDir(), "disk.raw"), &r.vm.Disks[1], image.Raw)
