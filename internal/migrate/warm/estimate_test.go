@@ -140,7 +140,7 @@ func (s *sending) Sends(held, changed int64) int64 {
 // The message of a round contains what it copied, what the guest changes if that is known, and the parts of the outage.
 func TestDescribeRound(t *testing.T) {
 	t.Parallel()
-	done := migrate.Round{Took: 14400 * time.Millisecond, Read: 1200<<20 + 1, Copied: 1180 << 20}
+	done := migrate.Round{Duration: 14400 * time.Millisecond, Read: 1200<<20 + 1, Copied: 1180 << 20}
 	for _, c := range []struct {
 		rounds   int
 		estimate journal.OutageEstimate
