@@ -97,11 +97,16 @@ func (b builder) writeRoot() error {
 
 // grubConfig boots without a menu. A panic reboots, which ends QEMU with -no-reboot. no_timer_check: on
 // a busy machine an emulated timer is late, and the kernel would panic. cryptomgr.notests: no guest
-// uses ciphers, and their tests take an eighth of the kernel's start.
+// uses ciphers, and their tests take an eighth of the kernel's start. With linux16 a BIOS guest starts
+// in three quarters of the time: GRUB's command linux copies 50 MiB byte by byte.
 func (b builder) grubConfig() string {
+	suffix := "16"
+	if b.variant.gpt {
+		suffix = ""
+	}
 	return "set timeout=0\nmenuentry tiny {\n" +
-		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests\n" +
-		"\tinitrd /boot/initrd.img-" + b.kernel.release + "\n}\n"
+		"\tlinux" + suffix + " /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests\n" +
+		"\tinitrd" + suffix + " /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 
 // writeInitramfs writes the compressed initramfs, with init and the modules of the variant.
@@ -132,8 +137,8 @@ func (b builder) writeInitramfs() error {
 	return os.WriteFile(filepath.Join(b.rootPath(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
-// addModules adds the modules at the paths of depmod, modules.dep, and the names of the modules to
-// load.
+// addModules adds the modules at the paths of depmod, modules.dep, modules.alias, and the names of the
+// modules to load.
 func (b builder) addModules(c *cpio, modules []string) error {
 	made := map[string]bool{".": true}
 	for _, m := range modules {
@@ -147,6 +152,11 @@ func (b builder) addModules(c *cpio, modules []string) error {
 		return err
 	}
 	c.addFile(b.kernel.modulesDir()+"/modules.dep", []byte(index))
+	aliases, err := b.kernel.modulesAlias(modules)
+	if err != nil {
+		return err
+	}
+	c.addFile(b.kernel.modulesDir()+"/modules.alias", []byte(aliases))
 	c.addDir("conf")
 	c.addFile("conf/initramfs.conf", []byte("MODULES=list\n"))
 	c.addFile("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
@@ -212,8 +222,9 @@ func (b builder) writePartitions() error {
 }
 
 // makeRootFS creates the ext4 file system in the image and copies the files into it, without a mount.
+// GRUB reads block by block, so blocks are large.
 func (b builder) makeRootFS() error {
-	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootPath(),
+	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-U", RootUUID, "-d", b.rootPath(),
 		"-E", fmt.Sprintf("offset=%d,root_owner=0:0", b.rootOffset()),
 		b.imagePath(), fmt.Sprintf("%dk", b.rootSizeKiB()))
 }
@@ -224,11 +235,11 @@ func (b builder) makeGRUB() error {
 	if err := os.WriteFile(b.earlyGrub(), []byte(early), 0o644); err != nil {
 		return err
 	}
-	args := []string{"-p", "/boot/grub", "-c", b.earlyGrub(), "-o", b.grubImage(), "-O", "i386-pc", "biosdisk", "part_msdos"}
+	args := []string{"-p", "/boot/grub", "-c", b.earlyGrub(), "-o", b.grubImage(), "-O", "i386-pc", "biosdisk", "part_msdos", "linux16"}
 	if b.variant.gpt {
-		args = append(args[:6], "-O", "x86_64-efi", "part_gpt", "fat")
+		args = append(args[:6], "-O", "x86_64-efi", "part_gpt", "fat", "linux")
 	}
-	args = append(args, "ext2", "search_fs_uuid", "normal", "configfile", "linux", "search")
+	args = append(args, "ext2", "search_fs_uuid", "normal", "configfile", "search")
 	return b.runTool("", "grub-mkimage", args...)
 }
 
