@@ -222,9 +222,8 @@ func (b builder) writePartitions() error {
 }
 
 // makeRootFS creates the ext4 file system in the image and copies the files into it, without a mount.
-// GRUB reads block by block, so blocks are large.
 func (b builder) makeRootFS() error {
-	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-U", RootUUID, "-d", b.rootPath(),
+	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootPath(),
 		"-E", fmt.Sprintf("offset=%d,root_owner=0:0", b.rootOffset()),
 		b.imagePath(), fmt.Sprintf("%dk", b.rootSizeKiB()))
 }
