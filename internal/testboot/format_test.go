@@ -73,7 +73,7 @@ func TestGuestThatImitatesAnImageBoots(t *testing.T) {
 	if out, err := exec.Command("qemu-img", "check", image).CombinedOutput(); err == nil || !strings.Contains(string(out), "Could not open") {
 		t.Errorf("where formats are guessed this is no attack: %s", out)
 	}
-	if r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", image), testboot.Options{Expect: marker, Deadline: 3 * time.Minute}); !r.Booted() {
+	if r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", image), testboot.Options{Expect: marker}); !r.Booted() {
 		t.Errorf("%+v", r)
 	}
 }

@@ -32,7 +32,7 @@ func TestSecureBoot(t *testing.T) {
 			xml := strings.NewReplacer("<os firmware='efi'>", "<os firmware='efi'><firmware>"+
 				"<feature enabled='yes' name='secure-boot'/><feature enabled='yes' name='enrolled-keys'/></firmware>",
 				"<apic/>", "<apic/><smm state='on'/>").Replace(domain("efi", "virtio-scsi", "virtio", c.image))
-			r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Settle: 2 * time.Second, Deadline: 9 * time.Minute})
+			r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Settle: 2 * time.Second})
 			if r.Verdict != c.want {
 				t.Errorf("%+v, want %s", r, c.want)
 			}

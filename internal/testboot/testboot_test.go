@@ -70,7 +70,7 @@ func TestGuestsBoot(t *testing.T) {
 			t.Parallel()
 			keep := t.TempDir()
 			r, err := testboot.Boot(t.Context(), xml, testboot.Options{
-				Expect: marker, Keep: keep, KVM: func(context.Context) error { return errors.New("KVM_RUN: no") }, Memory: 248 << 20, Deadline: 3 * time.Minute,
+				Expect: marker, Keep: keep, KVM: func(context.Context) error { return errors.New("KVM_RUN: no") }, Memory: 248 << 20,
 			})
 			if err != nil || !r.Booted() || r.Reason != marker || r.Accel != testboot.TCG || r.NoKVM != "KVM_RUN: no" || !slices.Equal(r.Differences, []string{"248 of 256 MiB of memory"}) {
 				t.Fatalf("%+v, %v", r, err)
@@ -114,7 +114,7 @@ func TestBootEntryOfTheDomain(t *testing.T) {
 	}{"its own": {named, testboot.Booted}, "fresh": {fresh, testboot.UEFIShell}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); r.Verdict != c.want {
+			if r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker}); r.Verdict != c.want {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -161,7 +161,7 @@ func TestServedDisk(t *testing.T) {
 	}
 	defer image.Close()
 	r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
-		Expect: marker, Deadline: 3 * time.Minute, Keep: t.TempDir(),
+		Expect: marker, Keep: t.TempDir(),
 		Served: map[string]func(io.ReadWriter){"/no/such/file": func(conn io.ReadWriter) {
 			if err := nbd.Serve(conn, readOnly{image, t}); err != nil {
 				t.Logf("the end of the disk: %v", err)
@@ -212,7 +212,7 @@ func TestGuestsThatDoNotBoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second, Deadline: 3 * time.Minute})
+			r := bootWithFallback(t, c.xml, testboot.Options{Expect: marker, Settle: 2 * time.Second})
 			if r.Verdict != c.want || r.Remedy == "" || !strings.Contains(r.Reason, c.why) {
 				t.Errorf("%+v, want %s with %q", r, c.want, c.why)
 			}
@@ -307,7 +307,7 @@ func TestTrialOfAChain(t *testing.T) {
 		}
 	}
 	xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", top), "type='raw'", "type='qcow2'", 1)
-	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker, Deadline: 9 * time.Minute}); !r.Booted() || r.Reason != marker {
+	if r := bootWithFallback(t, xml, testboot.Options{Expect: marker}); !r.Booted() || r.Reason != marker {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/testboot"
@@ -29,7 +28,7 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 			t.Errorf("changed %q, without %s", changed(result), loader)
 		}
 		checkESP(t, image)
-		m, err := boot.Domain(t.Context(), efiDomain(t, image), boot.Options{Deadline: 4 * time.Minute})
+		m, err := boot.Domain(t.Context(), efiDomain(t, image), boot.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +47,7 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := testboot.Boot(t.Context(), string(xml), testboot.Options{Accel: testboot.TCG, Expect: "DECAMP-MARKER boot=ok", Deadline: 4 * time.Minute})
+		r, err := testboot.Boot(t.Context(), string(xml), testboot.Options{Accel: testboot.TCG, Expect: "DECAMP-MARKER boot=ok"})
 		if err != nil || r.Verdict != testboot.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry was not migrated") {
 			t.Errorf("%+v, %v; want %s", r, err, testboot.UEFIShell)
 		}

@@ -69,8 +69,9 @@ type variant struct {
 	agent   bool     // whether it has QEMU's guest agent and a separate address
 }
 
-// vmwareModules are the drivers for VMware's virtual hardware.
-func vmwareModules() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
+// vmwareModules are the drivers for VMware's virtual hardware. The largest is last: init does not load
+// it if another one has found the root device.
+func vmwareModules() []string { return []string{"vmw_pvscsi", "sd_mod", "vmxnet3", "ata_piix"} }
 
 // virtioModules are the drivers for QEMU's paravirtual hardware.
 func virtioModules() []string {

@@ -139,8 +139,8 @@ func (b builder) writeInitramfs() error {
 	return os.WriteFile(filepath.Join(b.rootPath(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
-// addModules adds the modules at the paths of depmod, modules.dep, and the names of the modules to
-// load.
+// addModules adds the modules at the paths of depmod, modules.dep, modules.alias, and the names of the
+// modules to load.
 func (b builder) addModules(c *cpio, modules []string) error {
 	made := map[string]bool{".": true}
 	for _, m := range modules {
@@ -154,6 +154,11 @@ func (b builder) addModules(c *cpio, modules []string) error {
 		return err
 	}
 	c.addFile(b.kernel.modulesDir()+"/modules.dep", []byte(index))
+	aliases, err := b.kernel.modulesAlias(modules)
+	if err != nil {
+		return err
+	}
+	c.addFile(b.kernel.modulesDir()+"/modules.alias", []byte(aliases))
 	c.addDir("conf")
 	c.addFile("conf/initramfs.conf", []byte("MODULES=list\n"))
 	c.addFile("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))

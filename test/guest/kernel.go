@@ -92,9 +92,33 @@ func (k kernel) modulesWithNeeds(names ...string) ([]string, error) {
 	return order, nil
 }
 
-// moduleDepends returns the "depends=" entry in a module's .modinfo section. depmod, which writes
-// modules.dep from it, is not installed everywhere.
+// modulesAlias returns modules.alias for the modules, as depmod writes it.
+func (k kernel) modulesAlias(modules []string) (string, error) {
+	var lines strings.Builder
+	for _, m := range modules {
+		aliases, err := moduleInfo(filepath.Join(k.dir, m), "alias")
+		if err != nil {
+			return "", err
+		}
+		for _, alias := range aliases {
+			fmt.Fprintf(&lines, "alias %s %s\n", alias, moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
+		}
+	}
+	return lines.String(), nil
+}
+
+// moduleDepends returns the modules that a module needs directly.
 func moduleDepends(path string) ([]string, error) {
+	lists, err := moduleInfo(path, "depends")
+	if err != nil || len(lists) == 0 || lists[0] == "" {
+		return nil, err
+	}
+	return strings.Split(lists[0], ","), nil
+}
+
+// moduleInfo returns the values of a key in a module's .modinfo section. depmod, which writes
+// modules.dep and modules.alias from it, is not installed everywhere.
+func moduleInfo(path, key string) ([]string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read module %s: %w", path, err)
@@ -108,10 +132,11 @@ func moduleDepends(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read module %s: %w", path, err)
 	}
+	var values []string
 	for entry := range bytes.SplitSeq(info, []byte{0}) {
-		if list, ok := bytes.CutPrefix(entry, []byte("depends=")); ok && len(list) > 0 {
-			return strings.Split(string(list), ","), nil
+		if value, ok := bytes.CutPrefix(entry, []byte(key+"=")); ok {
+			values = append(values, string(value))
 		}
 	}
-	return nil, nil
+	return values, nil
 }

@@ -52,7 +52,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 				staysDark(t, domain)
 				return
 			}
-			m, err := boot.Domain(t.Context(), domain, boot.Options{Deadline: 10 * time.Minute})
+			m, err := boot.Domain(t.Context(), domain, boot.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

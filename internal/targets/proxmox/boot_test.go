@@ -63,7 +63,8 @@ func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
 	})
 }
 
-// start starts the guest of def, and returns what it says on its serial port.
+// start starts the guest of def, and returns what it says on its serial port. A guest without a marker
+// powers itself off, so only one that hangs reaches the deadline.
 func start(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id string) boot.Marker {
 	t.Helper()
 	vmid, err := strconv.Atoi(id)
@@ -73,11 +74,12 @@ func start(t *testing.T, s *pve.Server, p *Platform, def targets.Definition, id 
 	if _, err := p.Start(t.Context(), def); err != nil {
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
 	}
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); {
+	for deadline, on := time.Now().Add(30*time.Minute), true; on && time.Now().Before(deadline); {
+		on = isOn(t, p, vmid) // asked first: a guest that is off says no more
 		if m, ok := marker(t, s.Serial(vmid)); ok {
 			return m
 		}
-		if err := sleep.For(t.Context(), 100*time.Millisecond); err != nil {
+		if err := sleep.For(t.Context(), 200*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}

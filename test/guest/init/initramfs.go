@@ -19,11 +19,11 @@ const rootWait = 20 * time.Second
 
 // runInitramfs loads drivers and runs the init of the root file system. It returns only on error.
 func runInitramfs() error {
-	if err := loadModules(); err != nil {
-		return err
-	}
 	root, err := bootArg("root")
 	if err != nil {
+		return err
+	}
+	if err := loadModules(root); err != nil {
 		return err
 	}
 	dev, err := waitFor(root)
@@ -36,7 +36,7 @@ func runInitramfs() error {
 // waitFor returns the block device for the value of root=: "/dev/sda1" or "UUID=…". Its message for a
 // missing device is that of initramfs-tools.
 func waitFor(root string) (string, error) {
-	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
 		if dev := findRoot(root); dev != "" {
 			return dev, nil
 		}
