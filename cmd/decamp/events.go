@@ -59,20 +59,21 @@ func limitedBy(b journal.Bytes) string {
 }
 
 // estimateText returns the estimate of a cutover: "212 MiB changed since the last round, 3 MB/s; outage with
-// a cutover now: 41s, without the boot".
+// a cutover now: 41s (boot not included)".
 func estimateText(o journal.OutageEstimate) string {
 	text := ""
 	if o.Dirty > 0 {
 		text = fmt.Sprintf("%s changed since the last round, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
 	}
 	text += "outage with a cutover now: " + durationText(o.Outage)
+	text += " ("
 	if o.Delivery > 0 {
-		text += ", including " + durationText(o.Delivery) + " for the delivery"
+		text += "delivery " + durationText(o.Delivery) + ", "
 	}
 	if o.Boot == 0 {
-		return text + ", without the boot"
+		return text + "boot not included)"
 	}
-	return text + ", including " + durationText(o.Boot) + " for the boot"
+	return text + "boot " + durationText(o.Boot) + ")"
 }
 
 // eventText returns the message for an event; empty if users need none. The command itself reports the

@@ -63,11 +63,11 @@ func TestProgressAsLines(t *testing.T) {
 
 func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
 	o := journal.OutageEstimate{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
-	if got, want := estimateText(o), "212 MiB changed since the last round, 3.0 MB/s; outage with a cutover now: 41s, without the boot"; got != want {
+	if got, want := estimateText(o), "212 MiB changed since the last round, 3.0 MB/s; outage with a cutover now: 41s (boot not included)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	o.Boot, o.Dirty = 20*time.Second, 0
-	if got, want := estimateText(o), "outage with a cutover now: 41s, including 20s for the boot"; got != want {
+	if got, want := estimateText(o), "outage with a cutover now: 41s (boot 20s)"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

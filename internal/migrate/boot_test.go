@@ -62,7 +62,7 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 		if !fault.Is(err, fault.Canceled) {
 			t.Fatalf("it did not go on with rounds: %v", err)
 		}
-		if e.OutageEstimate == nil || e.OutageEstimate.Boot != boot || e.OutageEstimate.Outage < shutdownGuess+boot || !strings.Contains(e.Message, "including 20s for the boot") {
+		if e.OutageEstimate == nil || e.OutageEstimate.Boot != boot || e.OutageEstimate.Outage < shutdownGuess+boot || !strings.Contains(e.Message, "(boot 20s)") {
 			t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
 		}
 	}
@@ -83,7 +83,7 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatalf("it did not cut over: %v", err)
 	}
-	if e.OutageEstimate != nil && (e.OutageEstimate.Boot != 0 || !strings.Contains(e.Message, "without the boot")) {
+	if e.OutageEstimate != nil && (e.OutageEstimate.Boot != 0 || !strings.Contains(e.Message, "boot not included")) {
 		t.Errorf("told %q, %+v", e.Message, e.OutageEstimate)
 	}
 	if b.published == nil {

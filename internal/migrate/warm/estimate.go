@@ -97,23 +97,19 @@ func describeRound(r *migrate.Run, d migrate.Round, o journal.OutageEstimate) st
 	if len(r.Record.Facts.Warm.Rounds) > 1 {
 		text += fmt.Sprintf("; the guest writes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
 	}
-	return text + fmt.Sprintf("; outage with a cutover now: about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
+	return text + fmt.Sprintf("; outage with a cutover now: about %v (%s)", o.Outage.Round(time.Second), outageParts(o))
 }
 
-// deliveryWords returns the part of the outage for the delivery as text; "" without a delivery.
-func deliveryWords(d time.Duration) string {
-	if d == 0 {
-		return ""
+// outageParts returns the parts of an outage as text: "delivery 12s, boot 40s".
+func outageParts(o journal.OutageEstimate) string {
+	text := ""
+	if o.Delivery > 0 {
+		text = fmt.Sprintf("delivery %v, ", o.Delivery.Round(time.Second))
 	}
-	return fmt.Sprintf("including %v for the delivery, ", d.Round(time.Second))
-}
-
-// bootWords returns the part of the outage for the boot as text.
-func bootWords(boot time.Duration) string {
-	if boot == 0 {
-		return "without the boot"
+	if o.Boot == 0 {
+		return text + "boot not included"
 	}
-	return fmt.Sprintf("including %v for the boot", boot)
+	return text + fmt.Sprintf("boot %v", o.Boot)
 }
 
 // bootTime returns how long the guest is expected to boot, as part of the outage; 0 if unknown.

@@ -147,10 +147,10 @@ func TestDescribeRound(t *testing.T) {
 		want     string
 	}{
 		{1, journal.OutageEstimate{Outage: 95 * time.Second},
-			"round 1: 1200 MiB read, 1180 MiB written, 14s; cut over now, the VM would be out for about 1m35s, its boot not counted"},
+			"round 1: 1200 MiB read, 1180 MiB written, 14s; outage with a cutover now: about 1m35s (boot not included)"},
 		{2, journal.OutageEstimate{Dirty: 3 << 19, Rate: 100 << 20, Outage: 95 * time.Second, Delivery: 12 * time.Second, Boot: 40 * time.Second},
-			"round 2: 1200 MiB read, 1180 MiB written, 14s; the guest changes 1.5 MiB/s, which is copied at 100 MiB/s; " +
-				"cut over now, the VM would be out for about 1m35s, 12s of it for the delivery, its boot of 40s included"},
+			"round 2: 1200 MiB read, 1180 MiB written, 14s; the guest writes 1.5 MiB/s, which is copied at 100 MiB/s; " +
+				"outage with a cutover now: about 1m35s (delivery 12s, boot 40s)"},
 	} {
 		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: make([]migrate.Round, c.rounds)}}}}
 		if got := describeRound(r, done, c.estimate); got != c.want {
