@@ -124,7 +124,7 @@ func TestWindowsVerdicts(t *testing.T) {
 		{"virtio drivers", windowsDisk{software: windows11, system: common + virtio, drivers: []string{"vioscsi", "netkvm"}},
 			"Windows 11 Pro (10.0.22631): will boot with virtio-scsi and virtio-net without changes", nil},
 		{"virtio without network", windowsDisk{software: windows11, system: common + service("viostor", "0"), drivers: []string{"viostor"}},
-			"Windows 11 Pro (10.0.22631): will boot with virtio-blk without changes; virtio-net needs virtio-win", nil},
+			"Windows 11 Pro (10.0.22631): will boot with virtio-blk without changes; virtio-net requires virtio-win", nil},
 		{"virtio without its file", windowsDisk{software: windows11, system: common + virtio},
 			"Windows 11 Pro (10.0.22631): has no boot driver for a controller of the target; virtio requires virt-v2v and virtio-win", nil},
 		{"virtio overridden", windowsDisk{software: windows11, drivers: []string{"viostor", "storahci"}, system: common +

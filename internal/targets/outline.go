@@ -86,7 +86,7 @@ func (o *Outline) Drop(vm *inventory.VM) {
 		}
 	}
 	if n := vm.CDROMs - o.CDROMs; n > 0 {
-		drop("%d CD-ROM drives: the target has no free slot for them, or does not support empty drives", n)
+		drop("CD-ROM drives (%d): the target has no free slot for them, or does not support empty drives", n)
 	}
 	for _, device := range vm.BootOrder {
 		if !slices.Contains(o.Boot, device) {

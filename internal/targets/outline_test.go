@@ -18,7 +18,7 @@ func TestDropped(t *testing.T) {
 	o.Drop(vm)
 	want := []string{
 		"the serial number of disk 2001: on sata it is different or missing",
-		"1 CD-ROM drives: the target has no free slot for them, or does not support empty drives",
+		"CD-ROM drives (1): the target has no free slot for them, or does not support empty drives",
 		"booting from floppy: the target does not have it or does not boot from it", "booting from cdrom: the target does not have it or does not boot from it",
 	}
 	if !slices.Equal(o.Dropped, want) {
