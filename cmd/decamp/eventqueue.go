@@ -30,7 +30,7 @@ type eventQueue struct {
 	mu      sync.Mutex    // guards the fields below
 	filled  *sync.Cond    // signals a change of waiting and closed
 	waiting []queuedEvent // events that are not shown yet, the oldest first
-	stalled bool          // the output did not accept an event in time, and has not accepted all since
+	stalled bool          // the output exceeded patience, and events have been queued since then
 	dropped int           // dropped events that lost has not reported
 	closed  bool          // no event follows
 }

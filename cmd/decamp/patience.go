@@ -4,6 +4,6 @@ package main
 
 import "time"
 
-// maxPatience is the time for which a run waits until its event is printed, so that other messages follow it.
-// Runs lose it once until the output is read again.
+// maxPatience limits how long a run waits until its event is printed, so that later messages follow the event.
+// After it, the run does not wait again until the output has accepted all queued events.
 const maxPatience = 100 * time.Millisecond

@@ -11,23 +11,23 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A response is the wait for the process that executes a run: it reads commands every few seconds. A
-// stopped process, or one whose storage hangs, does not.
+// A response waits until the process that executes a run has read a command. Such a process reads commands
+// every few seconds, unless it is stopped or its storage hangs.
 type response struct {
-	state string         // state directory
-	store *journal.Store // store of the run
-	id    journal.ID     // the run
-	asked time.Time      // time of the command
-	now   func() time.Time
-	warn  func(format string, args ...any) // prints a warning
-	told  bool                             // the warning is printed
+	state  string         // state directory
+	store  *journal.Store // store of the run
+	id     journal.ID     // the run
+	sentAt time.Time      // time of the last command
+	now    func() time.Time
+	warn   func(format string, args ...any) // prints a warning
+	warned bool                             // the warning is printed
 }
 
 const (
 	// readLimit is the time after which a process that has not read a command is reported. It reads every 3 s.
 	readLimit = 10 * time.Second
 
-	// silenceLimit is the time after which a rehearsal is not expected from such a process any more.
+	// silenceLimit is the time after which check fails if the process has not read the command.
 	silenceLimit = 5 * time.Minute
 
 	readInterval = 100 * time.Millisecond // time between checks whether a command is read
@@ -35,23 +35,23 @@ const (
 
 // newResponse returns the wait for a command that was sent now.
 func newResponse(out *output, state string, store *journal.Store, id journal.ID) *response {
-	return &response{state: state, store: store, id: id, asked: time.Now(), now: time.Now, warn: out.warn}
+	return &response{state: state, store: store, id: id, sentAt: time.Now(), now: time.Now, warn: out.warn}
 }
 
 // check warns once if the process has not read the command for readLimit. After silenceLimit it fails with
 // fault.Unreachable.
 func (r *response) check() error {
-	late := r.now().Sub(r.asked)
+	late := r.now().Sub(r.sentAt)
 	if r.store.AreCommandsRead() {
-		r.asked, r.told = r.now(), false // a later command counts from now
+		r.sentAt, r.warned = r.now(), false // a later command counts from now
 		return nil
 	}
 	if late >= silenceLimit {
 		return fault.New(fault.Unreachable, "%s has not read the request for %v", r.process(), silenceLimit).
 			WithHint("%s; then rehearse again", r.remedy())
 	}
-	if late >= readLimit && !r.told {
-		r.told = true
+	if late >= readLimit && !r.warned {
+		r.warned = true
 		r.warn("%s has not read the command for %v: it may be stopped, wait for its storage, or still log in. It obeys when it continues; %s", r.process(), readLimit, r.remedy())
 	}
 	return nil
@@ -59,7 +59,7 @@ func (r *response) check() error {
 
 // wait returns true as soon as the process has read the command. It warns and returns false after readLimit.
 func (r *response) wait(ctx context.Context) (read bool, err error) {
-	for !r.told {
+	for !r.warned {
 		if r.store.AreCommandsRead() {
 			return true, nil
 		}

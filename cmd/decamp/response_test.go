@@ -28,7 +28,7 @@ func newCommandedRun(t *testing.T, r *rig) (*response, *time.Time) {
 	}
 	now := time.Unix(1_800_000_000, 0)
 	w := newResponse(r.program.out, r.assembler.State, store, p.ID)
-	w.asked, w.now = now, func() time.Time { return now }
+	w.sentAt, w.now = now, func() time.Time { return now }
 	return w, &now
 }
 

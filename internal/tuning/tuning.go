@@ -25,9 +25,9 @@ const ballastSize = 64 << 20
 // 1950 instead of 1650.
 const spareProcs = 4
 
-// ballastPiece is the size of one allocation of the ballast. The runtime clears a whole allocation
-// if one of its pages was in use before: in every second process, a single one of 64 MiB was, for three
-// times the processor time that the rest of the start takes.
+// ballastPiece is the size of one allocation of the ballast, in bytes. The runtime clears a whole
+// allocation if one of its pages was in use before. A single allocation of 64 MiB was cleared in every
+// second process, which took three times the processor time of the rest of the start.
 const ballastPiece = 1 << 20
 
 //lint:ignore U1000 it keeps the memory reachable

@@ -51,10 +51,9 @@ func writePID(f *os.File) error {
 // lockedByError returns fault.Conflict with the process that holds the lock. Its pid may not be in the
 // file yet.
 func lockedByError(f *os.File) error {
-	text, err := io.ReadAll(io.LimitReader(f, 32))
-	pid := strings.TrimSpace(string(text))
-	if err != nil || pid == "" {
-		pid = "unknown"
+	pid := "unknown"
+	if n := readPID(f); n > 0 {
+		pid = strconv.Itoa(n)
 	}
 	return fault.New(fault.Conflict, "state directory is in use by process %s", pid).
 		WithHint("wait for process %s to end, or give another --state directory", pid)
@@ -63,7 +62,17 @@ func lockedByError(f *os.File) error {
 // Holder returns the pid of the process that has the state directory open, as it wrote it; 0 if that is
 // unknown.
 func Holder(dir string) int {
-	text, err := os.ReadFile(filepath.Join(dir, lockName))
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return readPID(f)
+}
+
+// readPID returns the pid in a lock file; 0 if it contains none.
+func readPID(f *os.File) int {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
 	if err != nil {
 		return 0
 	}

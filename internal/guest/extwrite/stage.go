@@ -98,7 +98,7 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 		return nil, fault.New(fault.Unsupported, "more than %d MiB would be changed", maxStaged>>20)
 	}
 	if s.pending[n] != nil {
-		s.disk.Budget().Release(s.blockSize) // of the older version
+		s.disk.Budget().Release(s.blockSize) // the older version is replaced
 	}
 	b, err := s.newBlock()
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 func (s *stage) stagePending() {
 	for n, b := range s.pending {
 		if s.staged[n] != nil {
-			s.disk.Budget().Release(s.blockSize) // of the older version
+			s.disk.Budget().Release(s.blockSize) // the older version is replaced
 		}
 		s.staged[n] = b
 	}

@@ -207,9 +207,10 @@ func (h *handles) openDisk(ctx context.Context) (*nfc.Disk, error) {
 	return d, err
 }
 
-// followVM reads the addresses of the host that has the VM now, if a chosen interface refused: after
-// vMotion, tickets are of another host, whose interface has another address. It returns err, or the
-// reason why the new host has no such interface.
+// followVM handles err, the failure to open the disk at an interface that the user chose. After vMotion
+// the ticket is for another host, and the interface has another address there: followVM reads the
+// addresses of that host for the next attempt. It returns err, or the error that the new host has no such
+// interface.
 func (h *handles) followVM(ctx context.Context, err error) error {
 	s := h.src
 	old, network := h.address()
