@@ -95,9 +95,9 @@ func (r *rig) mixedIsHere(name string, n int, states ...string) {
 	r.publishedOnce(v, states...)
 }
 
-// publishedOnce checks that each VM was published once and by one run, by the journals of all state directories. A
-// machine that takes a run over after its publication, which the other machine could not record, also has its end in
-// its journal, but no commit.
+// publishedOnce checks that each VM was published once and by one run, by the journals of all state directories. If
+// a machine could not record the end of a run in the database, this or another machine continues the run and writes
+// its end to the journal again, but no commit.
 func (r *rig) publishedOnce(v view, states ...string) {
 	r.t.Helper()
 	for name, vm := range v.vms {
@@ -109,8 +109,8 @@ func (r *rig) publishedOnce(v view, states ...string) {
 					continue
 				}
 				done, by := publications(events)
-				if done > 1 {
-					r.t.Errorf("%s: the journal of run %s in %s has its end %d times", name, run, state, done)
+				if done > 1 && by > 1 {
+					r.t.Errorf("%s: by the journal in %s, run %s was committed %d times and ended %d times", name, state, run, by, done)
 				}
 				n += done
 				committed += min(done, by)

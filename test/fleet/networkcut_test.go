@@ -71,15 +71,18 @@ func (c *cutRig) moved(bytes int64) {
 	c.sent(c.lab.Stats().BodyBytes + bytes)
 }
 
-// copies reports whether a worker has got on with these VMs: it has their images.
-func (v view) copies(worker string, vms []string) bool {
+// takenOver reports whether no VM is left with the worker that had them, and another one copies at least one
+// of them. The others may wait until the source has room.
+func (v view) takenOver(from, by string, vms []string) bool {
+	copies := false
 	for _, name := range vms {
 		vm := v.vms[name]
-		if vm.State != fleetdb.Done && (vm.Worker != worker || vm.State != fleetdb.Running || vm.Step == "" || vm.Step == "preflight") {
+		if vm.State == fleetdb.Running && vm.Worker == from {
 			return false
 		}
+		copies = copies || vm.Worker == by && (vm.State == fleetdb.Done || vm.State == fleetdb.Running && vm.Step != "" && vm.Step != "preflight")
 	}
-	return true
+	return copies
 }
 
 // look returns how a plan is now.
@@ -107,7 +110,7 @@ func TestNetworkIsCut(t *testing.T) {
 	orphans := c.look("cut").of("a")
 	c.recordOfA.cut()
 	c.a.logs("worker stopped its VMs", 1)
-	c.until("cut", "b copies what a had", func(v view) bool { return v.copies("b", orphans) })
+	c.until("cut", "b copies what a had", func(v view) bool { return v.takenOver("a", "b", orphans) })
 	c.recordOfA.heal()
 	c.a.logs("worker continues", 1)
 	c.moved(1 << 20)
