@@ -61,12 +61,15 @@ type exit struct {
 }
 
 // exitCodes returns the annotation with the exit codes of a command. The codes for success, invalid
-// usage, internal errors and signals are the same for all commands.
+// usage and internal errors are the same for all commands, and that for signals unless some contains it.
 func exitCodes(some ...exit) map[string]string {
 	lines := []string{exitLine(0, "done")}
 	all := append([]exit{{fault.Internal, "internal error of decamp; please report it"}, {fault.Invalid, "invalid usage or input"}}, some...)
+	if !slices.ContainsFunc(all, func(e exit) bool { return e.kind == fault.Canceled }) {
+		all = append(all, exit{fault.Canceled, "stopped by a signal"})
+	}
 	slices.SortStableFunc(all, func(a, b exit) int { return a.code() - b.code() })
-	for _, e := range append(all, exit{fault.Canceled, "stopped by a signal"}) {
+	for _, e := range all {
 		lines = append(lines, exitLine(e.code(), e.means))
 	}
 	return map[string]string{exitNote: strings.Join(lines, "\n")}

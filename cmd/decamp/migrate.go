@@ -63,7 +63,8 @@ func newMigrate(p *program) *cobra.Command {
 			exit{fault.Unsupported, "decamp cannot migrate the VM; the error has a remedy"},
 			exit{fault.Corrupt, "an image differs from the copied data; nothing was published"},
 			exit{fault.Full, "no space left; free space and run the command again"},
-			exit{fault.Transient, "the host failed repeatedly, or another decamp process has the images; run the command again to continue"})...),
+			exit{fault.Transient, "the host failed repeatedly, or another decamp process has the images; run the command again to continue"},
+			exit{fault.Canceled, "stopped by a signal, or canceled by decamp cancel"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
 		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
 			if err := mc.checkFlags(cmd); err != nil {
@@ -116,7 +117,10 @@ func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (
 	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Environment{})
 	shown.close()
 	if given, err := givenUp(w); given || err != nil {
-		return errors.Join(err, discardRuns(context.WithoutCancel(ctx), mc.out, w))
+		if err := errors.Join(err, discardRuns(context.WithoutCancel(ctx), mc.out, w)); err != nil {
+			return err
+		}
+		return fault.New(fault.Canceled, "VM %s is not migrated: decamp cancel ended run %s", vm.Name, w.To[0].Plan.ID)
 	}
 	return writeEnds(mc.out, vm, ends)
 }

@@ -167,6 +167,16 @@ func (u *under) succeeds() {
 	}
 }
 
+// wasCanceled waits for the end of a run that decamp cancel stops, and returns false if it was done before.
+func (u *under) wasCanceled() bool {
+	u.t.Helper()
+	code := u.finished()
+	if code != 0 && code != canceled {
+		u.t.Fatalf("exit code %d: %s", code, u.screen.String())
+	}
+	return code == canceled
+}
+
 // Killed at any moment, snapshot and all, the same command goes on, and ends with the disks
 // as they were when the VM was powered off.
 func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
