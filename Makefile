@@ -4,8 +4,11 @@
 
 export CGO_ENABLED = 0
 GO ?= go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# The version: the content of the file VERSION. A build of another commit than its tag names the commit, too.
+RELEASE := $(shell cat VERSION)
+COMMIT := $(shell git describe --tags --always --dirty --match 'v$(RELEASE)' 2>/dev/null)
+VERSION := $(RELEASE)$(if $(COMMIT),$(if $(filter v$(RELEASE),$(COMMIT)),,-dev+$(COMMIT)))
+LDFLAGS := -s -w -X github.com/decamp/decamp/internal/buildinfo.linked=$(VERSION)
 
 .PHONY: help
 help: ## list the targets
@@ -22,7 +25,7 @@ screens: build ## record the terminal screens of the documentation on an emulate
 .PHONY: build
 build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
-	$(GO) build -trimpath -ldflags '-s -w' -o decamp-lab ./cmd/decamp-lab
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp-lab ./cmd/decamp-lab
 
 .PHONY: demo
 demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
