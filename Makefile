@@ -27,6 +27,11 @@ build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp-lab ./cmd/decamp-lab
 
+# Needs no Docker. DECAMP_MINISIGN_KEY has the key that signs; docs/releasing.md describes it.
+.PHONY: release
+release: ## build archives, packages, images and checksums of a release into dist/
+	cd release && $(GO) run -trimpath . -root .. -out ../dist
+
 .PHONY: demo
 demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
 	@scripts/setup.sh demo
@@ -51,6 +56,7 @@ test-repeat: ## run all tests RUNS (10) times, every second time at a load of LO
 test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
+	cd release && $(GO) test -tags slow -timeout 60m .
 
 # Real Debian guests, one after the other kind: built once, changed, booted, judged.
 .PHONY: test-guests
@@ -131,4 +137,4 @@ guest: ## build the test guests
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf build decamp decamp-lab
+	rm -rf build dist decamp decamp-lab
