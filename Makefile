@@ -4,8 +4,11 @@
 
 export CGO_ENABLED = 0
 GO ?= go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+# The version: the content of the file VERSION. A build of another commit than its tag names the commit, too.
+RELEASE := $(shell cat VERSION)
+COMMIT := $(shell git describe --tags --always --dirty --match 'v$(RELEASE)' 2>/dev/null)
+VERSION := $(RELEASE)$(if $(COMMIT),$(if $(filter v$(RELEASE),$(COMMIT)),,-dev+$(COMMIT)))
+LDFLAGS := -s -w -X github.com/decamp/decamp/internal/buildinfo.linked=$(VERSION)
 
 .PHONY: help
 help: ## list the targets
@@ -22,7 +25,12 @@ screens: build ## record the terminal screens of the documentation on an emulate
 .PHONY: build
 build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
-	$(GO) build -trimpath -ldflags '-s -w' -o decamp-lab ./cmd/decamp-lab
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp-lab ./cmd/decamp-lab
+
+# Needs no Docker. DECAMP_MINISIGN_KEY has the key that signs; docs/releasing.md describes it.
+.PHONY: release
+release: ## build archives, packages, images and checksums of a release into dist/
+	cd release && $(GO) run -trimpath . -root .. -out ../dist
 
 .PHONY: demo
 demo: build ## move a real Linux guest off an emulated ESXi, prove it, boot it
@@ -48,6 +56,7 @@ test-repeat: ## run all tests RUNS (10) times, every second time at a load of LO
 test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
+	cd release && $(GO) test -tags slow -timeout 60m .
 
 # Real Debian guests, one after the other kind: built once, changed, booted, judged.
 .PHONY: test-guests
@@ -128,4 +137,4 @@ guest: ## build the test guests
 
 .PHONY: clean
 clean: ## remove what make built
-	rm -rf build decamp decamp-lab
+	rm -rf build dist decamp decamp-lab

@@ -3,7 +3,7 @@
 # A finding of gosec that is not in scripts/gosec.tsv, with a reason, fails the audit. Without a connection to
 # vuln.go.dev, known vulnerabilities are not looked up, which is reported.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 mkdir -p build
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -trimpath"
 

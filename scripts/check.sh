@@ -2,7 +2,7 @@
 # What developers run before each commit: the static checks, and the tests that take less than a second and
 # start no QEMU and no daemon. The tests that are left out run in scripts/test.sh. The log is build/check.log.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
 mkdir -p build
 

@@ -4,7 +4,7 @@
 # tests. Runs of the same commit that are in the file already count, so that an interrupted series continues.
 # The script fails if a run failed.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 commit=$(git rev-parse --short HEAD) || exit 2
 runs=${RUNS:-10} load=${LOAD:-20} results=build/repeat.tsv
 mkdir -p build

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what this machine lacks for a make target, and nothing else.
 #
-#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube]...     (default: test)
+#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
 # nothing to do: one dpkg-query, a look into build/, no network, no root.
@@ -17,13 +17,13 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # a domain, libnfs, QEMU's driver for nfs://, a server for the emulated host to mount, firewalls
 # that doctor is to understand, OpenSSH, ESXi's shell, the database that several machines meet in, a
 # browser, what schemathesis is installed with, the makers of file systems and archives that guests
-# have, and those who write NTFS volumes and registry hives for decamp to read, or read the database
+# have, those that read packages, manual pages and signatures of a release, and those who write NTFS volumes and registry hives for decamp to read, or read the database
 # of dynamic disks as decamp does; the judge of systemd's units, the maker of ISO images, boot loaders
 # that Debian has signed, and other readers and writers of VMDK and qcow2.
 test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
       ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage shim-signed grub-efi-amd64-signed
-      7zip python3-libvmdk python3-libqcow python3-vmdkstream'
+      7zip python3-libvmdk python3-libqcow python3-vmdkstream rpm mandoc minisign shellcheck'
 # A libvirt that tests start by hand (Debian may start its service too), volume groups for it, TPMs of its VMs, and ways to it.
 libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients lvm2 mount swtpm swtpm-tools openssh-server netcat-openbsd'
 # What fio is built with: Debian's own has no engine for NFS.
@@ -37,6 +37,8 @@ v2v='virt-v2v nbdkit mmdebstrap cryptsetup-bin'
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.
 kube='etcd-server'
+# The Debian that packages of a release are installed in, and the reader of its images.
+release='git mmdebstrap rpm minisign skopeo'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 
@@ -56,11 +58,12 @@ wanted() {
 		case $group in
 		demo) echo $demo ;;
 		test) echo $demo $test $libvirt $fio ;;
-		slow) echo $demo $test $libvirt $fio $slow ;;
+		slow) echo $demo $test $libvirt $fio $slow $release ;;
 		v2v) echo $demo $test $v2v ;;
 		bench) echo $demo $test $bench ;;
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
+		release) echo $release ;;
 		esac
 	done | tr ' ' '\n' | sort -u
 }
@@ -214,15 +217,15 @@ install_pypi() {
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
-	demo | test | slow | v2v | bench | guests | kube) ;;
-	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests and kube" ;;
+	demo | test | slow | v2v | bench | guests | kube | release) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube and release" ;;
 	esac
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || { fetch_kernel; fetch_agent; } # no guest boots there
+[ "$*" = kube ] || [ "$*" = release ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac

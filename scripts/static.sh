@@ -15,10 +15,12 @@ fail() {
 	exit 1
 }
 
-# check_statically ends the script if the tree is not formatted, or vet or staticcheck report something.
+# check_statically ends the script if the tree is not formatted, or vet, staticcheck or shellcheck report something.
 check_statically() {
-	unformatted=$(gofmt -l cmd internal test) || fail "gofmt could not read the tree"
+	unformatted=$(gofmt -l cmd internal release test) || fail "gofmt could not read the tree"
 	[ -z "$unformatted" ] || fail "not gofmt'd: $unformatted"
 	go vet -tags guests,kube,slow,v2v ./... || fail "go vet" # nothing else compiles the files with these tags here
 	go tool staticcheck ./... || fail "staticcheck"
+	command -v shellcheck >/dev/null || fail "shellcheck is not installed: scripts/setup.sh test"
+	shellcheck -S warning scripts/*.sh packaging/*/*.sh .ci/run || fail "shellcheck"
 }

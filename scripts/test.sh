@@ -3,7 +3,7 @@
 # are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
 # needs, so a skip means that something was not tested.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
 mkdir -p build
 
@@ -55,12 +55,17 @@ demo=$!
 # shellcheck disable=SC2086 # several arguments
 (cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >build/kubevirt.log 2>&1 &
 kubevirt=$!
+# The program that builds releases is a separate module, too.
+# shellcheck disable=SC2086 # several arguments
+(cd release && go vet -tags slow . && go test $quickly -count 1 -v "$@" .) >build/release.log 2>&1 &
+release=$!
 packages=$(ordered_packages) || fail "go list"
 # shellcheck disable=SC2086 # one argument for each package
 go test $quickly -timeout 60m -v "$@" $packages >build/test.log 2>&1
 status=$?
 wait "$kubevirt" || status=$?
-cat build/kubevirt.log >>build/test.log
+wait "$release" || status=$?
+cat build/kubevirt.log build/release.log >>build/test.log
 wait "$demo" || {
 	tail -20 build/demo.log
 	fail "make demo; see build/demo.log"

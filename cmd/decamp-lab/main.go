@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/lab"
@@ -37,6 +38,7 @@ With --json it prints one line of JSON with all addresses when it is ready.
 
 Usage:
   decamp-lab [FLAGS]
+  decamp-lab version [--json]
 
 Flags:
 %s
@@ -47,7 +49,7 @@ Examples:
   decamp-lab --vcenter --print-config > lab.json && decamp-lab --config lab.json
 
 Exit codes:
-    0  interrupted, or the configuration was printed
+    0  interrupted, or the configuration or the version was printed
     1  internal error of decamp-lab; please report it
     2  invalid usage or input
     5  cannot listen on the address
@@ -66,6 +68,7 @@ type options struct {
 	latency       time.Duration // delay of each response of /folder
 	disks         []string      // values NAME=FILE of --disk
 	printConfig   bool          // print the configuration and exit
+	version       bool          // print the version and exit
 	json          bool          // print JSON instead of text
 	verbose       bool          // log everything to the standard error
 	logFile       string        // path of the full log; empty for none
@@ -83,7 +86,8 @@ func newFlags(o *options) *pflag.FlagSet {
 	f.DurationVar(&o.latency, "latency", 0, "`TIME` before each response of /folder, such as 20ms")
 	f.StringArrayVar(&o.disks, "disk", nil, "add a disk to the VM NAME, from a raw image: `NAME=FILE`")
 	f.BoolVar(&o.printConfig, "print-config", false, "print the configuration and exit")
-	f.BoolVar(&o.json, "json", false, "print one JSON object with all addresses, or the error")
+	f.BoolVar(&o.version, "version", false, "print the version and exit")
+	f.BoolVar(&o.json, "json", false, "print one JSON object: all addresses, the version or the error")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log everything to the standard error")
 	f.StringVar(&o.logFile, "log-file", "", "append a full log to `FILE`")
 	f.Usage = func() {}
@@ -112,6 +116,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	case err != nil:
 		err = fault.New(fault.Invalid, "%w", err).WithHint("run: decamp-lab --help")
+	case o.version || flags.NArg() == 1 && flags.Arg(0) == "version":
+		err = o.printVersion(stdout)
 	case flags.NArg() > 0:
 		err = fault.New(fault.Invalid, "unexpected argument %q", flags.Arg(0)).WithHint("run: decamp-lab --help")
 	default:
@@ -122,6 +128,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		o.reportError(err, stdout, stderr)
 	}
 	return fault.ExitCode(err)
+}
+
+// printVersion prints the version, as decamp does.
+func (o *options) printVersion(stdout io.Writer) error {
+	build := buildinfo.Current()
+	if o.json {
+		return json.NewEncoder(stdout).Encode(build)
+	}
+	_, err := io.WriteString(stdout, build.Line("decamp-lab"))
+	return err
 }
 
 // runLab prints the configuration or runs the emulator, with the flags in o.

@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/buildinfo"
 )
 
 var update = flag.Bool("update", false, "write the help text into docs/lab.md")
@@ -88,6 +91,18 @@ func TestWrongUsageIsExitCode2(t *testing.T) {
 		code, out, errs := runToEnd(t, strings.Fields(args)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errs, "decamp-lab: ") || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	build := buildinfo.Current()
+	object := fmt.Sprintf(`{"version":%q,"go":%q,"platform":%q}`+"\n", build.Version, build.Go, build.Platform)
+	for args, want := range map[string]string{
+		"version": build.Line("decamp-lab"), "--version": build.Line("decamp-lab"), "version --json": object, "--version --json": object,
+	} {
+		if code, out, errs := runToEnd(t, strings.Fields(args)...); code != 0 || out != want {
+			t.Errorf("%s: exit code %d, %q, want %q; %s", args, code, out, want, errs)
 		}
 	}
 }

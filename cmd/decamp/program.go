@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -28,7 +29,7 @@ type program struct {
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
-	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
+	p.assembler = &assemble.Assembler{Version: buildinfo.Current().Version, Env: env, Prompts: assemble.Prompts{
 		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}
 	return p

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/decamp/decamp/internal/buildinfo"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -167,11 +170,17 @@ func TestStateDirectory(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	r := newRig(t)
-	if code := r.run(t.Context(), []string{"version"}); code != 0 {
-		t.Fatalf("exit code %d", code)
+	build := buildinfo.Current()
+	for args, want := range map[string]string{
+		"version":        build.Line("decamp"),
+		"--version":      build.Line("decamp"),
+		"version --json": fmt.Sprintf(`{"version":%q,"go":%q,"platform":%q}`+"\n", build.Version, build.Go, build.Platform),
+	} {
+		r := newRig(t)
+		if code := r.run(t.Context(), strings.Fields(args)); code != 0 || r.out.String() != want {
+			t.Errorf("%s: exit code %d, %q, want %q", args, code, r.out, want)
+		}
 	}
-	mustContain(t, r.out.String(), "decamp "+version, "go1.")
 }
 
 func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {

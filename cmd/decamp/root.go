@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -43,8 +44,8 @@ func newRoot(p *program) *cobra.Command {
 	root.SetErr(p.out.screen)
 	root.SetHelpFunc(writeHelp)
 	root.SetHelpCommand(newHelp())
-	root.Version = version
-	root.SetVersionTemplate(versionLine())
+	root.Version = buildinfo.Current().Version
+	root.SetVersionTemplate(buildinfo.Current().Line("decamp"))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -109,7 +110,7 @@ func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 		return err
 	}
 	s, err := server.New(server.Config{
-		Database: r, State: state, Access: access, Version: version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
+		Database: r, State: state, Access: access, Version: buildinfo.Current().Version, Log: sv.out.log, Listen: sv.listen, Cert: sv.cert, Key: sv.key, ClientCA: sv.clientCA, Plain: sv.plain,
 		Ready: func(addr net.Addr, fingerprint string) { sv.printServing(addr, fingerprint) },
 	})
 	if err != nil {

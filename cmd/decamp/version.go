@@ -2,9 +2,10 @@ package main
 
 import (
 	"io"
-	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/buildinfo"
 )
 
 const versionHelp = `
@@ -26,8 +27,8 @@ func newVersion(p *program) *cobra.Command {
 // showVersion prints the version.
 func showVersion(out *output) error {
 	if out.json {
-		return out.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": platform()})
+		return out.printJSON(buildinfo.Current())
 	}
-	_, err := io.WriteString(out, versionLine())
+	_, err := io.WriteString(out, buildinfo.Current().Line("decamp"))
 	return err
 }

@@ -18,7 +18,7 @@ func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	const script = "../../../dist/privileges/vsphere.sh"
+	const script = "../../../packaging/privileges/vsphere.sh"
 	bin := t.TempDir()
 	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(bin, "govc"), "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
 		t.Fatalf("build govc: %v\n%s", err, out)

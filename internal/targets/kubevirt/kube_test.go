@@ -325,7 +325,7 @@ func knowsAccounts(t *testing.T, c *controllers) {
 	}
 }
 
-// grant applies dist/privileges/kubernetes.yaml in a namespace, but for the verb that starts VMs.
+// grant applies packaging/privileges/kubernetes.yaml in a namespace, but for the verb that starts VMs.
 func (s *apiServer) grant(t *testing.T, namespace string) {
 	t.Helper()
 	for _, o := range documents(t, privilegesFile) {

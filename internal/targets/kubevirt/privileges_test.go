@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const privilegesFile = "../../../dist/privileges/kubernetes.yaml"
+const privilegesFile = "../../../packaging/privileges/kubernetes.yaml"
 
 // list returns the objects of a YAML sequence; none if v is not one.
 func list(v any) (objects []map[string]any) {

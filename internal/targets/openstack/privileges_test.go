@@ -54,7 +54,7 @@ func (r *ruled) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // The published access rules let decamp examine, deliver, start and withdraw, and each is needed.
 func TestPublishedAccessRulesSuffice(t *testing.T) {
-	text, err := os.ReadFile("../../../dist/privileges/openstack.json")
+	text, err := os.ReadFile("../../../packaging/privileges/openstack.json")
 	if err != nil {
 		t.Fatal(err)
 	}

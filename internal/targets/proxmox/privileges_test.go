@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 )
 
-// grants runs dist/privileges/proxmox.sh with a pveum that records its arguments, and returns
+// grants runs packaging/privileges/proxmox.sh with a pveum that records its arguments, and returns
 // the permissions it sets and the line that is the content of a token file.
 func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
 	t.Helper()
@@ -23,7 +23,7 @@ func grants(t *testing.T, args ...string) (acl pve.ACL, token string) {
 	if err := os.WriteFile(filepath.Join(bin, "pveum"), []byte(pveum), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	script, err := filepath.Abs("../../../dist/privileges/proxmox.sh")
+	script, err := filepath.Abs("../../../packaging/privileges/proxmox.sh")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ for use in "$@"; do
 	esac
 	privileges="$privileges $needed"
 done
-# shellcheck disable=SC2086 # the names are split into words on purpose
+# shellcheck disable=SC2046,SC2086 # the names are split into words on purpose
 set -- $(printf '%s\n' $privileges | sort -u)
 
 if govc role.ls decamp >/dev/null 2>&1; then

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A program is a command that is released.
+type program struct {
+	name    string // name of the command, the packages and the image
+	summary string // one line for lists of packages
+	text    string // description in packages
+}
+
+// programs are all released commands.
+var programs = []program{
+	{
+		"decamp", "migrate virtual machines from VMware to KVM",
+		"decamp migrates virtual machines from VMware ESXi and vCenter to libvirt, Proxmox VE,\nKubeVirt, OpenStack or a folder of images. It verifies every image that it writes.",
+	},
+	{
+		"decamp-lab", "emulated ESXi host and vCenter to try decamp",
+		"decamp-lab runs an emulated ESXi host or vCenter with the disks of its VMs, to try\ndecamp and to test programs that use the vSphere API.",
+	},
+}
+
+// A file is a file of archives and packages.
+type file struct {
+	archived  string      // path in the archive; empty if the archive does not contain it
+	installed string      // absolute path in packages and images; empty if they do not contain it
+	mode      fs.FileMode // permissions
+	content   []byte      // content
+}
+
+// binaryFile returns the executable of a program.
+func binaryFile(p program, content []byte) file {
+	return file{p.name, "/usr/bin/" + p.name, 0o755, content}
+}
+
+// collectFiles returns all files of a program except the executable.
+func (r *release) collectFiles(p program, in *inputs) ([]file, error) {
+	doc := "/usr/share/doc/" + p.name + "/"
+	files := []file{{"THIRD-PARTY-LICENSES.txt", doc + "THIRD-PARTY-LICENSES.txt", 0o644, formatLicences(in.modules[p.name])}}
+	for _, name := range []string{"LICENSE", "NOTICE", "README.md", "CHANGELOG.md"} {
+		content, err := os.ReadFile(filepath.Join(r.root, name))
+		if err != nil {
+			return nil, err
+		}
+		installed := doc + name
+		if name == "LICENSE" {
+			installed = doc + "copyright" // Debian's policy
+		}
+		files = append(files, file{name, installed, 0o644, content})
+	}
+	pages, err := r.readManPages(p)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		section := "man" + strings.TrimPrefix(path.Ext(name), ".")
+		files = append(files,
+			file{path.Join("man", section, name), "", 0o644, pages[name]},
+			file{"", path.Join("/usr/share/man", section, name+".gz"), 0o644, compressBytes(pages[name])})
+	}
+	if p.name != "decamp" {
+		return files, nil
+	}
+	for shell, to := range map[string][2]string{
+		"bash": {"completions/decamp.bash", "/usr/share/bash-completion/completions/decamp"},
+		"zsh":  {"completions/_decamp", "/usr/share/zsh/vendor-completions/_decamp"},
+		"fish": {"completions/decamp.fish", "/usr/share/fish/vendor_completions.d/decamp.fish"},
+	} {
+		files = append(files, file{to[0], to[1], 0o644, in.completions[shell]})
+	}
+	extra, err := r.readPackagingFiles()
+	return append(files, extra...), err
+}
+
+// compressBytes returns data in gzip format, without a time.
+func compressBytes(data []byte) []byte {
+	var b bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+	_, _ = w.Write(data)                                  // a buffer does not fail
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// unitFolders are the folders of systemd's files by the end of their names.
+var unitFolders = map[string]string{
+	".service": "/usr/lib/systemd/system", ".socket": "/usr/lib/systemd/system", ".target": "/usr/lib/systemd/system",
+	".slice": "/usr/lib/systemd/system", ".timer": "/usr/lib/systemd/system", ".path": "/usr/lib/systemd/system",
+	".sysusers": "/usr/lib/sysusers.d", ".tmpfiles": "/usr/lib/tmpfiles.d",
+}
+
+// readPackagingFiles returns the files for systemd and the scripts that create accounts. A file of packaging/systemd
+// with an unknown kind is an error: it would be missing in the packages.
+func (r *release) readPackagingFiles() ([]file, error) {
+	var files []file
+	for _, folder := range []string{"systemd", "privileges"} {
+		base := filepath.Join(r.root, "packaging", folder)
+		err := filepath.WalkDir(base, func(name string, entry fs.DirEntry, err error) error {
+			if os.IsNotExist(err) && name == base {
+				return nil
+			}
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			content, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			relative, err := filepath.Rel(base, name)
+			if err != nil {
+				return err
+			}
+			installed := path.Join("/usr/share/decamp", folder, relative)
+			if folder == "systemd" {
+				if installed, err = unitPath(relative); err != nil {
+					return err
+				}
+			}
+			mode := fs.FileMode(0o644) // git keeps only the permission to execute
+			if info.Mode()&0o100 != 0 {
+				mode = 0o755
+			}
+			files = append(files, file{path.Join(folder, relative), installed, mode, content})
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// unitPath returns the path at which a file of packaging/systemd is installed. A file in the folder sysusers.d or
+// tmpfiles.d, or with the suffix .sysusers or .tmpfiles, configures that program.
+func unitPath(relative string) (string, error) {
+	folder, name := path.Split(relative)
+	switch path.Clean(folder) {
+	case "sysusers.d", "tmpfiles.d":
+		return "/usr/lib/" + relative, nil
+	case ".":
+		if to, ok := unitFolders[path.Ext(name)]; ok {
+			if strings.HasSuffix(to, ".d") {
+				name = strings.TrimSuffix(name, path.Ext(name)) + ".conf"
+			}
+			return path.Join(to, name), nil
+		}
+	}
+	return "", fmt.Errorf("packaging/systemd/%s: the folder in which it is installed is unknown", relative)
+}
