@@ -17,6 +17,8 @@ type database struct {
 	insecure bool             // Config.Insecure
 	now      func() time.Time // Config.Now; nil uses the database's clock
 
+	changes []schemaChange // changes of the schema that this version applies
+
 	kind      *dialect  // differences of this database from the other kind
 	file      string    // path of the SQLite file; empty for PostgreSQL
 	durable   *sql.DB   // writes that are durable once they are committed
@@ -33,7 +35,7 @@ const patience = 10 * time.Second
 
 // openDatabase opens the connections for cfg.URL. It neither reads nor creates tables.
 func openDatabase(cfg Config) (*database, error) {
-	d := &database{insecure: cfg.Insecure, now: cfg.Now, revisions: newRevisions(), patience: patience}
+	d := &database{insecure: cfg.Insecure, now: cfg.Now, changes: schemaChanges, revisions: newRevisions(), patience: patience}
 	scheme, _, _ := strings.Cut(cfg.URL, ":")
 	switch scheme {
 	case "sqlite":

@@ -3,11 +3,13 @@ package fleetdb
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +21,9 @@ import (
 const (
 	childURL  = "FLEETDB_TEST_URL"
 	childName = "FLEETDB_TEST_NAME"
+
+	childUpgrades = "FLEETDB_TEST_UPGRADES" // the process dies amid an upgrade of the schema
+	childUpgraded = "all statements are executed"
 )
 
 // herd is how many VMs a writer adds in one transaction.
@@ -27,6 +32,10 @@ const herd = 200
 // child adds VMs to a plan of its own, herd by herd, and says so after each, until its input
 // ends.
 func child(url string) int {
+	if os.Getenv(childUpgrades) != "" {
+		fmt.Fprintln(os.Stderr, dieUpgrading(url))
+		return 1
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -38,6 +47,25 @@ func child(url string) int {
 		return 1
 	}
 	return 0
+}
+
+// dieUpgrading executes all statements of an upgrade, and kills its process before the commit.
+func dieUpgrading(url string) error {
+	d, err := openDatabase(Config{URL: url})
+	if err != nil {
+		return err
+	}
+	d.patience, d.changes = patient, append(slices.Clone(schemaChanges), nextChange(true))
+	return d.runTx(context.Background(), d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+		if _, err := d.kind.lockAndFind(ctx, t); err != nil {
+			return err
+		}
+		if err := d.upgradeSchema(ctx, t); err != nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, childUpgraded)
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	})
 }
 
 func addHerds(ctx context.Context, url, plan string) error {

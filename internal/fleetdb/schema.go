@@ -8,15 +8,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// A schemaChange leads from one version of the schema to the next.
+type schemaChange struct {
+	statements []string // statements of both databases
+	// compatible reports whether programs of the version before can use the changed database beside newer
+	// ones, as in a rolling upgrade. A new column with a default is compatible.
+	compatible bool
+}
+
 // schemaChanges are the schema changes, oldest first: a database of version n has the first n of them.
-// Released entries are never edited; new ones are appended. Both databases use the same text. Times are
-// microseconds since 1970 by the database's clock, and 0 is never. Lists, and columns that no query
-// selects by, are JSON.
+// Released entries are never edited; new ones are appended. Release 0.1.0 has version 4. Both databases use
+// the same text. Times are microseconds since 1970 by the database's clock, and 0 is never. Lists, and
+// columns that no query selects by, are JSON.
 //
 // In vms, asks is VM.Requested, holds is VM.Granted, ord is VM.Command and waits is VM.WaitReason. The table
 // board has the document of SchedulerState, and looked is the time of the last request for it. Columns are not
 // renamed: a process of an earlier version that has the database open would fail.
-var schemaChanges = [][]string{{
+var schemaChanges = []schemaChange{{statements: []string{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,
 		text    TEXT   NOT NULL,
@@ -89,14 +97,27 @@ var schemaChanges = [][]string{{
 		PRIMARY KEY (kind, id))`,
 	`CREATE TABLE board (id BIGINT PRIMARY KEY, at BIGINT NOT NULL, doc TEXT NOT NULL, looked BIGINT NOT NULL)`,
 	`INSERT INTO board VALUES (1, 0, '', 0)`,
-}, {
+}}, {statements: []string{
 	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
-}, {
+}}, {statements: []string{
 	// Existing rows have no signature, and are refused until they are submitted again.
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
-}}
+}}, {statements: []string{
+	// The oldest version whose programs can use the database.
+	`ALTER TABLE meta ADD COLUMN oldest BIGINT NOT NULL DEFAULT 4`,
+}}}
+
+// oldestCompatible returns the oldest version whose programs can use a database with all changes.
+func oldestCompatible(changes []schemaChange) int {
+	for n := len(changes); n > 0; n-- {
+		if !changes[n-1].compatible {
+			return n
+		}
+	}
+	return 0
+}
 
 // meta creates the table meta. Its one row is locked first by every transaction that writes: see tx.
 var meta = []string{
@@ -117,13 +138,13 @@ func (d *database) prepareSchema(ctx context.Context) error {
 				return err
 			}
 		}
-		return upgradeSchema(ctx, t)
+		return d.upgradeSchema(ctx, t)
 	})
 }
 
-// upgradeSchema applies the changes that the database lacks. A database of a later version is
-// fault.Unsupported.
-func upgradeSchema(ctx context.Context, t *sql.Tx) error {
+// upgradeSchema applies the changes that the database lacks. It does not change a database of a later
+// version, and returns fault.Unsupported if this version is not compatible with it.
+func (d *database) upgradeSchema(ctx context.Context, t *sql.Tx) error {
 	var version int
 	if err := t.QueryRowContext(ctx, `SELECT version FROM meta WHERE id = 1`).Scan(&version); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
@@ -131,20 +152,38 @@ func upgradeSchema(ctx context.Context, t *sql.Tx) error {
 		}
 		return err
 	}
-	if version > len(schemaChanges) {
-		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(schemaChanges)).
-			WithHint("use the decamp that the other processes of the fleet are of, or a newer one")
+	if version > len(d.changes) {
+		return d.checkOldest(ctx, t, version)
 	}
-	if version == len(schemaChanges) {
+	if version == len(d.changes) {
 		return nil
 	}
-	for _, change := range schemaChanges[version:] {
-		if err := execAll(ctx, t, change); err != nil {
+	for _, change := range d.changes[version:] {
+		if err := execAll(ctx, t, change.statements); err != nil {
 			return err
 		}
 	}
-	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(schemaChanges))
+	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1, oldest = $2 WHERE id = 1`, len(d.changes), oldestCompatible(d.changes))
 	return err
+}
+
+// checkOldest returns fault.Unsupported if this version cannot use the database, which is of a later version.
+func (d *database) checkOldest(ctx context.Context, t *sql.Tx, version int) error {
+	var oldest int
+	if err := t.QueryRowContext(ctx, `SELECT oldest FROM meta WHERE id = 1`).Scan(&oldest); err != nil {
+		return err
+	}
+	return d.compareVersion(version, oldest)
+}
+
+// compareVersion returns fault.Unsupported if programs of the database's oldest compatible version are newer
+// than this one.
+func (d *database) compareVersion(version, oldest int) error {
+	if oldest <= len(d.changes) {
+		return nil
+	}
+	return fault.New(fault.Unsupported, "the fleet database has schema version %d, and this decamp supports version %d", version, len(d.changes)).
+		WithHint("install the version of decamp that the other servers and workers have, or a newer one (docs/upgrading.md)")
 }
 
 // execAll executes statements in order, until one fails.

@@ -37,8 +37,12 @@ func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs in
 	var rev int64
 	err := d.runTx(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
 		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
-		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, ` + d.kind.now
-		if err := t.QueryRowContext(ctx, take, revs).Scan(&x.rev, &x.now); err != nil {
+		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, version, oldest, ` + d.kind.now
+		var version, oldest int
+		if err := t.QueryRowContext(ctx, take, revs).Scan(&x.rev, &version, &oldest, &x.now); err != nil {
+			return err
+		}
+		if err := d.compareVersion(version, oldest); err != nil { // another process upgraded the database
 			return err
 		}
 		rev, x.now = x.rev, d.effectiveTime(x.now)

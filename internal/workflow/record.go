@@ -40,7 +40,15 @@ func (r *record) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 		return err
 	}
 	cfg.SQLiteSystemDB, cfg.ExecutorID = r.db, localExecutor
-	err = r.startEngine(ctx, cfg)
+	if err = checkFormat(ctx, r.db); fault.Is(err, fault.Unsupported) {
+		return err
+	}
+	if err == nil {
+		err = r.startEngine(ctx, cfg)
+	}
+	if err == nil {
+		err = writeFormat(ctx, r.db)
+	}
 	if err == nil {
 		return nil
 	}

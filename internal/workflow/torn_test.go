@@ -1,8 +1,12 @@
 package workflow
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -61,5 +65,49 @@ func TestDamagedStateIsSaid(t *testing.T) {
 	}
 	if err := damagedOpens(t, "whole", closed); err != nil {
 		t.Error(err)
+	}
+}
+
+// A state file of a later format is refused with both formats, and stays as it is. A state file without a format,
+// from before the first release, gets it.
+func TestLaterFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, localName)
+	setFormat := func(format int) {
+		db, err := openSQLite(file)
+		ok(t, err)
+		_, err = db.Exec(fmt.Sprintf(`PRAGMA user_version = %d`, format))
+		ok(t, errors.Join(err, db.Close()))
+	}
+	e := open(t, dir, pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "r1", "pair", 40))
+	ok(t, e.Wait(t.Context(), "r1"))
+	ok(t, e.Close())
+	setFormat(stateFormat + 1)
+	before, err := os.ReadFile(file)
+	ok(t, err)
+	_, err = Open(t.Context(), Config{Dir: dir})
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), fmt.Sprintf("format %d, and this decamp supports format %d", stateFormat+1, stateFormat)) ||
+		!strings.Contains(fault.HintOf(err), "install the version of decamp") {
+		t.Errorf("opened: %v (%s)", err, fault.HintOf(err))
+	}
+	after, err := os.ReadFile(file)
+	ok(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the state file was changed")
+	}
+	setFormat(0)
+	e = open(t, dir, pair(addOne, addOne))
+	if n := result(t, e, "r1"); n != 42 {
+		t.Errorf("result %d", n)
+	}
+	if err := checkFormat(t.Context(), e.record.db); err != nil {
+		t.Error(err)
+	}
+	var format int
+	ok(t, e.record.db.QueryRow(`PRAGMA user_version`).Scan(&format))
+	if format != stateFormat {
+		t.Errorf("format %d", format)
 	}
 }
