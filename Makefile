@@ -38,6 +38,10 @@ test: ## run all tests and checks, as CI does
 	@scripts/setup.sh test
 	@scripts/test.sh
 
+.PHONY: generate
+generate: ## write the published schemas of plans and of the API
+	$(GO) test -count 1 ./test/schema -update
+
 # Tests that depend on time: RUNS whole runs, every second one beside LOAD busy processes.
 .PHONY: test-repeat
 test-repeat: ## run all tests RUNS (10) times, every second time at a load of LOAD (20)
