@@ -46,6 +46,12 @@ test: ## run all tests and checks, as CI does
 	@scripts/setup.sh test
 	@scripts/test.sh
 
+.PHONY: generate
+generate: ## write the published schemas, and the Python client that is generated from them
+	@scripts/setup.sh test
+	$(GO) test -count 1 ./test/schema -update
+	@scripts/generate-client.sh
+
 # Tests that depend on time: RUNS whole runs, every second one beside LOAD busy processes.
 .PHONY: test-repeat
 test-repeat: ## run all tests RUNS (10) times, every second time at a load of LOAD (20)

@@ -214,6 +214,17 @@ install_pypi() {
 	echo "$2" >"build/$1/release" # last: another run may have been cut off
 }
 
+# install_clients puts the pinned tools of the clients into build/clients: the generator, pytest, Ansible.
+install_clients() {
+	! cmp -s clients/requirements.txt build/clients/requirements.txt || return 0
+	echo "setup: installing the tools of the clients" >&2
+	rm -rf build/clients
+	/usr/bin/python3 -m venv build/clients >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for the tools of the clients"
+	build/clients/bin/pip install -q --disable-pip-version-check -r clients/requirements.txt >"$tmp/log" 2>&1 ||
+		fail_with_log "could not install the tools of the clients"
+	cp clients/requirements.txt build/clients/ # last: another run may have been cut off
+}
+
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
@@ -239,6 +250,7 @@ case " $* " in
 *" test "* | *" slow "*)
 	build_fio
 	install_pypi schemathesis "$schemathesis_release"
+	install_clients
 	install_pypi fakepve "$fakepve_release"
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	;;

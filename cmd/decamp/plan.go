@@ -41,11 +41,14 @@ func newPlan(p *program) *cobra.Command {
 const planSchemaHelp = `
 Print the JSON schema (2020-12) of plan files, for editors and other programs. It accepts
 every plan that decamp accepts. Only decamp plan check checks values that depend on others.
+
+decamp plan init writes a comment with the address of this schema, which editors download.
+Without access to it, name a local file, as in the second example.
 `
 
 const planSchemaExamples = `
 decamp plan schema > plan.schema.json
-sed -i '1i # yaml-language-server: $schema=plan.schema.json' plan.yaml
+sed -i '1s,.*,# yaml-language-server: $schema=plan.schema.json,' plan.yaml
 `
 
 // newPlanSchema returns the command decamp plan schema.

@@ -213,6 +213,26 @@ func isRoleAllowed(role Role, roles []Role) bool {
 	return role == Admin || role == Local || role == Operate && slices.Contains(roles, Operate)
 }
 
+// CredentialsFor returns the sorted names of the credentials that plans with a role may use.
+func (a *Access) CredentialsFor(role Role) []string {
+	return allowedNames(a.Credentials, role, func(c Credential) []Role { return c.Roles })
+}
+
+// PlacesFor returns the sorted names of the places that plans with a role may use.
+func (a *Access) PlacesFor(role Role) []string {
+	return allowedNames(a.Places, role, func(p NamedPlace) []Role { return p.Roles })
+}
+
+// allowedNames returns the sorted names of the entries that plans with a role may use.
+func allowedNames[E any](entries map[string]E, role Role, roles func(E) []Role) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if isRoleAllowed(role, roles(entries[name])) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Permit returns fault.Denied if a plan must not be executed with a role. It checks three things: each
 // key of the plan is permitted for the role; its credentials and places are configured for the role;
 // its source is the one to which its credential is bound. A submitted plan must name credentials. The

@@ -38,7 +38,8 @@ func planNameOf(vm *inventory.VM, names Finder) string {
 }
 
 // draftHead is the comment at the top of a draft.
-const draftHead = `# A plan for decamp, written by decamp plan init. Review it, change it, keep it in git.
+const draftHead = `# yaml-language-server: $schema=` + SchemaID + `
+# A plan for decamp, written by decamp plan init. Review it, change it, keep it in git.
 #
 #   decamp plan check FILE     reports problems before anything is changed
 #   decamp plan schema         prints the JSON schema, for editors

@@ -9,8 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// schemaID identifies the schema. No program fetches this URL.
-const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
+// SchemaID identifies the schema of plan files of version 1. It does not change with releases of decamp. The
+// documentation site has the schema at this path: docs/schema.
+const SchemaID = "https://decamp.dev/schema/plan/v1.json"
 
 // Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types that
 // Parse decodes into, so it has the same keys, types and words. It accepts everything that Parse
@@ -18,7 +19,7 @@ const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
 func Schema() ([]byte, error) {
 	root := structureSchema(reflect.ValueOf(defaultFile()).Elem())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	root["$id"], root["title"] = schemaID, "decamp plan"
+	root["$id"], root["title"] = SchemaID, "decamp plan"
 	root["anyOf"] = []any{map[string]any{"required": []string{"select"}}, map[string]any{"required": []string{"vms"}}}
 	text, err := json.MarshalIndent(root, "", "  ")
 	return append(text, '\n'), err

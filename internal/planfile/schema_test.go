@@ -3,9 +3,12 @@ package planfile
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,10 +30,10 @@ func compiled(t testing.TB) *jsonschema.Schema {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource(schemaID, doc); err != nil {
+	if err := c.AddResource(SchemaID, doc); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile(schemaID) // which holds it against the meta-schema of 2020-12
+	s, err := c.Compile(SchemaID) // which holds it against the meta-schema of 2020-12
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,47 @@ func TestSchemaTakesWhatIsTaken(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+	plans := documentedPlans(t)
+	if len(files) < 3 || len(plans) < 1 {
+		t.Errorf("%d plans in testdata, %d in the documentation", len(files), len(plans))
+	}
+	for place, text := range plans {
+		if err := accepts(t, s, text); err != nil {
+			t.Errorf("%s: %v", place, err)
+		}
+		mustParse(t, text)
+		if err := accepts(t, s, text+"\nbogus: 1\n"); err == nil {
+			t.Errorf("%s: a key that does not exist is accepted", place)
+		}
+	}
 }
+
+// documentedPlans returns the plans in the YAML blocks of the documentation: those with a source and VMs.
+func documentedPlans(t *testing.T) map[string]string {
+	t.Helper()
+	plans := map[string]string{}
+	err := fs.WalkDir(os.DirFS("../.."), "docs", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".md") {
+			return err
+		}
+		page, err := os.ReadFile("../../" + path)
+		for i, m := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
+			if text := m[1]; isPlan.MatchString(text) && strings.Contains(text, "\nsource:") {
+				plans[fmt.Sprintf("%s, block %d", path, i+1)] = text
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plans
+}
+
+var (
+	yamlBlock = regexp.MustCompile("(?s)\n```yaml\n(.*?)```")
+	isPlan    = regexp.MustCompile(`(?m)^(select|vms):`)
+)
 
 // elsewhere are keys that cannot stand beside others of the plan that says all: they are two
 // ways to say one thing, and it says each of them once.

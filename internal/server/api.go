@@ -26,11 +26,16 @@ type route struct {
 	answer       *huma.Response // success response, if it is not JSON; else nil
 }
 
+// DocumentID identifies the OpenAPI document of version 1 of the API. It does not change with releases of decamp.
+// The documentation site has the document at this path: docs/schema.
+const DocumentID = "https://decamp.dev/schema/openapi/v1.json"
+
 // apiConfig returns the general part of the OpenAPI document. The library's own pages for documents are
 // turned off.
 func apiConfig(version string) huma.Config {
 	c := huma.DefaultConfig("decamp", version)
 	c.Info.Description = "Moves virtual machines off VMware ESXi and vCenter onto KVM. Errors are problem details (RFC 9457) with a kind and a remedy."
+	c.Extensions = map[string]any{"x-self": DocumentID} // OpenAPI 3.2 has $self
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
 	c.RejectUnknownQueryParameters = true
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{

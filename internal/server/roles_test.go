@@ -23,6 +23,8 @@ var takes = map[string]struct {
 	"listVMs":           {server.View, "/v1/plans/p/vms?state=queued&limit=2", ""},
 	"getVM":             {server.View, "/v1/plans/p/vms/vm-1", ""},
 	"commandVM":         {server.Operate, "/v1/plans/p/vms/vm-1/commands", `{"command":"pause"}`},
+	"listCredentials":   {server.Operate, "/v1/credentials", ""},
+	"listPlaces":        {server.Operate, "/v1/places", ""},
 	"listRehearsals":    {server.View, "/v1/plans/p/vms/vm-1/rehearsals", ""},
 	"rehearseVM":        {server.Operate, "/v1/plans/p/vms/vm-1/rehearsals/r-1", `{"expect":"up"}`},
 	"takeBackRehearsal": {server.Operate, "/v1/plans/p/vms/vm-1/rehearsals/r-1", ""},

@@ -72,6 +72,7 @@ func (s *Server) registerHandlers() (err error) {
 	api := newAPI(mux, c.Version, s.gate,
 		&planAPI{plans: c.Database.Plans, workers: c.Database.Workers, control: s.control, trail: trail, orders: s.orders, access: c.Access, folder: c.Folder},
 		&vmAPI{c.Database.Plans, c.Database.VMs, s.cache, s.orders},
+		&accessAPI{c.Access},
 		&rehearsalAPI{c.Database.Rehearsals, trail},
 		&limitAPI{s.control, trail},
 		&workerAPI{c.Database.Workers, trail},

@@ -1,0 +1,220 @@
+from http import HTTPStatus
+from typing import Any, Optional, Union
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...types import Response, UNSET
+from ... import errors
+
+from ...models.list_body_entry import ListBodyEntry
+from ...models.problem import Problem
+from ...types import Unset
+
+
+def _get_kwargs(
+    *,
+    before: Union[Unset, int] = UNSET,
+    limit: Union[Unset, int] = 100,
+) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+
+    params["before"] = before
+
+    params["limit"] = limit
+
+    params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
+
+    _kwargs: dict[str, Any] = {
+        "method": "get",
+        "url": "/v1/audit",
+        "params": params,
+    }
+
+    return _kwargs
+
+
+def _parse_response(
+    *, client: Union[AuthenticatedClient, Client], response: httpx.Response
+) -> Optional[Union[ListBodyEntry, Problem]]:
+    if response.status_code == 200:
+        response_200 = ListBodyEntry.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 401:
+        response_401 = Problem.from_dict(response.json())
+
+        return response_401
+
+    if response.status_code == 403:
+        response_403 = Problem.from_dict(response.json())
+
+        return response_403
+
+    if response.status_code == 404:
+        response_404 = Problem.from_dict(response.json())
+
+        return response_404
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
+    if response.status_code == 429:
+        response_429 = Problem.from_dict(response.json())
+
+        return response_429
+
+    if response.status_code == 500:
+        response_500 = Problem.from_dict(response.json())
+
+        return response_500
+
+    if response.status_code == 503:
+        response_503 = Problem.from_dict(response.json())
+
+        return response_503
+
+    if client.raise_on_unexpected_status:
+        raise errors.UnexpectedStatus(response.status_code, response.content)
+    else:
+        return None
+
+
+def _build_response(
+    *, client: Union[AuthenticatedClient, Client], response: httpx.Response
+) -> Response[Union[ListBodyEntry, Problem]]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    before: Union[Unset, int] = UNSET,
+    limit: Union[Unset, int] = 100,
+) -> Response[Union[ListBodyEntry, Problem]]:
+    """see the audit trail
+
+     Newest first: changes and refused requests, with their users.
+
+    Args:
+        before (Union[Unset, int]): the id of the last line of the page before
+        limit (Union[Unset, int]):  Default: 100.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Union[ListBodyEntry, Problem]]
+    """
+
+    kwargs = _get_kwargs(
+        before=before,
+        limit=limit,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    before: Union[Unset, int] = UNSET,
+    limit: Union[Unset, int] = 100,
+) -> Optional[Union[ListBodyEntry, Problem]]:
+    """see the audit trail
+
+     Newest first: changes and refused requests, with their users.
+
+    Args:
+        before (Union[Unset, int]): the id of the last line of the page before
+        limit (Union[Unset, int]):  Default: 100.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Union[ListBodyEntry, Problem]
+    """
+
+    return sync_detailed(
+        client=client,
+        before=before,
+        limit=limit,
+    ).parsed
+
+
+async def asyncio_detailed(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    before: Union[Unset, int] = UNSET,
+    limit: Union[Unset, int] = 100,
+) -> Response[Union[ListBodyEntry, Problem]]:
+    """see the audit trail
+
+     Newest first: changes and refused requests, with their users.
+
+    Args:
+        before (Union[Unset, int]): the id of the last line of the page before
+        limit (Union[Unset, int]):  Default: 100.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Union[ListBodyEntry, Problem]]
+    """
+
+    kwargs = _get_kwargs(
+        before=before,
+        limit=limit,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    before: Union[Unset, int] = UNSET,
+    limit: Union[Unset, int] = 100,
+) -> Optional[Union[ListBodyEntry, Problem]]:
+    """see the audit trail
+
+     Newest first: changes and refused requests, with their users.
+
+    Args:
+        before (Union[Unset, int]): the id of the last line of the page before
+        limit (Union[Unset, int]):  Default: 100.
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Union[ListBodyEntry, Problem]
+    """
+
+    return (
+        await asyncio_detailed(
+            client=client,
+            before=before,
+            limit=limit,
+        )
+    ).parsed

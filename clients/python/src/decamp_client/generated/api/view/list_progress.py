@@ -1,0 +1,205 @@
+from http import HTTPStatus
+from typing import Any, Optional, Union
+
+import httpx
+
+from ...client import AuthenticatedClient, Client
+from ...types import Response, UNSET
+from ... import errors
+
+from ...models.list_body_progress import ListBodyProgress
+from ...models.problem import Problem
+from ...types import Unset
+
+
+def _get_kwargs(
+    *,
+    plan: Union[Unset, str] = UNSET,
+) -> dict[str, Any]:
+    params: dict[str, Any] = {}
+
+    params["plan"] = plan
+
+    params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
+
+    _kwargs: dict[str, Any] = {
+        "method": "get",
+        "url": "/v1/progress",
+        "params": params,
+    }
+
+    return _kwargs
+
+
+def _parse_response(
+    *, client: Union[AuthenticatedClient, Client], response: httpx.Response
+) -> Optional[Union[ListBodyProgress, Problem]]:
+    if response.status_code == 200:
+        response_200 = ListBodyProgress.from_dict(response.json())
+
+        return response_200
+
+    if response.status_code == 401:
+        response_401 = Problem.from_dict(response.json())
+
+        return response_401
+
+    if response.status_code == 403:
+        response_403 = Problem.from_dict(response.json())
+
+        return response_403
+
+    if response.status_code == 404:
+        response_404 = Problem.from_dict(response.json())
+
+        return response_404
+
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
+    if response.status_code == 429:
+        response_429 = Problem.from_dict(response.json())
+
+        return response_429
+
+    if response.status_code == 500:
+        response_500 = Problem.from_dict(response.json())
+
+        return response_500
+
+    if response.status_code == 503:
+        response_503 = Problem.from_dict(response.json())
+
+        return response_503
+
+    if client.raise_on_unexpected_status:
+        raise errors.UnexpectedStatus(response.status_code, response.content)
+    else:
+        return None
+
+
+def _build_response(
+    *, client: Union[AuthenticatedClient, Client], response: httpx.Response
+) -> Response[Union[ListBodyProgress, Problem]]:
+    return Response(
+        status_code=HTTPStatus(response.status_code),
+        content=response.content,
+        headers=response.headers,
+        parsed=_parse_response(client=client, response=response),
+    )
+
+
+def sync_detailed(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    plan: Union[Unset, str] = UNSET,
+) -> Response[Union[ListBodyProgress, Problem]]:
+    """see the progress
+
+     Of all VMs that were started, from the last reports of their workers.
+
+    Args:
+        plan (Union[Unset, str]): progress of this plan; empty: all plans
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Union[ListBodyProgress, Problem]]
+    """
+
+    kwargs = _get_kwargs(
+        plan=plan,
+    )
+
+    response = client.get_httpx_client().request(
+        **kwargs,
+    )
+
+    return _build_response(client=client, response=response)
+
+
+def sync(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    plan: Union[Unset, str] = UNSET,
+) -> Optional[Union[ListBodyProgress, Problem]]:
+    """see the progress
+
+     Of all VMs that were started, from the last reports of their workers.
+
+    Args:
+        plan (Union[Unset, str]): progress of this plan; empty: all plans
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Union[ListBodyProgress, Problem]
+    """
+
+    return sync_detailed(
+        client=client,
+        plan=plan,
+    ).parsed
+
+
+async def asyncio_detailed(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    plan: Union[Unset, str] = UNSET,
+) -> Response[Union[ListBodyProgress, Problem]]:
+    """see the progress
+
+     Of all VMs that were started, from the last reports of their workers.
+
+    Args:
+        plan (Union[Unset, str]): progress of this plan; empty: all plans
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Response[Union[ListBodyProgress, Problem]]
+    """
+
+    kwargs = _get_kwargs(
+        plan=plan,
+    )
+
+    response = await client.get_async_httpx_client().request(**kwargs)
+
+    return _build_response(client=client, response=response)
+
+
+async def asyncio(
+    *,
+    client: Union[AuthenticatedClient, Client],
+    plan: Union[Unset, str] = UNSET,
+) -> Optional[Union[ListBodyProgress, Problem]]:
+    """see the progress
+
+     Of all VMs that were started, from the last reports of their workers.
+
+    Args:
+        plan (Union[Unset, str]): progress of this plan; empty: all plans
+
+    Raises:
+        errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
+        httpx.TimeoutException: If the request takes longer than Client.timeout.
+
+    Returns:
+        Union[ListBodyProgress, Problem]
+    """
+
+    return (
+        await asyncio_detailed(
+            client=client,
+            plan=plan,
+        )
+    ).parsed
