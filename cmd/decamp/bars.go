@@ -34,9 +34,23 @@ type bar struct {
 
 // stages is one run's pipeline.
 type stages struct {
+	*textLine
+	priority int       // place among the lines
+	limit    *textLine // the limit of the step, or for a waiting warm run the estimate of a cutover; nil if unknown
+}
+
+// textLine is a line of text among the bars.
+type textLine struct {
 	*mpb.Bar
-	step atomic.Value // string: the step under way
-	more atomic.Value // string: the limit of the step, or for a waiting warm run the estimate of a cutover
+	text atomic.Value // string: text of the line
+}
+
+// newTextLine adds a line at a priority; a higher one is further below.
+func newTextLine(pool *mpb.Progress, priority int) *textLine {
+	l := &textLine{}
+	l.text.Store("")
+	l.Bar = pool.New(0, mpb.NopStyle(), mpb.BarPriority(priority), mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return l.text.Load().(string) })))
+	return l
 }
 
 // newBars returns bars on the screen, whose messages appear above them until close.
@@ -61,7 +75,7 @@ func (b *bars) handleEvent(e journal.Event) {
 	case journal.Progressed:
 		if e.Bytes != nil {
 			b.barFor(e).update(*e.Bytes)
-			b.showLimit(e.Run)
+			b.showLimit(e)
 		}
 		return
 	case journal.DiskDone:
@@ -76,38 +90,56 @@ func (b *bars) handleEvent(e journal.Event) {
 
 // showStep marks a step as the current one in the pipeline of its run.
 func (b *bars) showStep(e journal.Event) {
-	if s := b.stages[e.Run]; s != nil {
-		s.step.Store(e.Step)
-		s.more.Store("")
+	s := b.stages[e.Run]
+	if s == nil {
+		priority := 2*len(b.stages) - maxPipelines // the lines of all runs precede the bars
+		s = &stages{textLine: newTextLine(b.pool, priority), priority: priority}
+		b.stages[e.Run] = s
+	}
+	s.text.Store(b.names.prefix(e) + pipelineText(e.Step))
+	s.removeLimit()
+}
+
+// showBelow shows a text below the pipeline of a run.
+func (b *bars) showBelow(e journal.Event, text string) {
+	s := b.stages[e.Run]
+	if s == nil {
 		return
 	}
-	s, prefix := &stages{}, b.names.prefix(e)
-	s.step.Store(e.Step)
-	s.more.Store("")
-	s.Bar = b.pool.New(0, mpb.NopStyle(), mpb.BarPriority(-1),
-		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string {
-			return prefix + pipelineText(s.step.Load().(string)) + s.more.Load().(string)
-		})))
-	b.stages[e.Run] = s
+	if s.limit == nil {
+		s.limit = newTextLine(b.pool, s.priority+1)
+	}
+	s.limit.text.Store(b.names.prefix(e) + text)
 }
+
+// removeLimit removes the line below the pipeline.
+func (s *stages) removeLimit() {
+	if s.limit != nil {
+		s.limit.Abort(true)
+		s.limit = nil
+	}
+}
+
+// maxPipelines is more than the lines of all runs.
+const maxPipelines = 1000
 
 // showEstimate shows the estimated outage of a cutover now.
 func (b *bars) showEstimate(e journal.Event) {
-	if s := b.stages[e.Run]; s != nil && e.OutageEstimate != nil {
-		s.more.Store("; " + estimateText(*e.OutageEstimate))
+	if e.OutageEstimate != nil {
+		b.showBelow(e, estimateText(*e.OutageEstimate))
 	}
 }
 
-// showLimit shows the component that limits the run, from the load of all its disks.
-func (b *bars) showLimit(run journal.ID) {
+// showLimit shows the component that limits the run of e, from the load of all its disks.
+func (b *bars) showLimit(e journal.Event) {
 	var busy bottleneck.Mean
 	for d, bar := range b.byDisk {
-		if d.run == run {
+		if d.run == e.Run {
 			busy.Add(bar.bytes.Busy, bar.bytes.Rate) // only set changes them, and events come one at a time
 		}
 	}
-	if s, limit := b.stages[run], busy.Busy().Limit(); s != nil && limit.What != "" {
-		s.more.Store("; " + limit.String())
+	if limit := busy.Busy().Limit(); limit.What != "" {
+		b.showBelow(e, limit.String())
 	}
 }
 
@@ -132,11 +164,22 @@ func (b *bars) barFor(e journal.Event) *bar {
 	if have := b.byDisk[d]; have != nil {
 		return have
 	}
-	n := &bar{}
-	n.Bar = b.pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
-		mpb.PrependDecorators(decor.Name(b.names.prefix(e)+stepLabel(e, ""), decor.WCSyncSpaceR)),
-		mpb.AppendDecorators(decor.Any(n.barText)))
+	label := b.names.prefix(e) + stepLabel(e, "")
+	n := newBar(b.pool, func() string { return label }, progressText)
 	b.byDisk[d] = n
+	return n
+}
+
+// newBar adds a bar with a label before it and the numbers of text behind it.
+func newBar(pool *mpb.Progress, label func() string, text func(journal.Bytes) string) *bar {
+	n := &bar{}
+	n.Bar = pool.New(0, mpb.BarStyle().Lbound("[").Filler("=").Tip(">").Padding(" ").Rbound("]"),
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return label() }, decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return text(n.bytes)
+		})))
 	return n
 }
 
@@ -147,13 +190,6 @@ func (b *bar) update(s journal.Bytes) {
 	b.mu.Unlock()
 	b.SetTotal(s.Total, false)
 	b.SetCurrent(s.Done + s.Skipped)
-}
-
-// barText returns the numbers after the bar. The drawing goroutine calls it.
-func (b *bar) barText(decor.Statistics) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return progressText(b.bytes)
 }
 
 // removeBars removes the bars for which which is true: their disks are done, or their step has ended.
@@ -170,6 +206,7 @@ func (b *bars) removeBars(which func(diskOf) bool) {
 func (b *bars) close() {
 	b.removeBars(func(diskOf) bool { return true })
 	for _, s := range b.stages {
+		s.removeLimit()
 		s.Abort(true)
 	}
 	b.pool.Wait()

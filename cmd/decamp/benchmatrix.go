@@ -30,8 +30,8 @@ it must have mounted; the mode is that of the export.
 A row has counters of this machine: processor time, retransmitted TCP segments, and the writes
 and utilization of the folders' devices. It also has the disk reads of the host, in samples of
 20 s, if the host counts them. With --esxtop they are the values of esxtop on the hosts, over
-SSH, in samples of 5 s: for short rows, and for hosts without counters. A row names values
-that could not be measured. Rates are in MiB/s (2^20 bytes).
+SSH (ssh in source, as in plan files), in samples of 5 s: for short rows, and for hosts without
+counters. A row names values that could not be measured. Rates are in MiB/s (2^20 bytes).
 `
 
 const benchMatrixExamples = `
@@ -51,6 +51,7 @@ type matrixCommand struct {
 	rows  string         // path of the file with rows, which grows
 	list  bool           // only list the rows
 	top   bool           // count reads with esxtop
+	port  uint16         // port of SSH; 0: that of the spec
 }
 
 // newBenchMatrix returns the command decamp bench matrix.
@@ -74,6 +75,7 @@ func newBenchMatrix(p *program) *cobra.Command {
 	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` for the rows; rows in it are not measured again")
 	f.BoolVar(&mc.list, "list", false, "print the rows without measuring them")
 	f.BoolVar(&mc.top, "esxtop", false, "count reads on the hosts with esxtop, over SSH")
+	f.Uint16Var(&mc.port, "ssh-port", 0, "with --esxtop: `PORT` of SSH on the hosts (default source.ssh.port of the spec, otherwise 22)")
 	registerLogin(&mc.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
@@ -103,7 +105,7 @@ func (mc *matrixCommand) runMatrix(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &measure.Benchmark{Assembler: mc.assembler, Spec: spec, Folder: folder, Login: mc.login, Top: mc.top}
+	b := &measure.Benchmark{Assembler: mc.assembler, Spec: spec, Folder: folder, Login: mc.login, Top: mc.top, SSHPort: mc.port}
 	defer joinClose(&err, b.Leave)
 	r := matrix.Runner{Cells: cells, Origin: string(spec.Origin), Log: log, Enter: b.Enter, Measure: b.Measure, Told: mc.printCell}
 	if err := r.Run(ctx); err != nil {

@@ -193,6 +193,16 @@ func TestDoctorKnocksWhereNFCIs(t *testing.T) {
 	mustContain(t, c.out.String(), "failure: path-ports: ")
 }
 
+// The hosts of a vCenter may listen at other ports than 443.
+func TestDoctorConnectsToThePortOfTheInventory(t *testing.T) {
+	c := newClinic(t, lab.Config{VCenter: true, HostListeners: true, VMs: []lab.VM{small("web01")}})
+	_ = c.do("doctor", "vcenter://administrator@vsphere.local@"+c.lab.Addr(), "web01", "--short", "--verbose") // this machine may be bad
+	mustContain(t, c.out.String(), "ok: path-ports: "+c.lab.Addr())
+	if strings.Contains(c.out.String(), ":443:") {
+		t.Errorf("it connects to port 443:\n%s", c.out)
+	}
+}
+
 // A move tells beforehand what it does not refuse, and only what is worth stopping for.
 func TestMigrateTellsBeforehand(t *testing.T) {
 	vm := small("web01")

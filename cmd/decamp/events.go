@@ -45,7 +45,7 @@ func progressText(b journal.Bytes) string {
 		s += ", " + rateText(b.Rate, time.Second)
 	}
 	if b.Left > 0 {
-		s += fmt.Sprintf(", %s left", durationText(b.Left))
+		s += fmt.Sprintf(", %s left", longTime(b.Left))
 	}
 	return s
 }

@@ -14,18 +14,28 @@ import (
 
 // followPlan prints the changes of a plan until it ends, and returns its error.
 func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
-	p, err := c.Plan(ctx, name)
+	view, err := server.OpenPlanView(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	w := &watcher{out: out, plan: name, seen: map[fleetdb.Key]string{}}
-	if !p.State.IsFinal() {
-		if err := w.followEvents(ctx, c, p.Rev); err != nil {
+	return followView(ctx, out, c, view)
+}
+
+// followView is followPlan from a view that was read before.
+func followView(ctx context.Context, out *output, c server.Control, view *server.PlanView) error {
+	name := view.Name()
+	if !view.Plan().State.IsFinal() {
+		w := &watcher{out: out, view: view, seen: map[fleetdb.Key]string{}}
+		if err := w.followEvents(ctx, c); err != nil {
+			if ctx.Err() != nil {
+				return fault.New(fault.Canceled, "following plan %s was stopped; the plan continues", name).WithHint("run the same command again to follow it")
+			}
 			return err
 		}
-		if p, err = c.Plan(ctx, name); err != nil {
-			return err
-		}
+	}
+	p, err := c.Plan(ctx, name)
+	if err != nil {
+		return err
 	}
 	withdrawn, err := countWithdrawn(ctx, c, p)
 	if err != nil {
@@ -61,22 +71,35 @@ func countWithdrawn(ctx context.Context, c server.Control, p fleetdb.Plan) (n in
 // A watcher prints the changes of one plan. Its methods may be called concurrently.
 type watcher struct {
 	out  *output
-	plan string // name of the plan
+	bars *planBars // bars on a terminal; nil: lines
 
-	mu   sync.Mutex             // guards seen, and keeps lines whole
+	mu   sync.Mutex             // guards the fields below, and keeps lines whole
+	view *server.PlanView       // current state of the plan
 	seen map[fleetdb.Key]string // last printed state of each VM
 }
 
 // errEnded ends Control.Follow when the plan has ended.
 var errEnded = errors.New("the plan has ended")
 
-// followEvents returns when the plan has ended. since is the revision of the first change.
-func (w *watcher) followEvents(ctx context.Context, c server.Control, since int64) error {
+// The times between two sums of the plan.
+const (
+	sumInterval = 10 * time.Second // as lines
+	barInterval = time.Second      // as bars
+)
+
+// followEvents returns when the plan has ended.
+func (w *watcher) followEvents(ctx context.Context, c server.Control) error {
+	interval := sumInterval
+	if !w.out.json && w.out.screen.isTerminal() {
+		w.bars, interval = newPlanBars(w.out.screen), barInterval
+		defer w.bars.close()
+	}
+	since := w.view.Rev()
 	ctx, end := context.WithCancel(ctx)
 	var summing sync.WaitGroup
 	defer summing.Wait()
 	defer end()
-	summing.Go(func() { w.printSums(ctx, c) })
+	summing.Go(func() { w.printSums(ctx, c, interval) })
 	err := c.Follow(ctx, since, w.handleChanges)
 	if errors.Is(err, errEnded) {
 		return nil
@@ -88,15 +111,14 @@ func (w *watcher) followEvents(ctx context.Context, c server.Control, since int6
 func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, vm := range all.VMs {
-		if vm.Plan == w.plan {
-			w.printVM(vm)
+	for _, vm := range w.view.Apply(all) {
+		if vm.Begins && !w.out.json {
+			fmt.Fprintf(w.out.screen, "%s: begins\n", printable(vm.Name))
 		}
+		w.printVM(vm.VM)
 	}
-	for _, p := range all.Plans {
-		if p.Name == w.plan && p.State.IsFinal() {
-			return errEnded
-		}
+	if w.view.Plan().State.IsFinal() {
+		return errEnded
 	}
 	return nil
 }
@@ -121,7 +143,7 @@ func (w *watcher) printVM(vm fleetdb.VM) {
 
 // stepTexts are the steps that are printed. Other steps follow from them, or are short.
 var stepTexts = map[string]string{
-	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and verified",
+	"copy": "the copy begins", "verify": "the verification of the images begins",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
@@ -148,13 +170,9 @@ func (w *watcher) stateText(vm fleetdb.VM) string {
 	return string(vm.State)
 }
 
-// sumInterval is the time between summaries of the plan.
-const sumInterval = 10 * time.Second
-
-// printSums prints the progress of the plan at intervals until ctx ends. Errors are ignored: Follow
-// reports them if they persist.
-func (w *watcher) printSums(ctx context.Context, c server.Control) {
-	tick := time.NewTicker(sumInterval)
+// printSums prints the progress of the plan at intervals until ctx ends.
+func (w *watcher) printSums(ctx context.Context, c server.Control, interval time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
@@ -162,34 +180,31 @@ func (w *watcher) printSums(ctx context.Context, c server.Control) {
 			return
 		case <-tick.C:
 		}
-		p, err := c.Plan(ctx, w.plan)
+		progress, err := c.Progress(ctx, w.view.Name())
 		if err != nil {
 			continue // Follow reports it if it persists
 		}
-		progress, err := c.Progress(ctx, w.plan)
-		if err != nil {
-			continue
-		}
-		w.printSum(p, progress)
+		w.printSum(progress)
 	}
 }
 
-// printSum prints the number of VMs by state, the rate and the limit.
-func (w *watcher) printSum(p fleetdb.Plan, progress []fleetdb.Progress) {
+// printSum prints the number of VMs by state, the rate, the remaining time and the limit.
+func (w *watcher) printSum(progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := p.Counts
-	if w.out.json {
-		sum := map[string]any{"counts": n, "rate": rateOf(progress, p.Name)}
-		if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
-			sum["limit"] = limit
+	s := w.view.Status(progress)
+	switch {
+	case w.out.json:
+		sum := map[string]any{"counts": s.Plan.Counts, "rate": s.Rate}
+		if s.Limit.What != "" {
+			sum["limit"] = s.Limit
 		}
-		_ = w.out.printJSON(sum)
-		return
-	}
-	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d running, %d waiting, %d failed, %s\n", p.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
-		runningCount(n), waitingCount(n), n[fleetdb.Failed], rateText(rateOf(progress, p.Name), time.Second))
-	if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
-		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)
+		_ = w.out.printJSON(sum) // without a reader there is nothing to do
+	case w.bars != nil:
+		w.bars.update(s)
+	default:
+		for _, line := range planSum(s) {
+			fmt.Fprintln(w.out.screen, line)
+		}
 	}
 }

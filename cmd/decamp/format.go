@@ -64,3 +64,12 @@ func percentText(part, whole int64) string {
 
 // durationText formats a duration: see units.Duration.
 func durationText(d time.Duration) string { return units.Duration(d) }
+
+// longTime formats a duration; from two days on in days.
+func longTime(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day {
+		return durationText(d)
+	}
+	return fmt.Sprintf("about %d days", int64((d+day/2)/day))
+}

@@ -183,8 +183,8 @@ func writeImages(w io.Writer, images []targets.Image) {
 	t.writeTo(w)
 }
 
-// writeStages prints a table with the time of each stage. Working and waiting times are sums over
-// parallel workers, and may exceed the elapsed time.
+// writeStages prints a table with the time of each stage, and the shares of the time of its parallel
+// workers.
 func writeStages(w io.Writer, stages []journal.StageTime) {
 	fmt.Fprintln(w)
 	t := newTable("STAGE", "TIME", "BYTES", "READ", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
@@ -194,17 +194,18 @@ func writeStages(w io.Writer, stages []journal.StageTime) {
 		if s.Bytes > 0 {
 			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Read), rateText(s.Read, s.Elapsed)
 		}
-		t.addRow(s.Name, durationText(s.Elapsed), bytes, moved, speed, nonZeroDuration(s.Working), nonZeroDuration(s.Source), nonZeroDuration(s.Target))
+		cells := []string{s.Name, durationText(s.Elapsed), bytes, moved, speed}
+		all := s.Working + s.Source + s.Target // sums over parallel workers: more than the elapsed time
+		for _, part := range []time.Duration{s.Working, s.Source, s.Target} {
+			share := ""
+			if part > 0 {
+				share = fmt.Sprintf("%.0f %%", 100*float64(part)/float64(all))
+			}
+			cells = append(cells, share)
+		}
+		t.addRow(cells...)
 	}
 	t.writeTo(w)
-}
-
-// nonZeroDuration formats a duration; 0 is empty.
-func nonZeroDuration(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return durationText(d)
 }
 
 // locationText describes where a published VM is.

@@ -19,10 +19,19 @@ func TestPlanNameIsOne(t *testing.T) {
 		"vcenter://a@b.local@vc1.example.com:8443":         "vc1.example.com",
 		"esxi://root@[fe80::1]:443":                        "fe80-1",
 		"esxi://root@[::]":                                 "plan",
-		"esxi://root@" + strings.Repeat("long.", 30) + "x": strings.Repeat("long.", 13)[:maxPlanName],
+		"esxi://root@" + strings.Repeat("long.", 30) + "x": strings.Repeat("long.", 12) + "lon",
 	} {
-		if got := planName(url); got != want || !planfile.IsName(got) {
+		if got := planName(url, ""); got != want || !planfile.IsName(got) {
 			t.Errorf("a plan of %s is called %q, want %q", url, got, want)
+		}
+	}
+	for selection, want := range map[string]string{
+		"folder=prod && size<1TiB":         "esx1-folder-prod-size-1TiB",
+		"!poweredOn":                       "esx1-poweredOn",
+		`name~"` + strings.Repeat("x", 99): "esx1-name-" + strings.Repeat("x", maxPlanName-10),
+	} {
+		if got := planName("esxi://root@esx1", selection); got != want || !planfile.IsName(got) {
+			t.Errorf("a plan of %s is called %q, want %q", selection, got, want)
 		}
 	}
 }

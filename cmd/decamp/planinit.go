@@ -42,7 +42,7 @@ type planInitCommand struct {
 	assembler *assemble.Assembler // state directory, access file and prompts
 	login     assemble.Login      // login to the source
 	selection string              // expression of --select; empty selects all VMs
-	name      string              // name of the plan; empty: the host of the source
+	name      string              // name of the plan; empty: the host of the source and the words of selection
 	to        []string            // destinations
 	powerOff  bool                // set powerOff: guest
 	warm      bool                // set mode: warm
@@ -68,7 +68,7 @@ func newPlanInit(p *program) *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&pi.selection, "select", "", "only VMs that match `EXPR`")
 	f.StringArrayVar(&pi.to, "to", nil, "target of the VMs: `dir:FOLDER`; may be repeated")
-	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
+	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host and the words of --select)")
 	f.BoolVar(&pi.powerOff, "power-off", false, "shut running guests down: powerOff: guest")
 	f.BoolVar(&pi.warm, "warm", false, "copy VMs while they run: mode: warm")
 	registerLogin(&pi.login, cmd)
@@ -123,7 +123,7 @@ func (pi *planInitCommand) runInit(ctx context.Context, chosen selector.Expr, ra
 func (pi *planInitCommand) newDraft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
 	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.selection, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
-		d.Name = planName(rawURL)
+		d.Name = planName(rawURL, pi.selection)
 	}
 	if pi.powerOff {
 		d.PowerOff = planfile.GuestOff
@@ -150,15 +150,16 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 // maxPlanName is the maximum length of a plan's name.
 const maxPlanName = 63
 
-// planName converts the host of the source to a valid name of a plan.
-func planName(rawURL string) string {
+// planName converts the host of the source and a selection to a valid name of a plan. Plans of several
+// selections therefore have several names.
+func planName(rawURL, selection string) string {
 	host := ""
 	if u, err := url.Parse(rawURL); err == nil {
 		host = u.Hostname()
 	}
-	name := strings.Trim(notInName.ReplaceAllString(host, "-"), "._-")
+	name := strings.Trim(notInName.ReplaceAllString(host+" "+selection, "-"), "._-")
 	if name == "" {
 		return "plan"
 	}
-	return name[:min(len(name), maxPlanName)]
+	return strings.TrimRight(name[:min(len(name), maxPlanName)], "._-")
 }

@@ -150,6 +150,10 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 	if others := unfinishedPlans(ctx, c, p.Name); len(others) > 0 {
 		fmt.Fprintf(pr.out.screen, "Other unfinished plans also continue: %v\n", others)
 	}
+	view, err := server.OpenPlanView(ctx, c, p.Name) // before the first VM begins
+	if err != nil {
+		return err
+	}
 	outer := ctx
 	ctx, end := context.WithCancel(outer)
 	defer end()
@@ -159,7 +163,7 @@ func (pr *planRunCommand) runToEnd(ctx context.Context, c server.Control, n *mov
 		defer end() // without a node nothing moves
 		nodeErr = n.Run(ctx)
 	})
-	err = followPlan(ctx, pr.out, c, p.Name)
+	err = followView(ctx, pr.out, c, view)
 	end()
 	running.Wait()
 	if nodeErr != nil {

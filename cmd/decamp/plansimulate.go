@@ -49,6 +49,7 @@ type simulateCommand struct {
 	login     assemble.Login      // login to the source
 
 	each, host, all flaghelp.Rate // rates in bytes per second of a transfer, of a host, and of all transfers
+	assumed         bool          // each is the default, because --rate is not set
 	hosts           string        // path of the hardware file; empty for none
 }
 
@@ -64,7 +65,10 @@ func newPlanSimulate(p *program) *cobra.Command {
 			return exactArgs("FILE")(cmd, args)
 		},
 		Annotations: exitCodes(slices.Concat(sourceExits, []exit{{fault.Conflict, "the plan has VMs that would never start"}})...),
-		RunE:        p.withLog(func(cmd *cobra.Command, args []string) error { return sim.runSimulation(cmd.Context(), args) }),
+		RunE: p.withLog(func(cmd *cobra.Command, args []string) error {
+			sim.assumed = !cmd.Flags().Changed("rate")
+			return sim.runSimulation(cmd.Context(), args)
+		}),
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -122,6 +126,9 @@ func (sim *simulateCommand) runSimulation(ctx context.Context, args []string) er
 	if err != nil {
 		return err
 	}
+	if sim.hosts == "" && sim.assumed {
+		done.AssumedRate = int64(sim.each)
+	}
 	return writeSimulated(sim.out, name, done)
 }
 
@@ -134,6 +141,9 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 		return neverError(s)
 	}
 	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", printable(name), countOf(len(s.VMs), "VM"), sizeText(s.Bytes), durationText(s.Makespan), boundsText(s), rateText(s.Bytes, s.Makespan))
+	if s.AssumedRate > 0 {
+		fmt.Fprintf(out, "Assumed: %s for each VM. Measure it with decamp bench, and set --rate.\n\n", rateText(s.AssumedRate, time.Second))
+	}
 	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
 		fmt.Fprintln(out, "\nResources that VMs waited for")

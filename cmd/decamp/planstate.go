@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // planState returns the state of a plan with its current command, such as paused.
@@ -42,6 +44,20 @@ func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// planSum returns lines with the number of VMs by state, the progress and the limit of a plan that runs.
+func planSum(s fleet.Status) []string {
+	n := s.Plan.Counts
+	lines := []string{fmt.Sprintf("%s: %d of %s done, %d running, %d waiting, %d failed", s.Plan.Name, n[fleetdb.Done], countOf(totalOf(n), "VM"),
+		runningCount(n), waitingCount(n), n[fleetdb.Failed])}
+	if s.Total > 0 {
+		lines = append(lines, s.Plan.Name+": "+progressText(journal.Bytes{Total: s.Total, Done: s.Done, Rate: s.Rate, Left: s.Left}))
+	}
+	if s.Limit.What != "" {
+		lines = append(lines, s.Plan.Name+": "+s.Limit.String())
+	}
+	return lines
 }
 
 // writePlan prints the state of a plan, and its failure.

@@ -209,7 +209,7 @@ func TestProgressAsBars(t *testing.T) {
 	}
 	p.Sees("62 %")
 	p.Sees("left")
-	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit; bottleneck: source", "copy 2000")
+	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit", "bottleneck: source (97 % busy); next: target, at 2.4 times the rate", "copy 2000")
 	for _, e := range someRun()[9:] {
 		b.handleEvent(e)
 	}

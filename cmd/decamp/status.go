@@ -201,15 +201,6 @@ func writeProgress(out io.Writer, s fleet.Status) {
 	}
 }
 
-// longTime formats a duration; from two days on in days.
-func longTime(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day {
-		return durationText(d)
-	}
-	return fmt.Sprintf("about %d days", int64((d+day/2)/day))
-}
-
 // vmCells returns the cells of a VM. Progress is shown only while it runs.
 func vmCells(vm fleet.VMStatus) []string {
 	done, speed := "", ""

@@ -6,7 +6,8 @@ import (
 
 const watchHelp = `
 Follow a plan until it ends. It prints a line for each VM that begins, progresses, ends or
-fails, and the progress of the plan every ten seconds. With --json each change is an object.
+fails, and the progress of the plan every ten seconds. On a terminal it shows a bar for each
+running VM and the progress of the plan instead. With --json each change is an object.
 The exit code is that of plan run: 0 if all VMs are published or were withdrawn. The plan
 continues after the end of this command.
 

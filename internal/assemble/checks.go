@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -136,11 +137,23 @@ func (d *Diagnosis) networkPaths() []path.Options {
 	}
 	for _, h := range d.hosts {
 		nic := d.managementNIC(h.Ref)
-		if addr := cmp.Or(nic.Address, h.Address); addr != "" {
-			all = append(all, path.Options{Host: addr, Transport: string(d.Move.Transport), HostMTU: nic.MTU, NFC: d.nfcAddrs[h.Ref]})
+		addr, port := splitAddress(h.Address)
+		if addr = cmp.Or(nic.Address, addr); addr != "" {
+			all = append(all, path.Options{Host: addr, Port: port, Transport: string(d.Move.Transport), HostMTU: nic.MTU, NFC: d.nfcAddrs[h.Ref]})
 		}
 	}
 	return all
+}
+
+// splitAddress returns the name and the port of a host in the inventory. The port is 0 if the inventory
+// has none.
+func splitAddress(addr string) (name string, port int) {
+	name, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr, 0
+	}
+	port, _ = strconv.Atoi(text) // 0: the usual port
+	return name, port
 }
 
 // managementNIC returns the VMkernel NIC of a host that has the address of the session's URL; otherwise

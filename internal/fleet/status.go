@@ -34,6 +34,23 @@ type VMStatus struct {
 	Reason   string            `json:"reason,omitempty"`   // reason of a wait or a failure
 }
 
+// Left returns the estimated time of the VM's transfer, or of its verification, at the last rate; 0 if it
+// is unknown.
+func (v VMStatus) Left() time.Duration {
+	p, bytes, rate := v.Progress, int64(0), int64(0)
+	switch {
+	case p == nil:
+		return 0
+	case p.Rate > 0:
+		bytes, rate = leftToMove(v.VM, *p), p.Rate
+	case p.Reread > 0:
+		bytes, rate = max(p.Total-p.Done, 0), p.Reread
+	default:
+		return 0
+	}
+	return time.Duration(float64(bytes) / float64(rate) * float64(time.Second)).Round(time.Second)
+}
+
 // StatusOf returns the status of a plan from its rows in the fleet database and the state of the
 // scheduler. The latter is empty without a scheduler.
 func StatusOf(p fleetdb.Plan, vms []fleetdb.VM, progress []fleetdb.Progress, scheduler admission.Snapshot) Status {

@@ -181,19 +181,18 @@ type walker struct {
 // visited.
 func (f *File) eachSet(visit func(path string, class Class, v reflect.Value)) {
 	w := &walker{f, map[reflect.Type][]key{}, visit}
-	w.visitStruct(reflect.ValueOf(f).Elem(), "", false)
+	w.visitStruct(reflect.ValueOf(f).Elem(), "")
 }
 
-// visitStruct visits the keys of a struct that are in the text. With all it also visits keys that the
-// text implies, as a shorthand does.
-func (w *walker) visitStruct(v reflect.Value, path string, all bool) {
+// visitStruct visits the keys of a struct that are in the text.
+func (w *walker) visitStruct(v reflect.Value, path string) {
 	t := v.Type()
 	if w.keys[t] == nil {
 		w.keys[t] = keysOf(t)
 	}
 	for _, k := range w.keys[t] {
 		each := joinPath(path, k.name)
-		if _, set := w.file.positions[each]; set || all {
+		if _, set := w.file.positions[each]; set {
 			w.visitValue(v.FieldByIndex(k.index), each, classes[fieldName(t, k.index)])
 		}
 	}
@@ -202,15 +201,13 @@ func (w *walker) visitStruct(v reflect.Value, path string, all bool) {
 // visitValue visits v if it is a scalar, or else each of its parts. class is the class of the key that
 // contains v.
 func (w *walker) visitValue(v reflect.Value, path string, class Class) {
-	pointer := reflect.New(v.Type()).Interface()
-	if _, isScalar := pointer.(scalar); isScalar {
+	if _, isScalar := reflect.New(v.Type()).Interface().(scalar); isScalar {
 		w.visit(path, class, v)
 		return
 	}
-	_, short := pointer.(shorthand)
 	switch v.Kind() {
 	case reflect.Struct:
-		w.visitStruct(v, path, short)
+		w.visitStruct(v, path)
 	case reflect.Slice:
 		for i := range v.Len() {
 			w.visitValue(v.Index(i), fmt.Sprintf("%s[%d]", path, i), class)

@@ -121,6 +121,8 @@ maps: {datastores: {ssd.1: "kubevirt:/b?kubeconfig=/k"}}
 vms:
   - {vm: x, to: [dir:/c, "libvirt:qemu:///system?staging=/d"]}
   - {vm: y, keyFiles: [/e, /f]}
+  - z
+  - {vm: v, to: "libvirt:qemu:///system?staging=/d"}
 `)
 	var folders []string
 	for _, d := range f.Destinations() {
@@ -134,7 +136,7 @@ vms:
 	for _, k := range f.AdminOnly() {
 		paths = append(paths, k.Path)
 	}
-	if want := []string{"maps.datastores.ssd.1", "vms[0].to[1]", "vms[1].keyFiles"}; !slices.Equal(paths, want) {
+	if want := []string{"maps.datastores.ssd.1", "vms[0].to[1]", "vms[1].keyFiles", "vms[3].to[0]"}; !slices.Equal(paths, want) {
 		t.Errorf("keys %v, want %v", paths, want)
 	}
 }

@@ -111,7 +111,7 @@ func (d *decoder) decodeValue(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	if s, ok := v.Addr().Interface().(shorthand); ok && n.Kind == yaml.ScalarNode {
-		d.decodeValue(n, reflect.ValueOf(s.shortField()).Elem(), path)
+		d.decodeShort(n, v, s, path)
 		return
 	}
 	switch v.Kind() {
@@ -198,17 +198,20 @@ func (d *decoder) decodeInt(n *yaml.Node, v reflect.Value, path string) {
 	v.SetInt(int64(i))
 }
 
-// decodeList decodes a list. Each element starts with the preset value of its type. An empty list is an
-// error.
+// decodeList decodes a list, or one value as a list of one. Each element starts with the preset value of
+// its type. An empty list is an error.
 func (d *decoder) decodeList(n *yaml.Node, v reflect.Value, path string) {
-	if !d.hasKind(n, yaml.SequenceNode, path) {
+	items := n.Content
+	if n.Kind == yaml.ScalarNode && acceptsOne(v.Type()) {
+		items = []*yaml.Node{n}
+	} else if !d.hasKind(n, yaml.SequenceNode, path) {
 		return
 	}
-	if len(n.Content) == 0 {
+	if len(items) == 0 {
 		d.addErrorf(n, path, "add an element, or remove the key", "the list is empty")
 	}
-	list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
-	for i, item := range n.Content {
+	list := reflect.MakeSlice(v.Type(), len(items), len(items))
+	for i, item := range items {
 		if preset, ok := d.preset[v.Type().Elem()]; ok {
 			list.Index(i).Set(preset)
 		}
@@ -217,6 +220,14 @@ func (d *decoder) decodeList(n *yaml.Node, v reflect.Value, path string) {
 		d.decodeValue(item, list.Index(i), each)
 	}
 	v.Set(list)
+}
+
+// acceptsOne reports whether a file may write a list of one element as that element.
+func acceptsOne(list reflect.Type) bool {
+	element := reflect.New(list.Elem()).Interface()
+	_, isScalar := element.(scalar)
+	_, isShort := element.(shorthand)
+	return (isScalar || isShort) && list != reflect.TypeFor[Program]()
 }
 
 // decodeMap decodes a map whose keys are names of the user, such as networks.
@@ -272,9 +283,7 @@ func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 	if !d.hasKind(n, yaml.MappingNode, path) {
 		return
 	}
-	if pos := v.FieldByName("Pos"); pos.IsValid() && pos.Type() == reflect.TypeFor[Pos]() {
-		pos.Set(reflect.ValueOf(posOf(n)))
-	}
+	setPos(v, n)
 	keys := d.keysOf(v.Type())
 	values := d.mappingValues(n, path)
 	d.addUnknownKeys(n, values, keys, path)
@@ -289,6 +298,24 @@ func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, path string) {
 		if k.typ == reflect.TypeFor[Options]() {
 			d.presetVMs(v.FieldByIndex(k.index).Interface().(Options))
 		}
+	}
+}
+
+// decodeShort decodes the one value of a shorthand, as if its key were there.
+func (d *decoder) decodeShort(n *yaml.Node, v reflect.Value, s shorthand, path string) {
+	setPos(v, n)
+	for _, k := range d.keysOf(v.Type()) {
+		if v.FieldByIndex(k.index).Addr().Interface() == s.shortField() {
+			d.positions[joinPath(path, k.name)] = posOf(n)
+		}
+	}
+	d.decodeValue(n, reflect.ValueOf(s.shortField()).Elem(), path)
+}
+
+// setPos sets the field Pos of a struct, if it has one.
+func setPos(v reflect.Value, n *yaml.Node) {
+	if pos := v.FieldByName("Pos"); pos.IsValid() && pos.Type() == reflect.TypeFor[Pos]() {
+		pos.Set(reflect.ValueOf(posOf(n)))
 	}
 }
 

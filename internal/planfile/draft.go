@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // Draft describes a new plan, for decamp plan init.
@@ -164,7 +165,7 @@ func (d *Draft) writeEntry(b *strings.Builder, c Candidate, indent string, names
 
 // describeVM returns the comment of an entry: power state, disks, size, folder, guest and warnings.
 func describeVM(v *inventory.VM) string {
-	parts := []string{string(v.Power), formatCount(len(v.Disks), "disk", "disks"), fmt.Sprintf("%d GiB", (v.Provisioned+1<<30-1)>>30)}
+	parts := []string{string(v.Power), formatCount(len(v.Disks), "disk", "disks"), units.Binary(v.Provisioned)}
 	for _, s := range []string{v.Folder, v.GuestName} {
 		if s != "" {
 			parts = append(parts, s)

@@ -102,6 +102,13 @@ type VM struct {
 	Pos     Pos `yaml:"-"` // position of the entry
 }
 
+// shortField implements shorthand: the name alone.
+func (v *VM) shortField() any { return &v.VM }
+
+// Program is a program and its arguments. One text is not accepted: a shell would split it, and decamp
+// starts no shell.
+type Program []Text
+
 // Options describe the migration of one VM: in a plan, in decamp migrate, in checks and in workers.
 // A flag tag names the flag of decamp migrate that sets the key.
 type Options struct {
@@ -250,7 +257,7 @@ type Hooks struct {
 
 // Hook is one command. It runs without a shell: its arguments are passed unchanged.
 type Hook struct {
-	Command []Text `yaml:"command" doc:"program and its arguments, as a list"` // nil: no hook; never run by a shell
+	Command Program `yaml:"command" doc:"program and its arguments, as a list"` // nil: no hook; never run by a shell
 	// default 10m
 	Timeout Duration `yaml:"timeout" doc:"time limit; a command that exceeds it is killed and has failed"`
 }

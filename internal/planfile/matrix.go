@@ -70,7 +70,7 @@ type Link struct {
 	// zero value: by the route
 	Advertise IP `yaml:"advertise" doc:"with transport landing: IP address of this machine on this link"`
 	// nil: no command; never run by a shell
-	Prepare []Text `yaml:"prepare" doc:"program and its arguments that run before the first row of the link, for example to set the MTU"`
+	Prepare Program `yaml:"prepare" doc:"program and its arguments that run before the first row of the link, for example to set the MTU"`
 }
 
 // Computed is a disk whose data is generated, for measurements without a source.

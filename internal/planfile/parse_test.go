@@ -110,7 +110,7 @@ var mistakes = []struct {
 	{"number for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: 007}]\n", 5, 12, "want text, not a number", "in quotes"},
 	{"truth for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: true}]\n", 5, 12, "want text, not a truth value", "in quotes"},
 	{"nothing for text", head + "defaults: {to: [dir:/x]}\nvms: [{vm: }]\n", 5, 12, "the value is missing", "remove the key"},
-	{"text for a list", head + "defaults: {to: dir:/x}\nvms: [{vm: a}]\n", 4, 16, "defaults.to: want a list, not one value", ""},
+	{"one value for a list of structures", whole + "limits: {bandwidth: 100M}\n", 6, 21, "limits.bandwidth: want a list, not one value", ""},
 	{"yes", strings.Replace(whole, "defaults: {", "defaults: {sourceHash: yes, ", 1), 4, 24, "want true or false", ""},
 	{"text for a number", strings.Replace(whole, "defaults: {", `defaults: {priority: "7", `, 1), 4, 22, "want a whole number", ""},
 	{"hexadecimal", strings.Replace(whole, "defaults: {", `defaults: {priority: 0x7, `, 1), 4, 22, "want a whole number", ""},
@@ -186,6 +186,42 @@ func TestMistakesHaveAPlaceAndARemedy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A VM may be its name alone, and a list of one may be its element.
+func TestShortFormsMeanTheLongOnes(t *testing.T) {
+	const long = head + "defaults: {to: [dir:/x], mode: warm}\nvms: [{vm: web01}, {vm: web02}]\nlimits: {bandwidth: [{rate: 1M, days: [mon]}]}\n"
+	for name, c := range map[string]struct{ old, short string }{
+		"a VM is its name":   {"[{vm: web01}, {vm: web02}]", "[web01, {vm: web02}]"},
+		"one destination":    {"[dir:/x]", "dir:/x"},
+		"one day":            {"[mon]", "mon"},
+		"all VMs by name":    {"[{vm: web01}, {vm: web02}]", "\n- web01\n- web02"},
+		"one VM and no list": {"[{vm: web01}, {vm: web02}]", "web01"},
+	} {
+		want := long
+		if name == "one VM and no list" {
+			want = strings.Replace(long, ", {vm: web02}", "", 1)
+		}
+		short := strings.Replace(long, c.old, c.short, 1)
+		f, found := Parse([]byte(short))
+		w, wantFound := Parse([]byte(want))
+		if len(found)+len(wantFound) > 0 {
+			t.Errorf("%s: %v %v", name, found, wantFound)
+			continue
+		}
+		for i := range f.VMs {
+			if f.VMs[i].Pos.Line == 0 {
+				t.Errorf("%s: VM %d has no position", name, i)
+			}
+			f.VMs[i].Pos = w.VMs[i].Pos
+		}
+		if f.positions, w.positions = nil, nil; !reflect.DeepEqual(f, w) {
+			t.Errorf("%s: %+v, want %+v", name, f, w)
+		}
+		if err := accepts(t, compiled(t), short); err != nil {
+			t.Errorf("%s: the schema refuses it: %v", name, err)
+		}
 	}
 }
 

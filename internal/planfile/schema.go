@@ -38,13 +38,27 @@ func valueSchema(v reflect.Value) map[string]any {
 	case reflect.Struct:
 		return structureSchema(v)
 	case reflect.Slice:
-		return map[string]any{"type": "array", "minItems": 1, "items": valueSchema(elementDefault(v.Type().Elem()))}
+		return listSchema(v.Type())
 	case reflect.Map:
 		return map[string]any{"type": "object", "propertyNames": map[string]any{"minLength": 1}, "additionalProperties": valueSchema(reflect.Zero(v.Type().Elem()))}
 	case reflect.Bool:
 		return map[string]any{"type": "boolean", "default": v.Bool()}
 	}
 	return map[string]any{"type": "integer"}
+}
+
+// listSchema returns the schema of a list, which also accepts one value if Parse does.
+func listSchema(t reflect.Type) map[string]any {
+	first := elementDefault(t.Elem())
+	list := map[string]any{"type": "array", "minItems": 1, "items": valueSchema(first)}
+	if !acceptsOne(t) {
+		return list
+	}
+	one := first
+	if s, ok := reflect.New(t.Elem()).Interface().(shorthand); ok {
+		one = reflect.ValueOf(s.shortField()).Elem()
+	}
+	return map[string]any{"oneOf": []any{list, valueSchema(one)}}
 }
 
 // elementDefault returns the initial value of the elements of a list.

@@ -248,7 +248,7 @@ func TestTheDocumentedPlanIsOne(t *testing.T) {
 	if !ok {
 		t.Fatal("docs/plan-files.md has no example")
 	}
-	if f := mustParse(t, example); len(f.VMs) != 2 {
+	if f := mustParse(t, example); len(f.VMs) != 3 {
 		t.Errorf("the example has %d VMs", len(f.VMs))
 	}
 }

@@ -122,6 +122,15 @@ func (p *Problem) setStatus(status int) { p.Status, p.Title = status, http.Statu
 // client.
 func (p *Problem) Error() string { return p.Detail }
 
+// Text returns the error with the places of its Errors.
+func (p *Problem) Text() string {
+	text := p.Detail
+	for _, e := range p.Errors {
+		text += "; " + e.Location + ": " + e.Message
+	}
+	return text
+}
+
 // GetStatus implements huma.StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
 

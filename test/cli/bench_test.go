@@ -154,7 +154,7 @@ ends: false
 }
 
 // What the host reads for a row that is shorter than its own samples is counted by esxtop: the rate of
-// the datastore, which is what the row waits for.
+// the datastore, which is what the row waits for. --ssh-port precedes the port of the spec.
 func TestBenchMatrixAsksEsxtop(t *testing.T) {
 	t.Parallel()
 	const rate = 2 << 20
@@ -166,14 +166,14 @@ func TestBenchMatrixAsksEsxtop(t *testing.T) {
 	r := newRig(t, cfg)
 	spec := r.write("matrix.yaml", fmt.Sprintf(`version: 1
 origin: lab
-source: {url: %q, fingerprint: %q, ssh: {port: %s}}
+source: {url: %q, fingerprint: %q, ssh: {port: 1}}
 disks: [{medium: ssd, vms: [web01]}]
 to: [{medium: nvme, folders: ["dir:%s"]}]
 links: [{nic: 10g, mtu: 65536}]
 ends: false
-`, r.url(), r.lab.Fingerprint(), port, r.vms()))
+`, r.url(), r.lab.Fingerprint(), r.vms()))
 	rows := filepath.Join(r.dir, "rows.jsonl")
-	if res := r.run("bench", "matrix", "--spec", spec, "--rows", rows, "--esxtop"); res.code != 0 {
+	if res := r.run("bench", "matrix", "--spec", spec, "--rows", rows, "--esxtop", "--ssh-port", port); res.code != 0 {
 		t.Fatalf("exit code %d: %s%s", res.code, res.stdout, res.stderr)
 	}
 	text, err := os.Open(rows)

@@ -34,6 +34,7 @@ type Benchmark struct {
 	Folder    string              // folder of the spec, for its relative paths
 	Login     assemble.Login      // login to the source
 	Top       bool                // count reads of hosts with esxtop
+	SSHPort   uint16              // port of SSH on the hosts; 0: the port of the spec
 
 	link   planfile.Link            // the current link
 	source *assemble.SourceParts    // source of the measurements; nil before the first link
@@ -68,6 +69,7 @@ func (b *Benchmark) Enter(ctx context.Context, link int) error {
 	if p.SSH, err = b.Assembler.PlanSSH(plan, b.Folder, planfile.Local); err != nil {
 		return err
 	}
+	p.SSH.Port = cmp.Or(b.SSHPort, p.SSH.Port)
 	b.source = p
 	if err := b.Assembler.OpenSource(ctx, p); err != nil {
 		return err

@@ -62,6 +62,8 @@ type Simulated struct {
 	Least time.Duration `json:"least,omitempty"` // duration with all rates at their upper bounds in the file
 	// duration with all rates at their lower bounds in the file; 0 if the rates have no uncertainty
 	Most time.Duration `json:"most,omitempty"`
+	// bytes per second of each transfer that the user did not set; 0 if the rates are set
+	AssumedRate int64 `json:"assumedRate,omitempty"`
 }
 
 // Simulate runs the simulation s. If the rates of h are uncertain, it also runs s with higher and with

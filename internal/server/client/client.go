@@ -168,7 +168,7 @@ func problemError(resp *http.Response) error {
 	if json.Unmarshal(text, &p) != nil || p.Detail == "" {
 		return fault.New(fault.Transient, "the server answers %s", resp.Status).WithHint("is it a decamp server?")
 	}
-	err := fault.New(kindOf(p.Kind), "%s", p.Detail)
+	err := fault.New(kindOf(p.Kind), "%s", p.Text())
 	if p.Remedy != "" {
 		err = err.WithHint("%s", p.Remedy)
 	}

@@ -100,6 +100,7 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 			return said(nil, c.CommandVM(ctx, servertest.Key("p", 1), fleetdb.Retry))
 		},
 		"set limit":    func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
+		"wrong limit":  func(c server.Control) string { return said(nil, c.SetLimit(ctx, "foo/bar", 5)) },
 		"limits":       func(c server.Control) string { return said(c.Limits(ctx)) },
 		"drain":        func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
 		"drain nobody": func(c server.Control) string { return said(nil, c.Drain(ctx, "nobody", true)) },

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -159,6 +160,9 @@ func (c *Client) Limits(ctx context.Context) ([]fleetdb.Limit, error) {
 
 // SetLimit sets a limit. Negative units remove it.
 func (c *Client) SetLimit(ctx context.Context, name string, units int64) error {
+	if err := fleet.CheckLimit(name); err != nil {
+		return err // with a remedy; the server's validation has none
+	}
 	type limit struct {
 		Name  string `json:"name"`
 		Units int64  `json:"units"`

@@ -205,6 +205,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// An address without a token names the parameter, and how to create a token.
+func TestMissingTokenHasARemedy(t *testing.T) {
+	_, err := newClient("pve1:8006", Options{})
+	if !fault.Is(err, fault.Invalid) || err.Error() != "the Proxmox address has no parameter token=" || !strings.Contains(fault.HintOf(err), "add token=FILE") {
+		t.Errorf("%v; %s", err, fault.HintOf(err))
+	}
+}
+
 // Whatever is printed of a place or said by it, its token's secret is not in it.
 func TestTheTokenIsNotTold(t *testing.T) {
 	s := serve(t, pve.Config{Version: "8.3"})

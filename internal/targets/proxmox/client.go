@@ -42,6 +42,10 @@ type client struct {
 
 // newClient validates the token. It sends no request.
 func newClient(host string, o Options) (*client, error) {
+	if o.Token == "" {
+		return nil, fault.New(fault.Invalid, "the Proxmox address has no parameter token=").
+			WithHint("add token=FILE: the file contains USER@REALM!NAME=SECRET of a token; create one: pveum user token add root@pam decamp --privsep 0")
+	}
 	if err := o.Token.validate("the token"); err != nil {
 		return nil, err
 	}
