@@ -65,7 +65,7 @@ func (f *fleetFlags) registerDB(cmd *cobra.Command) {
 func (f *fleetFlags) registerFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.server, "server", "", "`URL` of a decamp server, https://HOST:8470 (default $"+serverEnv+")")
+	flags.StringVar(&f.server, "server", "", "`URL` of a decamp server, https://HOST:8470, or its name in a config file (default $"+serverEnv+")")
 	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` with the token (default $"+tokenFileEnv+")")
 	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints when it starts")
 	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")

@@ -88,7 +88,7 @@ var optionUsages = []struct{ flag, usage string }{
 func (o *moveFlags) registerFlags(cmd *cobra.Command) {
 	o.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
-	f.StringArrayVar(&o.to, "to", nil, "`TARGET` of the VM: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., or place:NAME of the access file; with several, each disk is read once and written to all")
+	f.StringArrayVar(&o.to, "to", nil, "`TARGET` of the VM: dir:FOLDER, an existing folder; libvirt:URL, proxmox:URL, openstack:CLOUD?..., kubevirt:FOLDER?..., place:NAME of the access file, or the name of a target in a config file; with several, each disk is read once and written to all")
 	o.registerPlace(f)
 	o.registerKeys(cmd, o.extraFlags())
 	registerLogin(&o.Login, cmd)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/buildinfo"
+	"github.com/decamp/decamp/internal/config"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,6 +38,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
 	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
 	r.argv, r.assembler.State = []string{"decamp"}, t.TempDir()
+	r.config = config.Paths{System: filepath.Join(r.assembler.State, "none"), User: filepath.Join(t.TempDir(), "config.yaml")}
 	return r
 }
 

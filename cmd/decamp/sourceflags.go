@@ -20,8 +20,8 @@ func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 
 // sourceHelp is part of the help of each command with a URL.
 const sourceHelp = `
-URL is esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT]. For passwords and certificates see
-decamp help sources.
+URL is esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], or the name of a source in a
+config file. For passwords and certificates see decamp help sources.
 `
 
 // sourceExits are the exit codes of a login to a source.

@@ -54,7 +54,7 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 		return fault.New(fault.Conflict, "the plan has the certificate %s for %s, and this machine has %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
 			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
 	case given != "" && !isSameFingerprint(given, shown.Fingerprint):
-		return fault.New(fault.Denied, "the certificate of %s differs from --fingerprint: given %s, shown %s", addr, given, shown.Fingerprint).
+		return fault.New(fault.Denied, "the certificate of %s differs from the given fingerprint: given %s, shown %s", addr, given, shown.Fingerprint).
 			WithHint("compare both with the fingerprint on the host: %s", fingerprintCommand)
 	case given != "":
 		return known.addHost(addr, shown)

@@ -115,7 +115,7 @@ func TestUnknownCertificate(t *testing.T) {
 	r.source("ls", r.url()).ends(4) // refusing remembers nothing
 	r.paste(refused.remedy()).ends(0).says("web01")
 	r.source("ls", r.url()).ends(0) // it is remembered
-	r.source("ls", r.url(), "--fingerprint", "00:11").ends(4).says("differs from --fingerprint")
+	r.source("ls", r.url(), "--fingerprint", "00:11").ends(4).says("differs from the given fingerprint")
 }
 
 func TestChangedCertificate(t *testing.T) {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/decamp/decamp/internal/config"
+)
+
+// configName is the name of decamp config.
+const configName = "config"
+
+// applySettings applies the config files to the flags and arguments of a command, before it runs.
+func (p *program) applySettings(cmd *cobra.Command, args []string) error {
+	words := strings.Fields(cmd.CommandPath())
+	if cmd.HasSubCommands() || slices.Contains([]string{configName, helpName, "version", "completion"}, words[min(1, len(words)-1)]) {
+		return nil // they work without the files, also with a mistake in one
+	}
+	s, err := config.Load(p.config, flagNames(cmd.Root()))
+	if err != nil {
+		return err
+	}
+	return config.Applier{Settings: s, Env: p.assembler.Env, Flags: cmd.Flags()}.Apply(cmd.Use, args)
+}
+
+// flagNames returns the names of the flags of all commands.
+func flagNames(root *cobra.Command) (names []string) {
+	for _, cmd := range commandsOf(root) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	}
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// commandsOf returns all commands below cmd.
+func commandsOf(cmd *cobra.Command) (list []*cobra.Command) {
+	for _, c := range cmd.Commands() {
+		list = append(append(list, c), commandsOf(c)...)
+	}
+	return list
+}
