@@ -96,6 +96,9 @@ var schemaChanges = [][]string{{
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
+}, {
+	// Sums that never decrease: see Counters.
+	`CREATE TABLE counters (name TEXT NOT NULL, label TEXT NOT NULL, value DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, label))`,
 }}
 
 // meta creates the table meta. Its one row is locked first by every transaction that writes: see tx.
