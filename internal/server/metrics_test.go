@@ -151,3 +151,16 @@ func TestCountersOfVMs(t *testing.T) {
 		r.must(r.Serve(context.Background(), nil))
 	}
 }
+
+// A VM whose worker has reported nothing for ten seconds is counted as silent.
+func TestSilentTransfersAreCounted(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	r.must(r.Report(t.Context(), r.running("p", 2), 10))
+	r.Advance(11 * time.Second)
+	for !strings.Contains(r.metrics(), "\ndecamp_transfer_silent_vms{plan=\"p\"} 2\n") { // progress is read a few times a second
+		if t.Context().Err() != nil {
+			t.Fatal("no transfer is silent")
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,7 @@ type Fleet struct {
 	Fingerprint string                 // fingerprint of the server's certificate
 	Tokens      map[server.Role]string // secrets of the tokens by role
 
+	ahead         atomic.Int64          // nanoseconds that the clock of the database is ahead, from Advance
 	read          map[fleetdb.Key]int64 // bytes of each VM in the last report
 	sched, worker fleetdb.Lease         // leases of the scheduler and the worker
 	stop          context.CancelFunc    // ends Server.Run
@@ -71,7 +73,7 @@ type Fleet struct {
 // server; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
 	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}, read: map[fleetdb.Key]int64{}}
-	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
+	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db"), Now: f.now}); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.acquireLeases(ctx), f.addTokens(), f.nameCredentials()); err != nil {
@@ -97,6 +99,12 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 	})
 	return f
 }
+
+// now returns the time by the clock of the database.
+func (f *Fleet) now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
+
+// Advance advances the clock of the database.
+func (f *Fleet) Advance(d time.Duration) { f.ahead.Add(int64(d)) }
 
 // acquireLeases acquires the leases of the scheduler and of the worker.
 func (f *Fleet) acquireLeases(ctx context.Context) (err error) {
