@@ -139,6 +139,20 @@ fetch_agent() {
 	mv -T "$new" build/agent || { rm -rf "$new"; [ -e build/agent/usr ]; } # another run was first
 }
 
+# fetch_prometheus unpacks Prometheus and promtool into build/prometheus. They are not installed: Debian starts
+# the service then.
+fetch_prometheus() {
+	[ ! -e build/prometheus/usr ] || return 0
+	echo "setup: fetching Prometheus" >&2
+	refresh
+	chmod 755 "$tmp"
+	(cd "$tmp" && apt-get -q download prometheus >log 2>&1) || fail_with_log "could not fetch prometheus"
+	mkdir -p build
+	new=$(mktemp -d build/prometheus.XXXXXX)
+	dpkg-deb -x "$tmp"/prometheus_*.deb "$new"
+	mv -T "$new" build/prometheus || { rm -rf "$new"; [ -e build/prometheus/usr ]; } # another run was first
+}
+
 # index_kernel lists that kernel's modules, as an installed one has them: appliances look there.
 index_kernel() {
 	for dir in build/kernel/lib/modules/*; do
@@ -249,6 +263,7 @@ esac
 case " $* " in
 *" test "* | *" slow "*)
 	build_fio
+	fetch_prometheus
 	install_pypi schemathesis "$schemathesis_release"
 	install_clients
 	install_pypi fakepve "$fakepve_release"

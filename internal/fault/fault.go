@@ -44,6 +44,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", k)
 }
 
+// Kinds returns all kinds, in the order of their numbers.
+func Kinds() []Kind {
+	all := make([]Kind, len(kindNames))
+	for i := range all {
+		all[i] = Kind(i)
+	}
+	return all
+}
+
 // KindNamed returns the kind of that name; Internal if the name is unknown.
 func KindNamed(name string) Kind {
 	for k, each := range kindNames {

@@ -72,7 +72,7 @@ func (a *attempt) moveOrUndo(ctx, try context.Context, vm fleetdb.VM) (fleetdb.E
 	case cause != nil && !errors.Is(cause, errLeaving), errors.Is(context.Cause(try), errTaken):
 		return fleetdb.End{}, false
 	case err == nil:
-		return fleetdb.End{State: fleetdb.Done}, true
+		return fleetdb.End{State: fleetdb.Done, Summary: d.publishedSummary()}, true
 	case cause != nil:
 		return fleetdb.End{State: fleetdb.Queued}, true
 	case order.Undoes():

@@ -37,6 +37,7 @@ type driver struct {
 	rehearsed    []fleetdb.Rehearsed // results of rehearsals that are not written yet
 	first, last  fleetdb.Progress    // first and last reported progress
 	progressed   bool                // first is set
+	summary      fleetdb.Summary     // result of the published VM, from Published
 	wake         chan struct{}       // holds one token if exchangeLoop has work
 	exchangeDone chan struct{}       // closed when exchangeLoop has returned
 }
@@ -83,11 +84,29 @@ func (d *driver) Progress(p fleetdb.Progress) {
 	if !d.progressed {
 		d.progressed, d.first = true, p
 	}
+	more := p.Read - d.last.Read // an attempt begins with 0
 	d.last = p
 	d.mu.Unlock()
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
 	d.w.unreported[p.Key] = p
+	if more > 0 {
+		d.w.read[p.Plan] += more
+	}
+}
+
+// Published implements Driver.
+func (d *driver) Published(s fleetdb.Summary) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.summary = s
+}
+
+// publishedSummary returns the last report of Published.
+func (d *driver) publishedSummary() fleetdb.Summary {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.summary
 }
 
 // Rehearsed implements Driver. The result is written by exchangeLoop.

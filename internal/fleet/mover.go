@@ -63,6 +63,9 @@ type Driver interface {
 	// Progress reports the progress of the disks. The Key need not be set.
 	Progress(p fleetdb.Progress)
 
+	// Published reports the result of a published VM, for statistics. Of several destinations the last report counts.
+	Published(s fleetdb.Summary)
+
 	// Rehearsed reports the result of a rehearsal: its ID, and Report and Tail, or Failure.
 	Rehearsed(done fleetdb.Rehearsed)
 

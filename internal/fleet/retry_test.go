@@ -321,3 +321,34 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 		t.Errorf("on record: %s, %v", left, err)
 	}
 }
+
+// Each attempt counts the bytes that it read, and the one that publishes the VM counts its result, also if the
+// worker ends at once afterwards.
+func TestAttemptsAreCounted(t *testing.T) {
+	r := newRig(t, newClock())
+	m := newMover(t, vmsOn(1, 1)...)
+	tries := 0
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
+		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
+			return err
+		}
+		d.Progress(fleetdb.Progress{Read: 100})
+		d.Progress(fleetdb.Progress{Read: 250})
+		if tries++; tries < 2 {
+			return errAway
+		}
+		d.Published(fleetdb.Summary{Outage: time.Minute, Rates: []float64{9}})
+		return nil
+	}
+	r.submit("wave")
+	n := r.start(r.config(m, "w1"))
+	r.untilTriedAndRested("wave", "vm-1", fleetdb.Done)
+	n.end()
+	got, err := r.db.Counters.Totals(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Read["wave"] != 500 || got.Attempts[fleetdb.AttemptRetried] != 1 || got.Attempts[fleetdb.AttemptDone] != 1 || got.Outages.Sum != 60 || got.Rates.Sum != 9 {
+		t.Errorf("totals %+v", got)
+	}
+}

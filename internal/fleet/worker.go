@@ -31,6 +31,7 @@ type worker struct {
 	planOrders  map[string]fleetdb.Command       // commands for plans, by plan
 	over        map[fleetdb.Key]int64            // last epoch of each VM whose claim has ended here
 	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
+	read        map[string]int64                 // bytes read from sources since the last report, by plan
 	group       *errgroup.Group                  // goroutines of the assignments
 	ctx         context.Context                  // context of the assignments: ends when the lease expires
 }
@@ -128,7 +129,9 @@ func (w *worker) driveVMs(ctx context.Context) error {
 	}
 	err := g.Wait()
 	_ = w.group.Wait() // assignments return no errors: the result is in the VM's row
-	w.flushProgress(ctx)
+	last, stopLast := lastWritesContext(ctx)
+	defer stopLast()
+	w.flushProgress(last)
 	return err
 }
 
@@ -138,6 +141,9 @@ func (w *worker) resetState(ctx context.Context) {
 	defer w.mu.Unlock()
 	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Command{}
 	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
+	if w.read == nil { // bytes that could not be reported under an earlier lease still count
+		w.read = map[string]int64{}
+	}
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
 
@@ -235,18 +241,21 @@ func (w *worker) reportLoop(ctx context.Context) error {
 // with the next report, unless there is newer progress.
 func (w *worker) flushProgress(ctx context.Context) {
 	w.mu.Lock()
-	unreported := w.unreported
-	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
+	unreported, read := w.unreported, w.read
+	w.unreported, w.read = map[fleetdb.Key]fleetdb.Progress{}, map[string]int64{}
 	w.mu.Unlock()
-	if len(unreported) == 0 {
+	if len(unreported)+len(read) == 0 {
 		return
 	}
 	all := slices.Collect(maps.Values(unreported))
-	if err := w.Database.Progress.Report(ctx, w.lease, all); err != nil {
+	if err := w.Database.Progress.Report(ctx, w.lease, all, read); err != nil {
 		w.Log.Debug("progress not reported", "err", err)
 		w.mu.Lock()
 		maps.Copy(unreported, w.unreported)
 		w.unreported = unreported
+		for plan, n := range read {
+			w.read[plan] += n
+		}
 		w.mu.Unlock()
 	}
 }

@@ -65,7 +65,7 @@ func BenchmarkReport(b *testing.B) {
 			told[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Busy: bottleneck.Busy{Source: 1}}
 		}
 		for b.Loop() {
-			must(b, f.Progress.Report(b.Context(), f.workers["w1"], told))
+			must(b, f.Progress.Report(b.Context(), f.workers["w1"], told, nil))
 		}
 	})
 }

@@ -2,6 +2,8 @@ package fleetdb
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -86,9 +88,10 @@ type End struct {
 	NotBefore time.Time // earliest time of the next attempt, by the database's clock
 	Further   bool      // the attempt made more progress than earlier ones: their failures do not count any more
 	Uncounted bool      // Failure is reported, and does not count as an attempt
+	Summary   Summary   // result of a VM that is Done
 }
 
-// Finish ends a claim and records the outcome. A second call changes nothing.
+// Finish ends a claim, records the outcome and counts it. A second call changes nothing.
 func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 	if end.State != Queued && !end.State.IsFinal() {
 		return fmt.Errorf("finish %s: %s is no end", c.Key, end.State)
@@ -109,6 +112,15 @@ func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 			ended = 0
 		}
 		if _, err := x.exec(`DELETE FROM progress WHERE plan = $1 AND vm = $2`, c.Plan, c.VM); err != nil { // progress exists only during an attempt
+			return err
+		}
+		var warm bool
+		var began int64
+		err = x.scanRow(`SELECT warm, began FROM vms`+claimCondition, []any{c.Plan, c.VM, c.Worker, c.Epoch}, &warm, &began)
+		if errors.Is(err, sql.ErrNoRows) {
+			return fencedError(c)
+		}
+		if err := errors.Join(err, x.countEnd(end, warm, began)); err != nil {
 			return err
 		}
 		return x.updateClaimed(c, `state = $5, asks = CASE WHEN $5 <> 'queued' THEN '' WHEN began > 0 THEN 'again' ELSE 'first' END, expected = 0, holds = FALSE, since = 0, waits = '', rehearse = '',

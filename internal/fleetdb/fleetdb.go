@@ -20,6 +20,7 @@ type Database struct {
 	Leases         *Leases          // rights that one process at a time has
 	Limits         *Limits          // capacities and rates that operators set
 	Progress       *ProgressReports // how far transfers are
+	Counters       *Counters        // sums over all VMs that ever were
 	Rehearsals     *Rehearsals      // boots of warm VMs before their cutover
 	Records        *Records         // small documents of all other kinds
 	SchedulerState *SchedulerState  // state of the scheduler for display
@@ -43,7 +44,7 @@ func Open(ctx context.Context, cfg Config) (*Database, error) {
 	signer := signer{cfg.Keys}
 	return &Database{
 		Plans: &Plans{db: d, signer: signer}, VMs: &VMs{d, signer}, Claims: &Claims{d}, Scheduling: &Scheduling{d},
-		Workers: &Workers{d}, Leases: &Leases{d}, Limits: &Limits{d}, Progress: &ProgressReports{d},
+		Workers: &Workers{d}, Leases: &Leases{d}, Limits: &Limits{d}, Progress: &ProgressReports{d}, Counters: &Counters{d},
 		Rehearsals: &Rehearsals{d}, Records: &Records{d, signer}, SchedulerState: &SchedulerState{d}, Audit: &AuditTrail{d},
 		Feed: &Feed{d, pageSize}, db: d, keys: cfg.Keys,
 	}, nil

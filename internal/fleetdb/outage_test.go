@@ -82,7 +82,7 @@ func (w *loader) work(ctx context.Context) {
 		err := errors.Join(
 			w.f.Claims.SetStep(ctx, w.claim, fmt.Sprint(step), ""),
 			w.f.Leases.Renew(ctx, &lease, aMinute),
-			w.f.Progress.Report(ctx, lease, told),
+			w.f.Progress.Report(ctx, lease, told, nil),
 			w.follow(ctx))
 		if ctx.Err() == nil {
 			w.count(step, err)
@@ -213,7 +213,7 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 	must(t, errors.Join(
 		f.Leases.Renew(ctx, &worker, aMinute),
 		f.Leases.Renew(ctx, &f.sched, aMinute),
-		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
+		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}, nil),
 		f.SchedulerState.Request(ctx), f.SchedulerState.Write(ctx, f.sched, []byte("{}"))))
 	must(t, stopped.Rollback())
 }

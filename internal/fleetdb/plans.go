@@ -270,7 +270,7 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 		if !p.State.IsFinal() {
 			return fault.New(fault.Conflict, "plan %s is %s", name, p.State).WithHint("cancel it first: decamp cancel %s", fault.Quote(name))
 		}
-		for _, s := range []string{`DELETE FROM progress WHERE plan = $1`, `DELETE FROM vms WHERE plan = $1`, `DELETE FROM plans WHERE name = $1`} {
+		for _, s := range []string{`DELETE FROM progress WHERE plan = $1`, `DELETE FROM vms WHERE plan = $1`, `DELETE FROM plans WHERE name = $1`, `DELETE FROM counters WHERE name = '` + readCounter + `' AND label = $1`} {
 			if _, err := x.exec(s, name); err != nil {
 				return err
 			}

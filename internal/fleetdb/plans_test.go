@@ -42,7 +42,7 @@ func TestOnlyAnEndedPlanIsDropped(t *testing.T) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 2)
 		f.run(1, "w1")
-		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Done: 7}}))
+		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Done: 7}}, nil))
 		if err := f.Plans.Drop(ctx, "p"); !fault.Is(err, fault.Conflict) {
 			t.Errorf("dropped while it runs: %v", err)
 		}
@@ -142,7 +142,7 @@ func TestProgressThatIsOldIsSilent(t *testing.T) {
 		p.now = func() time.Time { return now }
 		f := newFleet(t, p.open(), 1)
 		f.run(1, "w1")
-		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Total: 100, Done: 42, Rate: 7}}))
+		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{{Key: key(1), Total: 100, Done: 42, Rate: 7}}, nil))
 		for _, after := range []time.Duration{0, silentAfter - time.Second, time.Second} {
 			now = now.Add(after)
 			silent := after == time.Second
@@ -162,7 +162,7 @@ func TestProgressIsOfWhoDrives(t *testing.T) {
 		f.run(1, "w1")
 		claim := f.run(2, "w2")
 		told := Progress{Key: key(1), Total: 100, Done: 42, Rate: 7, Round: 2, Outage: time.Second, Dirty: 3, Busy: bottleneck.Busy{Source: 1, Target: 0.25}}
-		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{told, {Key: key(2), Done: 1}, {Key: key(9)}}))
+		must(t, f.Progress.Report(ctx, f.workers["w1"], []Progress{told, {Key: key(2), Done: 1}, {Key: key(9)}}, nil))
 		all := ok(f.Progress.List(ctx, "p"))(t)
 		if len(all) != 1 || all[0].At.IsZero() {
 			t.Fatalf("told %+v", all)
@@ -171,17 +171,17 @@ func TestProgressIsOfWhoDrives(t *testing.T) {
 		if all[0] != told {
 			t.Errorf("told %+v, not %+v", all[0], told)
 		}
-		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 5}}))
+		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 5}}, nil))
 		if all := ok(f.Progress.List(ctx, ""))(t); len(all) != 2 || all[1].Done != 5 {
 			t.Errorf("told %+v", all)
 		}
 		must(t, f.Claims.Finish(ctx, claim, End{State: Done}))
-		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 6}})) // late
+		must(t, f.Progress.Report(ctx, f.workers["w2"], []Progress{{Key: key(2), Done: 6}}, nil)) // late
 		if all := ok(f.Progress.List(ctx, ""))(t); len(all) != 1 || all[0].VM != "vm-1" {
 			t.Errorf("told of one that is over: %+v", all)
 		}
 		ok(f.Workers.Join(ctx, Worker{Name: "w1"}, aMinute))(t)
-		if err := f.Progress.Report(ctx, f.workers["w1"], []Progress{told}); !fault.Is(err, fault.Conflict) {
+		if err := f.Progress.Report(ctx, f.workers["w1"], []Progress{told}, nil); !fault.Is(err, fault.Conflict) {
 			t.Errorf("told by one who is not it any more: %v", err)
 		}
 	})

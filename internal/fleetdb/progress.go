@@ -31,9 +31,10 @@ type Progress struct {
 type ProgressReports struct{ db *database }
 
 // Report records the progress of a worker's VMs. It ignores VMs that another worker executes now, and
-// VMs that have ended.
-func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progress) error {
-	if len(all) == 0 {
+// VMs that have ended. read are the bytes that the worker read from sources since its last report, by
+// plan.
+func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progress, read map[string]int64) error {
+	if len(all)+len(read) == 0 {
 		return nil
 	}
 	rows := make([][]any, len(all))
@@ -49,7 +50,10 @@ func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progre
 			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+s.db.kind.expandArray+` AS e CROSS JOIN vms
 			WHERE vms.plan = value->>0 AND vms.vm = value->>1 AND vms.worker = $3 AND vms.state IN ('assigned', 'running') ON CONFLICT (plan, vm) DO UPDATE SET at = excluded.at, doc = excluded.doc`,
 			toJSON(rows), x.now, worker.Owner)
-		return err
+		if err != nil {
+			return err
+		}
+		return x.countRead(read)
 	})
 }
 

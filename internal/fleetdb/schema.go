@@ -107,6 +107,8 @@ var schemaChanges = []schemaChange{{statements: []string{
 }}, {statements: []string{
 	// The oldest version whose programs can use the database.
 	`ALTER TABLE meta ADD COLUMN oldest BIGINT NOT NULL DEFAULT 4`,
+	// Sums that never decrease: see Counters.
+	`CREATE TABLE counters (name TEXT NOT NULL, label TEXT NOT NULL, value DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, label))`,
 }}}
 
 // oldestCompatible returns the oldest version whose programs can use a database with all changes.

@@ -16,3 +16,6 @@ const (
 
 // readyTime is the time limit of the fleet database, and of the server itself, in health checks.
 const readyTime = 2 * time.Second
+
+// scrapeTime is the time limit of the fleet database for metrics. Prometheus waits ten seconds by default.
+const scrapeTime = 8 * time.Second

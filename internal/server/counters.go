@@ -1,6 +1,8 @@
 package server
 
 import (
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -8,7 +10,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/exposition"
-	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // metrics are the values that this process counts. Values from the database are read for each request.
@@ -19,11 +20,9 @@ type metrics struct {
 	lost    atomic.Int64 // clients that were dropped because they did not read
 	refused atomic.Int64 // requests that were refused
 
-	mu        sync.Mutex                          // guards the fields below
-	requests  map[responseKey]int64               // requests by route and status
-	took      map[string]*exposition.Distribution // duration of requests in seconds, by route
-	moved     map[string]int64                    // bytes read from sources, by plan
-	lastMoved map[fleetdb.Key]int64               // Moved of each VM at the previous request for metrics
+	mu       sync.Mutex                          // guards the fields below
+	requests map[responseKey]int64               // requests by route and status
+	took     map[string]*exposition.Distribution // duration of requests in seconds, by route
 }
 
 // responseKey identifies responses that are counted together.
@@ -34,10 +33,7 @@ type responseKey struct {
 
 // newMetrics returns metrics without counts.
 func newMetrics(version string) *metrics {
-	return &metrics{
-		version: version, requests: map[responseKey]int64{}, took: map[string]*exposition.Distribution{},
-		moved: map[string]int64{}, lastMoved: map[fleetdb.Key]int64{},
-	}
+	return &metrics{version: version, requests: map[responseKey]int64{}, took: map[string]*exposition.Distribution{}}
 }
 
 // countRequest counts a request after its response. Event streams have no duration.
@@ -56,15 +52,12 @@ func (m *metrics) countRequest(route string, status int, took time.Duration) {
 
 // counterFamilies returns the counters of this process.
 func (m *metrics) counterFamilies() []exposition.Family {
-	requests := newCounter("decamp_http_requests_total", "Requests that were answered.", "route", "code")
-	took := exposition.Family{
-		Name: "decamp_http_request_duration_seconds", Help: "From the header of a request to the end of its answer; without event streams.",
-		Type: exposition.Histogram, Labels: []string{"route"},
-	}
+	requests := newCounter("decamp_http_requests_total", "Requests by route and status of the response.", "route", "code")
+	took := newHistogram("decamp_http_request_duration_seconds", "Time from the header of a request to the end of its response, without event streams.", "route")
 	sent := newCounter("decamp_event_sent_bytes_total", "Bytes of events that were sent to clients.")
-	lost := newCounter("decamp_event_clients_dropped_total", "Clients of the event stream that did not read, and were dropped.")
+	lost := newCounter("decamp_event_clients_dropped_total", "Clients of the event stream that were dropped because they did not read.")
 	refused := newCounter("decamp_http_refusals_total", "Requests that were refused: no token, a wrong token, or a missing role.")
-	build := newGauge("decamp_build_info", "Release of this server.", "version")
+	build := newGauge("decamp_build_info", "Release of this server, the commit and the release of Go that it was built from.", "version", "commit", "goversion")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for of, n := range m.requests {
@@ -76,8 +69,26 @@ func (m *metrics) counterFamilies() []exposition.Family {
 	sent.Add(float64(m.sent.Load()))
 	lost.Add(float64(m.lost.Load()))
 	refused.Add(float64(m.refused.Load()))
-	build.Add(1, m.version)
+	build.Add(1, m.version, buildCommit(), runtime.Version())
 	return []exposition.Family{requests, took, sent, lost, refused, build}
+}
+
+// buildCommit returns the commit that this program was built from; "unknown" if the build did not record
+// it.
+func buildCommit() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return "unknown"
+}
+
+// newHistogram returns an empty family of histograms.
+func newHistogram(name, help string, labels ...string) exposition.Family {
+	return exposition.Family{Name: name, Help: help, Type: exposition.Histogram, Labels: labels}
 }
 
 // newCounter returns an empty family of counters.
@@ -88,26 +99,4 @@ func newCounter(name, help string, labels ...string) exposition.Family {
 // newGauge returns an empty family of gauges.
 func newGauge(name, help string, labels ...string) exposition.Family {
 	return exposition.Family{Name: name, Help: help, Type: exposition.Gauge, Labels: labels}
-}
-
-// transferSums is the sum of the progress of a plan's VMs.
-type transferSums struct{ total, done, rate, moved int64 }
-
-// addTransfers adds the bytes that were read since the last call to the counters, and returns the sums
-// by plan. A VM with fewer bytes than before has another worker, which counts from zero.
-func (m *metrics) addTransfers(progress []fleetdb.Progress) map[string]transferSums {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	plans, now := map[string]transferSums{}, make(map[fleetdb.Key]int64, len(progress))
-	for _, p := range progress {
-		if before, known := m.lastMoved[p.Key]; known && p.Read > before {
-			m.moved[p.Plan] += p.Read - before
-		}
-		now[p.Key] = p.Read
-		t := plans[p.Plan]
-		t.total, t.done, t.rate, t.moved = t.total+p.Total, t.done+p.Done, t.rate+p.Rate, m.moved[p.Plan]
-		plans[p.Plan] = t
-	}
-	m.lastMoved = now
-	return plans
 }

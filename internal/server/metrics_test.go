@@ -2,17 +2,18 @@ package server_test
 
 import (
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -33,24 +34,18 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r.must(r.Report(t.Context(), claims, 10))
 	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
 	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
+	r.must(r.Database.Limits.Set(t.Context(), "worker:w1/vms", 4))
 	first := r.metrics()
 	for _, want := range []string{
 		`decamp_plan_vms{plan="p",state="queued"} 3`, `decamp_plan_vms{plan="p",state="running"} 2`, `decamp_plan_vms{plan="p",state="failed"} 0`,
 		`decamp_plan_info{plan="p",state="running"} 1`, `decamp_worker_up{version="test",worker="w1"} 1`, `decamp_worker_draining{worker="w1"} 0`,
-		`decamp_limit_units{limit="host:esx1/rate"} 5e+06`, `decamp_resource_waiting_vms{resource="host:esx1/vms"} 3`,
-		`decamp_transfer_rate_bytes_per_second{plan="p"} 2e+08`, `decamp_transfer_bytes_total{plan="p"} 0`, `decamp_event_clients 0`,
-		`decamp_build_info{version="test"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
+		`decamp_limit_bytes_per_second{kind="host",name="esx1"} 5e+06`, `decamp_limit_units{kind="worker",name="w1",unit="vms"} 4`, `decamp_resource_waiting_vms{kind="host",name="esx1",unit="vms"} 3`,
+		`decamp_transfer_rate_bytes_per_second{plan="p"} 2e+08`, `decamp_transfer_silent_vms{plan="p"} 0`, `decamp_event_clients 0`, `decamp_database_up 1`,
+		fmt.Sprintf(`decamp_transfer_bytes_total{plan="p"} %v`, float64(2*servertest.Size/20)),
+		`decamp_build_info{commit="`, `version="test"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
 	} {
-		if !strings.Contains(first, "\n"+want) {
+		if !strings.Contains(first, want) {
 			t.Errorf("no %s", want)
-		}
-	}
-	r.must(r.Report(t.Context(), claims[:1], 30))
-	const half = servertest.Size / 10 // of a fifth of the disk: the rest are zeros
-	moved := fmt.Sprintf(`decamp_transfer_bytes_total{plan="p"} %v`, float64(half))
-	for !strings.Contains(r.metrics(), moved) { // progress is read a few times a second
-		if t.Context().Err() != nil {
-			t.Fatal("bytes that moved are not counted")
 		}
 	}
 	if got := r.metrics(); !strings.Contains(got, `decamp_http_requests_total{code="200",route="GET /metrics"}`) {
@@ -84,40 +79,88 @@ func TestMetricsAreCompressedForClientsThatAcceptIt(t *testing.T) {
 			r.must(err)
 			text = string(plain)
 		}
-		if kind := a.header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain; version=0.0.4; charset=utf-8") || !strings.Contains(text, "\ndecamp_build_info{version=\"test\"} 1\n") {
+		if kind := a.header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain; version=0.0.4; charset=utf-8") || !strings.Contains(text, "version=\"test\"} 1\n") {
 			t.Errorf("Accept-Encoding %q: %s with %d bytes", accepted, kind, len(text))
 		}
 	}
 }
 
-// The names are as the ecosystem has them, and all of ours are in the documentation.
-func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
+// While the database does not respond, the metrics of the process are served, and one of them reports it.
+func TestMetricsWithoutTheDatabase(t *testing.T) {
 	r := newRig(t, nil)
-	r.plan("p", 1)
-	r.must(r.Report(t.Context(), r.running("p", 1), 1))
-	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms"}}}))
-	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 1))
-	r.metrics() // counts the request that the next one shows
+	r.must(r.Database.Close())
 	text := r.metrics()
-	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	r.must(err)
-	for _, p := range problems {
-		if strings.HasPrefix(p.Metric, "decamp_") {
-			t.Errorf("%s: %s", p.Metric, p.Text)
+	for want, there := range map[string]bool{"decamp_database_up 0\n": true, "process_cpu_seconds_total ": true, "decamp_build_info{": true, "decamp_vm_failures_total": false} {
+		if strings.Contains(text, "\n"+want) != there {
+			t.Errorf("%q is in the metrics: %v, want %v", want, !there, there)
 		}
-	}
-	docs, err := os.ReadFile("../../docs/server.md")
-	r.must(err)
-	documented := names(string(docs), "`(decamp_[a-z_]+)")
-	if told := names(text, `(?m)^# TYPE (decamp_[a-z_]+)`); !slices.Equal(told, documented) {
-		t.Errorf("told      %v\ndocumented %v", told, documented)
 	}
 }
 
-func names(text, pattern string) (all []string) {
-	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
-		all = append(all, m[1])
+// A resource without a limit has no capacity: the largest integer is not a limit.
+func TestUnlimitedResourceHasNoCapacity(t *testing.T) {
+	r := newRig(t, nil)
+	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{
+		{Name: "datastore:ssd1/vms", Capacity: math.MaxInt64, Used: 7}, {Name: "source:vc1:443/vms", Capacity: 0},
+		{Name: "target:dir:/srv/vm/vms", Capacity: 3},
+	}}))
+	text := r.metrics()
+	want := []string{`decamp_resource_capacity_units{kind="source",name="vc1:443",unit="vms"} 0`, `decamp_resource_capacity_units{kind="target",name="dir:/srv/vm",unit="vms"} 3`}
+	var got []string
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "decamp_resource_capacity_units") {
+			got = append(got, strings.TrimSuffix(line, "\n"))
+		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	if !slices.Equal(got, want) {
+		t.Errorf("capacities %q, want %q", got, want)
+	}
+	if used := `decamp_resource_used_units{kind="datastore",name="ssd1",unit="vms"} 7`; !strings.Contains(text, used) {
+		t.Errorf("%s is missing", used)
+	}
+}
+
+// A failure of each kind is counted from 0, so that the first one is an increase. Counters of a server that was
+// started again continue.
+func TestCountersOfVMs(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	check := func(wanted ...string) {
+		t.Helper()
+		text := r.metrics()
+		for _, want := range wanted {
+			if !strings.Contains(text, "\n"+want+"\n") {
+				t.Errorf("%s is missing", want)
+			}
+		}
+	}
+	for _, kind := range fault.Kinds() {
+		check(fmt.Sprintf(`decamp_vm_failures_total{kind="%s"} 0`, kind))
+	}
+	check(`decamp_vm_attempts_total{result="done"} 0`, `decamp_transfer_bytes_total{plan="p"} 0`, `decamp_vm_outage_seconds_count 0`)
+	claims := r.running("p", 2)
+	r.must(r.Report(t.Context(), claims, 10))
+	r.must(r.Database.Claims.Finish(t.Context(), claims[0], fleetdb.End{State: fleetdb.Failed, Failure: &fleetdb.Failure{Kind: "denied"}}))
+	r.must(r.Database.Claims.Finish(t.Context(), claims[1], fleetdb.End{State: fleetdb.Done, Summary: fleetdb.Summary{Outage: 42 * time.Second, Rates: []float64{2e8}}}))
+	for range 2 {
+		check(`decamp_vm_failures_total{kind="denied"} 1`, `decamp_vm_attempts_total{result="done"} 1`, `decamp_vm_attempts_total{result="failed"} 1`,
+			`decamp_vm_outage_seconds_bucket{le="30"} 0`, `decamp_vm_outage_seconds_bucket{le="60"} 1`, `decamp_vm_outage_seconds_bucket{le="+Inf"} 1`, `decamp_vm_outage_seconds_sum 42`,
+			`decamp_vm_duration_seconds_count{mode="warm"} 1`, `decamp_vm_duration_seconds_count{mode="cold"} 0`, `decamp_disk_rate_bytes_per_second_bucket{le="2e+08"} 1`,
+			fmt.Sprintf(`decamp_transfer_bytes_total{plan="p"} %v`, float64(2*servertest.Size/20)))
+		r.must(r.Stop())
+		r.must(r.Serve(context.Background(), nil))
+	}
+}
+
+// A VM whose worker has reported nothing for ten seconds is counted as silent.
+func TestSilentTransfersAreCounted(t *testing.T) {
+	r := newRig(t, nil)
+	r.plan("p", 2)
+	r.must(r.Report(t.Context(), r.running("p", 2), 10))
+	r.Advance(11 * time.Second)
+	for !strings.Contains(r.metrics(), "\ndecamp_transfer_silent_vms{plan=\"p\"} 2\n") { // progress is read a few times a second
+		if t.Context().Err() != nil {
+			t.Fatal("no transfer is silent")
+		}
+	}
 }

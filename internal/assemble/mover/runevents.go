@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type runEvents struct {
 	points []ratePoint                // points of the last rateWindow, oldest first
 	reread int64                      // bytes read back from images, over all steps
 	last   fleetdb.Progress           // last reported progress
+	rate   float64                    // bytes per second of the fastest round of a warm run; 0 before the first one
 }
 
 // diskStep identifies a disk in one step of a run.
@@ -88,12 +90,34 @@ func (dr *runEvents) handleEvent(e journal.Event) {
 		}
 	case journal.RoundDone:
 		dr.last.Round++
+		if e.OutageEstimate != nil {
+			dr.rate = max(dr.rate, float64(e.OutageEstimate.Rate))
+		}
 	case journal.OutageEstimated:
 		if e.OutageEstimate != nil {
 			dr.last.Outage, dr.last.Dirty = e.OutageEstimate.Outage, e.OutageEstimate.Dirty
 			dr.to.Progress(dr.last)
 		}
+	case journal.Summarized:
+		dr.to.Published(dr.summaryOf(e))
 	}
+}
+
+// summaryOf returns the result of a published VM from the summary of its run. The rate of a warm run is
+// that of its fastest round. mu must be held.
+func (dr *runEvents) summaryOf(e journal.Event) (s fleetdb.Summary) {
+	if dr.rate > 0 {
+		s.Rates = append(s.Rates, dr.rate)
+	}
+	if e.Outage != nil {
+		s.Outage = e.Outage.Took
+	}
+	for _, stage := range e.Stages {
+		if strings.HasPrefix(stage.Name, "copy ") && stage.Read > 0 && stage.Elapsed > 0 {
+			s.Rates = append(s.Rates, float64(stage.Read)/stage.Elapsed.Seconds())
+		}
+	}
+	return s
 }
 
 // resetRates resets the rates after a transfer has stopped. mu must be held, as for the methods below.

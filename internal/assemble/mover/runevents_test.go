@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 type heard struct {
 	last      fleetdb.Progress
 	rehearsed fleetdb.Rehearsed
+	published fleetdb.Summary
 }
 
 func (h *heard) RequestSlot(context.Context, fleetdb.TransferKind, time.Duration) (func(), error) {
@@ -21,6 +23,7 @@ func (h *heard) RequestSlot(context.Context, fleetdb.TransferKind, time.Duration
 func (h *heard) Step(string, string)              {}
 func (h *heard) Progress(p fleetdb.Progress)      { h.last = p }
 func (h *heard) Storage([]string) error           { return nil }
+func (h *heard) Published(s fleetdb.Summary)      { h.published = s }
 func (h *heard) Rehearsed(done fleetdb.Rehearsed) { h.rehearsed = done }
 func (h *heard) Epoch() int64                     { return 1 }
 
@@ -41,6 +44,25 @@ func TestRateEndsWithItsStep(t *testing.T) {
 	dr.handleEvent(journal.Event{Kind: journal.OutageEstimated, Step: "wait", OutageEstimate: &journal.OutageEstimate{Outage: time.Minute}})
 	if to.last.Rate != 0 || to.last.Outage != time.Minute {
 		t.Errorf("told %+v", to.last)
+	}
+}
+
+// A published VM has the rates of its disks, or of its fastest round, and its outage.
+func TestSummaryOfAPublishedVM(t *testing.T) {
+	var to heard
+	dr := newRunEvents(fleetdb.VM{}, &to)
+	dr.handleEvent(journal.Event{Kind: journal.Summarized, Stages: []journal.StageTime{
+		{Name: "copy 2000", Read: 500, Elapsed: 5 * time.Second}, {Name: "copy 2001", Elapsed: time.Second}, {Name: "copy", Elapsed: time.Minute}, {Name: "verify 2000", Read: 9, Elapsed: time.Second},
+	}})
+	if !slices.Equal(to.published.Rates, []float64{100}) || to.published.Outage != 0 {
+		t.Errorf("a cold run is published as %+v", to.published)
+	}
+	for _, rate := range []int64{700, 20} {
+		dr.handleEvent(journal.Event{Kind: journal.RoundDone, OutageEstimate: &journal.OutageEstimate{Rate: rate}})
+	}
+	dr.handleEvent(journal.Event{Kind: journal.Summarized, Outage: &journal.Outage{Took: time.Minute}})
+	if !slices.Equal(to.published.Rates, []float64{700}) || to.published.Outage != time.Minute {
+		t.Errorf("a warm run is published as %+v", to.published)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,16 +62,18 @@ type Fleet struct {
 	Fingerprint string                 // fingerprint of the server's certificate
 	Tokens      map[server.Role]string // secrets of the tokens by role
 
-	sched, worker fleetdb.Lease      // leases of the scheduler and the worker
-	stop          context.CancelFunc // ends Server.Run
-	done          chan error         // result of Server.Run
+	ahead         atomic.Int64          // nanoseconds that the clock of the database is ahead, from Advance
+	read          map[fleetdb.Key]int64 // bytes of each VM in the last report
+	sched, worker fleetdb.Lease         // leases of the scheduler and the worker
+	stop          context.CancelFunc    // ends Server.Run
+	done          chan error            // result of Server.Run
 }
 
 // New creates a fleet below dir and starts its server. change may change the configuration of the
 // server; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
-	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}}
-	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
+	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}, read: map[fleetdb.Key]int64{}}
+	if f.Database, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db"), Now: f.now}); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.acquireLeases(ctx), f.addTokens(), f.nameCredentials()); err != nil {
@@ -96,6 +99,12 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 	})
 	return f
 }
+
+// now returns the time by the clock of the database.
+func (f *Fleet) now() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }
+
+// Advance advances the clock of the database.
+func (f *Fleet) Advance(d time.Duration) { f.ahead.Add(int64(d)) }
 
 // acquireLeases acquires the leases of the scheduler and of the worker.
 func (f *Fleet) acquireLeases(ctx context.Context) (err error) {
@@ -233,10 +242,14 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetd
 // Report reports the progress of VMs: part of Size, in percent. Half of it are zeros.
 func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) error {
 	var all []fleetdb.Progress
+	read := map[string]int64{}
 	for _, c := range claims {
-		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Read: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
+		now := part * Size / 200
+		read[c.Plan] += now - f.read[c.Key]
+		f.read[c.Key] = now
+		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Read: now, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
-	return f.Database.Progress.Report(ctx, f.worker, all)
+	return f.Database.Progress.Report(ctx, f.worker, all, read)
 }
 
 // SetSchedulerState writes the state of the scheduler.
