@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -22,12 +23,13 @@ type program struct {
 	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
 	assembler *assemble.Assembler       // sessions, state directory and access file
 	logFile   string                    // value of --log-file
+	words     func() *complete.Cache    // words for completions
 }
 
 // newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
-	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, words: complete.NewCache}
 	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
 		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble/complete"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -22,6 +25,8 @@ type rig struct {
 	out    *bytes.Buffer
 	screen *os.File
 	vars   map[string]string
+	cache  string // folder of words for completions
+	state  string // state directory
 }
 
 func newRig(t *testing.T) *rig {
@@ -31,9 +36,11 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
+	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}, cache: t.TempDir()}
 	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
-	r.argv, r.assembler.State = []string{"decamp"}, t.TempDir()
+	r.words = func() *complete.Cache { return &complete.Cache{Dir: r.cache, Now: time.Now, After: time.After} }
+	r.argv, r.state = []string{"decamp"}, t.TempDir()
+	r.assembler.State = r.state
 	return r
 }
 
