@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
@@ -39,11 +40,12 @@ type lsCommand struct {
 	out       *output             // output and messages
 	assembler *assemble.Assembler // state directory, access file and prompts
 	login     assemble.Login      // login to the source
+	words     *complete.Cache     // words for completions
 }
 
 // newLs returns the command decamp ls.
 func newLs(p *program) *cobra.Command {
-	lc := &lsCommand{out: p.out, assembler: p.assembler}
+	lc := &lsCommand{out: p.out, assembler: p.assembler, words: p.words()}
 	cmd := &cobra.Command{
 		Use:         "ls URL [VM]",
 		Short:       "List VMs, or show one",
@@ -73,7 +75,7 @@ func (lc *lsCommand) runLs(ctx context.Context, args []string) (err error) {
 	if len(args) == 2 {
 		return lc.lsOne(ctx, src, args[1])
 	}
-	return lc.lsAll(ctx, src)
+	return lc.lsAll(ctx, src, args[0])
 }
 
 // lsOne prints one VM.
@@ -96,8 +98,8 @@ type contents struct {
 	VMs        []inventory.VM        `json:"vms"`        // all VMs that the user may see
 }
 
-// lsAll prints the inventory, which it reads in parallel.
-func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
+// lsAll prints the inventory of url, which it reads in parallel.
+func (lc *lsCommand) lsAll(ctx context.Context, src source, url string) error {
 	c := contents{About: src.About()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { c.Hosts, err = src.Hosts(ctx); return err })
@@ -106,6 +108,7 @@ func (lc *lsCommand) lsAll(ctx context.Context, src source) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	lc.words.StoreSource(url, c.VMs, c.Datastores)
 	if lc.out.json {
 		return lc.out.printJSON(c)
 	}

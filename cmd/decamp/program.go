@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
@@ -25,12 +26,13 @@ type program struct {
 	assembler *assemble.Assembler       // sessions, state directory and access file
 	config    config.Paths              // paths of the config files
 	logFile   string                    // value of --log-file
+	words     func() *complete.Cache    // words for completions
 }
 
 // newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
-	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, config: config.FindPaths(env)}
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, config: config.FindPaths(env), words: complete.NewCache}
 	p.assembler = &assemble.Assembler{Version: buildinfo.Current().Version, Env: env, Prompts: assemble.Prompts{
 		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 )
@@ -26,6 +28,8 @@ type rig struct {
 	out    *bytes.Buffer
 	screen *os.File
 	vars   map[string]string
+	cache  string // folder of words for completions
+	state  string // state directory
 }
 
 func newRig(t *testing.T) *rig {
@@ -35,10 +39,12 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}}
+	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}, cache: t.TempDir()}
 	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
-	r.argv, r.assembler.State = []string{"decamp"}, t.TempDir()
-	r.config = config.Paths{System: filepath.Join(r.assembler.State, "none"), User: filepath.Join(t.TempDir(), "config.yaml")}
+	r.words = func() *complete.Cache { return &complete.Cache{Dir: r.cache, Now: time.Now, After: time.After} }
+	r.argv, r.state = []string{"decamp"}, t.TempDir()
+	r.assembler.State = r.state
+	r.config = config.Paths{System: filepath.Join(r.state, "none"), User: filepath.Join(t.TempDir(), "config.yaml")}
 	return r
 }
 

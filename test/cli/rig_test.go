@@ -110,7 +110,7 @@ func (r *rig) command(args ...string) *exec.Cmd {
 	}
 	cmd.WaitDelay = time.Minute
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env = append(append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password), r.env...)
+	cmd.Env = append(append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password, "XDG_CACHE_HOME="+filepath.Join(r.dir, "cache")), r.env...)
 	return cmd
 }
 

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/assemble/complete"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/lab"
+)
+
+// completes returns the words of a completion, and checks that nothing is printed on the standard error.
+func (r *rig) completes(args ...string) string {
+	r.t.Helper()
+	r.out.Reset()
+	before := len(r.stderr())
+	r.run(r.t.Context(), append([]string{"__complete"}, append(args[:1:1], append([]string{"--state", r.state}, args[1:]...)...)...))
+	words, ok := strings.CutSuffix(r.out.String(), ":4\n") // no file names
+	if said := strings.ReplaceAll(r.stderr()[before:], "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
+		r.t.Errorf("%q: %q, standard error %q", args, r.out, said)
+	}
+	return strings.Join(strings.Fields(words), " ")
+}
+
+func TestCompletionKnowsSourcesAndVMs(t *testing.T) {
+	c := newClinic(t, lab.Config{VMs: []lab.VM{small("web01"), small("web02"), small("$(touch /tmp/x)")}})
+	file := c.vars["DECAMP_PASSWORD_FILE"]
+	c.words = func() *complete.Cache { // a busy machine is slower than the limit
+		return &complete.Cache{Dir: c.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
+	}
+	if got := c.completes("migrate", c.url(), ""); got != "" {
+		t.Errorf("a host whose certificate is not known: %q", got)
+	}
+	c.cache, c.assembler.State = t.TempDir(), c.state
+	if code := c.do("doctor", c.url(), "--short"); code == 4 { // makes the certificate known
+		t.Fatal(c.stderr())
+	}
+	c.vars["DECAMP_PASSWORD_FILE"] = ""
+	if got := c.completes("ls", c.url(), ""); got != "" {
+		t.Errorf("without a password: %q", got)
+	}
+	c.cache = t.TempDir()
+	for _, arg := range []struct {
+		want string
+		args []string
+	}{
+		{c.url(), []string{"ls", ""}},
+		{"", []string{"ls", "vcenter"}},
+		{"vm-12 web01 web02", []string{"migrate", "--password-file", file, c.url(), ""}},
+		{"web02", []string{"ls", c.url(), "web02"}}, // from the cache
+		{"vm-12 web01 web02", []string{"doctor", c.url(), "web01", ""}},
+		{"datastore:datastore1/vms datastore:datastore1@" + c.lab.Addr() + "/vms", []string{"limits", "data"}},
+		{"", []string{"watch", ""}}, // without a database, and none is created
+	} {
+		got := c.completes(arg.args...)
+		if arg.want = strings.Replace(arg.want, "vm-12", refIn(got), 1); got != arg.want {
+			t.Errorf("%q: %q, want %q", arg.args, got, arg.want)
+		}
+	}
+}
+
+// refIn returns the reference among words: that of the VM whose name a shell would run.
+func refIn(words string) string {
+	first, _, _ := strings.Cut(words, " ")
+	if strings.HasPrefix(first, "vm-") {
+		return first
+	}
+	return "a reference"
+}
+
+func TestCompletionKnowsPlansAndTheirVMs(t *testing.T) {
+	r := newRig(t)
+	url, err := fileDatabase(r.state)
+	must(t, err)
+	db, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
+	must(t, err)
+	defer db.Close()
+	for _, name := range []string{"wave-1", "wave-2"} {
+		_, err := db.Plans.Add(t.Context(), fleetdb.Plan{Name: name, Text: "version: 1\n"})
+		must(t, err)
+	}
+	must(t, db.VMs.Add(t.Context(), []fleetdb.VM{{Key: fleetdb.Key{Plan: "wave-1", VM: "vm-7"}, Name: "web01"}, {Key: fleetdb.Key{Plan: "wave-1", VM: "vm-8"}, Name: "R&D"}}))
+	r.words = func() *complete.Cache {
+		return &complete.Cache{Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
+	}
+	for typed, want := range map[string]string{"": "wave-1 wave-2", "wave-1/": "wave-1/vm-8 wave-1/web01", "x": ""} {
+		for _, command := range []string{"status", "pause", "cancel", "rollback"} {
+			if got := r.completes(command, typed); got != want {
+				t.Errorf("%s %s: %q, want %q", command, typed, got, want)
+			}
+		}
+	}
+	if got := r.completes("watch", "wave-1/"); got != "" {
+		t.Errorf("watch follows plans, and completes %q", got)
+	}
+}
+
+// A host that accepts the connection and is silent costs the limit.
+func TestCompletionDoesNotWaitForASilentHost(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer silent.Close()
+	r := newRig(t)
+	r.vars["DECAMP_PASSWORD_FILE"] = "/dev/null"
+	passed := make(chan time.Time, 1)
+	passed <- time.Now()
+	r.words = func() *complete.Cache {
+		return &complete.Cache{Dir: r.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return passed }}
+	}
+	inTime(t, "the completion", func() {
+		if got := r.completes("migrate", "esxi://root@"+silent.Addr().String(), ""); got != "" {
+			t.Errorf("completed %q", got)
+		}
+	})
+}
