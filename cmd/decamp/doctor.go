@@ -145,7 +145,7 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 		if end == nil {
 			return dc.out.printJSON(d)
 		}
-		p := problemOf(end)
+		p := dc.out.problemOf(end)
 		d.Error = &p
 		if err := dc.out.printJSON(d); err != nil {
 			return err

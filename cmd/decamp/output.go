@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -23,6 +24,8 @@ type output struct {
 	json    bool         // one object per line, and nothing on the screen that the log can have
 	verbose bool         // more is printed
 	log     *slog.Logger // set by program.startLog
+
+	followUps config.FollowUps // adds the user's server to commands in messages
 }
 
 // results is the standard output. It stores the first error, so that a list that a full disk has cut
@@ -73,9 +76,9 @@ func (o *output) reportError(err error) {
 		}
 		o.printJSON(struct {
 			Error problem `json:"error"`
-		}{problemOf(err)})
+		}{o.problemOf(err)})
 	default:
-		p := problemOf(err)
+		p := o.problemOf(err)
 		fmt.Fprintf(o.screen, "decamp: %s\n", printable(p.Message))
 		if p.Remedy != "" {
 			fmt.Fprintf(o.screen, "Remedy: %s\n", printable(p.Remedy))
@@ -97,8 +100,8 @@ type problem struct {
 }
 
 // problemOf returns the JSON form of an error.
-func problemOf(err error) problem {
-	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), fault.OneLine(fault.HintOf(err))}
+func (o *output) problemOf(err error) problem {
+	return problem{fault.KindOf(err).String(), fault.OneLine(err.Error()), o.followUps.Complete(fault.OneLine(fault.HintOf(err)))}
 }
 
 // printJSON writes v as one line of JSON.

@@ -135,7 +135,7 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 		if pr.out.json {
 			return pr.out.printJSON(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(pr.out, "Plan %s is submitted. Follow it with: decamp watch %s\n", p.Name, p.Name)
+		_, err := fmt.Fprintf(pr.out, "Plan %s is submitted. Follow it with: %s\n", p.Name, pr.out.followUps.Complete("decamp watch "+p.Name))
 		return err
 	}
 	return followPlan(ctx, pr.out, c, p.Name)

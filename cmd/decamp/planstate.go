@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -61,7 +60,7 @@ func planSum(s fleet.Status) []string {
 }
 
 // writePlan prints the state of a plan, and its failure.
-func writePlan(out io.Writer, p fleetdb.Plan) {
+func writePlan(out *output, p fleetdb.Plan) {
 	var parts []string
 	for _, s := range []fleetdb.State{fleetdb.Done, fleetdb.Running, fleetdb.Assigned, fleetdb.Queued, fleetdb.Stranded, fleetdb.Failed, fleetdb.Canceled} {
 		if n := p.Counts[s]; n > 0 {
@@ -76,7 +75,7 @@ func writePlan(out io.Writer, p fleetdb.Plan) {
 	if p.Failure != nil {
 		fmt.Fprintf(out, "%s\n", printable(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(out, "Remedy: %s\n", printable(fault.OneLine(p.Failure.Hint)))
+			fmt.Fprintf(out, "Remedy: %s\n", printable(out.followUps.Complete(fault.OneLine(p.Failure.Hint))))
 		}
 	}
 }

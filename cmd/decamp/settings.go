@@ -13,12 +13,22 @@ import (
 // configName is the name of decamp config.
 const configName = "config"
 
+// serverName is the name of decamp server.
+const serverName = "server"
+
 // applySettings applies the config files to the flags and arguments of a command, before it runs.
 func (p *program) applySettings(cmd *cobra.Command, args []string) error {
 	words := strings.Fields(cmd.CommandPath())
-	if cmd.HasSubCommands() || slices.Contains([]string{configName, helpName, "version", "completion"}, words[min(1, len(words)-1)]) {
+	if cmd.HasSubCommands() || slices.Contains([]string{configName, serverName, helpName, "version", "completion"}, words[min(1, len(words)-1)]) {
 		return nil // they work without the files, also with a mistake in one
 	}
+	var shared []string // commands with a server
+	for _, c := range commandsOf(cmd.Root()) {
+		if c.Flags().Lookup("server") != nil {
+			shared = append(shared, strings.Join(strings.Fields(c.CommandPath())[1:], " "))
+		}
+	}
+	p.out.followUps = config.NewFollowUps(cmd.Flags(), shared)
 	s, err := config.Load(p.config, flagNames(cmd.Root()))
 	if err != nil {
 		return err

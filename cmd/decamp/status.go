@@ -136,7 +136,7 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 }
 
 // writeStatus prints the state of a plan; more describes VMs that are left out.
-func writeStatus(out io.Writer, s fleet.Status, more []string) {
+func writeStatus(out *output, s fleet.Status, more []string) {
 	writePlan(out, s.Plan)
 	writeProgress(out, s)
 	for _, b := range s.Breakers {
@@ -154,7 +154,7 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 		t.writeTo(out)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(out, "and %s: decamp status %s --all\n", strings.Join(more, ", "), fault.Quote(s.Plan.Name))
+		fmt.Fprintf(out, "and %s: %s\n", strings.Join(more, ", "), out.followUps.Complete("decamp status "+fault.Quote(s.Plan.Name)+" --all"))
 	}
 }
 
@@ -232,7 +232,7 @@ func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planN
 }
 
 // writeVMStatus prints the properties of a VM that are known, one per line.
-func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
+func writeVMStatus(out *output, vm fleet.VMStatus) {
 	t := newTable()
 	t.rows = nil
 	add := func(word, text string) {
@@ -262,7 +262,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	}
 	add("Why", vm.Reason)
 	if vm.Failure != nil {
-		add("Remedy", vm.Failure.Hint)
+		add("Remedy", out.followUps.Complete(vm.Failure.Hint))
 	}
 	add("Command", string(vm.Command))
 	add("Worker", vm.Worker)

@@ -52,10 +52,10 @@ func TestStatusIsAPage(t *testing.T) {
 		s := fleet.StatusOf(p, vms, far, b)
 		var more []string
 		s.VMs, more = selectVMs(s.VMs, maxFailed)
-		writeStatus(&out, s, more)
+		writeStatus(&output{Writer: &out}, s, more)
 		fmt.Fprintln(&out)
 	}
 	p, vms, far, b := planOf(10)
-	writeVMStatus(&out, fleet.StatusOf(p, vms, far, b).VMs[4])
+	writeVMStatus(&output{Writer: &out}, fleet.StatusOf(p, vms, far, b).VMs[4])
 	golden(t, "testdata/status.txt", out.String())
 }

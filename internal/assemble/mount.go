@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/mount"
+	"github.com/decamp/decamp/internal/proxy"
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
@@ -94,8 +95,16 @@ func CheckAuthority(ctx context.Context, addr string) error {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
 	}
-	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 15 * time.Second}, Config: &tls.Config{NextProtos: []string{"http/1.1"}}}
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	raw, err := proxy.Dial(ctx, &net.Dialer{}, addr)
+	if err != nil {
+		return fault.New(fault.KindOf(err), "connect to %s: %w", addr, err)
+	}
+	defer raw.Close()
+	host, _, _ := net.SplitHostPort(addr)
+	conn := tls.Client(raw, &tls.Config{ServerName: host, NextProtos: []string{"http/1.1"}})
+	err = conn.HandshakeContext(ctx)
 	var cert *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &cert):

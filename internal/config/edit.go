@@ -6,11 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // Editor changes the user's file. It keeps comments and the order of keys. Two processes that change the
@@ -33,6 +35,31 @@ func (e Editor) SetServer(name string, s Server) error {
 		}
 		setKey(findSection(root, "servers"), name, entry)
 	})
+}
+
+// AddServer adds a server that no file has. confirm returns the fingerprint of the certificate at an
+// https URL after the user has confirmed it.
+func (e Editor) AddServer(p Paths, name string, s Server, confirm func(url string) (string, error)) error {
+	s.URL = strings.TrimSuffix(s.URL, "/")
+	if !planfile.IsName(name) {
+		return fault.New(fault.Invalid, "%q is not a name", name).WithHint("use letters, digits, dots, dashes and underscores")
+	}
+	if err := CheckServerURL(s.URL); err != nil {
+		return err
+	}
+	known, err := Load(p, e.Flags)
+	if err != nil {
+		return err
+	}
+	if old, exists := known.Servers[name]; exists {
+		return fault.New(fault.Conflict, "server %s exists: %s", name, old.Origin).WithHint("forget it first: decamp server remove %s", name)
+	}
+	if strings.HasPrefix(s.URL, "https:") {
+		if s.Fingerprint, err = confirm(s.URL); err != nil {
+			return err
+		}
+	}
+	return e.SetServer(name, s)
 }
 
 // RemoveServer removes a server, and the default of --server if it is that name. It returns fault.NotFound
@@ -69,6 +96,19 @@ func (e Editor) SetSource(name string, s Source) error {
 // SetTarget adds a target, or replaces the one of that name.
 func (e Editor) SetTarget(name, to string) error {
 	return e.change(func(root *yaml.Node) { setKey(findSection(root, "targets"), name, newText(to)) })
+}
+
+// SetDefaultServer makes a server of one of the files the default of --server. It returns fault.NotFound if
+// no file has it.
+func (e Editor) SetDefaultServer(p Paths, name string) error {
+	s, err := Load(p, e.Flags)
+	if err != nil {
+		return err
+	}
+	if _, known := s.Servers[name]; !known {
+		return fault.New(fault.NotFound, "the config files have no server %q", name).WithHint("add it: decamp server add %s URL", fault.Quote(name))
+	}
+	return e.SetDefault("server", name)
 }
 
 // SetDefault sets the default of a flag.

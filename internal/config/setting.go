@@ -61,5 +61,20 @@ func redactURL(text string) string {
 	return text
 }
 
-// ServerNames returns the names of all servers, sorted.
-func (s *Settings) ServerNames() []string { return slices.Sorted(maps.Keys(s.Servers)) }
+// NamedServer is a server with its name, for lists.
+type NamedServer struct {
+	Name        string `json:"name"`                  // name for --server
+	URL         string `json:"url"`                   // https://HOST:PORT
+	Fingerprint string `json:"fingerprint,omitempty"` // SHA-256 of the certificate; empty if not set
+	Default     bool   `json:"default"`               // commands without --server use it
+}
+
+// ListServers returns all servers, sorted by name.
+func (s *Settings) ListServers() []NamedServer {
+	list := []NamedServer{}
+	for _, name := range slices.Sorted(maps.Keys(s.Servers)) {
+		each := s.Servers[name]
+		list = append(list, NamedServer{name, each.URL, each.Fingerprint, slices.Equal(s.Defaults["server"].Values, []string{name})})
+	}
+	return list
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/proxy"
 )
 
 // Certificate describes the certificate of a server. The user compares it with the
@@ -34,17 +35,19 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
 	}
 	host, _, _ := net.SplitHostPort(addr)
-	dialer := &tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: 15 * time.Second},
-		Config:    &tls.Config{ServerName: host, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}},
-	}
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	raw, err := proxy.Dial(ctx, &net.Dialer{}, addr)
 	if err != nil {
 		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
 	}
-	defer conn.Close()
+	defer raw.Close()
+	conn := tls.Client(raw, &tls.Config{ServerName: host, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
+	}
 	// The handshake has succeeded, so there is at least one certificate.
-	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
+	leaf := conn.ConnectionState().PeerCertificates[0]
 	return Certificate{
 		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),
 		Subject:     leaf.Subject.String(),

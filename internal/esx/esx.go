@@ -51,6 +51,7 @@ import (
 	"github.com/decamp/decamp/internal/esx/tagging"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/proxy"
 )
 
 // Config configures a Session. URL, Password and Fingerprint are required.
@@ -192,11 +193,11 @@ func (c Config) withDefaults() Config {
 const idleConnections = 16
 
 // newTransport returns a transport for API calls and small files. It uses HTTP/1.1 and
-// the pinned certificate, and no proxy, like the data connections.
+// the pinned certificate, and the same proxies as the data connections.
 func newTransport(pinned *tls.Config) *http.Transport {
 	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
-		DialContext:           dialer.DialContext,
+		DialContext:           func(ctx context.Context, _, addr string) (net.Conn, error) { return proxy.Dial(ctx, dialer, addr) },
 		TLSClientConfig:       pinned.Clone(),
 		TLSHandshakeTimeout:   15 * time.Second,
 		ResponseHeaderTimeout: 3 * time.Minute, // a slow hostd, not a dead one

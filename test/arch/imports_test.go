@@ -18,7 +18,7 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"childenv", "atomicfile", "exposition", "sqlitedb", "diskspace", "sleep", "tuning", "buildinfo"},
-	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "suggest", "postgres", "units"},
+	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "suggest", "postgres", "proxy", "units"},
 	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
@@ -43,6 +43,7 @@ var friends = map[[2]string]string{
 	{"confine", "fault"}:   "a machine without a free user id is a fault with a remedy",
 	{"kvm", "fault"}:       "a machine without QEMU is a fault with a remedy",
 	{"fleetkey", "fault"}:  "a missing or a wrong key is a fault with a remedy",
+	{"proxy", "fault"}:     "a proxy that fails is a fault with a remedy",
 	{"postgres", "fault"}:  "an unverified server is a fault with a remedy",
 	{"esx", "nfc"}:         "a ticket is asked for over SOAP and spent on port 902",
 }

@@ -11,7 +11,9 @@ import (
 	"syscall"
 
 	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/proxy"
 )
 
 // checkPorts connects to the ports of the host that the transport needs.
@@ -51,12 +53,20 @@ func (e *examiner) checkNFC(ctx context.Context, what string, bad doctor.Status)
 func (e *examiner) checkPort(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
 	_, port, _ := net.SplitHostPort(at) // the dialer reports an invalid address
 	f := doctor.Finding{On: at, Want: fmt.Sprintf("open TCP port %s, %s", port, what)}
-	d := net.Dialer{Timeout: dialWait}
-	c, err := d.DialContext(ctx, "tcp", at)
+	d, dial := &net.Dialer{Timeout: dialWait}, proxy.Dial
+	if rules == "NFC" { // it never uses an HTTP proxy
+		dial = func(ctx context.Context, d *net.Dialer, at string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", at)
+		}
+	}
+	c, err := dial(ctx, d, at)
+	var known *fault.Error
 	switch {
 	case err == nil:
 		_ = c.Close() // no data was sent
 		f.Found = "the port is open"
+	case errors.As(err, &known): // of an HTTP proxy
+		f.Status, f.Found, f.Remedy = bad, known.Error(), known.Hint
 	case errors.Is(err, syscall.ECONNREFUSED):
 		f.Status, f.Found = bad, "the port is closed: the service does not run, or the address is not an ESXi host"
 		f.Remedy = "# on the host:\n/etc/init.d/hostd status && /etc/init.d/rhttpproxy status"

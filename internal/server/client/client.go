@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/proxy"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -61,11 +62,11 @@ func New(c Config) (*Client, error) {
 		return nil, err
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: conf, ForceAttemptHTTP2: true,
+		TLSClientConfig: conf, ForceAttemptHTTP2: true,
 		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
 		TLSHandshakeTimeout: dialTime, ResponseHeaderTimeout: answerTime, MaxIdleConnsPerHost: 2,
 	}
-	return &Client{base: base, token: strings.TrimSpace(c.Token), http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
+	return &Client{base: base, token: strings.TrimSpace(c.Token), http: &http.Client{Transport: proxy.Wrap(transport), CheckRedirect: noRedirect}}, nil
 }
 
 // noRedirect makes redirects errors, so that the token is not sent to another server.

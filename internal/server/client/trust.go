@@ -48,7 +48,7 @@ func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) 
 			return nil
 		}
 		return fault.New(fault.Denied, "the server shows the certificate %s, want %s", shown, want).
-			WithHint("the server is another one, or the connection is intercepted; decamp serve prints its fingerprint when it starts")
+			WithHint("the server is another one, or the connection is intercepted; if decamp serve printed %s when it started, add --server-fingerprint %s", shown, shown)
 	}
 	between := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {
@@ -57,7 +57,7 @@ func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) 
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: state.ServerName})
 	if err != nil {
 		return fault.New(fault.Denied, "certificate of the server: %w", err).
-			WithHint("compare with what decamp serve printed when it started, and name it: %s", shown)
+			WithHint("compare %s with the fingerprint that decamp serve printed when it started; if it is the same, add --server-fingerprint %s, or remember the server: decamp server add NAME URL", shown, shown)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	httpproxy "github.com/decamp/decamp/internal/proxy"
 )
 
 // Paths of the upload proxy.
@@ -50,7 +51,7 @@ func newProxy(address string, cluster *tls.Config, roots *x509.CertPool) (*proxy
 			return verifyChain(s.PeerCertificates, roots, u.Hostname(), proxyName)
 		}
 	}
-	return &proxy{url: u, http: &http.Client{Transport: t}}, nil
+	return &proxy{url: u, http: &http.Client{Transport: httpproxy.Wrap(t)}}, nil
 }
 
 // verifyChain returns nil if the chain is signed by one of roots and valid for one of the names.
@@ -79,6 +80,8 @@ const proxyTimeout = 30 * time.Second
 func (p *proxy) checkHealth(ctx context.Context) error {
 	code, err := p.request(ctx, http.MethodGet, "/healthz", "")
 	switch {
+	case errors.As(err, new(*fault.Error)): // of an HTTP proxy
+		return fmt.Errorf("upload proxy %s: %w", p.url, err)
 	case err != nil:
 		return fault.New(fault.Unreachable, "upload proxy %s: %w", p.url, err).
 			WithHint("if it is not reachable from this host: kubectl -n cdi port-forward service/cdi-uploadproxy 8443:443, and add uploadProxy=https://localhost:8443")

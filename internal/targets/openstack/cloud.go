@@ -15,6 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/proxy"
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
@@ -66,14 +67,14 @@ func newCloud(name string, o Options) (*cloud, error) {
 		name = u.Host
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: as.tls,
+		TLSClientConfig:     as.tls,
 		DialContext:         (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 15 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
 		// Glance answers an upload when its store has the image, which may take a while for a large one.
 		ResponseHeaderTimeout: 30 * time.Minute,
 	}
 	return &cloud{name: fault.Line(name), named: named, as: as, wait: o.Wait, http: http.Client{
-		Transport:     &recall.Transport{Next: &limitedTransport{next: transport}},
+		Transport:     &recall.Transport{Next: &limitedTransport{next: proxy.Wrap(transport)}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/proxy"
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
@@ -56,13 +57,12 @@ func newClient(host string, o Options) (*client, error) {
 	return &client{
 		host: host, token: o.Token, wait: o.Wait, now: o.Now,
 		http: &http.Client{
-			Transport: &recall.Transport{Next: &http.Transport{
-				Proxy:           http.ProxyFromEnvironment,
+			Transport: &recall.Transport{Next: proxy.Wrap(&http.Transport{
 				TLSClientConfig: config,
 				DialContext:     (&net.Dialer{Timeout: 15 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 				// pveproxy gives its own calls 30 s, and more to those it passes on.
 				TLSHandshakeTimeout: 15 * time.Second, ResponseHeaderTimeout: 5 * time.Minute, MaxIdleConnsPerHost: 2,
-			}},
+			})},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil

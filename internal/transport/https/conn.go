@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/proxy"
 )
 
 const (
@@ -55,7 +56,7 @@ func (c *conn) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	addr := c.pool.host.Addr()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	raw, err := proxy.Dial(ctx, new(net.Dialer), addr)
 	if err != nil {
 		return dialFault(addr, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/proxy"
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
@@ -31,9 +32,9 @@ type Client struct {
 
 // New returns a client for a kubeconfig. It sends no request.
 func New(c *Config) *Client {
-	t := http.DefaultTransport.(*http.Transport).Clone() // uses HTTPS_PROXY
+	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = c.TLS.Clone()
-	return &Client{config: c, http: &http.Client{Transport: &recall.Transport{Next: t}}}
+	return &Client{config: c, http: &http.Client{Transport: &recall.Transport{Next: proxy.Wrap(t)}}}
 }
 
 // Host returns the host and port of the API server.
@@ -244,6 +245,10 @@ func (c *Client) newRequest(ctx context.Context, method, path string, query url.
 func (c *Client) unreachableError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
+	}
+	var known *fault.Error
+	if errors.As(err, &known) { // of an HTTP proxy
+		return fmt.Errorf("API server %s: %w", c.Host(), known)
 	}
 	return fault.New(fault.Unreachable, "API server %s: %w", c.Host(), err).WithHint("test it from this host: kubectl cluster-info")
 }

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/config"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
+	"github.com/decamp/decamp/test/pty"
+)
+
+// serverRig is a rig and a server, with a file of an admin's token.
+type serverRig struct {
+	*rig
+	fleet *servertest.Fleet
+	token string
+}
+
+func newServerRig(t *testing.T) *serverRig {
+	t.Helper()
+	s := &serverRig{newRig(t), servertest.Start(t, nil), filepath.Join(t.TempDir(), "token")}
+	must(t, os.WriteFile(s.token, []byte(s.fleet.Tokens[server.Admin]+"\n"), 0o600))
+	return s
+}
+
+// do runs a command line with the state directory of the rig, and returns its exit code and its output.
+func (s *serverRig) do(line string) (code int, text string) {
+	s.t.Helper()
+	s.rig.out.Reset()
+	must(s.t, s.screen.Truncate(0))
+	words := shellWords(line)
+	s.argv = words
+	code = s.rig.run(s.t.Context(), append(words[1:], "--state", s.assembler.State))
+	return code, s.rig.out.String() + s.stderr()
+}
+
+// A server is added once, after a confirmation. Then its name is sufficient, and as the default not even that.
+func TestServersAreRemembered(t *testing.T) {
+	s := newServerRig(t)
+	add := "decamp server add prod " + s.fleet.URL + " --token-file " + s.token
+	code, text := s.do(add)
+	if code != 4 {
+		t.Fatalf("exit code %d without a confirmation: %s", code, text)
+	}
+	_, remedy, _ := strings.Cut(text, "run: ")
+	if code, text := s.do(strings.TrimSpace(remedy)); code != 0 {
+		t.Fatalf("exit code %d of %s: %s", code, remedy, text)
+	}
+	if code, text := s.do(add); code != 6 || !strings.Contains(text, "decamp server remove prod") {
+		t.Errorf("exit code %d of a second server with the name: %s", code, text)
+	}
+	for _, line := range []string{"decamp status --server prod", "decamp server default prod", "decamp status", "decamp limits"} {
+		if code, text := s.do(line); code != 0 {
+			t.Errorf("%s: exit code %d: %s", line, code, text)
+		}
+	}
+	if code, text := s.do("decamp server list --json"); code != 0 || !strings.Contains(text, `{"servers":[{"name":"prod","url":"`+s.fleet.URL+`","fingerprint":"`+s.fleet.Fingerprint+`","default":true}]}`) {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	if code, text := s.do("decamp server remove prod"); code != 0 {
+		t.Error(text)
+	}
+	if code, _ := s.do("decamp status --server prod"); code != 2 {
+		t.Errorf("exit code %d of a server that was removed", code)
+	}
+	for _, line := range []string{"decamp server remove prod", "decamp server default prod"} {
+		if code, _ := s.do(line); code != 3 {
+			t.Errorf("%s: exit code %d", line, code)
+		}
+	}
+}
+
+// The question shows the fingerprint. Another answer than yes stores nothing.
+func TestAServerIsConfirmedAtTheTerminal(t *testing.T) {
+	for answer, want := range map[string]int{"yes": 0, "no": 4} {
+		s := newServerRig(t)
+		user := pty.New(t)
+		s.terminal = func() (*terminal, error) { return &terminal{user.Open()}, nil }
+		done := make(chan int, 1)
+		go func() {
+			code, _ := s.do("decamp server add prod " + s.fleet.URL)
+			done <- code
+		}()
+		user.Sees("Type yes to continue: ")
+		mustContain(t, user.Seen(), s.fleet.Fingerprint, "no CA of this machine signed it")
+		user.Types(answer + "\n")
+		if code := <-done; code != want {
+			t.Errorf("%s: exit code %d: %s", answer, code, s.stderr())
+		}
+		known, err := config.Load(s.config, nil)
+		if err != nil || len(known.Servers) != 1-min(1, want) {
+			t.Errorf("%s: %+v, %v", answer, known, err)
+		}
+	}
+}
+
+func TestAnotherCertificateIsNotConfirmed(t *testing.T) {
+	s := newServerRig(t)
+	code, text := s.do("decamp server add prod " + s.fleet.URL + " --fingerprint " + strings.Repeat("00:", 31) + "00")
+	if code != 4 || !strings.Contains(text, "differs from the given fingerprint") {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	for line, want := range map[string]int{"decamp server add 'a b' https://h": 2, "decamp server add a ftp://h": 2, "decamp server add a https://127.0.0.1:1": 5} {
+		if code, text := s.do(line); code != want {
+			t.Errorf("%s: exit code %d: %s", line, code, text)
+		}
+	}
+}
+
+// Commands in messages contain the flags by which the user selected the server, so they work as printed.
+func TestPrintedCommandsWorkAsPrinted(t *testing.T) {
+	s := newServerRig(t)
+	folder := t.TempDir()
+	plan := filepath.Join(folder, "plan.yaml")
+	must(t, os.WriteFile(plan, []byte(servertest.PlanText("wave")), 0o600))
+	flags := " --server " + s.fleet.URL + " --token-file " + s.token + " --server-fingerprint " + s.fleet.Fingerprint
+	code, text := s.do("decamp plan run " + plan + " --detach" + flags)
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, text)
+	}
+	_, follow, _ := strings.Cut(strings.TrimSpace(text), "Follow it with: ")
+	if !strings.HasPrefix(follow, "decamp watch --server") || !strings.HasSuffix(follow, " wave") {
+		t.Fatalf("printed %q", follow)
+	}
+	code, text = s.do("decamp plan drop wave" + flags)
+	if code != 6 {
+		t.Fatalf("exit code %d: %s", code, text)
+	}
+	_, cancel, _ := strings.Cut(strings.TrimSpace(text), "cancel it first: ")
+	if code, text := s.do(cancel); code != 0 {
+		t.Fatalf("%s: exit code %d: %s", cancel, code, text)
+	}
+	must(t, s.fleet.Database.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil))
+	if code, text := s.do(follow); code != 0 {
+		t.Errorf("%s: exit code %d: %s", follow, code, text)
+	}
+	code, text = s.do("decamp status nothing --json" + flags)
+	if code != 3 || !strings.Contains(text, "decamp status --server "+s.fleet.URL) {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	// A remembered server needs only its name, and the default nothing.
+	if code, text := s.do("decamp server add prod " + s.fleet.URL + " --token-file " + s.token + " --fingerprint " + s.fleet.Fingerprint); code != 0 {
+		t.Fatal(text)
+	}
+	if _, text := s.do("decamp status nothing --server prod"); !strings.Contains(text, "decamp status --server prod\n") {
+		t.Errorf("got %s", text)
+	}
+	s.do("decamp server default prod")
+	if _, text := s.do("decamp status nothing"); !strings.Contains(text, ": decamp status\n") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// The remedy for an unknown or a changed certificate names the flag with its value.
+func TestTheRemedyNamesServerFingerprint(t *testing.T) {
+	s := newServerRig(t)
+	flags := " --server " + s.fleet.URL + " --token-file " + s.token
+	for _, more := range []string{"", " --server-fingerprint " + strings.Repeat("00:", 31) + "00"} {
+		code, text := s.do("decamp status" + flags + more)
+		if code != 4 || !strings.Contains(text, "--server-fingerprint "+s.fleet.Fingerprint) {
+			t.Errorf("exit code %d: %s", code, text)
+		}
+	}
+}
