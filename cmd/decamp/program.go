@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/logging"
 )
 
 // program is one execution of decamp. Commands are created with it, and keep the parts that they use.
@@ -26,6 +27,7 @@ type program struct {
 	assembler *assemble.Assembler       // sessions, state directory and access file
 	config    config.Paths              // paths of the config files
 	logFile   string                    // value of --log-file
+	logFormat string                    // value of --log-format
 	words     func() *complete.Cache    // words for completions
 }
 
@@ -43,21 +45,36 @@ func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) str
 func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
 
 // startLog opens the log: warnings go to the screen, with --verbose everything, and everything to the
-// file of --log-file. stop closes the file.
+// file of --log-file. A log for other programs has information too, and the messages for users. stop
+// closes the file.
 func (p *program) startLog() (stop func() error, err error) {
-	level := slog.LevelWarn
-	if p.out.verbose {
-		level = slog.LevelDebug
+	format, err := logging.ParseFormat(p.logFormat)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "--log-format: %w", err)
 	}
-	handler := slog.Handler(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: level}))
+	p.out.structured = format.IsStructured()
+	level := slog.LevelWarn
+	switch {
+	case p.out.verbose:
+		level = slog.LevelDebug
+	case p.out.structured:
+		level = slog.LevelInfo
+	}
+	handler, err := logging.NewHandler(format, p.out.screen, level)
+	if err != nil {
+		return nil, fault.New(fault.Unreachable, "%w", err).WithHint("--log-format json writes to the standard error instead")
+	}
 	stop = func() error { return nil }
 	if p.logFile != "" {
 		f, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "open log file: %w", err)
 		}
-		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		stop = f.Close
+		inFile := slog.Handler(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		if format == logging.JSON {
+			inFile = slog.NewJSONHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug})
+		}
+		handler, stop = slog.NewMultiHandler(handler, inFile), f.Close
 	}
 	p.setLog(slog.New(handler))
 	return stop, nil
