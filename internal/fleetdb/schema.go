@@ -96,7 +96,7 @@ var schemaChanges = [][]string{{
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
-}}
+}, notificationTables}
 
 // meta creates the table meta. Its one row is locked first by every transaction that writes: see tx.
 var meta = []string{
