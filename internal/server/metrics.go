@@ -21,6 +21,8 @@ type metricsHandler struct {
 	limits  *fleetdb.Limits  // limits of operators
 	cache   *fleetCache      // progress and scheduler state
 	hub     *hub             // number of event clients
+
+	notifications *fleetdb.Notifications // queue of notifications
 }
 
 // ServeHTTP returns the metrics in the text format, which every Prometheus accepts.
@@ -85,10 +87,15 @@ func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family,
 	if err != nil {
 		return nil, err
 	}
+	counts, err := h.notifications.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	clients := newGauge("decamp_event_clients", "Clients that follow the events.")
 	clients.Add(float64(h.hub.clientCount()))
 	families := append(planFamilies(plans), workerFamilies(workers)...)
 	families = append(families, limitFamilies(limits, state.scheduler)...)
+	families = append(families, notificationFamily(counts))
 	return append(append(families, transferFamilies(h.metrics.addTransfers(state.progress))...), clients), nil
 }
 

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -26,6 +28,15 @@ func (r *rig) metrics() string {
 	return a.body
 }
 
+// queueNotification queues a notification for the receiver ops.
+func (r *rig) queueNotification() {
+	r.t.Helper()
+	l, err := r.Database.Leases.Acquire(r.t.Context(), "notifier", "test", time.Hour)
+	r.must(err)
+	_, err = r.Database.Notifications.Add(r.t.Context(), l, 1, []fleetdb.Notification{{Receiver: "ops", ID: "evt_1"}})
+	r.must(err)
+}
+
 func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 5)
@@ -33,13 +44,14 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r.must(r.Report(t.Context(), claims, 10))
 	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
 	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
+	r.queueNotification()
 	first := r.metrics()
 	for _, want := range []string{
 		`decamp_plan_vms{plan="p",state="queued"} 3`, `decamp_plan_vms{plan="p",state="running"} 2`, `decamp_plan_vms{plan="p",state="failed"} 0`,
 		`decamp_plan_info{plan="p",state="running"} 1`, `decamp_worker_up{version="test",worker="w1"} 1`, `decamp_worker_draining{worker="w1"} 0`,
 		`decamp_limit_units{limit="host:esx1/rate"} 5e+06`, `decamp_resource_waiting_vms{resource="host:esx1/vms"} 3`,
 		`decamp_transfer_rate_bytes_per_second{plan="p"} 2e+08`, `decamp_transfer_bytes_total{plan="p"} 0`, `decamp_event_clients 0`,
-		`decamp_build_info{version="test"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
+		`decamp_build_info{version="test"} 1`, `decamp_notifications{receiver="ops",state="pending"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
 	} {
 		if !strings.Contains(first, "\n"+want) {
 			t.Errorf("no %s", want)
@@ -97,6 +109,7 @@ func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
 	r.must(r.Report(t.Context(), r.running("p", 1), 1))
 	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms"}}}))
 	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 1))
+	r.queueNotification()
 	r.metrics() // counts the request that the next one shows
 	text := r.metrics()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

@@ -82,7 +82,7 @@ func (s *Server) registerHandlers() (err error) {
 		return err
 	}
 	mux.HandleFunc("GET /openapi.json", s.serveDocument)
-	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Database.Plans, c.Database.Workers, c.Database.Limits, s.cache, s.hub})
+	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Database.Plans, c.Database.Workers, c.Database.Limits, s.cache, s.hub, c.Database.Notifications})
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
 	(&website{c.Version, s.gate, c.Database.Plans, c.Database.VMs, c.Database.Workers, s.cache, s.orders, c.Log}).registerRoutes(mux)

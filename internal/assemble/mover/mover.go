@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -247,7 +248,21 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 		}
 		errs = append(errs, err)
 	}
+	if o, measured := dr.measuredOutage(permit.Cutover.Budget); measured {
+		if err := m.recordOutage(ctx, row.Key, o); err != nil {
+			m.a.Log.Warn("outage not recorded", "vm", row.Key, "err", err)
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// recordOutage records the outage of a VM before its row shows that it is done.
+func (m *Mover) recordOutage(ctx context.Context, vm fleetdb.Key, o fleetdb.Outage) error {
+	doc, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return m.database.Records.Put(ctx, fleetdb.OutageOfVM, vm.String(), doc)
 }
 
 // restoreOrder passes the current command to warm runs, because the recorded one may be older. It also
