@@ -48,6 +48,7 @@ test-repeat: ## run all tests RUNS (10) times, every second time at a load of LO
 test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
+	cd test/otlp && $(GO) vet ./... && $(GO) test -trimpath -count 1 ./...
 
 # Real Debian guests, one after the other kind: built once, changed, booted, judged.
 .PHONY: test-guests

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/trace"
 )
 
 // program is one execution of decamp. Commands are created with it, and keep the parts that they use.
@@ -55,7 +56,11 @@ func (p *program) startLog() (stop func() error, err error) {
 		stop = f.Close
 	}
 	p.setLog(slog.New(handler))
-	return stop, nil
+	if p.assembler.Traces, err = trace.New(p.assembler.Env, version, p.out.log); err != nil {
+		p.out.warn("no traces: %v", err)
+	}
+	closeLog := stop
+	return func() error { p.assembler.Traces.Close(); return closeLog() }, nil
 }
 
 // commandWith returns the command as the user typed it, with more flags before a --. It is a remedy to

@@ -36,7 +36,9 @@ func TestEventsReachTheReceiversThatWantThem(t *testing.T) {
 	all, waves := newHook(t), newHook(t)
 	start(t, d, load(t, fmt.Sprintf("version: 1\nreceivers:\n  all: {webhook: %s}\n  waves: {webhook: %s, plans: [wave-*], events: [plan-done, plan-failed]}\n", all.config(t), waves.config(t))), "a")
 	ctx := t.Context()
-	warm := func(ref string) fleetdb.VM { return fleetdb.VM{Key: fleetdb.Key{VM: ref}, Name: "guest-" + ref, Warm: true} }
+	warm := func(ref string) fleetdb.VM {
+		return fleetdb.VM{Key: fleetdb.Key{VM: ref}, Name: "guest-" + ref, Warm: true}
+	}
 	scheduled := warm("vm-3")
 	scheduled.Spec = json.RawMessage(`{"Warm": {"Cutover": {"Window": true}}}`)
 	addPlan(t, d, "wave-1", failedVM("vm-1", "web", "VM web does not exist"), warm("vm-2"), scheduled)
@@ -230,4 +232,3 @@ func TestPausesGrowAndEnd(t *testing.T) {
 		}
 	}
 }
-

@@ -23,7 +23,7 @@ var tiers = [][]string{
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets"},
-	{"migrate", "mount", "bench"},
+	{"migrate", "mount", "bench", "trace"},
 	{"preflight", "doctor"},
 	{"fleet", "notify"},
 	{"assemble", "server"},

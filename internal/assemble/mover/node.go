@@ -87,7 +87,7 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 	m.Command, m.Hooks = o.Command, o.Hooks
 	m.Trials = make(chan struct{}, o.Trials)
 	n := &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
-		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
+		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle, PlanEnded: m.tracePlan,
 	})}
 	if o.Receivers != nil {
 		n.notifier = notify.New(r, o.Receivers, fmt.Sprintf("%s/%d/%08x", o.Name, os.Getpid(), rand.Uint32()), a.Log)
