@@ -63,6 +63,7 @@ test-slow: ## boots under a real libvirtd, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
 	cd release && $(GO) test -tags slow -timeout 60m .
+	cd test/otlp && $(GO) vet ./... && $(GO) test -trimpath -count 1 ./...
 
 # Real Debian guests, one after the other kind: built once, changed, booted, judged.
 .PHONY: test-guests

@@ -216,6 +216,9 @@ virt_firmware_release=26.10
 # the AGPL: it is run, and nothing of it is in the tree.
 dissect_release=3.21
 
+# The release of the SMTP server that receives the mail of notifications in tests.
+aiosmtpd_release=1.4.6
+
 # install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
 	program=build/$1/bin/${3-$1}
@@ -268,5 +271,6 @@ case " $* " in
 	install_clients
 	install_pypi fakepve "$fakepve_release"
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
+	install_pypi aiosmtpd "$aiosmtpd_release"
 	;;
 esac

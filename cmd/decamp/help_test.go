@@ -169,7 +169,7 @@ func TestHelpOfTopicsAndCommands(t *testing.T) {
 		}
 		mustContain(t, r.out.String(), want)
 	}
-	for args, want := range map[string]string{"help wram": "did you mean: decamp help warm", "help plan rum": "decamp help", "help nothing": "list them: decamp help"} {
+	for args, want := range map[string]string{"help wram": "did you mean: decamp help warm", "help plan rum": "decamp help", "help xyzzy": "list them: decamp help"} {
 		r := newRig(t)
 		if code := r.run(t.Context(), strings.Fields(args)); code != 2 {
 			t.Errorf("%s: exit code %d", args, code)

@@ -25,8 +25,8 @@ type output struct {
 	verbose bool         // more is printed
 	log     *slog.Logger // set by program.startLog
 
-	followUps config.FollowUps // adds the user's server to commands in messages
-	structured bool // other programs read the log, which has the messages for users
+	followUps  config.FollowUps // adds the user's server to commands in messages
+	structured bool             // other programs read the log, which has the messages for users
 }
 
 // results is the standard output. It stores the first error, so that a list that a full disk has cut

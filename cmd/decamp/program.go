@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/logging"
+	"github.com/decamp/decamp/internal/trace"
 )
 
 // program is one execution of decamp. Commands are created with it, and keep the parts that they use.
@@ -77,7 +78,11 @@ func (p *program) startLog() (stop func() error, err error) {
 		handler, stop = slog.NewMultiHandler(handler, inFile), f.Close
 	}
 	p.setLog(slog.New(handler))
-	return stop, nil
+	if p.assembler.Traces, err = trace.New(p.assembler.Env, p.assembler.Version, p.out.log); err != nil {
+		p.out.warn("no traces: %v", err)
+	}
+	closeLog := stop
+	return func() error { p.assembler.Traces.Close(); return closeLog() }, nil
 }
 
 // commandWith returns the command as the user typed it, with more flags before a --. It is a remedy to

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/trace"
 )
 
 // Prompts are functions for questions and messages to the user. All fields must be set.
@@ -38,6 +39,7 @@ type Assembler struct {
 	Env        func(string) string // returns an environment variable
 	State      string              // state directory; empty: the default
 	AccessFile string              // value of --access; if empty see accessPath
+	Traces     *trace.Tracer       // exports traces of runs; nil if traces are off
 	secrets    sync.Map            // passwords that were given, by account: SSH takes the same one
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/openstack"
 	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/proxmox"
+	"github.com/decamp/decamp/internal/trace"
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
@@ -140,6 +141,8 @@ func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds mi
 			rig := w.rigFor(d, member, &off)
 			rig.V2V, rig.Keys = v2v, w.Conversion.keyFiles()
 			rig.RequestSlot, rig.Pace, rig.Free, rig.Epoch, rig.Seen = bounds.RequestSlot, bounds.Pace, bounds.Free, bounds.Epoch, bounds.Seen
+			w.traces.StartRun(d.Plan.ID, trace.Run{VM: d.Plan.VM.Name, Ref: string(d.Plan.VM.Ref), Source: ServerOf(w.URL)})
+			defer w.traces.EndRun(d.Plan.ID)
 			out, err := w.Migrator.Migrate(ctx, d.Plan, rig, permit)
 			ends[i] = Ended{d, out, err}
 		})

@@ -26,6 +26,7 @@ import (
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/trace"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 	"github.com/decamp/decamp/internal/transport/landing"
@@ -122,6 +123,7 @@ type Parts struct {
 	Conversion   EngineOptions       // tool that changes guests
 	Trials       chan struct{}       // its capacity is the number of parallel trial boots; nil: unlimited
 	retryCleanup func()              // reverts changes of earlier runs once more; nil if nothing is left
+	traces       *trace.Tracer       // traces the runs; nil if traces are off
 	Shown        func(journal.Event) // receives the events; nil until a display exists
 }
 
@@ -225,12 +227,14 @@ func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 	}
 	w.Store, w.Leftovers = journal.NewStore(state), cleanup.NewStore(state)
 	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.passEvent})
+	w.traces = a.Traces
 	warm.Register(w.Migrator)
 	return w.engine.Launch()
 }
 
-// passEvent passes an event of a run to Shown, if that is set.
+// passEvent passes an event of a run to the traces, and to Shown, if that is set.
 func (w *Parts) passEvent(e journal.Event) {
+	w.traces.HandleEvent(e)
 	if w.Shown != nil {
 		w.Shown(e)
 	}

@@ -24,6 +24,8 @@ type Config struct {
 	Schedule bool // be a candidate for scheduler
 	Drive    bool // be a worker
 
+	PlanEnded func(fleetdb.Plan) // is called after this process has ended a plan, with its counts; nil for none
+
 	TTL time.Duration    // length of leases; DefaultTTL if zero
 	Log *slog.Logger     // receives the log; nil discards it
 	Now func() time.Time // clock of this process; default time.Now

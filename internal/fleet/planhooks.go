@@ -89,7 +89,13 @@ func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Database.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure)
+	if err := r.Database.Plans.Advance(ctx, row, fleetdb.PlanEnded, failure); err != nil || r.PlanEnded == nil {
+		return err
+	}
+	if ended, err := r.Database.Plans.Get(ctx, row.Name); err == nil && ended.State.IsFinal() {
+		r.PlanEnded(ended)
+	}
+	return nil
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began

@@ -8,6 +8,7 @@
 //	operators   Plans, VMs.SetCommand, Rehearsals, Limits, Workers.Drain, Audit
 //	scheduler   Plans.SetState, VMs.Add, Scheduling and SchedulerState; one process at a time has its lease
 //	worker      Workers, Claims and Progress, of its VMs; fenced by the claim's epoch
+//	notifier    Notifications; one process at a time has its lease
 //
 // Each change of a VM, plan, worker, command or limit gets the next revision. A follower reads the
 // changes since a revision (Feed.Changes) and waits for more (Feed.WaitForChange).
@@ -21,7 +22,7 @@
 //	rehearsals.go claims.go scheduling.go progress.go workers.go schedulerstate.go
 //	                                          writes of workers and the scheduler
 //	plans.go vms.go commands.go counts.go       plans and VMs, and the commands of operators
-//	limits.go audit.go leases.go records.go signatures.go
+//	limits.go audit.go leases.go notifications.go records.go signatures.go
 //	schema.go tx.go faults.go                 tables, transactions and errors
 //	database.go sqlite.go postgres.go         connections
 //	revisions.go dialect.go columns.go

@@ -25,6 +25,7 @@ type Database struct {
 	Records        *Records         // small documents of all other kinds
 	SchedulerState *SchedulerState  // state of the scheduler for display
 	Audit          *AuditTrail      // changes by users
+	Notifications  *Notifications   // messages to receivers
 	Feed           *Feed            // changes since a revision
 
 	db   *database      // connections of all parts
@@ -46,7 +47,8 @@ func Open(ctx context.Context, cfg Config) (*Database, error) {
 		Plans: &Plans{db: d, signer: signer}, VMs: &VMs{d, signer}, Claims: &Claims{d}, Scheduling: &Scheduling{d},
 		Workers: &Workers{d}, Leases: &Leases{d}, Limits: &Limits{d}, Progress: &ProgressReports{d}, Counters: &Counters{d},
 		Rehearsals: &Rehearsals{d}, Records: &Records{d, signer}, SchedulerState: &SchedulerState{d}, Audit: &AuditTrail{d},
-		Feed: &Feed{d, pageSize}, db: d, keys: cfg.Keys,
+		Notifications: &Notifications{d},
+		Feed:          &Feed{d, pageSize}, db: d, keys: cfg.Keys,
 	}, nil
 }
 

@@ -275,7 +275,7 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 				return err
 			}
 		}
-		if _, err := x.exec(`DELETE FROM records WHERE kind IN ($1, $3) AND substr(id, 1, length($2)) = $2`, HooksOfVM, Key{Plan: name}.String(), rehearsals); err != nil {
+		if _, err := x.exec(`DELETE FROM records WHERE kind IN ($1, $3, $4) AND substr(id, 1, length($2)) = $2`, HooksOfVM, Key{Plan: name}.String(), rehearsals, OutageOfVM); err != nil {
 			return err
 		}
 		_, err = x.exec(`INSERT INTO dropped (name, rev) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET rev = excluded.rev`, name, x.rev)

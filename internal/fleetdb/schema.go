@@ -104,12 +104,12 @@ var schemaChanges = []schemaChange{{statements: []string{
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
-}}, {statements: []string{
+}}, {statements: append([]string{
 	// The oldest version whose programs can use the database.
 	`ALTER TABLE meta ADD COLUMN oldest BIGINT NOT NULL DEFAULT 4`,
 	// Sums that never decrease: see Counters.
 	`CREATE TABLE counters (name TEXT NOT NULL, label TEXT NOT NULL, value DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, label))`,
-}}}
+}, notificationTables...)}}
 
 // oldestCompatible returns the oldest version whose programs can use a database with all changes.
 func oldestCompatible(changes []schemaChange) int {

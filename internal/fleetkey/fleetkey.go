@@ -17,16 +17,15 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/secretfile"
 )
 
 const (
@@ -115,55 +114,20 @@ func (k key) mac(use string, fields []string) []byte {
 // readable by its owner only. A file in $CREDENTIALS_DIRECTORY may be readable by a group, because
 // systemd grants access to it by an ACL.
 func Load(path string) (*Keys, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
+	text, err := secretfile.Read(path, "fleet key", maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.New(fault.NotFound, "fleet key file %s does not exist", path).
 			WithHint("make one with decamp key new %s, and copy it to all servers and workers of the fleet", fault.Quote(path))
 	}
 	if err != nil {
-		return nil, fault.New(fault.Denied, "read fleet key: %w", err)
-	}
-	defer f.Close()
-	if err := checkMode(f); err != nil {
 		return nil, err
 	}
-	text := make([]byte, maxFile+1)
-	n, err := io.ReadFull(f, text)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, fault.New(fault.Denied, "read fleet key: %w", err)
-	}
-	keys, err := Parse(text[:n])
+	keys, err := Parse(text)
 	if err != nil {
 		return nil, fault.New(fault.KindOf(err), "fleet key file %s: %w", path, err).
 			WithHint("copy the file from another machine of the fleet, or make one with decamp key new")
 	}
 	return keys, nil
-}
-
-// checkMode returns an error if another user than the owner of the process, or root, can read or owns
-// the key file.
-func checkMode(f *os.File) error {
-	st, err := f.Stat()
-	if err != nil {
-		return fault.New(fault.Denied, "read fleet key: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return fault.New(fault.Invalid, "fleet key %s is no regular file", f.Name())
-	}
-	others := fs.FileMode(0o077)
-	if credentials := os.Getenv("CREDENTIALS_DIRECTORY"); credentials != "" && filepath.Dir(f.Name()) == filepath.Clean(credentials) {
-		others = 0o037
-	}
-	if st.Mode().Perm()&others != 0 {
-		return fault.New(fault.Denied, "fleet key %s is accessible to other users (mode %#o)", f.Name(), st.Mode().Perm()).
-			WithHint("chmod 600 %s; if others may have read it, make another one: decamp key new", fault.Quote(f.Name()))
-	}
-	owner, known := st.Sys().(*syscall.Stat_t)
-	if known && int(owner.Uid) != os.Geteuid() && owner.Uid != 0 {
-		return fault.New(fault.Denied, "fleet key %s belongs to user %d", f.Name(), owner.Uid).
-			WithHint("chown %d %s", os.Geteuid(), fault.Quote(f.Name()))
-	}
-	return nil
 }
 
 // Parse reads the text of a key file: one key per line. Empty lines and lines that begin with # are

@@ -73,26 +73,12 @@ const AccessFile = "access.yaml"
 // LoadAccess returns fault.Denied if the file cannot be read, or if other users may write it, and
 // fault.Invalid for the first mistake in its text.
 func LoadAccess(path string) (*Access, error) {
-	f, err := os.Open(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
+	text, err := readTrusted(path, "access file", "--access")
+	if errors.Is(err, os.ErrNotExist) {
 		return &Access{path: path}, nil
-	case err != nil:
-		return nil, fault.New(fault.Denied, "read the access file: %w", err).WithHint("make %s readable for the user that runs decamp", fault.Quote(path))
 	}
-	defer f.Close() // only read
-	st, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, fault.Wrap(fault.Invalid, err)
-	case !st.Mode().IsRegular():
-		return nil, fault.New(fault.Invalid, "the access file %s is not a regular file", path).WithHint("name a file with --access")
-	case st.Mode().Perm()&0o022 != 0:
-		return nil, fault.New(fault.Denied, "other users may write the access file %s", path).WithHint("run: chmod go-w %s", fault.Quote(path))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
+		return nil, err
 	}
 	a, found := ParseAccess(text)
 	if len(found) > 0 {
@@ -101,6 +87,34 @@ func LoadAccess(path string) (*Access, error) {
 	}
 	a.path = path
 	return a, nil
+}
+
+// readTrusted reads a file of the administrator. It returns fault.Denied if the file cannot be read, or
+// if other users may write it. For a missing file it returns os.ErrNotExist. what describes the file,
+// and flag is the flag that names it.
+func readTrusted(path, what, flag string) ([]byte, error) {
+	f, err := os.Open(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, err
+	case err != nil:
+		return nil, fault.New(fault.Denied, "read the %s: %w", what, err).WithHint("make %s readable for the user that runs decamp", fault.Quote(path))
+	}
+	defer f.Close() // only read
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, fault.Wrap(fault.Invalid, err)
+	case !st.Mode().IsRegular():
+		return nil, fault.New(fault.Invalid, "the %s %s is not a regular file", what, path).WithHint("name a file with %s", flag)
+	case st.Mode().Perm()&0o022 != 0:
+		return nil, fault.New(fault.Denied, "other users may write the %s %s", what, path).WithHint("run: chmod go-w %s", fault.Quote(path))
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err)
+	}
+	return text, nil
 }
 
 // ParseAccess parses the text of an access file as strictly as the text of a plan. The Access must not

@@ -63,11 +63,15 @@ type decoder struct {
 	positions map[string]Pos                 // position of each key and list element by its path
 	preset    map[reflect.Type]reflect.Value // initial values of list elements by type
 	keys      map[reflect.Type][]key         // keys of each struct type, computed once
+	secret    string                         // remedy for an unknown key under which users put a secret
 }
+
+// planSecret is the default of decoder.secret.
+const planSecret = "remove it: a plan contains no secrets; write the password to a file that only you can read, and name the file with credentials: {file: FILE}"
 
 // newDecoder returns a decoder without presets.
 func newDecoder() *decoder {
-	return &decoder{positions: map[string]Pos{}, preset: map[reflect.Type]reflect.Value{}, keys: map[reflect.Type][]key{}}
+	return &decoder{positions: map[string]Pos{}, preset: map[reflect.Type]reflect.Value{}, keys: map[reflect.Type][]key{}, secret: planSecret}
 }
 
 // posOf returns the position of a node, from line 1 and column 1.
@@ -361,15 +365,15 @@ func (d *decoder) addUnknownKeys(n *yaml.Node, values map[string]*yaml.Node, key
 		if values[name] != n.Content[i+1] || slices.Contains(names, name) {
 			continue
 		}
-		d.addErrorf(n.Content[i], path, unknownRemedy(name, names), "unknown key %q", name)
+		d.addErrorf(n.Content[i], path, d.unknownRemedy(name, names), "unknown key %q", name)
 	}
 }
 
 // unknownRemedy returns the remedy for an unknown key: how to name a secret, the nearest known key, or
 // the list of known keys.
-func unknownRemedy(name string, names []string) string {
+func (d *decoder) unknownRemedy(name string, names []string) string {
 	if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
-		return "remove it: a plan contains no secrets; write the password to a file that only you can read, and name the file with credentials: {file: FILE}"
+		return d.secret
 	}
 	if meant, ok := suggest.Word(shorten(name), names); ok {
 		return "did you mean " + meant + "?"

@@ -37,8 +37,13 @@ func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family,
 	if err != nil {
 		return nil, err
 	}
+	notified, err := h.fleet.Notifications.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	families := append(planFamilies(plans), workerFamilies(workers)...)
 	families = append(families, resourceFamilies(limits, state.scheduler)...)
+	families = append(families, notificationFamily(notified))
 	families = append(families, transferFamilies(plans, state.progress, silent, totals.Read)...)
 	return append(families, totalFamilies(totals)...), nil
 }

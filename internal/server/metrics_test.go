@@ -27,6 +27,15 @@ func (r *rig) metrics() string {
 	return a.body
 }
 
+// queueNotification queues a notification for the receiver ops.
+func (r *rig) queueNotification() {
+	r.t.Helper()
+	l, err := r.Database.Leases.Acquire(r.t.Context(), "notifier", "test", time.Hour)
+	r.must(err)
+	_, err = r.Database.Notifications.Add(r.t.Context(), l, 1, []fleetdb.Notification{{Receiver: "ops", ID: "evt_1"}})
+	r.must(err)
+}
+
 func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 5)
@@ -35,6 +44,7 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	r.must(r.SetSchedulerState(t.Context(), server.SchedulerState{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
 	r.must(r.Database.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
 	r.must(r.Database.Limits.Set(t.Context(), "worker:w1/vms", 4))
+	r.queueNotification()
 	first := r.metrics()
 	for _, want := range []string{
 		`decamp_plan_vms{plan="p",state="queued"} 3`, `decamp_plan_vms{plan="p",state="running"} 2`, `decamp_plan_vms{plan="p",state="failed"} 0`,
@@ -42,7 +52,7 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 		`decamp_limit_bytes_per_second{kind="host",name="esx1"} 5e+06`, `decamp_limit_units{kind="worker",name="w1",unit="vms"} 4`, `decamp_resource_waiting_vms{kind="host",name="esx1",unit="vms"} 3`,
 		`decamp_transfer_rate_bytes_per_second{plan="p"} 2e+08`, `decamp_transfer_silent_vms{plan="p"} 0`, `decamp_event_clients 0`, `decamp_database_up 1`,
 		fmt.Sprintf(`decamp_transfer_bytes_total{plan="p"} %v`, float64(2*servertest.Size/20)),
-		`decamp_build_info{commit="`, `version="test"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
+		`decamp_build_info{commit="`, `decamp_notifications{receiver="ops",state="pending"} 1`, `version="test"} 1`, `go_goroutines `, `process_cpu_seconds_total `,
 	} {
 		if !strings.Contains(first, want) {
 			t.Errorf("no %s", want)

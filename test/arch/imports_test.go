@@ -18,14 +18,14 @@ const module = "github.com/decamp/decamp/"
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
 	{"childenv", "atomicfile", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
-	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "suggest", "postgres", "proxy", "units"},
+	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
 	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
-	{"migrate", "mount", "bench"},
+	{"migrate", "mount", "bench", "trace"},
 	{"preflight", "doctor"},
-	{"fleet"},
+	{"fleet", "notify"},
 	{"assemble", "server"},
 }
 
@@ -37,15 +37,17 @@ var innerTiers = map[string][][]string{
 
 // friends are the exceptions, each with its reason.
 var friends = map[[2]string]string{
-	{"disk", "fault"}:      "an image that is full or locked is a fault with a remedy",
-	{"efi", "fault"}:       "a machine without firmware is a fault with a remedy",
-	{"inventory", "fault"}: "a bad datastore path is the user's input",
-	{"confine", "fault"}:   "a machine without a free user id is a fault with a remedy",
-	{"kvm", "fault"}:       "a machine without QEMU is a fault with a remedy",
-	{"fleetkey", "fault"}:  "a missing or a wrong key is a fault with a remedy",
-	{"proxy", "fault"}:     "a proxy that fails is a fault with a remedy",
-	{"postgres", "fault"}:  "an unverified server is a fault with a remedy",
-	{"esx", "nfc"}:         "a ticket is asked for over SOAP and spent on port 902",
+	{"disk", "fault"}:          "an image that is full or locked is a fault with a remedy",
+	{"efi", "fault"}:           "a machine without firmware is a fault with a remedy",
+	{"inventory", "fault"}:     "a bad datastore path is the user's input",
+	{"confine", "fault"}:       "a machine without a free user id is a fault with a remedy",
+	{"kvm", "fault"}:           "a machine without QEMU is a fault with a remedy",
+	{"fleetkey", "fault"}:      "a missing or a wrong key is a fault with a remedy",
+	{"secretfile", "fault"}:    "a file that others can read is a fault with a remedy",
+	{"fleetkey", "secretfile"}: "a key is a secret in a file",
+	{"proxy", "fault"}:         "a proxy that fails is a fault with a remedy",
+	{"postgres", "fault"}:      "an unverified server is a fault with a remedy",
+	{"esx", "nfc"}:             "a ticket is asked for over SOAP and spent on port 902",
 }
 
 // doors name the only packages that may import a foreign world; lab emulates one.

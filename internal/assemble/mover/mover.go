@@ -2,6 +2,7 @@ package mover
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +23,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/trace"
 	"github.com/decamp/decamp/internal/workflow"
 )
 
@@ -217,6 +219,7 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 	if len(o.Hooks.Pre.Command) > 0 {
 		seen = nil
 	}
+	defer m.traceRuns(w, s.plan, row)()
 	err = m.runVM(ctx, w, row, d, preflight.PermitOf(o), seen)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -227,6 +230,31 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 		return err
 	}
 	return errors.Join(err, m.runPostHook(ctx, s, o.Hooks.Post, row, vm, err))
+}
+
+// traceRuns traces the runs in w until the returned function is called.
+func (m *Mover) traceRuns(w *assemble.Parts, p fleetdb.Plan, row fleetdb.VM) (end func()) {
+	about := trace.Run{Plan: trace.Plan{Name: p.Name, Created: p.Created}, VM: row.Name, Ref: row.VM, Source: row.Source, Worker: row.Worker}
+	for _, d := range w.To {
+		m.a.Traces.StartRun(d.Plan.ID, about)
+	}
+	return func() {
+		for _, d := range w.To {
+			m.a.Traces.EndRun(d.Plan.ID)
+		}
+	}
+}
+
+// tracePlan traces a plan that has ended.
+func (m *Mover) tracePlan(p fleetdb.Plan) {
+	end := trace.PlanEnd{Plan: trace.Plan{Name: p.Name, Created: p.Created}, Ended: p.Ended, VMs: map[string]int{}}
+	if f := p.Failure; f != nil {
+		end.Failure = &journal.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint}
+	}
+	for state, n := range p.Counts {
+		end.VMs[string(state)] = n
+	}
+	m.a.Traces.EndPlan(end)
 }
 
 // runVM executes the runs of one VM. seen is a recent description of the VM, or nil.
@@ -247,7 +275,21 @@ func (m *Mover) runVM(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 		}
 		errs = append(errs, err)
 	}
+	if o, measured := dr.measuredOutage(permit.Cutover.Budget); measured {
+		if err := m.recordOutage(ctx, row.Key, o); err != nil {
+			m.a.Log.Warn("outage not recorded", "vm", row.Key, "err", err)
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// recordOutage records the outage of a VM before its row shows that it is done.
+func (m *Mover) recordOutage(ctx context.Context, vm fleetdb.Key, o fleetdb.Outage) error {
+	doc, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return m.database.Records.Put(ctx, fleetdb.OutageOfVM, vm.String(), doc)
 }
 
 // restoreOrder passes the current command to warm runs, because the recorded one may be older. It also
@@ -290,6 +332,7 @@ func (m *Mover) unregisterRuns(w *assemble.Parts) {
 
 // passEvent passes an event of a run to its runEvents. Events of other runs are dropped.
 func (m *Mover) passEvent(e journal.Event) {
+	m.a.Traces.HandleEvent(e)
 	m.mu.Lock()
 	dr := m.events[e.Run]
 	m.mu.Unlock()

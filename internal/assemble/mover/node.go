@@ -2,24 +2,54 @@ package mover
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/notify"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // Node is a fleet.Node with the Mover that it uses.
 type Node struct {
 	*fleet.Node
-	Worker fleetdb.Worker // description of this worker in the fleet database
-	mover  *Mover         // migrates the VMs; owned
+	Worker   fleetdb.Worker   // description of this worker in the fleet database
+	mover    *Mover           // migrates the VMs; owned
+	notifier *notify.Notifier // sends notifications; nil if no receivers are configured
 }
 
 // Close closes the sessions of the mover and unlocks the state directory.
 func (n *Node) Close() error { return n.mover.Close() }
+
+// lastNotifications bounds the time in which a command of the user sends its last notifications.
+const lastNotifications = 10 * time.Second
+
+// Run takes part in the fleet as fleet.Node.Run does, and sends notifications. A command of the user
+// then sends the notifications of the end of its plan: no later process may do it.
+func (n *Node) Run(ctx context.Context) error {
+	if n.notifier == nil {
+		return n.Node.Run(ctx)
+	}
+	sending, end := context.WithCancel(ctx)
+	defer end()
+	var notifier sync.WaitGroup
+	notifier.Go(func() { n.notifier.Run(sending) })
+	err := n.Node.Run(ctx)
+	end()
+	notifier.Wait()
+	if n.mover.Command {
+		last, end := context.WithTimeout(context.WithoutCancel(ctx), lastNotifications)
+		defer end()
+		n.notifier.Flush(last)
+	}
+	return err
+}
 
 // NodeOptions describe this process as a worker of a fleet.
 type NodeOptions struct {
@@ -32,6 +62,8 @@ type NodeOptions struct {
 	Hooks    bool     // runs hooks of plans
 	Shared   string   // URL of the database that machines share; empty: none
 	Insecure bool     // accepts a database whose certificate is not verified
+
+	Receivers *notify.Receivers // receivers of notifications; nil: this process sends none
 }
 
 // OpenNode opens the state directory and returns a node of the fleet with the database r. It fails if a
@@ -54,9 +86,13 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 	}
 	m.Command, m.Hooks = o.Command, o.Hooks
 	m.Trials = make(chan struct{}, o.Trials)
-	return &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
-		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle,
-	})}, nil
+	n := &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
+		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle, PlanEnded: m.tracePlan,
+	})}
+	if o.Receivers != nil {
+		n.notifier = notify.New(r, o.Receivers, fmt.Sprintf("%s/%d/%08x", o.Name, os.Getpid(), rand.Uint32()), a.Log)
+	}
+	return n, nil
 }
 
 // offersOf returns the storage ID of each folder that a worker offers. Two workers with the same ID

@@ -27,6 +27,7 @@ type runEvents struct {
 	reread int64                      // bytes read back from images, over all steps
 	last   fleetdb.Progress           // last reported progress
 	rate   float64                    // bytes per second of the fastest round of a warm run; 0 before the first one
+	outage fleetdb.Outage             // expected outage, and the longest measured one; zero Began until it is measured
 }
 
 // diskStep identifies a disk in one step of a run.
@@ -93,12 +94,13 @@ func (dr *runEvents) handleEvent(e journal.Event) {
 		if e.OutageEstimate != nil {
 			dr.rate = max(dr.rate, float64(e.OutageEstimate.Rate))
 		}
+		dr.noteEstimate(e)
 	case journal.OutageEstimated:
-		if e.OutageEstimate != nil {
-			dr.last.Outage, dr.last.Dirty = e.OutageEstimate.Outage, e.OutageEstimate.Dirty
-			dr.to.Progress(dr.last)
-		}
+		dr.noteEstimate(e)
 	case journal.Summarized:
+		if e.Outage != nil && e.Outage.Took > dr.outage.Took {
+			dr.outage.Began, dr.outage.Took = e.Outage.Began, e.Outage.Took
+		}
 		dr.to.Published(dr.summaryOf(e))
 	}
 }
@@ -118,6 +120,25 @@ func (dr *runEvents) summaryOf(e journal.Event) (s fleetdb.Summary) {
 		}
 	}
 	return s
+}
+
+// noteEstimate reports the estimate of e. mu must be held.
+func (dr *runEvents) noteEstimate(e journal.Event) {
+	if o := e.OutageEstimate; o != nil {
+		dr.last.Outage, dr.last.Dirty = o.Outage, o.Dirty
+		dr.outage.Estimate, dr.outage.Boot = o.Outage, o.Boot
+		dr.to.Progress(dr.last)
+	}
+}
+
+// measuredOutage returns the outage of the VM; false if this attempt did not measure one. limit is the
+// downtime budget of the plan.
+func (dr *runEvents) measuredOutage(limit time.Duration) (fleetdb.Outage, bool) {
+	dr.mu.Lock()
+	defer dr.mu.Unlock()
+	o := dr.outage
+	o.Limit = limit
+	return o, !o.Began.IsZero()
 }
 
 // resetRates resets the rates after a transfer has stopped. mu must be held, as for the methods below.

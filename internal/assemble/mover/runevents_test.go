@@ -159,3 +159,23 @@ func TestRatesOfVMsStayWithinTheirLimit(t *testing.T) {
 }
 
 func (vm *movedVM) last() fleetdb.Progress { return vm.heard.last }
+
+// The outage of a VM is the longest one of its runs, with the last estimate before it.
+func TestMeasuredOutage(t *testing.T) {
+	var to heard
+	dr := newRunEvents(fleetdb.VM{}, &to)
+	if _, measured := dr.measuredOutage(0); measured {
+		t.Error("an outage without a cutover")
+	}
+	began := time.Unix(1_800_000_000, 0)
+	dr.handleEvent(journal.Event{Kind: journal.RoundDone, OutageEstimate: &journal.OutageEstimate{Outage: time.Minute, Boot: 20 * time.Second}})
+	if to.last.Outage != time.Minute {
+		t.Errorf("reported %+v", to.last)
+	}
+	dr.handleEvent(journal.Event{Kind: journal.Summarized, Outage: &journal.Outage{Began: began, Took: 90 * time.Second}})
+	dr.handleEvent(journal.Event{Kind: journal.Summarized, Outage: &journal.Outage{Began: began.Add(time.Second), Took: 80 * time.Second}})
+	want := fleetdb.Outage{Began: began, Took: 90 * time.Second, Boot: 20 * time.Second, Estimate: time.Minute, Limit: time.Hour}
+	if got, measured := dr.measuredOutage(time.Hour); !measured || got != want {
+		t.Errorf("outage %+v, want %+v", got, want)
+	}
+}

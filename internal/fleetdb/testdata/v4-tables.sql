@@ -74,3 +74,15 @@ ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT '';
 ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT '';
 ALTER TABLE meta ADD COLUMN oldest BIGINT NOT NULL DEFAULT 4;
 CREATE TABLE counters (name TEXT NOT NULL, label TEXT NOT NULL, value DOUBLE PRECISION NOT NULL, PRIMARY KEY (name, label));
+CREATE TABLE notifications (
+		receiver   TEXT   NOT NULL,
+		id         TEXT   NOT NULL,
+		doc        TEXT   NOT NULL,
+		state      TEXT   NOT NULL,
+		created    BIGINT NOT NULL,
+		attempts   BIGINT NOT NULL DEFAULT 0,
+		not_before BIGINT NOT NULL DEFAULT 0,
+		failure    TEXT   NOT NULL DEFAULT '',
+		PRIMARY KEY (receiver, id));
+CREATE INDEX notifications_due ON notifications (receiver, state, not_before);
+CREATE INDEX notifications_created ON notifications (created);
