@@ -59,6 +59,10 @@ func startFleet(t *testing.T) *servertest.Fleet {
 	must(t, f.Database.Limits.Set(ctx, "host:esx1/rate", 5e6))
 	must(t, f.Database.Limits.Set(ctx, "host:esx1/vms", 5))
 	must(t, f.Database.Claims.Finish(ctx, claims[1], fleetdb.End{State: fleetdb.Done, Summary: fleetdb.Summary{Outage: time.Minute, Rates: []float64{2e8}}}))
+	lease, err := f.Database.Leases.Acquire(ctx, "notifier", "test", time.Hour)
+	must(t, err)
+	_, err = f.Database.Notifications.Add(ctx, lease, 1, []fleetdb.Notification{{Receiver: "ops", ID: "evt_1"}})
+	must(t, err)
 	readMetrics(t, f) // counts the request that the next one shows
 	return f
 }
