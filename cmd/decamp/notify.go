@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/notify"
 	"github.com/decamp/decamp/internal/planfile"
@@ -31,7 +32,7 @@ func newNotify(p *program) *cobra.Command {
 
 // newNotifyTest returns the command decamp notify test.
 func newNotifyTest(p *program) *cobra.Command {
-	var flags notifyFlags
+	var file assemble.Notify
 	var kind string
 	var show bool
 	cmd := &cobra.Command{
@@ -47,7 +48,7 @@ func newNotifyTest(p *program) *cobra.Command {
 			if !slices.Contains(planfile.EventKinds, planfile.EventKind(kind)) {
 				return badUsage(cmd, "--event %q: want one of %v", kind, planfile.EventKinds)
 			}
-			to, err := flags.load(p.assembler)
+			to, err := p.assembler.Receivers(file)
 			if err == nil && to == nil {
 				err = fault.New(fault.NotFound, "the state directory has no notification file").WithHint("create %s there, or name a file with --notify", planfile.NotifyFile)
 			}
@@ -55,26 +56,23 @@ func newNotifyTest(p *program) *cobra.Command {
 				return err
 			}
 			e, body, err := to.Preview(args[0], notify.Sample(planfile.EventKind(kind)))
+			if err == nil && !show {
+				err = to.Test(cmd.Context(), args[0], e)
+			}
 			switch {
 			case err != nil:
 				return err
-			case show && p.out.json:
+			case p.out.json:
 				return p.out.printJSON(e)
 			case show:
-				_, err := fmt.Fprintf(p.out, "Subject: %s\n\n%s\nBody of a webhook: %s\n", printable(e.Subject), e.Text, printable(string(body)))
-				return err
+				_, err = fmt.Fprintf(p.out, "Subject: %s\n\n%s\nBody of a webhook: %s\n", printable(e.Subject), e.Text, printable(string(body)))
+			default:
+				_, err = fmt.Fprintf(p.out, "%s accepted the sample %s.\n", args[0], e.ID)
 			}
-			if err := to.Test(cmd.Context(), args[0], e); err != nil {
-				return fault.New(fault.Unreachable, "receiver %s: %w", args[0], err).WithHint("correct the receiver in the notification file, then repeat the command")
-			}
-			if p.out.json {
-				return p.out.printJSON(map[string]string{"receiver": args[0], "id": e.ID})
-			}
-			_, err = fmt.Fprintf(p.out, "%s accepted the sample %s.\n", args[0], e.ID)
 			return err
 		}),
 	}
-	flags.registerFlags(cmd.Flags())
+	registerNotify(&file, cmd.Flags())
 	cmd.Flags().StringVar(&kind, "event", string(planfile.VMFailed), "`KIND` of the sample event")
 	cmd.Flags().BoolVar(&show, "print", false, "print the notification and do not send it")
 	return cmd

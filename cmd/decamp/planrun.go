@@ -41,7 +41,7 @@ type planRunCommand struct {
 	out       *output             // output and messages
 	assembler *assemble.Assembler // state directory, access file and prompts
 	fleet     fleetFlags          // flags of the fleet
-	notify    notifyFlags         // receivers of notifications
+	notify    assemble.Notify     // receivers of notifications
 
 	detach bool // do not wait for the end of the plan
 	hooks  bool // run hooks of plans in a shared database
@@ -73,7 +73,7 @@ func newPlanRun(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&pr.hooks, "allow-hooks", false, "with --db: run the commands (hooks) of all plans in the database that an admin submitted; without --db they are always run")
 	pr.fleet.registerFlags(cmd)
 	pr.fleet.registerKey(cmd)
-	pr.notify.registerFlags(cmd.Flags())
+	registerNotify(&pr.notify, cmd.Flags())
 	return cmd
 }
 
@@ -101,12 +101,8 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 	if err != nil {
 		return err
 	}
-	receivers, err := pr.notify.load(pr.assembler)
-	if err != nil {
-		return err
-	}
 	n, err := mover.OpenNode(ctx, pr.assembler, local.Database, mover.NodeOptions{
-		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure, Receivers: receivers,
+		Folders: foldersOf(f), VMs: pr.vms, Trials: pr.trials, Command: true, Hooks: pr.hooks || isFile(url), Shared: sharedURL(url), Insecure: pr.fleet.insecure, Notify: pr.notify,
 	})
 	if fault.Is(err, fault.Conflict) && isFile(url) && isDriven(ctx, c) {
 		if err := ownCredentials(f); err != nil {

@@ -44,7 +44,7 @@ type serveCommand struct {
 	out       *output             // output and messages
 	assembler *assemble.Assembler // state directory, access file and prompts
 	fleet     fleetFlags          // flags of the fleet
-	notify    notifyFlags         // receivers of notifications
+	notify    assemble.Notify     // receivers of notifications
 
 	listen    string // address to listen on
 	cert, key string // files with the certificate and its key; empty: a self-signed one
@@ -82,7 +82,7 @@ func newServe(p *program) *cobra.Command {
 	sv.fleet.registerDB(cmd)
 	sv.fleet.registerKey(cmd)
 	sv.workerFlags.registerFlags(p.assembler, cmd)
-	sv.notify.registerFlags(f)
+	registerNotify(&sv.notify, f)
 	return cmd
 }
 
@@ -95,17 +95,13 @@ func (sv *serveCommand) runServe(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	receivers, err := sv.notify.load(sv.assembler)
-	if err != nil {
-		return err
-	}
 	r, url, err := sv.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, sv.assembler, r, mover.NodeOptions{
-		Name: sv.name, Folders: sv.folders, VMs: sv.vms, Trials: sv.trials, Idle: len(sv.folders) == 0, Hooks: sv.hooks, Shared: sharedURL(url), Insecure: sv.fleet.insecure, Receivers: receivers,
+		Name: sv.name, Folders: sv.folders, VMs: sv.vms, Trials: sv.trials, Idle: len(sv.folders) == 0, Hooks: sv.hooks, Shared: sharedURL(url), Insecure: sv.fleet.insecure, Notify: sv.notify,
 	})
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ type workerCommand struct {
 	out       *output             // output and messages
 	assembler *assemble.Assembler // state directory, access file and prompts
 	fleet     fleetFlags          // flags of the fleet
-	notify    notifyFlags         // receivers of notifications
+	notify    assemble.Notify     // receivers of notifications
 }
 
 // newWorker returns the command decamp worker.
@@ -76,7 +76,7 @@ func newWorker(p *program) *cobra.Command {
 	wc.fleet.registerKey(cmd)
 	wc.fleet.registerInsecure(cmd)
 	wc.registerFlags(p.assembler, cmd)
-	wc.notify.registerFlags(cmd.Flags())
+	registerNotify(&wc.notify, cmd.Flags())
 	return cmd
 }
 
@@ -85,17 +85,13 @@ func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 	if _, err := wc.assembler.Access(); err != nil { // before the first plan needs it
 		return err
 	}
-	receivers, err := wc.notify.load(wc.assembler)
-	if err != nil {
-		return err
-	}
 	r, url, err := wc.fleet.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer joinClose(&err, r.Close)
 	n, err := mover.OpenNode(ctx, wc.assembler, r, mover.NodeOptions{
-		Name: wc.name, Folders: wc.folders, VMs: wc.vms, Trials: wc.trials, Hooks: wc.hooks, Shared: sharedURL(url), Insecure: wc.fleet.insecure, Receivers: receivers,
+		Name: wc.name, Folders: wc.folders, VMs: wc.vms, Trials: wc.trials, Hooks: wc.hooks, Shared: sharedURL(url), Insecure: wc.fleet.insecure, Notify: wc.notify,
 	})
 	if err != nil {
 		return err

@@ -102,9 +102,11 @@ func (c *courier) attempt(ctx context.Context, n fleetdb.Notification) error {
 	if err == nil {
 		err = c.receiver.deliver(ctx, e)
 	}
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites) // a delivery is recorded also at the end
+	defer cancel()
 	c.failures++
 	failure := ""
 	if err == nil {

@@ -2,9 +2,13 @@ package notify
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +59,16 @@ func Load(path string, o Options) (*Receivers, error) {
 	return r, nil
 }
 
+// LoadDefault is Load for the default file of a state directory. It returns nil if the file does not
+// exist.
+func LoadDefault(state string, o Options) (*Receivers, error) {
+	path := filepath.Join(state, planfile.NotifyFile)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return Load(path, o)
+}
+
 // newReceiver returns a receiver of the file n.
 func newReceiver(n *planfile.Notify, name string, o Options) (*receiver, error) {
 	c := n.Receivers[name]
@@ -98,13 +112,16 @@ func (v *receiver) deliver(ctx context.Context, e Event) error {
 func (r *Receivers) Names() []string { return slices.Sorted(maps.Keys(r.all)) }
 
 // Test sends an event to one receiver, once and without the queue, whether it is configured for such
-// events or not.
+// events or not. If the receiver does not accept it, Test returns fault.Unreachable.
 func (r *Receivers) Test(ctx context.Context, name string, e Event) error {
 	v, err := r.find(name)
 	if err != nil {
 		return err
 	}
-	return v.deliver(ctx, e)
+	if err := v.deliver(ctx, e); err != nil {
+		return fault.New(fault.Unreachable, "receiver %s: %w", name, err).WithHint("correct the receiver in the notification file, then repeat the command")
+	}
+	return nil
 }
 
 // Preview returns the subject and the text that a receiver would get, and the body of a webhook.

@@ -63,7 +63,7 @@ type NodeOptions struct {
 	Shared   string   // URL of the database that machines share; empty: none
 	Insecure bool     // accepts a database whose certificate is not verified
 
-	Receivers *notify.Receivers // receivers of notifications; nil: this process sends none
+	Notify assemble.Notify // receivers of notifications
 }
 
 // OpenNode opens the state directory and returns a node of the fleet with the database r. It fails if a
@@ -74,6 +74,10 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 		if o.Name, err = hostName(); err != nil {
 			return nil, err
 		}
+	}
+	receivers, err := a.Receivers(o.Notify)
+	if err != nil {
+		return nil, err
 	}
 	// offers are checked before the state directory is locked
 	w := fleetdb.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
@@ -89,8 +93,8 @@ func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Database, o
 	n := &Node{mover: m, Worker: w, Node: fleet.New(fleet.Config{
 		Database: r, Mover: m, Worker: w, Log: a.Log, Schedule: true, Drive: !o.Idle, PlanEnded: m.tracePlan,
 	})}
-	if o.Receivers != nil {
-		n.notifier = notify.New(r, o.Receivers, fmt.Sprintf("%s/%d/%08x", o.Name, os.Getpid(), rand.Uint32()), a.Log)
+	if receivers != nil {
+		n.notifier = notify.New(r, receivers, fmt.Sprintf("%s/%d/%08x", o.Name, os.Getpid(), rand.Uint32()), a.Log)
 	}
 	return n, nil
 }
