@@ -51,9 +51,11 @@ go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test 
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 make demo >build/demo.log 2>&1 &
 demo=$!
-# A module of its own, which brings Kubernetes along. It judges files of this one: no result of old ones counts.
-# shellcheck disable=SC2086 # several arguments
-(cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >build/kubevirt.log 2>&1 &
+# Modules of their own, which bring Kubernetes and Helm along. They judge files of this one: no result of old ones counts.
+for module in kubevirt packaging; do
+	# shellcheck disable=SC2086 # several arguments
+	(cd "test/$module" && go vet ./... && go test $quickly -count 1 -v "$@" ./...) || exit
+done >build/kubevirt.log 2>&1 &
 kubevirt=$!
 # The program that builds releases is a separate module, too.
 # shellcheck disable=SC2086 # several arguments

@@ -223,8 +223,8 @@ func decodeRecord(text []byte) (Record, error) {
 	}
 	switch {
 	case r.Version != version:
-		return r, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", r.Version, version).
-			WithHint("use the decamp that made it, or a newer one")
+		return r, fault.New(fault.Unsupported, "its format is version %d, and this decamp supports version %d", r.Version, version).
+			WithHint("use the version of decamp that wrote it, or a newer one")
 	case r.Kind == "" || r.Server == "" || r.Host == "" && r.Kind != Snapshot:
 		return r, fault.New(fault.Corrupt, "it does not contain the change and its host").WithHint("%s", byHand)
 	}
@@ -264,7 +264,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 	defer over()
 	if undo == nil {
 		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.Host, r.Text).
-			WithHint("use the decamp that made it, or a newer one")
+			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
 		return false, LeftoverError(r, err)

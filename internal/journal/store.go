@@ -96,8 +96,8 @@ func parsePlan(text []byte) (Plan, error) {
 		return Plan{}, fault.Wrap(fault.Corrupt, err)
 	}
 	if p.Version != version {
-		return Plan{}, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", p.Version, version).
-			WithHint("use the decamp that made it, or a newer one")
+		return Plan{}, fault.New(fault.Unsupported, "its format is version %d, and this decamp supports version %d", p.Version, version).
+			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	return p, nil
 }

@@ -99,8 +99,8 @@ func parseHeader(b []byte) (header, position, error) {
 // fault.Unsupported.
 func parseFields(b []byte) (header, error) {
 	if v := le.Uint32(b[8:]); v != version {
-		return header{}, fault.New(fault.Unsupported, "version %d, this decamp reads up to %d", v, version).
-			WithHint("use the newer decamp that wrote it")
+		return header{}, fault.New(fault.Unsupported, "the manifest has version %d, and this decamp supports version %d", v, version).
+			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	names, d, s := b[fixedHead:], int(le.Uint16(b[36:])), int(le.Uint16(b[38:]))
 	if len(names) != d+s {

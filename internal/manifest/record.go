@@ -134,7 +134,7 @@ func (s *scanner) parseRecord(b []byte) (record, error) {
 		return record{kind: kindSeal, count: uint32(count), off: s.off + recordHead}, nil
 	default:
 		return record{}, fault.New(fault.Unsupported, "record of unknown kind %d at byte %d", k, s.off).
-			WithHint("use the newer decamp that wrote it")
+			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	if checkSpan(first, count, s.chunks) != nil || payload != want {
 		return record{}, errTorn

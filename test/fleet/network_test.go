@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/test/program"
 )
 
 // insideEnv is set if the test binary runs in its own network namespace.
@@ -27,7 +29,7 @@ func inside(t *testing.T) bool {
 	defer cancel()
 	const begin = `mkdir -p /run/netns && mount -t tmpfs none /run/netns && ip link set lo up && exec "$@"`
 	cmd := exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", begin, "sh", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Env = append(os.Environ(), insideEnv+"=1", program.BuiltEnv+"="+binary)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)

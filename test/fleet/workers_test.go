@@ -36,14 +36,29 @@ func (r *rig) worker(name, folder string, more ...string) *machine {
 	return r.workerBy(nil, name, folder, more...)
 }
 
+// workerOf starts one of another decamp.
+func (r *rig) workerOf(binary, name, folder string, more ...string) *machine {
+	r.t.Helper()
+	m, cmd := r.workerCommand(name, folder, more...)
+	cmd.Path = binary
+	m.process = start(r.t, cmd)
+	return m
+}
+
 // workerBy starts one under a wrapper such as ip netns exec.
 func (r *rig) workerBy(wrapper []string, name, folder string, more ...string) *machine {
 	r.t.Helper()
-	m := &machine{name: name, state: filepath.Join(r.dir, "state-"+name), log: filepath.Join(r.dir, name+".log")}
-	cmd := r.commandIn(m.state, append([]string{"worker", "--join", r.db, "--offer", folder, "--name", name, "--log-file", m.log}, more...)...)
+	m, cmd := r.workerCommand(name, folder, more...)
 	wrap(r.t, cmd, wrapper)
 	m.process = start(r.t, cmd)
 	return m
+}
+
+// workerCommand returns a worker that has not started, and its command.
+func (r *rig) workerCommand(name, folder string, more ...string) (*machine, *exec.Cmd) {
+	r.t.Helper()
+	m := &machine{name: name, state: filepath.Join(r.dir, "state-"+name), log: filepath.Join(r.dir, name+".log")}
+	return m, r.commandIn(m.state, append([]string{"worker", "--join", r.db, "--offer", folder, "--name", name, "--log-file", m.log}, more...)...)
 }
 
 // wrap has decamp started by a wrapper; none is none.

@@ -15,6 +15,10 @@ import (
 	"testing"
 )
 
+// BuiltEnv is the environment variable with the path of a decamp that is built already: a test that starts its
+// own binary again sets it.
+const BuiltEnv = "DECAMP_TEST_BUILT"
+
 // Main builds decamp in a temporary folder, sets binary to its path, runs the tests and returns their
 // exit code. Under -short it runs no test, because all of them start the program.
 func Main(m *testing.M, binary *string) int {
@@ -26,6 +30,10 @@ func Main(m *testing.M, binary *string) int {
 	// Under nohup, as in some CI systems, SIGHUP is ignored, also by child processes. After Notify,
 	// children get the signal's default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	if built := os.Getenv(BuiltEnv); built != "" {
+		*binary = built
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "decamp-built-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -42,8 +50,18 @@ func Main(m *testing.M, binary *string) int {
 
 // Build builds decamp at the path binary, with these build tags.
 func Build(binary string, tags ...string) error {
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-tags="+strings.Join(tags, ","), "-o", binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as in a release, even if the tests are not
+	return build(binary, "-ldflags=-s -w", "-tags="+strings.Join(tags, ","))
+}
+
+// BuildVersion builds decamp at the path binary, with another version.
+func BuildVersion(binary, version string) error {
+	return build(binary, "-ldflags=-s -w -X main.version="+version)
+}
+
+// build builds decamp with these flags: static and stripped, as in a release, even if the tests are not.
+func build(binary string, flags ...string) error {
+	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", binary, "github.com/decamp/decamp/cmd/decamp")...)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, out)
 	}

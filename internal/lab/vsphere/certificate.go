@@ -45,9 +45,11 @@ func newCertificate(name string) (*certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(der)
-	return &certificate{
-		pair:        tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		fingerprint: strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":"),
-	}, nil
+	return certificateOf(tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}), nil
+}
+
+// certificateOf returns the certificate of a pair.
+func certificateOf(pair tls.Certificate) *certificate {
+	sum := sha256.Sum256(pair.Certificate[0])
+	return &certificate{pair: pair, fingerprint: strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":")}
 }

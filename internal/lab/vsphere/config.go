@@ -2,6 +2,7 @@ package vsphere
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,8 @@ type Config struct {
 	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`  // end of the evaluation of an ESXi without that licence; not reported if zero
 	Lacks           []string  `json:"lacks,omitempty"`          // privileges that the account lacks; calls that require one are denied
 	HTTP2           bool      `json:"http2,omitempty"`          // whether to offer h2 by ALPN, as ESXi 8 does
+
+	Certificate *tls.Certificate `json:"-"` // certificate of Addr with its key; nil creates one
 
 	Clock func() time.Time `json:"-"` // clock of sessions, lockout and guest shutdown; the real one if nil
 	Log   *slog.Logger     `json:"-"` // log of the emulator; discarded if nil

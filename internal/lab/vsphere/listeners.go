@@ -27,8 +27,14 @@ type listeners struct {
 // addresses. No request is served yet.
 func (n *listeners) reserveAddresses() error {
 	var err error
-	if n.main, err = n.newEndpoint("localhost.localdomain", n.cfg.Addr); err != nil || !n.cfg.HostListeners {
+	if n.main, err = n.newEndpoint("localhost.localdomain", n.cfg.Addr); err != nil {
 		return err
+	}
+	if n.cfg.Certificate != nil {
+		n.main.cert.Store(certificateOf(*n.cfg.Certificate))
+	}
+	if !n.cfg.HostListeners {
+		return nil
 	}
 	for _, dc := range n.cfg.Datacenters {
 		for _, host := range dc.Hosts {

@@ -107,20 +107,24 @@ func ReadRecord(folder string) (*Record, error) {
 		return nil, err
 	}
 	r, err := parseRecord(text)
+	if fault.Is(err, fault.Unsupported) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "%s: %w", path, err)
 	}
 	return r, nil
 }
 
-// parseRecord parses and validates vm.json. It rejects file names that lead out of the folder.
+// parseRecord parses and validates vm.json. A newer version is fault.Unsupported. It rejects file names that lead out of the folder.
 func parseRecord(text []byte) (*Record, error) {
 	var r Record
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, err
 	}
 	if r.Version != recordVersion {
-		return nil, fmt.Errorf("version %d of the record is not supported, only %d", r.Version, recordVersion)
+		return nil, fault.New(fault.Unsupported, "the record has version %d, and this decamp supports version %d", r.Version, recordVersion).
+			WithHint("use the version of decamp that wrote it (%s), or a newer one", cmp.Or(r.Decamp, "unknown"))
 	}
 	if r.Source == nil {
 		return nil, fmt.Errorf("the record has no source VM")

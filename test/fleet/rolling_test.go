@@ -1,0 +1,53 @@
+package fleet
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/program"
+)
+
+// Two workers of an old version share the storage of a plan. Each is ended by SIGTERM amid its copies, and started
+// again with a new version. Every VM ends once, and the list of workers shows their versions.
+func TestWorkersAreUpgradedOneByOne(t *testing.T) {
+	t.Parallel()
+	newer := filepath.Join(t.TempDir(), "decamp")
+	must(t, program.BuildVersion(newer, "0.2.0-test"))
+	r, _ := newFleet(t, slow(6))
+	versions := func() (a, b string) {
+		workers, err := r.database().Workers.List(t.Context())
+		must(t, err)
+		if len(workers) != 2 {
+			t.Fatalf("workers %+v", workers)
+		}
+		return workers[0].Version, workers[1].Version
+	}
+	a, b := r.worker("a", r.vms(), "--vms", "3"), r.worker("b", r.vms(), "--vms", "3")
+	r.submits(r.all("rolling"))
+	r.until("rolling", "both have begun", func(v view) bool { return len(v.of("a")) > 0 && len(v.of("b")) > 0 })
+	r.sent(slowRate)
+	old, _ := versions()
+	for _, m := range []*machine{a, b} {
+		if code := m.stops(); code != 0 {
+			t.Errorf("worker %s ended with %d", m.name, code)
+		}
+		v := r.until("rolling", "its VMs are returned", func(v view) bool { return len(v.of(m.name)) == 0 })
+		if n := v.count(fleetdb.Failed, fleetdb.Stranded); n > 0 {
+			t.Errorf("worker %s ended, and left %s", m.name, v)
+		}
+		r.workerOf(newer, m.name, r.vms(), "--vms", "3")
+		r.until("rolling", "the new process has VMs", func(v view) bool { return len(v.of(m.name)) > 0 })
+		if m == a {
+			if a, b := versions(); a != "0.2.0-test" || b != old {
+				t.Errorf("the versions are %s and %s", a, b)
+			}
+		}
+	}
+	if a, b := versions(); a != "0.2.0-test" || b != "0.2.0-test" {
+		t.Errorf("the versions are %s and %s", a, b)
+	}
+	r.lab.SetLimits(lab.Limits{})
+	r.allIsHere("rolling", r.vms(), 6, a.state, b.state)
+}
