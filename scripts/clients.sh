@@ -32,6 +32,7 @@ sed -i "s/^version: .*/version: $version/" galaxy.yml
 # ansible-galaxy records the time of the build in the archive
 mkdir "$tmp/unpacked"
 tar -xzf "$tmp/built/decamp-decamp-$version.tar.gz" -C "$tmp/unpacked"
-tar -C "$tmp/unpacked" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" -cf - . |
+(cd "$tmp/unpacked" && find . -mindepth 1 -printf '%P\n') | LC_ALL=C sort | # names without ./, as Ansible requires
+	tar -C "$tmp/unpacked" --no-recursion -T - --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime="@$SOURCE_DATE_EPOCH" -cf - |
 	gzip -9n >"$tmp/built/decamp-decamp-$version.tar.gz"
 mv "$tmp"/built/*.whl "$tmp"/built/*.tar.gz "$out/"

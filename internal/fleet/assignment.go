@@ -18,8 +18,9 @@ type assignment struct {
 	planOrder fleetdb.Command // command for all VMs of the plan
 	news      chan struct{}   // closed and replaced when row or planOrder changes
 	// stop ends the context of the attempt with a cause; it does nothing before the first attempt
-	stop  context.CancelCauseFunc
-	epoch int64 // epoch of the current attempt; 0 before the first one
+	stop    context.CancelCauseFunc
+	epoch   int64 // epoch of the current attempt; 0 before the first one
+	dropped bool  // the plan was dropped since the current attempt began
 }
 
 // Why an attempt is stopped.
@@ -49,6 +50,14 @@ func (a *assignment) setRow(v fleetdb.VM) {
 		return
 	}
 	a.row = v
+	a.notify()
+}
+
+// drop records that the plan of the VM was dropped: the row does not exist any more.
+func (a *assignment) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.row.State, a.dropped = fleetdb.Canceled, true
 	a.notify()
 }
 
@@ -115,15 +124,18 @@ func (a *assignment) startAttempt(ctx context.Context) (*attempt, context.Contex
 	try, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stop, a.epoch = stop, a.row.Epoch
+	a.stop, a.epoch, a.dropped = stop, a.row.Epoch, false
 	return &attempt{assignment: a, claim: fleetdb.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
 }
 
 // recordEnd records that the claim with this epoch has ended in this worker, so that no row with it
-// begins another attempt.
+// begins another attempt. The epochs of a dropped plan have ended with it.
 func (a *assignment) recordEnd(epoch int64) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	key := a.row.Key
-	a.w.over[key] = max(a.w.over[key], epoch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if key := a.row.Key; !a.dropped {
+		a.w.over[key] = max(a.w.over[key], epoch)
+	}
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fleetdb"
@@ -52,4 +53,28 @@ func TestPlansShareByTheirWeights(t *testing.T) {
 	close(end)
 	r.waitEnded("heavy")
 	r.waitEnded("light")
+}
+
+// A plan that was dropped is submitted under its name again, with another text. Its VMs are executed again by the same
+// worker, although their epochs begin from 1 again.
+func TestADroppedPlanIsSubmittedAgain(t *testing.T) {
+	r := newRig(t, nil)
+	m := newMover(t, vmsOn(5, 1)...)
+	r.start(r.config(m, "w1"))
+	for round := range 3 {
+		r.submitText("wave", string(text("wave"))+fmt.Sprintf("weight: %d\n", round+1))
+		if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 5 || p.Failure != nil {
+			t.Fatalf("round %d ended as %+v", round, p)
+		}
+		if err := r.db.Plans.Drop(r.Context(), "wave"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, n := range m.moves {
+		if n != 3 {
+			t.Errorf("%s was moved %d times, want 3", key, n)
+		}
+	}
 }

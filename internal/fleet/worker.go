@@ -190,6 +190,9 @@ func (w *worker) isReplaced(workers []fleetdb.Worker) bool {
 func (w *worker) applyChanges(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, name := range c.Dropped {
+		w.forgetPlan(name)
+	}
 	for _, p := range c.Plans {
 		w.planOrders[p.Name] = p.Command
 		for key, a := range w.assignments {
@@ -200,6 +203,18 @@ func (w *worker) applyChanges(c fleetdb.Changes) {
 	}
 	for _, v := range c.VMs {
 		w.applyVM(v)
+	}
+}
+
+// forgetPlan forgets the VMs of a plan that was dropped. A plan that is submitted under its name again has the
+// same VMs, whose epochs begin from 1 again. w.mu must be held.
+func (w *worker) forgetPlan(name string) {
+	delete(w.planOrders, name)
+	maps.DeleteFunc(w.over, func(key fleetdb.Key, _ int64) bool { return key.Plan == name })
+	for key, a := range w.assignments {
+		if key.Plan == name {
+			a.drop()
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type rig struct {
 	t           *testing.T
 	lab         *lab.Lab
 	dir         string
+	source      string // URL of the emulated host
 	url         string // address of the server
 	fingerprint string // SHA-256 of its certificate
 }
@@ -45,12 +46,12 @@ func newRig(t *testing.T, folders ...string) *rig {
 	}})
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
-	r := &rig{t: t, lab: l, dir: t.TempDir()}
+	r := &rig{t: t, lab: l, dir: t.TempDir(), source: "esxi://root@" + l.Addr()}
 	must(t, os.Mkdir(r.path("state"), 0o700))
 	must(t, os.WriteFile(r.path("password"), []byte(secret+"\n"), 0o600))
 	access := fmt.Sprintf("version: 1\ncredentials:\n  lab: {url: %q, fingerprint: %q, passwordFile: %q, roles: [operate]}\n"+
 		"places:\n  rack1: {to: 'proxmox:https://pve1:8006/pve1?token=/etc/decamp/pve1', roles: [operate]}\n",
-		r.source(), l.Fingerprint(), r.path("password"))
+		r.source, l.Fingerprint(), r.path("password"))
 	must(t, os.WriteFile(r.path("state", "access.yaml"), []byte(access), 0o600))
 	for _, role := range []string{"view", "operate", "admin"} {
 		out, err := r.command(binary, "token", "add", role, "--role", role, "--state", r.path("state")).Output()
@@ -65,9 +66,6 @@ func newRig(t *testing.T, folders ...string) *rig {
 func (r *rig) path(parts ...string) string {
 	return filepath.Join(append([]string{r.dir}, parts...)...)
 }
-
-// source returns the URL of the emulated host.
-func (r *rig) source() string { return "esxi://root@" + r.lab.Addr() }
 
 // serve starts the server, which ends with the test.
 func (r *rig) serve(folders []string) {
@@ -113,7 +111,7 @@ func (r *rig) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1",
-		"DECAMP_TEST_URL="+r.url, "DECAMP_TEST_FINGERPRINT="+r.fingerprint, "DECAMP_TEST_DIR="+r.dir, "DECAMP_TEST_SOURCE="+r.source())
+		"DECAMP_TEST_URL="+r.url, "DECAMP_TEST_FINGERPRINT="+r.fingerprint, "DECAMP_TEST_DIR="+r.dir, "DECAMP_TEST_SOURCE="+r.source)
 	return cmd
 }
 

@@ -20,7 +20,7 @@ class DecampError(Exception):
     findings: list[str] = field(default_factory=list)  # mistakes in a plan, each with its line
 
     def __str__(self) -> str:
-        parts = [self.detail, *self.findings]
+        parts = [self.detail, *self.findings[1:]]  # detail is the first finding of a plan with mistakes
         if self.remedy:
             parts.append(f"Remedy: {self.remedy}")
         return "\n".join(parts)
