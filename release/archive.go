@@ -21,10 +21,7 @@ func (w *artefacts) writeArchive(p program, arch string, files []file) {
 		}
 	}
 	w.createFile(folder+".tar.gz", func(out io.Writer) error {
-		compressed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
-		if err != nil {
-			return err
-		}
+		compressed := gzip.NewWriter(out)
 		if err := writeTar(compressed, members, w.date); err != nil {
 			return err
 		}

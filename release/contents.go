@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io/fs"
@@ -95,70 +96,59 @@ func compressBytes(data []byte) []byte {
 
 // unitFolders are the folders of systemd's files by the end of their names.
 var unitFolders = map[string]string{
-	".service": "/usr/lib/systemd/system", ".socket": "/usr/lib/systemd/system", ".target": "/usr/lib/systemd/system",
-	".slice": "/usr/lib/systemd/system", ".timer": "/usr/lib/systemd/system", ".path": "/usr/lib/systemd/system",
-	".sysusers": "/usr/lib/sysusers.d", ".tmpfiles": "/usr/lib/tmpfiles.d",
+	".service": "/usr/lib/systemd/system", ".socket": "/usr/lib/systemd/system", ".target": "/usr/lib/systemd/system", ".timer": "/usr/lib/systemd/system",
+	".sysusers.conf": "/usr/lib/sysusers.d", ".tmpfiles.conf": "/usr/lib/tmpfiles.d",
 }
 
-// readPackagingFiles returns the files for systemd and the scripts that create accounts. A file of packaging/systemd
-// with an unknown kind is an error: it would be missing in the packages.
+// readPackagingFiles returns the files of packaging: those for systemd, the scripts that create accounts, and others that
+// users copy. The scripts of the packages themselves are not among them.
 func (r *release) readPackagingFiles() ([]file, error) {
 	var files []file
-	for _, folder := range []string{"systemd", "privileges"} {
-		base := filepath.Join(r.root, "packaging", folder)
-		err := filepath.WalkDir(base, func(name string, entry fs.DirEntry, err error) error {
-			if os.IsNotExist(err) && name == base {
-				return nil
-			}
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			content, err := os.ReadFile(name)
-			if err != nil {
-				return err
-			}
-			info, err := entry.Info()
-			if err != nil {
-				return err
-			}
-			relative, err := filepath.Rel(base, name)
-			if err != nil {
-				return err
-			}
-			installed := path.Join("/usr/share/decamp", folder, relative)
-			if folder == "systemd" {
-				if installed, err = unitPath(relative); err != nil {
-					return err
-				}
-			}
-			mode := fs.FileMode(0o644) // git keeps only the permission to execute
-			if info.Mode()&0o100 != 0 {
-				mode = 0o755
-			}
-			files = append(files, file{path.Join(folder, relative), installed, mode, content})
-			return nil
-		})
+	base := filepath.Join(r.root, "packaging")
+	err := filepath.WalkDir(base, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return nil, err
+			return err
 		}
-	}
-	return files, nil
+		relative, err := filepath.Rel(base, name)
+		if err != nil || relative == "scripts" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if entry.IsDir() {
+			return nil
+		}
+		installed, err := installedPath(relative)
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644) // git keeps only the permission to execute
+		if info.Mode()&0o100 != 0 {
+			mode = 0o755
+		}
+		files = append(files, file{relative, installed, mode, content})
+		return nil
+	})
+	return files, err
 }
 
-// unitPath returns the path at which a file of packaging/systemd is installed. A file in the folder sysusers.d or
-// tmpfiles.d, or with the suffix .sysusers or .tmpfiles, configures that program.
-func unitPath(relative string) (string, error) {
+// installedPath returns the path at which packages install a file of packaging. A file for systemd with an unknown
+// kind is an error.
+func installedPath(relative string) (string, error) {
 	folder, name := path.Split(relative)
-	switch path.Clean(folder) {
-	case "sysusers.d", "tmpfiles.d":
-		return "/usr/lib/" + relative, nil
-	case ".":
-		if to, ok := unitFolders[path.Ext(name)]; ok {
-			if strings.HasSuffix(to, ".d") {
-				name = strings.TrimSuffix(name, path.Ext(name)) + ".conf"
-			}
-			return path.Join(to, name), nil
+	if path.Clean(folder) != "systemd" {
+		return path.Join("/usr/share/decamp", relative), nil
+	}
+	for end, to := range unitFolders {
+		if stem, ok := strings.CutSuffix(name, end); ok {
+			return path.Join(to, stem+end[strings.LastIndexByte(end, '.'):]), nil
 		}
 	}
-	return "", fmt.Errorf("packaging/systemd/%s: the folder in which it is installed is unknown", relative)
+	return "", fmt.Errorf("packaging/%s: the folder in which it is installed is unknown", relative)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -44,6 +45,16 @@ func (w *artefacts) writePackages(p program, arch string, content []file) {
 	}
 }
 
+// ownsFolder reports whether only the package of a program has files in a folder.
+func ownsFolder(p program, folder string) bool {
+	for _, own := range []string{"/usr/share/doc/" + p.name, "/usr/share/" + p.name} {
+		if folder == own || strings.HasPrefix(folder, own+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // packageInfo returns the description of a package. It writes the files into a temporary folder, because the
 // library reads paths.
 func (r *release) packageInfo(p program, arch, format string, content []file, temporary string) (*nfpm.Info, error) {
@@ -61,9 +72,14 @@ func (r *release) packageInfo(p program, arch, format string, content []file, te
 		script := func(name string) string { return filepath.Join(r.root, "packaging", "scripts", name) }
 		info.Scripts = nfpm.Scripts{PostInstall: script("postinstall.sh"), PreRemove: script("preremove.sh"), PostRemove: script("postremove.sh")}
 	}
+	owned := map[string]bool{} // folders that rpm removes with the package
 	for i, f := range content {
 		if f.installed == "" {
 			continue
+		}
+		for folder := path.Dir(f.installed); ownsFolder(p, folder) && !owned[folder]; folder = path.Dir(folder) {
+			owned[folder] = true
+			info.Contents = append(info.Contents, &files.Content{Destination: folder, Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o755, Owner: "root", Group: "root", MTime: r.date}})
 		}
 		source := filepath.Join(temporary, fmt.Sprint(format, i))
 		if err := os.WriteFile(source, f.content, 0o600); err != nil {

@@ -47,24 +47,26 @@ func prebuilt() *inputs {
 	return in
 }
 
-// written is a release that several tests read.
-var written = sync.OnceValues(func() (*release, error) {
-	folder, err := os.MkdirTemp("", "decamp-release-test-")
-	if err != nil {
-		return nil, err
-	}
-	r := &release{root: "..", out: folder, version: "1.2.3", date: time.Unix(1795838957, 0).UTC(), log: io.Discard}
-	return r, r.writeArtefacts(prebuilt())
-})
+// sharedFolder contains the releases that several tests read.
+var sharedFolder string
 
 func TestMain(m *testing.M) {
 	os.Unsetenv(keyVariable)
-	code := m.Run()
-	if r, _ := written(); r != nil {
-		os.RemoveAll(r.out)
+	var err error
+	if sharedFolder, err = os.MkdirTemp("", "decamp-release-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	os.RemoveAll(sharedFolder)
 	os.Exit(code)
 }
+
+// written is a release that several tests read.
+var written = sync.OnceValues(func() (*release, error) {
+	r := &release{root: "..", out: filepath.Join(sharedFolder, "prebuilt"), version: "1.2.3", date: time.Unix(1795838957, 0).UTC(), log: io.Discard}
+	return r, r.writeArtefacts(prebuilt())
+})
 
 // readRelease returns a release of version 1.2.3 and its artefacts by name. The test must not change it.
 func readRelease(t *testing.T) (*release, map[string][]byte) {
@@ -235,34 +237,32 @@ func TestPackages(t *testing.T) {
 	}
 }
 
-func TestFilesForSystemdHaveFolders(t *testing.T) {
+func TestPackagingFilesHaveFolders(t *testing.T) {
 	for relative, want := range map[string]string{
-		"decamp-server.service":  "/usr/lib/systemd/system/decamp-server.service",
-		"decamp-worker@.service": "/usr/lib/systemd/system/decamp-worker@.service",
-		"decamp.target":          "/usr/lib/systemd/system/decamp.target",
-		"decamp-server.socket":   "/usr/lib/systemd/system/decamp-server.socket",
-		"sysusers.d/decamp.conf": "/usr/lib/sysusers.d/decamp.conf",
-		"tmpfiles.d/decamp.conf": "/usr/lib/tmpfiles.d/decamp.conf",
-		"decamp.sysusers":        "/usr/lib/sysusers.d/decamp.conf",
-		"decamp.tmpfiles":        "/usr/lib/tmpfiles.d/decamp.conf",
-		"decamp.preset":          "",
-		"other.d/decamp.service": "",
-		"README.md":              "",
+		"systemd/decamp-server.service":  "/usr/lib/systemd/system/decamp-server.service",
+		"systemd/decamp-worker@.service": "/usr/lib/systemd/system/decamp-worker@.service",
+		"systemd/decamp.target":          "/usr/lib/systemd/system/decamp.target",
+		"systemd/decamp-server.socket":   "/usr/lib/systemd/system/decamp-server.socket",
+		"systemd/decamp.sysusers.conf":   "/usr/lib/sysusers.d/decamp.conf",
+		"systemd/decamp.tmpfiles.conf":   "/usr/lib/tmpfiles.d/decamp.conf",
+		"systemd/README.md":              "",
+		"systemd/other.conf":             "",
+		"privileges/vsphere.sh":          "/usr/share/decamp/privileges/vsphere.sh",
 	} {
-		if got, err := unitPath(relative); got != want || (err == nil) != (want != "") {
+		if got, err := installedPath(relative); got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v, want %q", relative, got, err, want)
 		}
 	}
 }
 
-// Every file of packaging/systemd and packaging/privileges is in the packages.
+// Every file of packaging except the scripts of the packages is in the packages.
 func TestPackagingFilesAreCollected(t *testing.T) {
 	r := newRelease(t)
 	files, err := r.readPackagingFiles()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := judge(t, "git", "-C", "..", "ls-files", "packaging/systemd", "packaging/privileges")
+	listed := judge(t, "git", "-C", "..", "ls-files", "packaging/*", ":!packaging/scripts")
 	if n := strings.Count(listed, "\n"); n != len(files) || n < 4 {
 		t.Errorf("%d files of %d:\n%s", len(files), n, listed)
 	}

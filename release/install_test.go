@@ -1,0 +1,446 @@
+//go:build slow
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"aead.dev/minisign"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// These tests build the real release and install it in a clean Debian without a network. They need root.
+
+// previous is the version that the current packages replace.
+const previous = "0.0.9"
+
+// A builtRelease is the release of this tree, and the same tree as the previous version.
+type builtRelease struct {
+	*release
+	in     *inputs // compiled programs
+	before string  // folder with the artefacts of the previous version
+}
+
+// built is the release that all tests install.
+var built = sync.OnceValues(func() (*builtRelease, error) {
+	ctx := context.Background()
+	r, err := openRelease(ctx, "..", filepath.Join(sharedFolder, "dist"), "", io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	b := &builtRelease{release: r, before: filepath.Join(sharedFolder, "before")}
+	binaries := filepath.Join(sharedFolder, "binaries")
+	if b.in, err = r.buildInputs(ctx, binaries); err != nil {
+		return nil, err
+	}
+	if err := r.writeArtefacts(b.in); err != nil {
+		return nil, err
+	}
+	old := *r
+	old.version, old.out, old.tagged = previous, b.before, false
+	in := *b.in
+	in.binaries = map[string]map[string][]byte{}
+	for arch, content := range b.in.binaries {
+		in.binaries[arch] = maps.Clone(content)
+	}
+	binary := filepath.Join(binaries, previous)
+	if err := old.buildBinary(ctx, "decamp", runtime.GOARCH, binary); err != nil {
+		return nil, err
+	}
+	if in.binaries[runtime.GOARCH]["decamp"], err = os.ReadFile(binary); err != nil {
+		return nil, err
+	}
+	return b, old.writeArtefacts(&in)
+})
+
+func requireRelease(t *testing.T) *builtRelease {
+	t.Helper()
+	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// debianArchive is the archive of a clean Debian, which is built once.
+const debianArchive = "../build/install-debian.tar"
+
+// newDebian returns the folder of a clean Debian with systemd's programs, in which systemd does not run.
+func newDebian(t *testing.T) string {
+	t.Helper()
+	if _, err := os.Stat(debianArchive); err != nil {
+		if err := os.MkdirAll(filepath.Dir(debianArchive), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		judge(t, "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", "--aptopt=APT::Install-Recommends \"false\"", "--format=tar", "bookworm", debianArchive+".new")
+		if err := os.Rename(debianArchive+".new", debianArchive); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := t.TempDir()
+	judge(t, "tar", "-C", root, "-xf", debianArchive, "--exclude=./dev/*")
+	return root
+}
+
+// runIsolated runs a shell script in new namespaces without a network, and returns its output. $ROOT is the folder
+// with /proc and /dev mounted; chroot "$ROOT" enters it. All processes end with the script.
+func runIsolated(t *testing.T, root, script string) string {
+	t.Helper()
+	const mounts = `set -e
+ip link set lo up
+mkdir -p "$ROOT/proc" "$ROOT/dev"
+mount -t proc proc "$ROOT/proc"
+mount --bind /dev "$ROOT/dev"
+`
+	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", mounts+script)
+	cmd.Env = []string{"ROOT=" + root, "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, script, out)
+	}
+	return string(out)
+}
+
+// copyInto copies files into the folder /root of a root, and returns their paths there.
+func copyInto(t *testing.T, root string, files ...string) string {
+	t.Helper()
+	var paths []string
+	for _, f := range files {
+		judge(t, "cp", f, filepath.Join(root, "root"))
+		paths = append(paths, "/root/"+filepath.Base(f))
+	}
+	return strings.Join(paths, " ")
+}
+
+// expect fails the test if a text lacks one of these texts.
+func expect(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("no %q in:\n%s", w, text)
+		}
+	}
+}
+
+// hasFile reports whether a root contains a file.
+func hasFile(root, path string) bool {
+	_, err := os.Lstat(filepath.Join(root, path))
+	return err == nil
+}
+
+// upgradeScript upgrades decamp by the command $UPGRADE while a server runs. The process must survive the upgrade with
+// its old program.
+const upgradeScript = `
+chroot "$ROOT" decamp version
+mkdir -p "$ROOT/var/lib/decamp"
+echo record >"$ROOT/var/lib/decamp/state-of-a-run"
+chroot "$ROOT" decamp serve --state /tmp/state --listen 127.0.0.1:8470 --log-file /tmp/serve.log >"$ROOT/tmp/serve.out" 2>&1 &
+server=$!
+tries=0
+until ls "$ROOT"/tmp/state/* >/dev/null 2>&1; do
+	kill -0 $server
+	tries=$((tries + 1)); [ $tries -lt 600 ]
+	sleep 0.1
+done
+eval "$UPGRADE"
+kill -0 $server
+readlink "$ROOT/proc/$server/exe"
+chroot "$ROOT" decamp version
+`
+
+func TestDebianPackage(t *testing.T) {
+	b, root := requireRelease(t), newDebian(t)
+	arch := runtime.GOARCH
+	old := copyInto(t, root, filepath.Join(b.before, "decamp_"+previous+"-1_"+arch+".deb"))
+	current := copyInto(t, root, filepath.Join(b.out, "decamp_"+b.version+"-1_"+arch+".deb"))
+	out := runIsolated(t, root, `chroot "$ROOT" dpkg --install `+old+`; UPGRADE='chroot "$ROOT" dpkg --install `+current+`'`+upgradeScript)
+	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
+	checkUnits(t, b, root)
+
+	out = runIsolated(t, root, `chroot "$ROOT" dpkg --remove decamp`)
+	expect(t, out, "the state in /var/lib/decamp is kept")
+	out = runIsolated(t, root, `chroot "$ROOT" dpkg --purge decamp; chroot "$ROOT" dpkg --audit`)
+	checkRemoved(t, root)
+}
+
+// checkRemoved fails the test if a removed package has left files, or if the state of a run is lost.
+func checkRemoved(t *testing.T, root string) {
+	t.Helper()
+	if !hasFile(root, "/var/lib/decamp/state-of-a-run") {
+		t.Error("the state of a run is lost")
+	}
+	for _, path := range []string{"/usr/bin/decamp", "/usr/share/decamp", "/usr/share/bash-completion/completions/decamp", "/usr/share/man/man1/decamp.1.gz"} {
+		if hasFile(root, path) {
+			t.Errorf("%s is left", path)
+		}
+	}
+	left := judge(t, "find", filepath.Join(root, "usr/lib/systemd"), filepath.Join(root, "usr/lib/sysusers.d"), filepath.Join(root, "usr/lib/tmpfiles.d"), "-name", "decamp*")
+	if left != "" {
+		t.Errorf("files for systemd are left: %s", left)
+	}
+}
+
+// checkUnits fails the test if an installed unit is not valid or if a unit of packaging/systemd is not installed.
+func checkUnits(t *testing.T, b *builtRelease, root string) {
+	t.Helper()
+	files, err := b.readPackagingFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !hasFile(root, f.installed) {
+			t.Errorf("%s is not installed", f.installed)
+		}
+	}
+	units, err := filepath.Glob(filepath.Join(root, "usr/lib/systemd/system/decamp*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(units) == 0 {
+		if _, err := os.Stat("../packaging/systemd"); err == nil {
+			t.Error("no unit is installed")
+		}
+		return
+	}
+	var names []string
+	for _, unit := range units {
+		names = append(names, strings.TrimPrefix(unit, root))
+	}
+	if out := runIsolated(t, root, `chroot "$ROOT" systemd-analyze verify --man=no `+strings.Join(names, " ")+` 2>&1`); strings.TrimSpace(out) != "" {
+		t.Errorf("systemd-analyze verify: %s", out)
+	}
+}
+
+func TestRPMPackage(t *testing.T) {
+	b, root := requireRelease(t), newDebian(t)
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	rpm := `rpm --root "$ROOT" --dbpath /var/lib/rpm --force-debian `
+	old := filepath.Join(b.before, "decamp-"+previous+"-1."+arch+".rpm")
+	current := filepath.Join(b.out, "decamp-"+b.version+"-1."+arch+".rpm")
+	out := runIsolated(t, root, rpm+`--install `+old+`; UPGRADE='`+rpm+`--upgrade `+current+`'`+upgradeScript)
+	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
+	if !hasFile(root, "/usr/share/zsh/site-functions/_decamp") {
+		t.Error("the completion of zsh is not installed")
+	}
+	checkUnits(t, b, root)
+	out = runIsolated(t, root, rpm+`--verify decamp; `+rpm+`--erase decamp`)
+	expect(t, out, "the state in /var/lib/decamp is kept")
+	checkRemoved(t, root)
+}
+
+// tryScript moves a VM with three commands: it installs the packages, starts the emulator, and migrates.
+const tryScript = `
+chroot "$ROOT" dpkg --install $PACKAGES
+chroot "$ROOT" decamp-lab >"$ROOT/tmp/lab.out" 2>&1 &
+lab=$!
+tries=0
+until grep -q 'Try, in another terminal' "$ROOT/tmp/lab.out"; do
+	kill -0 $lab
+	tries=$((tries + 1)); [ $tries -lt 600 ]
+	sleep 0.1
+done
+password=$(sed -n 's/^ *password *in //p' "$ROOT/tmp/lab.out")
+fingerprint=$(sed -n 's/^ *SHA-256 *//p' "$ROOT/tmp/lab.out")
+chroot "$ROOT" decamp migrate esxi://root@127.0.0.1:8443 web01 --to dir:/srv --password-file "$password" --fingerprint "$fingerprint"
+`
+
+// TestThreeCommandsMoveAVM prints the figure of docs/installing.md.
+func TestThreeCommandsMoveAVM(t *testing.T) {
+	b, root := requireRelease(t), newDebian(t)
+	packages := copyInto(t, root, filepath.Join(b.out, "decamp_"+b.version+"-1_"+runtime.GOARCH+".deb"), filepath.Join(b.out, "decamp-lab_"+b.version+"-1_"+runtime.GOARCH+".deb"))
+	out := runIsolated(t, root, `begin=$(date +%s%N); PACKAGES='`+packages+`'`+tryScript+`
+echo "milliseconds: $((($(date +%s%N) - begin) / 1000000))"
+chroot "$ROOT" decamp verify /srv/web01`)
+	m := regexp.MustCompile(`milliseconds: (\d+)`).FindStringSubmatch(out)
+	if m == nil || !hasFile(root, "/srv/web01/domain.xml") {
+		t.Fatalf("the VM was not moved:\n%s", out)
+	}
+	milliseconds, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("from a clean Debian to a moved VM: %.1f s, 3 commands", float64(milliseconds)/1000)
+	if milliseconds > 60_000 {
+		t.Errorf("more than 60 s")
+	}
+}
+
+// unpackImage unpacks the image of a program for this machine, and returns its folder and its configuration.
+func unpackImage(t *testing.T, b *builtRelease, program string) (string, *v1.ConfigFile) {
+	t.Helper()
+	archive := filepath.Join(b.out, program+"-"+b.version+"-oci.tar")
+	expect(t, judge(t, "skopeo", "inspect", "--override-os", "linux", "--override-arch", "arm64", "oci-archive:"+archive), `"Architecture": "arm64"`)
+	folder := t.TempDir()
+	judge(t, "tar", "-C", folder, "-xf", archive)
+	top, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err = index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range manifest.Manifests {
+		if !match.Platforms(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})(m) {
+			continue
+		}
+		image, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := image.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := t.TempDir()
+		if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { // the user of the image enters it
+			t.Fatal(err)
+		}
+		if err := os.Chmod(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		tar := exec.CommandContext(t.Context(), "tar", "-C", root, "--same-owner", "--same-permissions", "-xf", "-")
+		tar.Stdin = mutate.Extract(image)
+		if out, err := tar.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return root, config
+	}
+	t.Fatalf("no image for %s", runtime.GOARCH)
+	return "", nil
+}
+
+// The images contain all that a migration needs, without root.
+func TestImagesMoveAVM(t *testing.T) {
+	b := requireRelease(t)
+	lab, _ := unpackImage(t, b, "decamp-lab")
+	root, config := unpackImage(t, b, "decamp")
+	out := runIsolated(t, root, `
+LAB='`+lab+`'
+enter() { folder=$1; shift; env -i `+strings.Join(config.Config.Env, " ")+` /usr/sbin/chroot --userspec=`+config.Config.User+` "$folder" "$@"; }
+enter "$ROOT" /usr/bin/decamp version
+enter "$LAB" /usr/bin/decamp-lab >"$ROOT/../lab.out" 2>&1 &
+lab=$!
+tries=0
+until grep -q 'Try, in another terminal' "$ROOT/../lab.out"; do
+	kill -0 $lab
+	tries=$((tries + 1)); [ $tries -lt 600 ]
+	sleep 0.1
+done
+password=$(sed -n 's/^ *password *in //p' "$ROOT/../lab.out")
+fingerprint=$(sed -n 's/^ *SHA-256 *//p' "$ROOT/../lab.out")
+cp "$LAB$password" "$ROOT/tmp/password"; chown `+config.Config.User+` "$ROOT/tmp/password"
+enter "$ROOT" /usr/bin/decamp migrate esxi://root@127.0.0.1:8443 web01 --to dir:/var/lib/decamp --password-file /tmp/password --fingerprint "$fingerprint"
+enter "$ROOT" /usr/bin/decamp verify /var/lib/decamp/web01
+`)
+	expect(t, out, "decamp "+b.version+" (")
+	if !hasFile(root, "/var/lib/decamp/web01/domain.xml") {
+		t.Errorf("the VM was not moved:\n%s", out)
+	}
+}
+
+// A copy of the tree at another path, compiled anew, results in the same artefacts.
+func TestReleaseIsReproducible(t *testing.T) {
+	b := requireRelease(t)
+	root := filepath.Join(t.TempDir(), "a", "longer", "path")
+	for name := range strings.SplitSeq(judge(t, "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
+		if name == "" || !hasFile("..", name) {
+			continue
+		}
+		to := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		judge(t, "cp", "-a", filepath.Join("..", name), to)
+	}
+	t.Setenv("SOURCE_DATE_EPOCH", strconv.FormatInt(b.date.Unix(), 10))
+	t.Setenv("GOCACHE", t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	out := filepath.Join(root, "dist")
+	if err := run(t.Context(), root, out, "", io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	first, second := readFolder(t, b.out), readFolder(t, out)
+	if !slices.Equal(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))) {
+		t.Errorf("artefacts %q and %q", slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second)))
+	}
+	for name, content := range first {
+		if string(second[name]) != string(content) {
+			t.Errorf("%s differs", name)
+		}
+	}
+}
+
+// Every licence is one that scripts/audit.sh allows.
+func TestLicencesAreAllowed(t *testing.T) {
+	b := requireRelease(t)
+	script, err := os.ReadFile("../scripts/audit.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^allowed=(.*)$`).FindSubmatch(script)
+	if m == nil {
+		t.Fatal("scripts/audit.sh has no list of licences")
+	}
+	allowed := strings.Split(string(m[1]), ",")
+	for program, modules := range b.in.modules {
+		if len(modules) < 10 {
+			t.Errorf("%s has only %d modules", program, len(modules))
+		}
+		for _, m := range modules {
+			for _, l := range m.licences {
+				if !slices.Contains(allowed, l) {
+					t.Errorf("%s: %s has the licence %s, which scripts/audit.sh does not allow", program, m.path, l)
+				}
+			}
+		}
+	}
+}
+
+// A key with a password signs, and a wrong password is an error. Each use of the password costs seconds by design.
+func TestKeyWithPassword(t *testing.T) {
+	public, private, err := minisign.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := minisign.EncryptKey("secret", private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRelease(t)
+	t.Setenv(keyVariable, string(key))
+	t.Setenv(passwordVariable, "wrong")
+	if err := (&artefacts{release: r}).writeSums(); err == nil || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("a wrong password: %v", err)
+	}
+	t.Setenv(passwordVariable, "secret")
+	if err := (&artefacts{release: r}).writeSums(); err != nil {
+		t.Fatal(err)
+	}
+	judge(t, "minisign", "-Vm", filepath.Join(r.out, sumsName), "-P", public.String())
+}
