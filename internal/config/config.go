@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // Paths are the paths of both files.
@@ -143,6 +144,31 @@ func Check(p Paths, flags []string) (exist []string, found Problems, err error) 
 		found = append(found, problems...)
 	}
 	return exist, found, nil
+}
+
+// FindAccount returns the URL of a source or a server by its name. It returns a URL unchanged.
+func (s *Settings) FindAccount(text string) (string, error) {
+	if !planfile.IsName(text) {
+		return text, nil
+	}
+	source, isSource := s.Sources[text]
+	server, isServer := s.Servers[text]
+	switch {
+	case isSource && isServer:
+		return "", fault.New(fault.Invalid, "%q is a source and a server", text).WithHint("write the URL")
+	case isSource:
+		return source.URL, nil
+	case isServer:
+		return server.URL, nil
+	}
+	both := map[string]bool{}
+	for name := range s.Sources {
+		both[name] = true
+	}
+	for name := range s.Servers {
+		both[name] = true
+	}
+	return "", unknownName("source or server", text, both, "write the URL")
 }
 
 // maxBytes is the maximum size of a file.
