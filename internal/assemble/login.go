@@ -77,6 +77,9 @@ func sourceAccount(u *url.URL) string { return u.User.Username() + "@" + fleet.E
 // user's stored password, if there is one.
 func (a *Assembler) sourcePassword(u *url.URL, file string) func(context.Context) (string, error) {
 	account, store := sourceAccount(u), a.Credentials()
+	if known := a.enteredPassword(account); a.KeepPasswords && known != "" {
+		return func(context.Context) (string, error) { return known, nil }
+	}
 	if file == "" && a.Env(PasswordEnv) == "" {
 		if known, err := store.Has(account); known || err != nil {
 			return func(ctx context.Context) (string, error) {

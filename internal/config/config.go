@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -169,6 +172,45 @@ func (s *Settings) FindAccount(text string) (string, error) {
 		both[name] = true
 	}
 	return "", unknownName("source or server", text, both, "write the URL")
+}
+
+// NameSource returns the name of the source with a URL; without one a name made from its host.
+func (s *Settings) NameSource(rawURL string) string {
+	for _, name := range slices.Sorted(maps.Keys(s.Sources)) {
+		if s.Sources[name].URL == rawURL {
+			return name
+		}
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "source"
+	}
+	return makeName(u.Hostname(), "source")
+}
+
+// NameTarget returns the name of the target with a value of --to; without one a name made from its kind.
+func (s *Settings) NameTarget(to string) string {
+	for _, name := range slices.Sorted(maps.Keys(s.Targets)) {
+		if s.Targets[name].To == to {
+			return name
+		}
+	}
+	kind, _, _ := strings.Cut(to, ":")
+	return makeName(kind, "target")
+}
+
+// makeName replaces the characters of a text that a name must not have.
+func makeName(text, otherwise string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if planfile.IsName(string(r)) || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, text), ".-")
+	if !planfile.IsName(name) {
+		return otherwise
+	}
+	return name
 }
 
 // maxBytes is the maximum size of a file.
