@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/danielgtaylor/huma/v2 v2.39.0
 	github.com/dbos-inc/dbos-transact-golang v1.8.0
+	github.com/godbus/dbus/v5 v5.2.2
 	github.com/gophercloud/gophercloud/v2 v2.15.0
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/hanwen/go-fuse/v2 v2.12.1

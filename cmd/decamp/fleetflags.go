@@ -156,6 +156,15 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 		if err != nil {
 			return nil, nil, err
 		}
+		if token == "" && f.cert == "" {
+			account, err := assemble.AccountOf(strings.TrimSuffix(url, "/"))
+			if err != nil {
+				return nil, nil, err
+			}
+			if token, _, err = f.assembler.Credentials().Get(ctx, account); err != nil {
+				return nil, nil, err
+			}
+		}
 		c, err := client.New(client.Config{URL: url, Token: token, Fingerprint: f.fingerprint, CA: f.ca, Cert: f.cert, Key: f.key})
 		if err != nil {
 			return nil, nil, err

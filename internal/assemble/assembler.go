@@ -40,7 +40,9 @@ type Assembler struct {
 	State      string              // state directory; empty: the default
 	AccessFile string              // value of --access; if empty see accessPath
 	Traces     *trace.Tracer       // exports traces of runs; nil if traces are off
-	secrets    sync.Map            // passwords that were given, by account: SSH takes the same one
+	// a second login to an account uses the password that the user entered for the first one
+	KeepPasswords bool
+	secrets       sync.Map // passwords that were given, by account: SSH takes the same one
 }
 
 // StateDir returns the directory with the state of this machine: journals, known certificates, refused

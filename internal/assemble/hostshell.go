@@ -228,7 +228,7 @@ func (h *HostShells) setPassword(cfg *shell.Config, host string) error {
 	case same:
 		ask = h.assembler.Password(who, "")
 	default: // the password file in the environment is for another account
-		ask = func(ctx context.Context) (string, error) { return h.assembler.askPassword(ctx, who) }
+		ask = func(ctx context.Context) (string, error) { return h.assembler.askSecret(ctx, "password", who) }
 	}
 	refused := &refusals{filepath.Join(state, "refused_logins.json"), account, time.Now}
 	if h.login.onHost != nil {

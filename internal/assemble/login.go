@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +14,11 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/config"
+	"github.com/decamp/decamp/internal/credentials"
+	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 )
 
 // PasswordEnv is the environment variable with the path of a password file. A password itself is never
@@ -39,8 +44,62 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).OfLogin().
 				WithHint("run the same command again: it requests the password and continues")
 		}
-		return a.askPassword(ctx, who)
+		return a.askSecret(ctx, "password", who)
 	}
+}
+
+// Credentials returns the user's stored credentials.
+func (a *Assembler) Credentials() credentials.Store {
+	return credentials.Store{Folder: config.Folder(a.Env), Env: a.Env}
+}
+
+// AccountOf returns the account of a source or a server in stored credentials: user@host:port, or
+// https://host:port.
+func AccountOf(rawURL string) (string, error) {
+	if config.CheckServerURL(rawURL) == nil {
+		u, err := url.Parse(rawURL)
+		if err != nil {
+			return "", err
+		}
+		return u.Scheme + "://" + strings.ToLower(u.Host), nil
+	}
+	u, err := esx.ParseURL(rawURL)
+	if err != nil {
+		return "", err
+	}
+	return sourceAccount(u), nil
+}
+
+// sourceAccount returns the account of a source: user@host:port.
+func sourceAccount(u *url.URL) string { return u.User.Username() + "@" + fleet.Endpoint(u) }
+
+// sourcePassword returns the function of Password for the source at u. Without a file it returns the
+// user's stored password, if there is one.
+func (a *Assembler) sourcePassword(u *url.URL, file string) func(context.Context) (string, error) {
+	account, store := sourceAccount(u), a.Credentials()
+	if known := a.enteredPassword(account); a.KeepPasswords && known != "" {
+		return func(context.Context) (string, error) { return known, nil }
+	}
+	if file == "" && a.Env(PasswordEnv) == "" {
+		if known, err := store.Has(account); known || err != nil {
+			return func(ctx context.Context) (string, error) {
+				text, known, err := store.Get(ctx, account)
+				if err == nil && !known {
+					err = fault.New(fault.Denied, "the stored password of %s was removed", account).OfLogin().WithHint("store it again with decamp login")
+				}
+				return text, err
+			}
+		}
+	}
+	return a.Password(u.User.Username()+"@"+u.Host, file)
+}
+
+// ReadSecret returns the secret in a file, without one at the prompt. what is its kind, such as token.
+func (a *Assembler) ReadSecret(ctx context.Context, what, account, file string) (string, error) {
+	if file != "" {
+		return a.PasswordFrom(file)
+	}
+	return a.askSecret(ctx, what, account)
 }
 
 // storePassword stores a password for the rest of this process. account is user@host:port.
@@ -53,18 +112,18 @@ func (a *Assembler) enteredPassword(account string) string {
 	return password
 }
 
-// askPassword prompts for a password without echo. An empty password is an error, because a host would
-// count it as a refusal.
-func (p *Prompts) askPassword(ctx context.Context, who string) (string, error) {
+// askSecret prompts for a password or a token without echo. An empty one is an error, because a host
+// would count it as a refusal.
+func (p *Prompts) askSecret(ctx context.Context, what, who string) (string, error) {
 	t, err := p.Terminal()
 	if err != nil {
-		return "", fault.New(fault.Invalid, "no password for %s: decamp has no terminal for a prompt", who).
+		return "", fault.New(fault.Invalid, "no %s for %s: decamp has no terminal for a prompt", what, who).
 			WithHint("write it to a file that only you can read, and set the file with --password-file or %s", PasswordEnv)
 	}
 	defer t.Close()
-	text, err := t.AskSecret(ctx, fmt.Sprintf("Password for %s: ", who))
+	text, err := t.AskSecret(ctx, fmt.Sprintf("%s for %s: ", strings.ToUpper(what[:1])+what[1:], who))
 	if err == nil && text == "" { // a host would count it as a wrong one
-		err = fault.New(fault.Invalid, "no password was entered")
+		err = fault.New(fault.Invalid, "no %s was entered", what)
 	}
 	return text, err
 }

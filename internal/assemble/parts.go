@@ -57,8 +57,8 @@ func (a *Assembler) Dial(ctx context.Context, rawURL string, l Login) (*esx.Sess
 	if err != nil {
 		return nil, err
 	}
-	refused := &refusals{filepath.Join(state, "refused_logins.json"), u.User.Username() + "@" + fleet.Endpoint(u), time.Now}
-	password := a.Password(u.User.Username()+"@"+u.Host, l.PasswordFile)
+	refused := &refusals{filepath.Join(state, "refused_logins.json"), sourceAccount(u), time.Now}
+	password := a.sourcePassword(u, l.PasswordFile)
 	return esx.Dial(ctx, esx.Config{
 		URL:         u,
 		Fingerprint: shown.Fingerprint,

@@ -10,10 +10,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/planfile"
 )
 
 // Paths are the paths of both files.
@@ -143,6 +147,70 @@ func Check(p Paths, flags []string) (exist []string, found Problems, err error) 
 		found = append(found, problems...)
 	}
 	return exist, found, nil
+}
+
+// FindAccount returns the URL of a source or a server by its name. It returns a URL unchanged.
+func (s *Settings) FindAccount(text string) (string, error) {
+	if !planfile.IsName(text) {
+		return text, nil
+	}
+	source, isSource := s.Sources[text]
+	server, isServer := s.Servers[text]
+	switch {
+	case isSource && isServer:
+		return "", fault.New(fault.Invalid, "%q is a source and a server", text).WithHint("write the URL")
+	case isSource:
+		return source.URL, nil
+	case isServer:
+		return server.URL, nil
+	}
+	both := map[string]bool{}
+	for name := range s.Sources {
+		both[name] = true
+	}
+	for name := range s.Servers {
+		both[name] = true
+	}
+	return "", unknownName("source or server", text, both, "write the URL")
+}
+
+// NameSource returns the name of the source with a URL; without one a name made from its host.
+func (s *Settings) NameSource(rawURL string) string {
+	for _, name := range slices.Sorted(maps.Keys(s.Sources)) {
+		if s.Sources[name].URL == rawURL {
+			return name
+		}
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "source"
+	}
+	return makeName(u.Hostname(), "source")
+}
+
+// NameTarget returns the name of the target with a value of --to; without one a name made from its kind.
+func (s *Settings) NameTarget(to string) string {
+	for _, name := range slices.Sorted(maps.Keys(s.Targets)) {
+		if s.Targets[name].To == to {
+			return name
+		}
+	}
+	kind, _, _ := strings.Cut(to, ":")
+	return makeName(kind, "target")
+}
+
+// makeName replaces the characters of a text that a name must not have.
+func makeName(text, otherwise string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if planfile.IsName(string(r)) || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, text), ".-")
+	if !planfile.IsName(name) {
+		return otherwise
+	}
+	return name
 }
 
 // maxBytes is the maximum size of a file.

@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"childenv", "atomicfile", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
-	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
@@ -56,6 +56,7 @@ var doors = map[string][]string{
 	"github.com/dbos-inc/dbos-transact-golang": {"internal/workflow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/config", "internal/guest/linux", "internal/convert", "internal/targets/kubevirt"},
+	"github.com/godbus/dbus/v5":                {"internal/credentials"},
 	"libvirt.org/go/libvirtxml":                {"internal/targets/dir", "internal/targets/libvirt", "internal/testboot", "test/boot"},
 	"github.com/gophercloud/gophercloud":       {"internal/targets/openstack"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
