@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/gather"
-	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/server/client"
+	"github.com/decamp/decamp/internal/server"
 )
 
 const gatherHelp = `
@@ -119,60 +115,16 @@ func (gc *gatherCommand) addKnown(o *gather.Options) {
 
 // addFleet adds plans, VMs, limits, workers and metrics of the fleet, if there is one.
 func (gc *gatherCommand) addFleet(ctx context.Context, documents map[string]any) (err error) {
-	if url, err := gc.fleet.databaseURL(); err == nil && isFile(url) && cmp.Or(gc.fleet.server, gc.p.assembler.Env(serverEnv)) == "" {
-		if _, err := os.Stat(strings.TrimPrefix(url, "sqlite:")); err != nil {
-			return nil // without plans
-		}
+	if !gc.fleet.exists() {
+		return nil // without plans
 	}
 	c, closeControl, err := gc.fleet.openControl(ctx)
 	if err != nil {
 		return err
 	}
 	defer joinClose(&err, closeControl)
-	plans, err := c.Plans(ctx)
-	if err != nil {
-		return err
-	}
-	for i, p := range plans {
-		if p, err = c.Plan(ctx, p.Name); err != nil {
-			return err
-		}
-		vms, err := c.VMs(ctx, fleetdb.Query{Plan: p.Name, Limit: maxGatheredVMs})
-		if err != nil {
-			return err
-		}
-		file, _ := planfile.Parse([]byte(p.Text)) // nil for a plan of another version
-		if file != nil {
-			dropHooks(file)
-		}
-		p.Text = ""
-		documents[fmt.Sprintf("plans/%d.json", i+1)] = map[string]any{"plan": p, "file": file, "vms": vms}
-	}
-	progress, progressErr := c.Progress(ctx, "")
-	limits, limitsErr := c.Limits(ctx)
-	workers, workersErr := c.Workers(ctx)
-	state, _, stateErr := c.SchedulerState(ctx)
-	documents["fleet.json"] = map[string]any{"progress": progress, "limits": limits, "workers": workers, "scheduler": json.RawMessage(cmp.Or(string(state), "null"))}
-	if remote, is := c.(*client.Client); is {
-		metrics, err := remote.Metrics(ctx)
-		if err != nil {
-			return err
-		}
-		documents["metrics.json"] = map[string]any{"text": strings.Split(metrics, "\n")}
-	}
-	return cmp.Or(progressErr, limitsErr, workersErr, stateErr)
+	return server.Documents(ctx, c, documents)
 }
-
-// dropHooks removes the commands of a plan, whose arguments may be secrets.
-func dropHooks(f *planfile.File) {
-	f.Hooks, f.Defaults.Hooks = planfile.Hooks{}, planfile.Hooks{}
-	for i := range f.VMs {
-		f.VMs[i].Hooks = planfile.Hooks{}
-	}
-}
-
-// maxGatheredVMs is the number of VMs of each plan.
-const maxGatheredVMs = 1000
 
 // confirm lists the files, and asks on a terminal whether to write them.
 func (gc *gatherCommand) confirm(ctx context.Context, a *gather.Archive, name string) error {
