@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,10 +92,8 @@ func (c *completion) plans(ctx context.Context, withVMs bool, typed string) (wor
 	f.server, f.tokenFile, f.fingerprint, f.ca = c.flagText("server"), c.flagText("token-file"), c.flagText("server-fingerprint"), c.flagText("server-ca")
 	f.cert, f.key, f.db, f.insecure = c.flagText("client-cert"), c.flagText("client-key"), c.flagText("db"), c.flagText("insecure-database") == "true"
 	f.assembler = c.completer.Assembler
-	if url, err := f.databaseURL(); err != nil || isFile(url) && f.server == "" && f.assembler.Env(serverEnv) == "" {
-		if _, err := os.Stat(strings.TrimPrefix(url, "sqlite:")); err != nil {
-			return nil, err // a completion creates no database
-		}
+	if !f.exists() {
+		return nil, nil // a completion creates no database
 	}
 	control, closeControl, err := f.openControl(ctx)
 	if err != nil {

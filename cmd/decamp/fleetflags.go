@@ -178,6 +178,16 @@ func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() er
 	return server.Audited{Local: server.Local{Database: r}, User: localUser(), LimitText: limitWords}, r.Close, nil
 }
 
+// exists reports whether the fleet is a server, a database server, or a file that exists.
+func (f *fleetFlags) exists() bool {
+	url, err := f.databaseURL()
+	if err != nil || f.server != "" || f.assembler.Env(serverEnv) != "" || !isFile(url) {
+		return err == nil
+	}
+	_, err = os.Stat(strings.TrimPrefix(url, "sqlite:"))
+	return err == nil
+}
+
 // limitWords returns the value of a limit for users; negative units mean that no limit is set.
 func limitWords(name string, units int64) string {
 	switch {

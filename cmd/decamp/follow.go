@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/bars"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
@@ -71,7 +72,7 @@ func countWithdrawn(ctx context.Context, c server.Control, p fleetdb.Plan) (n in
 // A watcher prints the changes of one plan. Its methods may be called concurrently.
 type watcher struct {
 	out  *output
-	bars *planBars // bars on a terminal; nil: lines
+	bars *bars.Group // bars on a terminal; nil: lines
 
 	mu   sync.Mutex             // guards the fields below, and keeps lines whole
 	view *server.PlanView       // current state of the plan
@@ -91,8 +92,10 @@ const (
 func (w *watcher) followEvents(ctx context.Context, c server.Control) error {
 	interval := sumInterval
 	if !w.out.json && w.out.screen.isTerminal() {
-		w.bars, interval = newPlanBars(w.out.screen), barInterval
-		defer w.bars.close()
+		w.bars, interval = bars.NewGroup(w.out.screen.file), barInterval
+		w.out.screen.redirect(w.bars)
+		defer w.out.screen.redirect(nil)
+		defer w.bars.Close()
 	}
 	since := w.view.Rev()
 	ctx, end := context.WithCancel(ctx)
@@ -201,7 +204,7 @@ func (w *watcher) printSum(progress []fleetdb.Progress) {
 		}
 		_ = w.out.printJSON(sum) // without a reader there is nothing to do
 	case w.bars != nil:
-		w.bars.update(s)
+		showPlan(w.bars, s)
 	default:
 		for _, line := range planSum(s) {
 			fmt.Fprintln(w.out.screen, line)

@@ -9,13 +9,29 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/journal/eventqueue"
 	"github.com/decamp/decamp/internal/manifest"
 )
+
+// progress shows the events of runs. handleEvent is not called concurrently. close is called once, after the
+// last event.
+type progress interface {
+	handleEvent(journal.Event)
+	close()
+}
+
+// queuedProgress is a display behind a queue, so that a run continues if its output blocks.
+type queuedProgress struct{ *eventqueue.Queue }
+
+func (q queuedProgress) handleEvent(e journal.Event) { q.Add(e) }
+
+func (q queuedProgress) close() { q.Close() }
 
 // newProgress returns bars on a terminal, lines otherwise, and JSON objects with --json. Its handleEvent does
 // not wait for an output that is not read.
 func newProgress(out *output, names runNames) progress {
-	return newEventQueue(newDisplay(out, names), func(n int) { reportLost(out, n) })
+	d := newDisplay(out, names)
+	return queuedProgress{eventqueue.New(d.handleEvent, d.close, func(n int) { reportLost(out, n) })}
 }
 
 // reportLost prints that n events were not printed.

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/journal/eventqueue"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -156,7 +157,7 @@ func TestEventsDoNotWaitForTheirReader(t *testing.T) {
 			progressed++
 		}
 	}
-	if next != steps || progressed == 0 || progressed > maxQueued {
+	if next != steps || progressed == 0 || progressed > eventqueue.MaxQueued {
 		t.Errorf("%d of %d steps, %d events of progress", next, steps, progressed)
 	}
 }
@@ -168,16 +169,16 @@ func TestLostEventsAreCounted(t *testing.T) {
 	p := newProgress(r.program.out, nil)
 	const lost = 10
 	inTime(t, "handleEvent", func() {
-		for range maxQueued + lost {
+		for range eventqueue.MaxQueued + lost {
 			p.handleEvent(journal.Event{Run: "r", Kind: journal.StepStarted})
 		}
 	})
-	for n := range maxQueued + 1 {
+	for n := range eventqueue.MaxQueued + 1 {
 		var o struct {
 			Event      *journal.Event
 			LostEvents int
 		}
-		if !u.lines.Scan() || json.Unmarshal(u.lines.Bytes(), &o) != nil || (o.Event != nil) != (n < maxQueued) || n == maxQueued && o.LostEvents != lost {
+		if !u.lines.Scan() || json.Unmarshal(u.lines.Bytes(), &o) != nil || (o.Event != nil) != (n < eventqueue.MaxQueued) || n == eventqueue.MaxQueued && o.LostEvents != lost {
 			t.Fatalf("line %d: %s, %v", n, u.lines.Text(), u.lines.Err())
 		}
 	}
@@ -188,7 +189,7 @@ func TestLostEventsAreCounted(t *testing.T) {
 func TestMessagesFollowTheirEvents(t *testing.T) {
 	r := newRig(t)
 	p := newProgress(r.program.out, nil)
-	p.(*eventQueue).patience = time.Hour
+	p.(queuedProgress).SetPatience(time.Hour)
 	p.handleEvent(journal.Event{Run: "r", Kind: journal.StepRetried, Step: "copy", Failure: &journal.Failure{Text: "first"}})
 	r.program.out.note("second")
 	p.close()

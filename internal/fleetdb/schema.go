@@ -127,6 +127,9 @@ var meta = []string{
 	`INSERT INTO meta VALUES (1, 0, 0, 0)`,
 }
 
+// SchemaVersion returns the version of the schema that this decamp creates, and to which it upgrades.
+func SchemaVersion() int { return len(schemaChanges) }
+
 // prepareSchema brings the tables to this version. Several processes may call it at once: the first one
 // changes the tables.
 func (d *database) prepareSchema(ctx context.Context) error {

@@ -17,9 +17,9 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"childenv", "atomicfile", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
+	{"childenv", "atomicfile", "bars", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
-	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"flaghelp", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
@@ -62,7 +62,7 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
 	"github.com/jackc/pgx/v5":                  {"internal/workflow", "internal/postgres", "internal/fleetdb"},
 	"modernc.org/sqlite":                       {"internal/sqlitedb", "internal/fleetdb"},
-	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
+	"github.com/vbauerster/mpb/v8":             {"internal/bars"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
 	"github.com/prometheus/client_golang":      {}, // tests compare package exposition with it
 }

@@ -57,6 +57,7 @@ var parts = []part{
 	{"matrix", matrixFigures},
 	{"trust", trustFigures},
 	{"size", sizeFigures},
+	{"start", startFigures},
 }
 
 // main runs a role if the first argument is "child", else the selected parts.

@@ -159,6 +159,20 @@ func (c *Client) connectionFault(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "server %s: %w", c.base.Host, err).WithHint("is decamp serve running there?")
 }
 
+// Metrics returns the metrics of the server, as text.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	resp, err := c.sendRequest(ctx, http.MethodGet, "/metrics", nil, "", nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, metricsBytes))
+	return string(text), err
+}
+
+// metricsBytes is the limit of the metrics, in bytes.
+const metricsBytes = 8 << 20
+
 // problemBytes is the limit of an error response, in bytes.
 const problemBytes = 1 << 20
 

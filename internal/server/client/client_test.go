@@ -132,6 +132,28 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 	}
 }
 
+// A server has metrics for support. Hooks of plans are left out, because their arguments may be secrets.
+func TestDocumentsForSupport(t *testing.T) {
+	f := servertest.Start(t, nil)
+	text := servertest.PlanText("p") + "hooks: {pre: {command: [/bin/true, hook-secret]}}\n"
+	if _, err := f.Database.Plans.Add(t.Context(), fleetdb.Plan{Name: "p", Text: text}); err != nil {
+		t.Fatal(err)
+	}
+	documents := map[string]any{}
+	if err := server.Documents(t.Context(), open(t, f, server.Admin), documents); err != nil {
+		t.Fatal(err)
+	}
+	all, err := json.Marshal(documents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, want := range map[string]bool{"decamp_plan_info": true, "esx1.example.com": true, "plans/1.json": true, "hook-secret": false} {
+		if strings.Contains(string(all), word) != want {
+			t.Errorf("%s: want %v in %s", word, want, all)
+		}
+	}
+}
+
 func TestMistakesOfAPlanComeWithTheirLines(t *testing.T) {
 	f := servertest.Start(t, nil)
 	_, err := open(t, f, server.Operate).Submit(t.Context(), server.Submission{Text: "version: 1\nnmae: x\nsource: 3\n"})

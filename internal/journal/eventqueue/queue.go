@@ -1,4 +1,5 @@
-package main
+// Package eventqueue shows the events of runs without blocking the runs.
+package eventqueue
 
 import (
 	"slices"
@@ -8,24 +9,18 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// progress shows the events of runs. handleEvent is not called concurrently. close is called once, after the
-// last event.
-type progress interface {
-	handleEvent(journal.Event)
-	close()
-}
+// MaxQueued limits the events that wait until an output that is not read accepts them.
+const MaxQueued = 4096
 
-// maxQueued limits the events that wait until an output that is not read accepts them.
-const maxQueued = 4096
-
-// An eventQueue shows events in its own goroutine. A run therefore continues if its output blocks: a pipe
+// A Queue shows events in its own goroutine. A run therefore continues if its output blocks: a pipe
 // that is full and not read, a stopped terminal. If the queue is full, progress is dropped first. The
 // number of other events that are dropped is reported.
-type eventQueue struct {
-	shown    progress       // display of the events
-	lost     func(n int)    // reports n dropped events other than progress
-	patience time.Duration  // maxPatience; tests set another one
-	ended    sync.WaitGroup // the goroutine
+type Queue struct {
+	show     func(journal.Event) // shows an event; never called concurrently
+	end      func()              // ends the display
+	lost     func(n int)         // reports n dropped events other than progress
+	patience time.Duration       // maxPatience; SetPatience sets another one
+	ended    sync.WaitGroup      // the goroutine
 
 	mu      sync.Mutex    // guards the fields below
 	filled  *sync.Cond    // signals a change of waiting and closed
@@ -41,17 +36,21 @@ type queuedEvent struct {
 	done chan struct{} // closed when the event is shown
 }
 
-// newEventQueue returns a queue before shown.
-func newEventQueue(shown progress, lost func(n int)) *eventQueue {
-	q := &eventQueue{shown: shown, lost: lost, patience: maxPatience}
+// New returns a queue before a display, which shows events with show. end is called after the last event.
+func New(show func(journal.Event), end func(), lost func(n int)) *Queue {
+	q := &Queue{show: show, end: end, lost: lost, patience: maxPatience}
 	q.filled = sync.NewCond(&q.mu)
 	q.ended.Go(q.showAll)
 	return q
 }
 
-// handleEvent implements progress. It waits until e is shown, but not longer than patience.
-func (q *eventQueue) handleEvent(e journal.Event) {
-	shown, wait := q.add(e)
+// SetPatience sets the time that Add waits, before the first event.
+func (q *Queue) SetPatience(d time.Duration) { q.patience = d }
+
+// Add queues an event, and waits until it is shown, but not longer than patience. It is not called
+// concurrently.
+func (q *Queue) Add(e journal.Event) {
+	shown, wait := q.enqueue(e)
 	if !wait {
 		return
 	}
@@ -66,11 +65,11 @@ func (q *eventQueue) handleEvent(e journal.Event) {
 	}
 }
 
-// add adds an event. wait reports that the caller should wait for shown: the output accepts events.
-func (q *eventQueue) add(e journal.Event) (shown <-chan struct{}, wait bool) {
+// enqueue adds an event. wait reports that the caller should wait for shown: the output accepts events.
+func (q *Queue) enqueue(e journal.Event) (shown <-chan struct{}, wait bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) >= maxQueued && !q.makeRoom(e) {
+	if len(q.waiting) >= MaxQueued && !q.makeRoom(e) {
 		return nil, false
 	}
 	item := queuedEvent{e, make(chan struct{})}
@@ -80,7 +79,7 @@ func (q *eventQueue) add(e journal.Event) (shown <-chan struct{}, wait bool) {
 }
 
 // makeRoom drops the oldest progress that waits. Without one it reports false: e is dropped. mu must be held.
-func (q *eventQueue) makeRoom(e journal.Event) bool {
+func (q *Queue) makeRoom(e journal.Event) bool {
 	// The first event is being shown.
 	i := 1 + slices.IndexFunc(q.waiting[1:], func(w queuedEvent) bool { return w.Kind == journal.Progressed })
 	if i > 0 {
@@ -94,7 +93,7 @@ func (q *eventQueue) makeRoom(e journal.Event) bool {
 }
 
 // showAll shows the events until close.
-func (q *eventQueue) showAll() {
+func (q *Queue) showAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -106,7 +105,7 @@ func (q *eventQueue) showAll() {
 		}
 		next := q.waiting[0]
 		q.mu.Unlock()
-		q.shown.handleEvent(next.Event)
+		q.show(next.Event)
 		close(next.done)
 		q.mu.Lock()
 		q.waiting = q.waiting[1:]
@@ -118,7 +117,7 @@ func (q *eventQueue) showAll() {
 }
 
 // reportLost reports the dropped events, if there are any. mu must be held; it is released meanwhile.
-func (q *eventQueue) reportLost() {
+func (q *Queue) reportLost() {
 	n := q.dropped
 	if q.dropped = 0; n == 0 {
 		return
@@ -128,12 +127,12 @@ func (q *eventQueue) reportLost() {
 	q.mu.Lock()
 }
 
-// close implements progress. It returns when all events are shown.
-func (q *eventQueue) close() {
+// Close returns when all events are shown, and the display has ended.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
 	q.filled.Signal()
 	q.mu.Unlock()
 	q.ended.Wait()
-	q.shown.close()
+	q.end()
 }

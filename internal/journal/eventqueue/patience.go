@@ -1,6 +1,6 @@
 //go:build !stepwise
 
-package main
+package eventqueue
 
 import "time"
 
