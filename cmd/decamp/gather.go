@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
@@ -66,11 +66,11 @@ func (gc *gatherCommand) runGather(ctx context.Context) error {
 		return err
 	}
 	o := gather.Options{State: state, Logs: gc.logs, KeepNames: gc.keepNames, Documents: map[string]any{
-		"versions.json": map[string]any{"decamp": version, "go": runtime.Version(), "platform": platform(), "schema": fleetdb.SchemaVersion()},
+		"versions.json": map[string]any{"decamp": buildinfo.Current(), "schema": fleetdb.SchemaVersion()},
 		"doctor.json":   doctor.Examine(ctx, (&assemble.Diagnosis{Parts: &assemble.Parts{}}).Groups(), doctor.Options{Short: true}),
 	}}
 	if err := gc.addFleet(ctx, o.Documents); err != nil {
-		o.Documents["fleet-error.json"] = problemOf(err)
+		o.Documents["fleet-error.json"] = gc.p.out.problemOf(err)
 	}
 	gc.addKnown(&o)
 	archive, err := gather.Collect(o)

@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
+	"github.com/decamp/decamp/internal/logging"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -193,7 +194,7 @@ func TestVersion(t *testing.T) {
 
 func TestLogFileHasWhatTheScreenHasNot(t *testing.T) {
 	r := newRig(t)
-	r.logFile = filepath.Join(t.TempDir(), "log")
+	r.logFile, r.logFormat = filepath.Join(t.TempDir(), "log"), string(logging.Text)
 	stop, err := r.startLog()
 	if err != nil {
 		t.Fatal(err)
