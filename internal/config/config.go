@@ -122,6 +122,9 @@ func Load(p Paths, flags []string) (*Settings, error) {
 		case len(problems) > 0:
 			return nil, problems.Err()
 		}
+		for name := range s.Defaults {
+			delete(all.Defaults, excluding[name])
+		}
 		maps.Copy(all.Sources, s.Sources)
 		maps.Copy(all.Targets, s.Targets)
 		maps.Copy(all.Servers, s.Servers)
