@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -38,6 +39,7 @@ type Assembler struct {
 	Env        func(string) string // returns an environment variable
 	State      string              // state directory; empty: the default
 	AccessFile string              // value of --access; if empty see accessPath
+	Settings   *config.Settings    // settings of the config files; nil: none
 	// a second login to an account uses the password that the user entered for the first one
 	KeepPasswords bool
 	secrets       sync.Map // passwords that were given, by account: SSH takes the same one
