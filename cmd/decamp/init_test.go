@@ -99,6 +99,9 @@ func TestInitWithFlags(t *testing.T) {
 	if err != nil || s.Sources["127.0.0.1"].PasswordFile != password || s.Sources["127.0.0.1"].Fingerprint != c.lab.Fingerprint() {
 		t.Errorf("%+v, %v", s, err)
 	}
+	if code := c.rig.run(t.Context(), []string{"plan", "check", plan, "--state", c.assembler.State}); code != 0 {
+		t.Errorf("exit code %d of a check of the plan: %s", code, c.stderr())
+	}
 	if code := c.do(words...); code != 6 {
 		t.Errorf("exit code %d of an existing plan", code)
 	}

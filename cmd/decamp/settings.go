@@ -33,6 +33,7 @@ func (p *program) applySettings(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	p.assembler.Settings = s
 	return config.Applier{Settings: s, Env: p.assembler.Env, Flags: cmd.Flags()}.Apply(cmd.Use, args)
 }
 

@@ -58,7 +58,8 @@ func (a *Assembler) expandPlace(d planfile.Destination, role planfile.Role) (pla
 
 // PlanLogin sets the login to the source of a plan that is executed with a role. folder is the folder
 // of the plan. A Local plan uses the password file and the fingerprint that l has already, from flags.
-// A submitted plan uses only a credential of the access file or the file that it names.
+// For what it does not set, the source with its URL in the config files is used. A submitted plan uses
+// only a credential of the access file or the file that it names.
 func (a *Assembler) PlanLogin(l *Login, f *planfile.File, folder string, role planfile.Role) error {
 	access, err := a.Access()
 	if err != nil {
@@ -80,6 +81,12 @@ func (a *Assembler) PlanLogin(l *Login, f *planfile.File, folder string, role pl
 	}
 	l.PasswordFile, err = preflight.PasswordFile(f.Source.Credentials, folder, a.Env)
 	l.Fingerprint = cmp.Or(l.Fingerprint, string(f.Source.Fingerprint))
+	if _, s, known := a.Settings.FindSource(string(f.Source.URL)); known && role == planfile.Local {
+		l.Fingerprint = cmp.Or(l.Fingerprint, s.Fingerprint)
+		if l.PasswordFile == "" && a.Env(PasswordEnv) == "" {
+			l.PasswordFile = s.PasswordFile
+		}
+	}
 	return err
 }
 

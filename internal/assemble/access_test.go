@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -139,6 +140,28 @@ func TestSubmittedPlanHasNoDefaultPassword(t *testing.T) {
 	listener.Close()
 	if <-accepted {
 		t.Error("the host was connected to")
+	}
+}
+
+// The local user's plan uses the source of a config file for what it does not set. A submitted plan never does.
+func TestALocalPlanUsesTheConfiguredSource(t *testing.T) {
+	r := newMachine(t)
+	r.Settings = &config.Settings{Sources: map[string]config.Source{"lab": {URL: "esxi://root@esx1", PasswordFile: "/pw", Fingerprint: "AA:BB"}}}
+	for _, tt := range []struct {
+		plan, env, file, print string
+		role                   planfile.Role
+	}{
+		{sourcePlan, "", "/pw", "AA:BB", planfile.Local},
+		{sourcePlan, "/env", "", "AA:BB", planfile.Local}, // the environment has precedence
+		{strings.Replace(sourcePlan, "esx1}", "esx2}", 1), "", "", "", planfile.Local},
+		{strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {file: /own}}", 1), "", "/own", "AA:BB", planfile.Local},
+		{strings.Replace(sourcePlan, "esx1}", "esx1, credentials: {file: /own}}", 1), "", "/own", "", planfile.Admin},
+	} {
+		var l Login
+		r.vars[PasswordEnv] = tt.env
+		if err := r.PlanLogin(&l, mustPlan(t, tt.plan), "", tt.role); err != nil || l.PasswordFile != tt.file || l.Fingerprint != tt.print {
+			t.Errorf("%+v: %+v, %v", tt, l, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/trace"
@@ -40,6 +41,7 @@ type Assembler struct {
 	State      string              // state directory; empty: the default
 	AccessFile string              // value of --access; if empty see accessPath
 	Traces     *trace.Tracer       // exports traces of runs; nil if traces are off
+	Settings   *config.Settings    // settings of the config files; nil: none
 	// a second login to an account uses the password that the user entered for the first one
 	KeepPasswords bool
 	secrets       sync.Map // passwords that were given, by account: SSH takes the same one

@@ -122,6 +122,9 @@ func Load(p Paths, flags []string) (*Settings, error) {
 		case len(problems) > 0:
 			return nil, problems.Err()
 		}
+		for name := range s.Defaults {
+			delete(all.Defaults, excluding[name])
+		}
 		maps.Copy(all.Sources, s.Sources)
 		maps.Copy(all.Targets, s.Targets)
 		maps.Copy(all.Servers, s.Servers)
@@ -174,12 +177,23 @@ func (s *Settings) FindAccount(text string) (string, error) {
 	return "", unknownName("source or server", text, both, "write the URL")
 }
 
-// NameSource returns the name of the source with a URL; without one a name made from its host.
-func (s *Settings) NameSource(rawURL string) string {
+// FindSource returns the source with a URL, and its name. A nil s has no sources.
+func (s *Settings) FindSource(rawURL string) (name string, source Source, known bool) {
+	if s == nil {
+		return "", source, false
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Sources)) {
 		if s.Sources[name].URL == rawURL {
-			return name
+			return name, s.Sources[name], true
 		}
+	}
+	return "", source, false
+}
+
+// NameSource returns the name of the source with a URL; without one a name made from its host.
+func (s *Settings) NameSource(rawURL string) string {
+	if name, _, known := s.FindSource(rawURL); known {
+		return name
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -44,14 +44,17 @@ func TestFindPaths(t *testing.T) {
 
 func TestTheUsersFileHasPrecedence(t *testing.T) {
 	p := Paths{filepath.Join(t.TempDir(), "system.yaml"), filepath.Join(t.TempDir(), "user.yaml")}
-	writeConfig(t, p.System, "sources:\n  a: {url: 'esxi://root@sys'}\n  b: {url: 'esxi://root@b'}\ndefaults: {transport: nfc, connections: 3}\n", 0o644)
-	writeConfig(t, p.User, "# mine\nsources:\n  a:\n    url: esxi://esx1:8443\n    user: root\n    fingerprint: "+strings.ToLower(strings.ReplaceAll(fingerprint, ":", ""))+"\ndefaults:\n  transport: https\n", 0o600)
+	writeConfig(t, p.System, "sources:\n  a: {url: 'esxi://root@sys'}\n  b: {url: 'esxi://root@b'}\ndefaults: {transport: nfc, connections: 3, db: 'postgres://d@h/d'}\n", 0o644)
+	writeConfig(t, p.User, "# mine\nsources:\n  a:\n    url: esxi://esx1:8443\n    user: root\n    fingerprint: "+strings.ToLower(strings.ReplaceAll(fingerprint, ":", ""))+"\ndefaults:\n  transport: https\n  server: https://h:8470\n", 0o600)
 	s, err := Load(p, testFlags)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := s.Sources["a"]; a.URL != "esxi://root@esx1:8443" || a.Fingerprint != fingerprint || a.String() != p.User+":3" {
 		t.Errorf("source a is %+v", a)
+	}
+	if _, both := s.Defaults["db"]; both || s.Defaults["server"].Values[0] != "https://h:8470" {
+		t.Errorf("the default server of the user does not replace the database of the machine: %+v", s.Defaults)
 	}
 	if s.Sources["b"].URL != "esxi://root@b" || s.Defaults["transport"].Values[0] != "https" || s.Defaults["connections"].Values[0] != "3" {
 		t.Errorf("got %+v", s)
@@ -94,6 +97,7 @@ func TestMistakesNameFileLineAndRemedy(t *testing.T) {
 		{"flag", "defaults:\n  conections: 4\n", "no command has a flag --conections", "did you mean connections?", 2},
 		{"consent", "defaults:\n  discard: true\n", "--discard has no default", "command line", 2},
 		{"identity", "defaults:\n  server-fingerprint: " + fingerprint + "\n", "has no default", "in servers", 2},
+		{"server and database", "defaults:\n  server: https://h:8470\n  db: postgres://d@h/d\n", "exclude each other", "keep one", 3},
 		{"empty list", "defaults:\n  to: []\n", "the list is empty", "remove the key", 2},
 		{"map", "defaults:\n  to: {a: b}\n", "want one value, or a list", "", 2},
 		{"no mapping", "- a\n", "want keys with values", "", 1},

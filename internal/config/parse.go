@@ -50,6 +50,9 @@ func parse(path string, text []byte, flags []string) (*Settings, Problems) {
 			}
 		}
 	}
+	if d, both := s.Defaults["db"]; both && len(s.Defaults["server"].Values) > 0 {
+		p.found = append(p.found, Problem{path, d.Line, "defaults.db: --db and --server exclude each other", "keep one of the two"})
+	}
 	slices.SortStableFunc(p.found, func(a, b Problem) int { return a.Line - b.Line })
 	return s, p.found
 }
