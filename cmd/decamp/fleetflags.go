@@ -20,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/client"
+	"github.com/decamp/decamp/internal/systemd"
 )
 
 // fleetFlags are the flags that select a fleet: its database, or a server. Their methods open it.
@@ -28,7 +29,7 @@ type fleetFlags struct {
 
 	db          string // URL of the database; empty: $DECAMP_DB, or a file in the state directory
 	insecure    bool   // the server of db need not be verified
-	fleetKey    string // file; "": fleet.key in the state directory
+	fleetKey    string // file; empty: the systemd credential fleet.key, or that file in the state directory
 	signs       bool   // the command submits plans or carries them out: it needs the fleet's key
 	server      string // URL of a server; empty: $DECAMP_SERVER, or none
 	tokenFile   string // file with the token for the server
@@ -52,7 +53,7 @@ func (f *fleetFlags) registerInsecure(cmd *cobra.Command) {
 // registerKey registers the flag of commands that sign and verify plans. openDatabase then loads the key.
 func (f *fleetFlags) registerKey(cmd *cobra.Command) {
 	f.signs = true
-	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same on all servers and workers; see decamp key (default "+fleetkey.FileName+" in the state directory)")
+	cmd.Flags().StringVar(&f.fleetKey, "fleet-key", "", "`FILE` with the key that signs plans in the database, the same on all servers and workers; see decamp key (default the systemd credential "+fleetkey.FileName+", otherwise that file in the state directory)")
 }
 
 // registerDB registers the flags that select a database.
@@ -129,16 +130,16 @@ func (f *fleetFlags) openDatabase(ctx context.Context) (*fleetdb.Database, strin
 
 // fleetKeys loads the fleet key. It creates the default key of a database in a file.
 func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
-	path := f.fleetKey
+	path := cmp.Or(f.fleetKey, systemd.Credential(f.assembler.Env, fleetkey.FileName))
 	if path == "" {
 		state, err := f.assembler.StateDir()
 		if err != nil {
 			return nil, err
 		}
 		path = filepath.Join(state, fleetkey.FileName)
-	}
-	if f.fleetKey == "" && isFile(url) {
-		return fleetkey.Ensure(path)
+		if isFile(url) {
+			return fleetkey.Ensure(path)
+		}
 	}
 	return fleetkey.Load(path)
 }

@@ -23,6 +23,8 @@ type output struct {
 	json    bool         // one object per line, and nothing on the screen that the log can have
 	verbose bool         // more is printed
 	log     *slog.Logger // set by program.startLog
+
+	structured bool // other programs read the log, which has the messages for users
 }
 
 // results is the standard output. It stores the first error, so that a list that a full disk has cut
@@ -74,6 +76,9 @@ func (o *output) reportError(err error) {
 		o.printJSON(struct {
 			Error problem `json:"error"`
 		}{problemOf(err)})
+	case o.structured:
+		p := problemOf(err)
+		o.log.Error(p.Message, "kind", p.Kind, "remedy", p.Remedy)
 	default:
 		p := problemOf(err)
 		fmt.Fprintf(o.screen, "decamp: %s\n", printable(p.Message))
@@ -111,17 +116,22 @@ func (o *output) printJSON(v any) error {
 // warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
 	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
-	if o.json {
+	if o.json || o.structured {
 		o.log.Warn(text)
 		return
 	}
 	fmt.Fprintf(o.screen, "Warning: %s\n", text)
 }
 
-// note prints a message for users. With --json nothing prints it.
+// note prints a message for users. With --json nothing prints it. If other programs read the log, it has the
+// message.
 func (o *output) note(format string, args ...any) {
-	if !o.json {
-		fmt.Fprintln(o.screen, printable(fault.OneLine(fmt.Sprintf(format, args...))))
+	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
+	switch {
+	case o.structured:
+		o.log.Info(text)
+	case !o.json:
+		fmt.Fprintln(o.screen, text)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/logging"
 )
 
 // program is one execution of decamp. Commands are created with it, and keep the parts that they use.
@@ -22,12 +23,13 @@ type program struct {
 	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
 	assembler *assemble.Assembler       // sessions, state directory and access file
 	logFile   string                    // value of --log-file
+	logFormat string                    // value of --log-format
 }
 
 // newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
-	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, logFormat: string(logging.Text)}
 	p.assembler = &assemble.Assembler{Version: version, Env: env, Prompts: assemble.Prompts{
 		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}
@@ -38,21 +40,36 @@ func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) str
 func (p *program) setLog(log *slog.Logger) { p.out.log, p.assembler.Log = log, log }
 
 // startLog opens the log: warnings go to the screen, with --verbose everything, and everything to the
-// file of --log-file. stop closes the file.
+// file of --log-file. A log for other programs has information too, and the messages for users. stop
+// closes the file.
 func (p *program) startLog() (stop func() error, err error) {
-	level := slog.LevelWarn
-	if p.out.verbose {
-		level = slog.LevelDebug
+	format, err := logging.ParseFormat(p.logFormat)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "--log-format: %w", err)
 	}
-	handler := slog.Handler(slog.NewTextHandler(p.out.screen, &slog.HandlerOptions{Level: level}))
+	p.out.structured = format.IsStructured()
+	level := slog.LevelWarn
+	switch {
+	case p.out.verbose:
+		level = slog.LevelDebug
+	case p.out.structured:
+		level = slog.LevelInfo
+	}
+	handler, err := logging.NewHandler(format, p.out.screen, level)
+	if err != nil {
+		return nil, fault.New(fault.Unreachable, "%w", err).WithHint("--log-format json writes to the standard error instead")
+	}
 	stop = func() error { return nil }
 	if p.logFile != "" {
 		f, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "open log file: %w", err)
 		}
-		handler = slog.NewMultiHandler(handler, slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		stop = f.Close
+		inFile := slog.Handler(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		if format == logging.JSON {
+			inFile = slog.NewJSONHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug})
+		}
+		handler, stop = slog.NewMultiHandler(handler, inFile), f.Close
 	}
 	p.setLog(slog.New(handler))
 	return stop, nil

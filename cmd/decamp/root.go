@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/logging"
 )
 
 const rootHelp = `
@@ -52,6 +53,7 @@ func newRoot(p *program) *cobra.Command {
 	g.BoolVar(&p.out.json, "json", false, "print one JSON object per line; the last one is the result or the error")
 	g.BoolVarP(&p.out.verbose, "verbose", "v", false, "print more, and log everything to the standard error")
 	g.StringVar(&p.logFile, "log-file", "", "append a full log to `FILE`")
+	g.StringVar(&p.logFormat, "log-format", string(logging.Text), "`FORMAT` of the log: text, json, or journal for the journal of systemd")
 	root.AddCommand(newLs(p), newMigrate(p), newDoctor(p), newPlan(p), newAdvise(p), newBench(p), newRuns(p), newStatus(p), newWatch(p), newPause(p), newResume(p), newCutover(p), newCancel(p), newRetry(p), newRollback(p), newLimits(p), newAudit(p), newServe(p), newWorker(p), newToken(p), newKey(p), newClean(p), newVerify(p), newTrial(p), newRehearse(p), newConsole(p), newConvert(p), newInspect(p), newMount(p), newLand(p), newCompletion(p), newVersion(p))
 	return root
 }

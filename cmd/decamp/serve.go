@@ -29,7 +29,7 @@ fleet key (decamp key new), which signs the plans in the database.
 Users are authorized by tokens, which decamp token add creates, or by client certificates with
 --client-ca. The access file names the credentials and places that submitted plans may use.
 The first start creates a certificate and prints its SHA-256. docs/server.md describes all
-routes, roles and metrics; dist/ has a systemd unit.
+routes and roles, docs/services.md the systemd units.
 `
 
 const serveExamples = `

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/systemd"
 )
 
 const workerHelp = `
@@ -57,6 +58,7 @@ func newWorker(p *program) *cobra.Command {
 			exit{fault.Unreachable, "the database does not answer"},
 			exit{fault.Conflict, "another process uses the state directory or the name of this worker"}),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
+			wc.fleet.db = cmp.Or(wc.fleet.db, p.assembler.Env(dbEnv))
 			switch {
 			case !strings.HasPrefix(wc.fleet.db, "postgres://") && !strings.HasPrefix(wc.fleet.db, "postgresql://"):
 				return badUsage(cmd, "--join %q: want postgres://USER@HOST/NAME; a single machine requires no worker: use decamp plan run", wc.fleet.db)
@@ -69,7 +71,7 @@ func newWorker(p *program) *cobra.Command {
 			return wc.runWorker(cmd.Context())
 		}),
 	}
-	cmd.Flags().StringVar(&wc.fleet.db, "join", "", "`URL` of the database, without a password")
+	cmd.Flags().StringVar(&wc.fleet.db, "join", "", "`URL` of the database, without a password (default $"+dbEnv+")")
 	wc.fleet.registerKey(cmd)
 	wc.fleet.registerInsecure(cmd)
 	wc.registerFlags(p.assembler, cmd)
@@ -93,8 +95,9 @@ func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 		return err
 	}
 	defer joinClose(&err, n.Close)
-	if !wc.out.json {
-		fmt.Fprintf(wc.out.screen, "Worker %s offers %s for %s at a time.\n", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), countOf(wc.vms, "VM"))
+	wc.out.note("Worker %s offers %s for %s at a time.", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), countOf(wc.vms, "VM"))
+	if err := systemd.Announce(ctx, "worker "+n.Worker.Name); err != nil {
+		wc.out.log.Warn("no notification to systemd", "err", err)
 	}
 	return n.Run(ctx)
 }

@@ -10,15 +10,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
+	"github.com/decamp/decamp/internal/systemd"
 )
 
 // AccessEnv is the environment variable with the path of the access file.
 const AccessEnv = "DECAMP_ACCESS"
 
 // AccessPath returns the path of the access file. stated is true if the flag or the environment names
-// it: the file must then exist. Otherwise it is the file in the state directory, which may be missing.
+// it: the file must then exist. Otherwise it is the systemd credential access.yaml, or the file in the state
+// directory, which may be missing.
 func (a *Assembler) AccessPath() (path string, stated bool, err error) {
 	if path := cmp.Or(a.AccessFile, a.Env(AccessEnv)); path != "" {
+		return path, true, nil
+	}
+	if path := systemd.Credential(a.Env, planfile.AccessFile); path != "" {
 		return path, true, nil
 	}
 	state, err := a.StateDir()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -31,6 +32,7 @@ func pauseAfter(failures int) time.Duration {
 type attempt struct {
 	*assignment
 	claim fleetdb.Claim // right to write about the VM; later claims invalidate it
+	log   *slog.Logger  // log with the names of the VM; run sets it
 }
 
 // run executes the VM to the end of this attempt and records the result. try ends when the attempt must
@@ -40,6 +42,8 @@ func (a *attempt) run(ctx, try context.Context) bool {
 	if err != nil {
 		return errors.Is(err, fleetdb.ErrFenced) || fault.Is(err, fault.NotFound)
 	}
+	a.log = a.w.vmLog(vm)
+	a.log.Info("attempt begins", "epoch", vm.Epoch)
 	end, ok := a.moveOrUndo(ctx, try, vm)
 	if !ok {
 		return errors.Is(context.Cause(try), errTaken)
@@ -132,7 +136,7 @@ func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool)
 		case !isTransient(err) || tries >= maxAttempts:
 			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoVerb(), err))}, true
 		}
-		a.w.Log.Info("undo failed, retrying", "plan", vm.Plan, "vm", vm.Name, "err", err)
+		a.log.Info("undo failed, retrying", "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next check of ctx ends the loop
 	}
 }
@@ -166,11 +170,11 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	err := a.w.retryWhileAway(ctx, func() error { return a.w.Database.Claims.Finish(ctx, a.claim, end) })
 	switch {
 	case err == nil:
-		a.w.Log.Info("vm "+string(end.State), "plan", a.claim.Plan, "vm", a.claim.VM, "err", failureText(end.Failure))
+		a.log.Info("vm "+string(end.State), "err", failureText(end.Failure))
 	case errors.Is(err, fleetdb.ErrFenced):
-		a.w.Log.Info("vm was taken over", "plan", a.claim.Plan, "vm", a.claim.VM)
+		a.log.Info("vm was taken over")
 	default:
-		a.w.Log.Warn("end of an attempt not recorded", "plan", a.claim.Plan, "vm", a.claim.VM, "err", err)
+		a.log.Warn("end of an attempt not recorded", "err", err)
 		return false
 	}
 	return true

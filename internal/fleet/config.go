@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -49,6 +50,12 @@ func (c Config) withDefaults() Config {
 
 // lastWrites bounds the writes after a node has been stopped.
 const lastWrites = 10 * time.Second
+
+// vmLog returns the log for a VM. Its lines have the names that API and journals use: the run, or the runs of several
+// destinations, separated by commas; the plan; the reference of the VM; and the worker.
+func (c Config) vmLog(vm fleetdb.VM) *slog.Logger {
+	return c.Log.With("run", strings.Join(vm.Runs, ","), "plan", vm.Plan, "vm", vm.VM, "name", vm.Name, "worker", c.Worker.Name)
+}
 
 // lastWritesContext returns a context for writes that are required after ctx has ended. It ends after
 // lastWrites.

@@ -56,7 +56,7 @@ func (d *driver) passOrder(o fleetdb.Command) {
 		return
 	}
 	if err := d.w.Mover.SendCommand(d.vm, o); err != nil {
-		d.w.Log.Debug("command not passed on yet", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+		d.log.Debug("command not passed on yet", "err", err)
 		return
 	}
 	d.mu.Lock()
@@ -79,7 +79,7 @@ func (d *driver) passRehearsal(ask *fleetdb.Rehearsal) {
 	}
 	if was != "" {
 		if err := d.w.Mover.TakeBack(d.vm, was); err != nil {
-			d.w.Log.Warn("rehearsal not withdrawn", "plan", d.vm.Plan, "vm", d.vm.Name, "err", err)
+			d.log.Warn("rehearsal not withdrawn", "err", err)
 		}
 	}
 	if ask != nil {

@@ -82,6 +82,6 @@ func (d *driver) releaseUnused() {
 // next worker gets a new grant.
 func (d *driver) releaseSlot() {
 	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Database.Claims.EndTransfer(d.ctx, d.claim) }); err != nil {
-		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
+		d.log.Debug("transfer slot not released", "err", err)
 	}
 }

@@ -44,8 +44,9 @@ func (e *events) appendAndNotify(id journal.ID, ev journal.Event) (err error) {
 	return err
 }
 
-// notifySubscriber calls the subscriber with ev.
+// notifySubscriber logs ev and calls the subscriber with it.
 func (e *events) notifySubscriber(ev journal.Event) {
+	e.logEvent(ev)
 	e.notifying.Lock()
 	defer e.notifying.Unlock()
 	e.opts.Notify(ev)
@@ -72,4 +73,27 @@ func (e *events) recordDone(id journal.ID) error {
 		return err
 	}
 	return e.appendEvent(id, journal.Event{Kind: journal.RunDone})
+}
+
+// logEvent logs an event, unless it is one of many about progress.
+func (e *events) logEvent(ev journal.Event) {
+	if ev.Kind == journal.Progressed || ev.Kind == journal.OutageEstimated {
+		return
+	}
+	attrs := []any{"run", ev.Run, "event", ev.Kind}
+	add := func(key string, value any, is bool) {
+		if is {
+			attrs = append(attrs, key, value)
+		}
+	}
+	add("step", ev.Step, ev.Step != "")
+	add("disk", ev.Disk, ev.Disk != 0)
+	add("message", ev.Message, ev.Message != "")
+	if ev.Warning != nil {
+		attrs = append(attrs, "code", ev.Warning.Code, "message", ev.Warning.Text)
+	}
+	if ev.Failure != nil {
+		attrs = append(attrs, "kind", ev.Failure.Kind, "err", ev.Failure.Text)
+	}
+	e.opts.Log.Info("run", attrs...)
 }

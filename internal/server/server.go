@@ -18,6 +18,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/systemd"
 )
 
 // Server listens, and passes requests to the handlers of API, metrics and pages.
@@ -152,29 +153,37 @@ func (s *Server) shutDown(ctx context.Context, web *http.Server) error {
 	return nil
 }
 
-// openListener opens the port, with TLS unless Config.Plain is set. It returns the fingerprint of the
+// openListener opens the port, with TLS unless Config.Plain is set. A socket that systemd opened replaces
+// Config.Listen. It returns the fingerprint of the
 // certificate; "" without TLS.
 func (s *Server) openListener(ctx context.Context) (net.Listener, string, error) {
 	addr := s.config.Listen
 	if addr == "" {
 		addr = DefaultListen
 	}
+	l, err := systemd.Listener()
+	if err != nil {
+		return nil, "", fault.Wrap(fault.Invalid, err)
+	}
+	if l != nil {
+		addr = l.Addr().String()
+	}
 	if err := mayListen(addr, s.config.Plain); err != nil {
 		return nil, "", err
 	}
 	var conf *tls.Config
 	var fingerprint string
-	var err error
 	if !s.config.Plain {
 		if conf, fingerprint, err = tlsConfig(s.config); err != nil {
 			return nil, "", err
 		}
 		conf.NextProtos = []string{"h2", "http/1.1"}
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, "", fault.New(fault.Conflict, "listen on %s: %w", addr, err).WithHint("is another server running? --listen takes another address")
+	if l == nil {
+		var lc net.ListenConfig
+		if l, err = lc.Listen(ctx, "tcp", addr); err != nil {
+			return nil, "", fault.New(fault.Conflict, "listen on %s: %w", addr, err).WithHint("is another server running? --listen takes another address")
+		}
 	}
 	l = newLimitListener(l, maxConns, maxConnsPerNetwork)
 	if conf != nil {

@@ -7,61 +7,30 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
-	"time"
 
 	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/systemd"
 )
 
 // notifyAndWatch reports that the server at addr is ready, notifies the watchdog as long as the server
-// responds, and reports when it stops. Without systemd it does nothing. See sd_notify(3).
+// responds, and reports when it stops. Without systemd it does nothing.
 func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
-	socket := os.Getenv("NOTIFY_SOCKET")
-	if socket == "" {
-		return nil
-	}
-	defer notifySystemd(socket, "STOPPING=1")
-	if err := notifySystemd(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
+	if err := systemd.Announce(ctx, "serving on "+addr.String()); err != nil {
 		log.Warn("no notification to systemd", "err", err)
 	}
-	every := watchdogInterval()
+	every := systemd.WatchdogInterval()
 	if every == 0 {
 		<-ctx.Done()
 		return nil
 	}
 	for sleep.For(ctx, every) == nil {
 		if err := checkHealth(ctx, addr, plain); err != nil {
-			log.Error("watchdog not fed: the server does not answer itself", "err", err)
+			log.Error("watchdog not notified: the server does not respond to its own request", "err", err)
 			continue
 		}
-		_ = notifySystemd(socket, "WATCHDOG=1") // if it fails, the watchdog bites
+		_ = systemd.Notify("WATCHDOG=1") // if it fails, systemd restarts the server
 	}
 	return nil
-}
-
-// notifySystemd sends a state to the socket of systemd.
-func notifySystemd(socket, state string) error {
-	conn, err := net.Dial("unixgram", socket)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Write([]byte(state))
-	return err
-}
-
-// watchdogInterval returns the interval of notifications: half of systemd's limit
-// (sd_watchdog_enabled(3)). 0 means that systemd expects none from this process.
-func watchdogInterval() time.Duration {
-	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return 0
-	}
-	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
-	if err != nil || usec <= 0 {
-		return 0
-	}
-	return time.Duration(usec) * time.Microsecond / 2
 }
 
 // checkHealth sends the server a request as any client could. The server's certificate is not verified,

@@ -17,7 +17,7 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"childenv", "atomicfile", "exposition", "sqlitedb", "diskspace", "sleep", "tuning"},
+	{"childenv", "atomicfile", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "suggest", "postgres", "units"},
 	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},

@@ -165,7 +165,7 @@ func (c *Controller) restoreHolding(v fleetdb.VM) {
 		h.Until = v.Since.Add(v.Expected)
 	}
 	if err := c.sched.Restore(h); err != nil {
-		c.Log.Warn("what a VM holds is not counted", "plan", v.Plan, "vm", v.Name, "err", err)
+		c.Log.Warn("what a VM holds is not counted", "run", strings.Join(v.Runs, ","), "plan", v.Plan, "vm", v.VM, "name", v.Name, "err", err)
 	}
 }
 
@@ -196,7 +196,7 @@ func (c *Controller) requestTransfer(v fleetdb.VM) {
 	if err := c.sched.Submit(c.Now(), q); err != nil {
 		c.sched.Release(run)
 		c.unassignable[v.Key] = err.Error()
-		c.Log.Warn("a VM cannot be scheduled", "plan", v.Plan, "vm", v.Name, "err", err)
+		c.Log.Warn("a VM cannot be scheduled", "run", strings.Join(v.Runs, ","), "plan", v.Plan, "vm", v.VM, "name", v.Name, "err", err)
 	}
 }
 

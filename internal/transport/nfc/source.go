@@ -78,7 +78,7 @@ func (s *Source) openFirst(ctx context.Context) error {
 		if err == nil {
 			s.size = h.disk.Size()
 			s.handles.releaseHandle(h)
-			s.t.opts.Log.Info("disk opened over NFC", "disk", s.file.Key, "path", s.path, "host", s.readAddress())
+			s.t.opts.Log.Info("disk opened over NFC", "vm", s.disk.VM.Ref, "disk", s.file.Key, "path", s.path, "host", s.readAddress())
 			return nil
 		}
 		if err := patient.wait(ctx, s.t.opts, err); err != nil {
