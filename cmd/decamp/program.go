@@ -35,7 +35,7 @@ type program struct {
 // newProgram returns a program that opens the terminal for prompts with tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
-	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, config: config.FindPaths(env), words: complete.NewCache}
+	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, config: config.FindPaths(env), words: complete.NewCache, logFormat: string(logging.Text)}
 	p.assembler = &assemble.Assembler{Version: buildinfo.Current().Version, Env: env, Prompts: assemble.Prompts{
 		Terminal: p.promptTerminal, Command: p.commandWith, Warn: p.out.warn, Notify: p.out.note, Found: func(found []doctor.Finding) { printFound(p.out, found) }, Log: log,
 	}}

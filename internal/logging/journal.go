@@ -167,6 +167,14 @@ func (j *journal) sendFile(entry []byte) error {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
 		return err
 	}
-	_, _, err = j.conn.WriteMsgUnix(nil, unix.UnixRights(fd), nil)
-	return err
+	raw, err := j.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(socket uintptr) bool { // package net sends no descriptors over a connected datagram socket
+		sent = unix.Sendmsg(int(socket), nil, unix.UnixRights(fd), nil, 0)
+		return !errors.Is(sent, unix.EAGAIN)
+	})
+	return errors.Join(err, sent)
 }

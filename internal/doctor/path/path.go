@@ -52,6 +52,10 @@ type Options struct {
 	Root     fs.FS           // root of /proc and /sys; default this machine's
 	Firewall firewall.Runner // runs the tools that list this machine's rules; default firewall.Run
 
+	// MayListen reports whether this process has the permission to listen on a port. The default reads its
+	// capabilities.
+	MayListen func(port int) bool
+
 	Wait time.Duration // wait for echoes, in each of two rounds; default 1 s
 }
 
@@ -74,6 +78,9 @@ func (o Options) withDefaults() Options {
 	o.Wait = cmp.Or(o.Wait, time.Second)
 	if o.Firewall == nil {
 		o.Firewall = firewall.Run
+	}
+	if o.MayListen == nil {
+		o.MayListen = mayListen
 	}
 	if o.Root == nil {
 		o.Root = os.DirFS("/")

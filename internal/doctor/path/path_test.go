@@ -212,6 +212,8 @@ func TestWayThatIsWell(t *testing.T) {
 	expect(t, found["path-jumbo"], doctor.OK, "")
 	expect(t, found["path-link"], doctor.OK, "eth0: 25000 Mbit/s, MTU 9000")
 	expect(t, found["path-landing"], doctor.OK, "the port is free")
+	found = look(t, Options{Host: "10.1.0.2", Transport: Landing, Root: nic("25000"), MayListen: func(port int) bool { return port != 111 }})
+	expect(t, found["path-landing"], doctor.Failure, "this process may not listen on the port")
 	slow := look(t, Options{Host: "10.1.0.2", Transport: HTTPS, Root: nic("1000")})
 	expect(t, slow["path-jumbo"], doctor.Advice, "MTU 9000 with --transport https")
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
@@ -85,8 +87,35 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// checkLanding checks whether other programs use the ports of a landing. The system's
-// rpcbind may use port 111, because the landing registers there.
+// bindRemedy gives the worker of a systemd unit the capability to listen on port 111. In a user
+// namespace the capability has no effect.
+const bindRemedy = `# a worker of systemd, or run decamp as root:
+sudo install -d /etc/systemd/system/decamp-worker.service.d
+printf '[Service]\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE\nPrivateUsers=no\n' | sudo tee /etc/systemd/system/decamp-worker.service.d/landing.conf
+sudo systemctl daemon-reload && sudo systemctl restart decamp-worker`
+
+// firstOpenPort is the file with the lowest port that a process without capabilities may listen on.
+const firstOpenPort = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+
+// mayListen reports whether this process has the permission to listen on a port. It opens no socket,
+// because another process may need the port.
+func mayListen(port int) bool {
+	first := 1024
+	if text, err := os.ReadFile(firstOpenPort); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			first = n
+		}
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData // each entry has 32 capabilities
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return true // the landing itself reports an error
+	}
+	return port >= first || sets[0].Effective&(1<<unix.CAP_NET_BIND_SERVICE) != 0
+}
+
+// checkLanding checks whether other programs use the ports of a landing, and whether this process may
+// listen on them. The system's rpcbind may use port 111, because the landing registers there.
 func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 	if e.Transport != Landing {
 		return nil
@@ -98,6 +127,9 @@ func (e *examiner) checkLanding(ctx context.Context) (found []doctor.Finding) {
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
 			_ = c.Close() // no data was sent
 			f = e.portInUse(f, port, at)
+		} else if !e.MayListen(port) {
+			f.Status, f.Found, f.Want = doctor.Failure, "this process may not listen on the port", "root, or the capability CAP_NET_BIND_SERVICE"
+			f.Remedy = bindRemedy
 		}
 		found = append(found, f)
 	}
