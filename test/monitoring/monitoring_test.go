@@ -217,6 +217,8 @@ func TestAlertsFire(t *testing.T) {
 }
 
 // readDashboard returns the dashboard, checked against Grafana's own types.
+//
+//lint:ignore SA1019 every Grafana imports this format; version 2 requires Grafana 12
 func readDashboard(t *testing.T) (d dashboard.Dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
@@ -235,6 +237,7 @@ func readDashboard(t *testing.T) (d dashboard.Dashboard) {
 // deviations returns the deviations of a dashboard from Grafana's types. The library returns an error without a text
 // for a valid dashboard.
 func deviations(text []byte) string {
+	//lint:ignore SA1019 as in readDashboard
 	if err := new(dashboard.Dashboard).UnmarshalJSONStrict(text); err != nil {
 		return err.Error()
 	}
