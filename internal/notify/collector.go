@@ -27,16 +27,17 @@ type collector struct {
 	oldest time.Time                  // events before it are not reported; zero unless this is the first start on a database
 	orders map[string]fleetdb.Command // commands of plans
 	known  map[string]bool            // IDs of events that are queued; it saves writes only
+	queued func()                     // is called after notifications were queued
 	stored bool                       // the database has a revision up to which events are queued
 }
 
-// newCollector returns a collector before load.
-func newCollector(n *Notifier, l fleetdb.Lease) *collector {
-	return &collector{Notifier: n, lease: l, orders: map[string]fleetdb.Command{}, known: map[string]bool{}}
+// newCollector returns a collector before load. It calls queued after it has queued notifications.
+func newCollector(n *Notifier, l fleetdb.Lease, queued func()) *collector {
+	return &collector{Notifier: n, lease: l, queued: queued, orders: map[string]fleetdb.Command{}, known: map[string]bool{}}
 }
 
-// run collects until ctx ends. It calls found after each change.
-func (c *collector) run(ctx context.Context, found func()) error {
+// run collects until ctx ends.
+func (c *collector) run(ctx context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
@@ -44,7 +45,6 @@ func (c *collector) run(ctx context.Context, found func()) error {
 		if err := c.collect(ctx); err != nil {
 			return err
 		}
-		found()
 		if err := c.database.Feed.WaitForChange(ctx, c.rev); err != nil {
 			return err
 		}
@@ -217,6 +217,9 @@ func (c *collector) enqueue(ctx context.Context, rev int64, events []Event, now 
 	}
 	for _, n := range all {
 		c.known[n.ID] = true
+	}
+	if len(all) > 0 {
+		c.queued()
 	}
 	return nil
 }

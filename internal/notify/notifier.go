@@ -89,7 +89,8 @@ type term struct {
 
 // newTerm returns a term with the lease l.
 func newTerm(n *Notifier, l fleetdb.Lease) *term {
-	t := &term{Notifier: n, lease: l, collector: newCollector(n, l)}
+	t := &term{Notifier: n, lease: l}
+	t.collector = newCollector(n, l, t.wakeCouriers)
 	for _, name := range n.receivers.Names() {
 		t.couriers = append(t.couriers, &courier{Notifier: n, lease: l, receiver: n.receivers.all[name], wake: make(chan struct{}, 1)})
 	}
@@ -100,7 +101,7 @@ func newTerm(n *Notifier, l fleetdb.Lease) *term {
 func (t *term) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.keepLease(ctx) })
-	g.Go(func() error { return t.collector.run(ctx, t.wakeCouriers) })
+	g.Go(func() error { return t.collector.run(ctx) })
 	for _, c := range t.couriers {
 		g.Go(func() error { return c.run(ctx) })
 	}
