@@ -59,7 +59,11 @@ func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs in
 func (d *database) writeUnordered(ctx context.Context, what string, fn func(*tx) error) error {
 	return d.toFault(ctx, what, d.runTx(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
 		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
-		if err := x.scanRow(`SELECT `+d.kind.now, nil, &x.now); err != nil {
+		var version, oldest int
+		if err := x.scanRow(`SELECT version, oldest, `+d.kind.now+` FROM meta WHERE id = 1`, nil, &version, &oldest, &x.now); err != nil {
+			return err
+		}
+		if err := d.compareVersion(version, oldest); err != nil { // another process upgraded the database
 			return err
 		}
 		x.now = d.effectiveTime(x.now)

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"database/sql"
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -10,7 +12,8 @@ import (
 )
 
 // Two workers of an old version share the storage of a plan. Each is ended by SIGTERM amid its copies, and started
-// again with a new version. Every VM ends once, and the list of workers shows their versions.
+// again with a new version. Every VM ends once, and the list of workers shows their versions. Then a later,
+// incompatible version upgrades the database: the workers end with the remedy.
 func TestWorkersAreUpgradedOneByOne(t *testing.T) {
 	t.Parallel()
 	newer := filepath.Join(t.TempDir(), "decamp")
@@ -37,7 +40,7 @@ func TestWorkersAreUpgradedOneByOne(t *testing.T) {
 		if n := v.count(fleetdb.Failed, fleetdb.Stranded); n > 0 {
 			t.Errorf("worker %s ended, and left %s", m.name, v)
 		}
-		r.workerOf(newer, m.name, r.vms(), "--vms", "3")
+		m.process = r.workerOf(newer, m.name, r.vms(), "--vms", "3").process
 		r.until("rolling", "the new process has VMs", func(v view) bool { return len(v.of(m.name)) > 0 })
 		if m == a {
 			if a, b := versions(); a != "0.2.0-test" || b != old {
@@ -50,4 +53,18 @@ func TestWorkersAreUpgradedOneByOne(t *testing.T) {
 	}
 	r.lab.SetLimits(lab.Limits{})
 	r.allIsHere("rolling", r.vms(), 6, a.state, b.state)
+	r.upgradedIncompatibly()
+	for _, m := range []*machine{a, b} {
+		m.ends(7).says("the fleet database has schema version 99", "install the version of decamp that the other servers and workers have")
+	}
+	r.run("status", "rolling").ends(7).says("the fleet database has schema version 99")
+}
+
+// upgradedIncompatibly changes the version of the database as an incompatible release does.
+func (r *rig) upgradedIncompatibly() {
+	r.t.Helper()
+	db, err := sql.Open("pgx", r.db)
+	must(r.t, err)
+	_, err = db.Exec(`UPDATE decamp.meta SET version = 99, oldest = 99`)
+	must(r.t, errors.Join(err, db.Close()))
 }

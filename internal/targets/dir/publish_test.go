@@ -423,3 +423,15 @@ func TestReadOnlyRootIsDeniedByPlan(t *testing.T) {
 		t.Errorf("got %v, remedy %q", err, fault.HintOf(err))
 	}
 }
+
+// A record of a newer version is refused with both versions, and names the program that wrote it.
+func TestNewerRecordIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, recordFile), []byte(`{"version":2,"decamp":"0.9.0","source":{"name":"x"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadRecord(folder)
+	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "version 2, and this decamp supports version 1") || !strings.Contains(fault.HintOf(err), "0.9.0") {
+		t.Errorf("read: %v (%s)", err, fault.HintOf(err))
+	}
+}
