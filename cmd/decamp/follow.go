@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/decamp/decamp/internal/bars"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
@@ -77,6 +79,9 @@ type watcher struct {
 	mu   sync.Mutex             // guards the fields below, and keeps lines whole
 	view *server.PlanView       // current state of the plan
 	seen map[fleetdb.Key]string // last printed state of each VM
+
+	drawn bool // bars have been shown
+	sums  int  // sums so far
 }
 
 // errEnded ends Control.Follow when the plan has ended.
@@ -196,6 +201,7 @@ func (w *watcher) printSum(progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.view.Status(progress)
+	w.sums++
 	switch {
 	case w.out.json:
 		sum := map[string]any{"counts": s.Plan.Counts, "rate": s.Rate}
@@ -203,11 +209,21 @@ func (w *watcher) printSum(progress []fleetdb.Progress) {
 			sum["limit"] = s.Limit
 		}
 		_ = w.out.printJSON(sum) // without a reader there is nothing to do
-	case w.bars != nil:
+	case w.bars != nil && (w.drawn || isCopying(s)):
+		w.drawn = true
 		showPlan(w.bars, s)
+	case w.bars != nil && w.sums%int(sumInterval/barInterval) != 0:
 	default:
 		for _, line := range planSum(s) {
 			fmt.Fprintln(w.out.screen, line)
 		}
 	}
+}
+
+// isCopying reports whether a VM has progress. Before, the login may still ask for a password, and bars
+// would hide the question.
+func isCopying(s fleet.Status) bool {
+	return slices.ContainsFunc(s.VMs, func(vm fleet.VMStatus) bool {
+		return vm.State == fleetdb.Running && vm.Progress != nil && vm.Progress.Total > 0
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/bars"
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
@@ -100,6 +101,27 @@ func TestStoppedFollowerReportsThatThePlanContinues(t *testing.T) {
 		t.Errorf("%v; %s", err, fault.HintOf(err))
 	}
 	mustContain(t, r.stderr(), "web00: begins\nweb00: the copy begins\n")
+}
+
+// Until a VM is copied, a prompt for a password may be on the terminal: no bar covers it.
+func TestNoBarsBeforeTheFirstCopy(t *testing.T) {
+	person, plan := pty.New(t), newRunningPlan(1)
+	screen := newScreen(person.Open())
+	view, err := server.OpenPlanView(t.Context(), plan, "wave")
+	must(t, err)
+	w := &watcher{out: &output{Writer: io.Discard, screen: screen}, view: view, bars: bars.NewGroup(screen.file)}
+	for range int(sumInterval / barInterval) {
+		w.printSum(nil)
+	}
+	person.Sees("wave: 0 of 1 VM done, 0 running, 1 waiting, 0 failed\r\n")
+	if got := person.Seen(); strings.Count(got, "wave:") != 1 || strings.Contains(got, "\x1b") {
+		t.Errorf("printed %q, want one line", got)
+	}
+	view.Apply(fleetdb.Changes{VMs: plan.vms})
+	progress, _ := plan.Progress(t.Context(), "wave")
+	w.printSum(progress)
+	person.Sees("] 25 %")
+	w.bars.Close()
 }
 
 func TestSumsWithoutATerminalAreLines(t *testing.T) {

@@ -95,9 +95,14 @@ func (s *Status) fillVMs(vms []fleetdb.VM, progress []fleetdb.Progress, why map[
 	}
 }
 
-// leftToMove returns the bytes still to read from the source, as far as the allocation is known.
+// leftToMove returns the bytes still to read from the source, as far as the allocation is known. A
+// transport that has read all of Done, also its zeros, reads all of the rest.
 func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
-	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Read, 0)
+	left := max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Read, 0)
+	if p.Done > 0 && p.Read >= p.Done-p.Done/20 {
+		return max(left, p.Total-p.Done)
+	}
+	return left
 }
 
 // addVM adds a VM to the sums. A VM that has not started counts with its allocated bytes.

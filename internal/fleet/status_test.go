@@ -36,3 +36,26 @@ func TestSilenceIsTold(t *testing.T) {
 		}
 	}
 }
+
+// The remaining time counts allocated bytes, unless the transport reads the others, too.
+func TestRemainingTimeCountsWhatIsRead(t *testing.T) {
+	const gib = 1 << 30
+	vm := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, State: fleetdb.Running, Bytes: 40 * gib}
+	for _, c := range []struct {
+		name     string
+		progress fleetdb.Progress
+		left     time.Duration
+	}{
+		{"not begun", fleetdb.Progress{Total: 100 * gib, Rate: gib}, 40 * time.Second},
+		{"zeros are skipped", fleetdb.Progress{Total: 100 * gib, Done: 50 * gib, Read: 20 * gib, Rate: gib}, 20 * time.Second},
+		{"zeros are read", fleetdb.Progress{Total: 100 * gib, Done: 50 * gib, Read: 50 * gib, Rate: gib}, 50 * time.Second},
+		{"verified", fleetdb.Progress{Total: 100 * gib, Done: 75 * gib, Read: 40 * gib, Reread: gib}, 25 * time.Second},
+		{"rate unknown", fleetdb.Progress{Total: 100 * gib, Done: 75 * gib, Read: 40 * gib}, 0},
+	} {
+		c.progress.Key = vm.Key
+		s := StatusOf(fleetdb.Plan{Name: "wave"}, []fleetdb.VM{vm}, []fleetdb.Progress{c.progress}, admission.Snapshot{})
+		if got := s.VMs[0].Left(); got != c.left {
+			t.Errorf("%s: %v left, want %v", c.name, got, c.left)
+		}
+	}
+}
