@@ -113,7 +113,7 @@ mount -t proc proc "$ROOT/proc"
 mount --bind /dev "$ROOT/dev"
 `
 	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", mounts+script)
-	cmd.Env = []string{"ROOT=" + root, "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"}
+	cmd.Env = []string{"ROOT=" + root, "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive"}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s\n%s", err, script, out)
@@ -168,17 +168,44 @@ readlink "$ROOT/proc/$server/exe"
 chroot "$ROOT" decamp version
 `
 
+// recordSystemctl replaces systemctl in a root by a script that records its arguments and lists one running unit, so that
+// the scripts of the packages meet a running systemd. It returns a function that reads the record.
+func recordSystemctl(t *testing.T, root string) func() string {
+	t.Helper()
+	const script = "#!/bin/sh\necho \"$*\" >>/systemctl.log\n[ \"$1\" != list-units ] || echo 'decamp-server.service loaded active running decamp server'\n"
+	program := filepath.Join(root, "usr/local/bin/systemctl")
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "run/systemd/system"), 0o755), os.WriteFile(program, []byte(script), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		text, err := os.ReadFile(filepath.Join(root, "systemctl.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+}
+
+// stopped matches a record of a unit that was stopped, started or restarted.
+var stopped = regexp.MustCompile(`(?m)(^| )(re)?(start|stop)|--now`)
+
 func TestDebianPackage(t *testing.T) {
 	b, root := requireRelease(t), newDebian(t)
+	record := recordSystemctl(t, root)
 	arch := runtime.GOARCH
 	old := copyInto(t, root, filepath.Join(b.before, "decamp_"+previous+"-1_"+arch+".deb"))
 	current := copyInto(t, root, filepath.Join(b.out, "decamp_"+b.version+"-1_"+arch+".deb"))
 	out := runIsolated(t, root, `chroot "$ROOT" dpkg --install `+old+`; UPGRADE='chroot "$ROOT" dpkg --install `+current+`'`+upgradeScript)
 	expect(t, out, "decamp "+previous+" (", "decamp: running processes continue with the previous version.", "/usr/bin/decamp (deleted)", "decamp "+b.version+" (")
+	expect(t, out, "run: systemctl restart decamp-server.service")
+	if calls := record(); stopped.MatchString(calls) || !strings.Contains(calls, "daemon-reload") {
+		t.Errorf("installation and upgrade called systemctl:\n%s", calls)
+	}
 	checkUnits(t, b, root)
 
 	out = runIsolated(t, root, `chroot "$ROOT" dpkg --remove decamp`)
 	expect(t, out, "the state in /var/lib/decamp is kept")
+	expect(t, record(), "stop decamp*\n")
 	out = runIsolated(t, root, `chroot "$ROOT" dpkg --purge decamp; chroot "$ROOT" dpkg --audit`)
 	checkRemoved(t, root)
 }
