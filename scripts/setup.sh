@@ -37,8 +37,8 @@ v2v='virt-v2v nbdkit mmdebstrap cryptsetup-bin'
 guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 # What the API server of Kubernetes keeps its objects in.
 kube='etcd-server'
-# The Debian that packages of a release are installed in, and the reader of its images.
-release='git mmdebstrap rpm minisign skopeo'
+# What builds the Debian that packages of a release are installed in, and reads and runs its images.
+release='git iproute2 util-linux mmdebstrap rpm minisign skopeo runc'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 
