@@ -34,7 +34,7 @@ check: ## format, vet, staticcheck and the quick tests, in two minutes: before e
 	@scripts/check.sh
 
 .PHONY: test
-test: ## run all tests and checks, as CI does
+test: ## run all tests and checks, as CI does (CPU=1: record processor time)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
