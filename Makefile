@@ -45,7 +45,7 @@ test-repeat: ## run all tests RUNS (10) times, every second time at a load of LO
 	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
 
 .PHONY: test-slow
-test-slow: ## boots under a real libvirtd, long crash runs
+test-slow: ## the tests with all variants, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
 
