@@ -42,7 +42,7 @@ check: ## format, vet, staticcheck and the quick tests, in two minutes: before e
 	@scripts/check.sh
 
 .PHONY: test
-test: ## run all tests and checks, as CI does
+test: ## run all tests and checks, as CI does (CPU=1: record processor time)
 	@scripts/setup.sh test
 	@scripts/test.sh
 
@@ -59,7 +59,7 @@ test-repeat: ## run all tests RUNS (10) times, every second time at a load of LO
 	@RUNS=$(RUNS) LOAD=$(LOAD) scripts/repeat.sh
 
 .PHONY: test-slow
-test-slow: ## boots under a real libvirtd, long crash runs
+test-slow: ## the tests with all variants, long crash runs
 	@scripts/setup.sh slow
 	$(GO) test -tags slow -timeout 60m ./test/... ./internal/...
 	cd release && $(GO) test -tags slow -timeout 60m .

@@ -20,7 +20,7 @@ check_statically() {
 	unformatted=$(gofmt -l cmd internal release test) || fail "gofmt could not read the tree"
 	[ -z "$unformatted" ] || fail "not gofmt'd: $unformatted"
 	go vet -tags guests,kube,slow,v2v ./... || fail "go vet" # nothing else compiles the files with these tags here
-	go tool staticcheck ./... || fail "staticcheck"
+	GOGC=400 GOMEMLIMIT=3GiB go tool staticcheck ./... || fail "staticcheck" # a quarter less processor time
 	command -v shellcheck >/dev/null || fail "shellcheck is not installed: scripts/setup.sh test"
 	shellcheck -S warning scripts/*.sh packaging/*/*.sh .ci/run || fail "shellcheck"
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # All checks and tests, as CI runs them. The full log is build/test.log, and the slowest packages and tests
 # are in build/test-times.txt. A skipped test fails the run: setup.sh has installed what every test here
-# needs, so a skip means that something was not tested.
+# needs, so a skip means that something was not tested. With CPU=1 the processor time of each package is
+# recorded, too: it does not depend on what else runs. Then no test result comes from Go's cache.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
@@ -26,6 +27,11 @@ ordered_packages() {
 	} | awk 'NR == FNR { listed[$0] = 1; next } listed[$0] && !seen[$0]++' build/packages -
 }
 
+# cpu_seconds prints the processor seconds of all processes that this script and their parents waited for.
+cpu_seconds() {
+	awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "%d", (u[1] + s[1]) * 60 + u[2] + s[2] }' build/cpu-total
+}
+
 # record_times writes how long packages and tests took. Packages without a new time keep their old one.
 record_times() {
 	awk -f scripts/times.awk build/test.log >build/times.tsv
@@ -35,7 +41,11 @@ record_times() {
 	} | awk -F '\t' '!seen[$2]++' | sort -rn >build/package-times.new
 	mv build/package-times.new build/package-times.tsv
 	{
-		echo "test: $SECONDS seconds in all, with checks, guests and the demo"
+		echo "test: $SECONDS seconds in all, with checks, guests and the demo; $(cpu_seconds) processor seconds"
+		[ ! -e build/cpu-times.tsv ] || {
+			echo "packages with the most processor time, in seconds:"
+			sort -rn build/cpu-times.tsv | head -40
+		}
 		echo "slowest packages, in seconds:"
 		awk -F '\t' '$3 == ""' build/times.tsv | sort -rn | head -20
 		echo "slowest tests, in seconds:"
@@ -62,8 +72,10 @@ kubevirt=$!
 (cd release && go vet -tags slow . && go test $quickly -count 1 -v "$@" .) >build/release.log 2>&1 &
 release=$!
 packages=$(ordered_packages) || fail "go list"
+rm -f build/cpu-times.tsv
+export CPU_TIMES=$PWD/build/cpu-times.tsv
 # shellcheck disable=SC2086 # one argument for each package
-go test $quickly -timeout 60m -v "$@" $packages >build/test.log 2>&1
+go test $quickly -timeout 60m ${CPU:+-exec "$PWD/scripts/cputime.sh"} -v "$@" $packages >build/test.log 2>&1
 status=$?
 wait "$kubevirt" || status=$?
 wait "$release" || status=$?
@@ -72,6 +84,7 @@ wait "$demo" || {
 	tail -20 build/demo.log
 	fail "make demo; see build/demo.log"
 }
+times >build/cpu-total # not in a pipe: a subshell has other children
 record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // warmBench is a bench whose VM runs and whose clock moves with every look at it.
@@ -496,7 +497,7 @@ func TestWarmMetamorphic(t *testing.T) {
 		t.Skip("moves a VM in many ways")
 	}
 	t.Parallel()
-	for seed := range uint64(3) {
+	for seed := range map[bool]uint64{false: 1, true: 3}[lane.Slow] {
 		roots := map[string]string{}
 		for rounds := 1; rounds <= 3; rounds++ {
 			for _, way := range []string{"told", "compared", "doubted"} {

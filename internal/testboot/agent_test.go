@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // withAgent gives a domain the channel of the guest's agent.
@@ -51,6 +52,9 @@ func TestGuestsThatNoAgentAnswersFor(t *testing.T) {
 		"a channel without an agent": {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{}, testboot.Stopped},
 		"its marker":                 {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{Expect: marker}, testboot.Booted},
 	} {
+		if name == "its marker" && !lane.Slow {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.o.Deadline = 10 * time.Minute

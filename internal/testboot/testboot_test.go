@@ -24,6 +24,7 @@ import (
 	"github.com/decamp/decamp/internal/nbd"
 	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // domain writes a libvirt domain of one disk and one card. replace holds pairs of texts.
@@ -66,6 +67,9 @@ func TestGuestsBoot(t *testing.T) {
 		"novirtio": domain("bios", "vmpvscsi", "vmxnet3", guest.Image(t, guest.NoVirtio)),
 		"efi":      domain("efi", "virtio-scsi", "virtio", guest.Image(t, guest.UEFI)),
 	} {
+		if name != "efi" && !lane.Slow {
+			continue // the tests below boot these
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			keep := t.TempDir()

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/vmdk"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // randomChains is how many chains are drawn; each takes some ten milliseconds.
@@ -20,6 +21,9 @@ const randomChains = 60
 
 func TestRandomChainsReadRight(t *testing.T) {
 	chains := uint64(randomChains)
+	if !lane.Slow {
+		chains /= 3
+	}
 	if testing.Short() {
 		chains = 8
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // requires skips the test where a tool is missing.
@@ -61,6 +62,9 @@ func TestBootsAsTheDomainSays(t *testing.T) {
 			Card{"eth0", "00:50:56:ab:cd:02", "virtio_net"}, "564d5678-0000-1111-2222-333344445555", "efi"},
 	}
 	for _, tt := range tests {
+		if tt.guest == tinyguest.BIOS && !lane.Slow {
+			continue
+		}
 		t.Run(string(tt.guest), func(t *testing.T) {
 			t.Parallel()
 			image := tinyguest.Image(t, tt.guest)

@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // vmwareOnlyRuns is vmwareOnly with the VM running.
@@ -92,6 +93,9 @@ func (r *rig) nothingOfRehearsals() {
 func TestRehearsal(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
+		if format == "raw" && !lane.Slow {
+			continue
+		}
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			r := vmwareOnlyRuns(t)

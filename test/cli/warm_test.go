@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // writing is a lab with one VM that runs, and whose guest writes all the time.
@@ -190,7 +191,7 @@ func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rnd := rand.New(rand.NewPCG(seed, 0))
-			for range 4 {
+			for range map[bool]int{false: 2, true: 4}[lane.Slow] {
 				u := r.warm(args...)
 				u.someEvents(1 + rnd.IntN(25))
 				u.end(syscall.SIGKILL)
@@ -224,6 +225,9 @@ func TestWarmMetamorphicByEveryTransport(t *testing.T) {
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for _, rounds := range []int{1, 3} {
 			for _, killed := range []bool{false, true} {
+				if killed != (rounds == 3) && !lane.Slow {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s, %d rounds, killed %v", way, rounds, killed), func(t *testing.T) {
 					t.Parallel()
 					cfg := writing()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // What this process cannot write an appliance does: the initramfs has its second archive, files
@@ -21,12 +22,16 @@ func TestApplianceConverts(t *testing.T) {
 		take  func(part string) string
 		below string
 		check []string
+		slow  bool
 	}{
-		"xfs":           {kind: guest.XFS, make: func() string { return xfsOf(t, linux("/dev/sda1")) }, check: []string{"xfs_repair", "-n"}},
-		"btrfs":         {kind: guest.Btrfs, make: func() string { return btrfsOf(t, linux("/dev/sda1")) }, check: []string{"btrfs", "check"}},
+		"xfs":           {kind: guest.XFS, make: func() string { return xfsOf(t, linux("/dev/sda1")) }, check: []string{"xfs_repair", "-n"}, slow: true},
+		"btrfs":         {kind: guest.Btrfs, make: func() string { return btrfsOf(t, linux("/dev/sda1")) }, check: []string{"btrfs", "check"}, slow: true},
 		"xfs on LVM":    {kind: guest.XFS, make: func() string { return lvmOf(t, xfsOf(t, linux(volume))) }, take: func(p string) string { return outOfLVM(t, p, 320<<20) }, check: []string{"xfs_repair", "-n"}},
 		"btrfs @rootfs": {kind: guest.Btrfs, make: func() string { return btrfsOf(t, linux("/dev/sda1").below("@rootfs/")) }, below: "@rootfs/", check: []string{"btrfs", "check"}},
 	} {
+		if c.slow && !lane.Slow {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			image := diskOf(t, c.make())

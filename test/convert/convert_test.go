@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // A guest that VMware left, without any virtio in its initramfs, boots from virtio-scsi with
@@ -40,6 +41,9 @@ func TestLinuxAppendMakesAGuestBootFromVirtio(t *testing.T) {
 			t.Errorf("the second run changed %v", again.Changes)
 		}
 	})
+	if !lane.Slow {
+		return // test/cli has TestGuestThatIsNotConvertedStopsInItsInitramfs
+	}
 	t.Run("not converted", func(t *testing.T) {
 		t.Parallel()
 		_, err := boot.Domain(t.Context(), domain(t, plain), boot.Options{})

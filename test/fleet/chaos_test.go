@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/postgres"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // An extent is how much of a chaos there is.
@@ -26,16 +27,20 @@ type extent struct {
 	plans time.Duration // for so long further ones are begun
 }
 
-// brief is the one of make test, long that of make test-chaos.
+// brief is the one of make test, medium that of make test-slow, long that of make test-chaos.
 var (
-	brief = extent{size: 24, kills: 10, rate: 12 << 20, gap: 30 * time.Second}
-	long  = extent{size: 200, kills: 1000, rate: 6 << 20, gap: time.Minute}
+	brief  = extent{size: 12, kills: 5, rate: 12 << 20, gap: 30 * time.Second}
+	medium = extent{size: 24, kills: 10, rate: 12 << 20, gap: 30 * time.Second}
+	long   = extent{size: 200, kills: 1000, rate: 6 << 20, gap: time.Minute}
 )
 
 // extentOf returns the duration in $DECAMP_CHAOS, or a short default.
 func extentOf(t *testing.T) extent {
 	t.Helper()
 	text, x := os.Getenv("DECAMP_CHAOS"), long
+	if text == "" && lane.Slow {
+		return medium
+	}
 	if text == "" {
 		return brief
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // sqlitePage is the size of a page of both files.
@@ -142,6 +143,10 @@ func (r *rig) setAside(said result) string {
 // continues after it. No VM is wrong or published twice.
 func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
 	t.Parallel()
+	slow := map[string]bool{ // the others do the same to another file, or to more of it
+		"the database's log is gone": true, "the record's log is gone": true, "a part of the record's last page": true,
+		"the database's file is cut": true, "the record's last page without its log": true,
+	}
 	for name, do := range map[string]func(*rig, *damage){
 		"the database's log is cut":  func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "fleet.db-wal"), 8*sqlitePage) },
 		"the record's log is cut":    func(r *rig, d *damage) { d.cut(filepath.Join(r.state(), "state.db-wal"), 8*sqlitePage) },
@@ -175,6 +180,9 @@ func TestDamagedStateGoesOnOrSaysWhatToDo(t *testing.T) {
 			d.spoil(filepath.Join(r.state(), "state.db"), sqlitePage)
 		},
 	} {
+		if slow[name] && !lane.Slow {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const vms = 5

@@ -20,13 +20,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/test/lane"
 )
 
-// sizes are the disk sizes of each suite in bytes: less than a chunk, within a chunk, and many chunks.
+// sizes are the disk sizes of each suite in bytes: less than a chunk, within a chunk, and many chunks. The
+// last one is larger in the slow lane.
 var sizes = []int64{
 	disk.SectorSize,
 	3<<20 + 7*disk.SectorSize,
-	40 << 20,
+	map[bool]int64{false: 24 << 20, true: 40 << 20}[lane.Slow],
 }
 
 // TestSource checks a Source against a disk it was made from. open returns a source

@@ -9,10 +9,11 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/test/lane"
 )
 
-// Runs is the number of hostile values for a property test.
-const Runs = 10_000
+// Runs is the number of hostile values for a property test, larger in the slow lane.
+var Runs = map[bool]int{false: 2_000, true: 10_000}[lane.Slow]
 
 // pieces have a special meaning for a shell, QEMU, XML, JSON, YAML, Perl, printf, a terminal or a file
 // system.

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // A published VM is right when its guest comes up and finds the hardware it had.
@@ -24,13 +25,17 @@ func TestPublishedVMsBoot(t *testing.T) {
 		format   targets.Format
 		driver   string
 		firmware string
+		slow     bool
 	}{
-		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios"},
-		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios"},
-		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi"},
-		{"efi by its boot entry", efiVM(), tinyguest.Entry, targets.Raw, "virtio_scsi", "efi"}, // it has no fallback loader
+		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", false},
+		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios", true},
+		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi", true},
+		{"efi by its boot entry", efiVM(), tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // it has no fallback loader
 	}
 	for _, tt := range tests {
+		if tt.slow && !lane.Slow {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := newTarget(t, Options{Format: tt.format})

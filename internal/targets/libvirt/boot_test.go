@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // webVM has one disk of so many bytes.
@@ -78,13 +79,17 @@ func TestDeliveredVMBoots(t *testing.T) {
 		change func(*inventory.VM)
 		guest  tinyguest.Name
 		driver string
+		slow   bool
 	}{
-		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
-		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi"}, // it has no fallback loader
-		{"uploaded, with EFI and a TPM", uploaded, byEFI, tinyguest.UEFI, "virtio_scsi"},
-		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi"},
+		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", false},
+		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi", false}, // it has no fallback loader
+		{"uploaded, with EFI and a TPM", uploaded, byEFI, tinyguest.UEFI, "virtio_scsi", true},
+		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
 	}
 	for _, tt := range tests {
+		if tt.slow && !lane.Slow {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			image, err := os.ReadFile(tinyguest.Image(t, tt.guest))

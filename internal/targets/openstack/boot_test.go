@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // A started guest is right when it comes up from what Cinder has, on the hardware that Nova makes by the
@@ -29,12 +30,16 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		hardware targets.Hardware
 		driver   string // none: it does not boot
 		cards    int    // that the test guest's kernel has a driver for
+		slow     bool
 	}{
-		{"virtio", tinyguest.BIOS, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1},
-		{"ide", tinyguest.NoVirtio, inventory.BIOS, inventory.IDE, targets.Compat, "ata_piix", 0},
-		{"uefi", tinyguest.UEFI, inventory.EFI, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1},
-		{"uefi as bios", tinyguest.UEFI, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "", 0},
+		{"virtio", tinyguest.BIOS, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, false},
+		{"ide", tinyguest.NoVirtio, inventory.BIOS, inventory.IDE, targets.Compat, "ata_piix", 0, true},
+		{"uefi", tinyguest.UEFI, inventory.EFI, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, false},
+		{"uefi as bios", tinyguest.UEFI, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "", 0, true},
 	} {
+		if v.slow && !lane.Slow {
+			continue
+		}
 		vm := with(web(), func(vm *inventory.VM) {
 			vm.Disks, vm.Controllers[0].Bus, vm.Firmware = vm.Disks[:1], v.bus, v.firmware
 			vm.Disks[0].Capacity = tinyguest.Size

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // A delivered guest is right when it comes up from what the node stored, and finds its hardware.
@@ -28,13 +29,17 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		disk     string
 		card     string
 		firmware string
+		slow     bool
 	}{
-		{"bios", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local-lvm", "vmw_pvscsi", "vmxnet3", "bios"},
-		{"ide", tinyVM(inventory.IDE, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local", "ata_piix", "vmxnet3", "bios"},
-		{"efi", tinyVM(inventory.LSISAS, inventory.EFI), tinyguest.UEFI, targets.Compat, "local-lvm", "virtio_scsi", "vmxnet3", "efi"},
-		{"virtio", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.BIOS, targets.Virtio, "local", "virtio_scsi", "virtio_net", "bios"},
+		{"bios", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local-lvm", "vmw_pvscsi", "vmxnet3", "bios", false},
+		{"ide", tinyVM(inventory.IDE, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local", "ata_piix", "vmxnet3", "bios", true},
+		{"efi", tinyVM(inventory.LSISAS, inventory.EFI), tinyguest.UEFI, targets.Compat, "local-lvm", "virtio_scsi", "vmxnet3", "efi", true}, // TestDirectGuestBootsByItsEntry has EFI
+		{"virtio", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.BIOS, targets.Virtio, "local", "virtio_scsi", "virtio_net", "bios", false},
 	}
 	for _, tt := range tests {
+		if tt.slow && !lane.Slow {
+			continue
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			image := tinyguest.Image(t, tt.guest)

@@ -1,0 +1,6 @@
+//go:build slow
+
+package lane
+
+// Slow reports whether all variants run.
+const Slow = true
