@@ -22,7 +22,7 @@ var libraryVariables = []string{
 
 var (
 	readsVariable = regexp.MustCompile(`(?i)^(getenv|lookupenv|env)$`)
-	variableName  = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
+	variableName  = regexp.MustCompile(`^[A-Z][A-Z0-9_]*[A-Z0-9]$`) // a prefix of names ends with _
 	openstackName = regexp.MustCompile(`^OS_[A-Z_]+$`)
 	tableRow      = regexp.MustCompile("(?m)^\\| (`[A-Z][A-Z0-9_]+`(?:, `[A-Z][A-Z0-9_]+`)*) \\|")
 )
