@@ -91,6 +91,25 @@ func (r *release) buildBinary(ctx context.Context, program, arch, binary string)
 	return err
 }
 
+// buildClients builds the Python client and the Ansible collection in a temporary folder.
+func (r *release) buildClients(ctx context.Context, folder string, in *inputs) error {
+	epoch := fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix())
+	if _, err := runCommand(ctx, r.root, []string{epoch}, "scripts/clients.sh", folder, r.version); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	in.clients = map[string][]byte{}
+	for _, e := range entries {
+		if in.clients[e.Name()], err = os.ReadFile(filepath.Join(folder, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // buildEnvironment returns the variables that determine a compilation.
 func buildEnvironment(arch string) []string {
 	return []string{"GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOEXPERIMENT=", "GOWORK=off"}

@@ -66,6 +66,7 @@ type inputs struct {
 	binaries    map[string]map[string][]byte // content by GOARCH and program
 	completions map[string][]byte            // completion script of decamp by shell
 	modules     map[string][]module          // linked modules by program
+	clients     map[string][]byte            // wheel of the Python client and Ansible collection by file name
 }
 
 // buildInputs compiles the programs in a temporary folder, and reads the licences of what they contain.
@@ -100,6 +101,9 @@ func (r *release) buildInputs(ctx context.Context, temporary string) (*inputs, e
 		}
 		in.completions[shell] = []byte(script)
 	}
+	if err := r.buildClients(ctx, filepath.Join(temporary, "clients"), in); err != nil {
+		return nil, err
+	}
 	return in, nil
 }
 
@@ -126,6 +130,9 @@ func (r *release) writeArtefacts(in *inputs) error {
 		}
 		w.writeImage(p, in, files)
 		w.writeBill(p, in.modules[p.name])
+	}
+	for name, content := range in.clients {
+		w.writeFile(name, content)
 	}
 	return w.writeSums()
 }

@@ -30,7 +30,7 @@ import (
 
 // prebuilt returns inputs that need no compilation.
 func prebuilt() *inputs {
-	in := &inputs{
+	in := &inputs{clients: map[string][]byte{"decamp_client-1.2.3-py3-none-any.whl": []byte("wheel"), "decamp-decamp-1.2.3.tar.gz": []byte("collection")},
 		binaries: map[string]map[string][]byte{}, modules: map[string][]module{},
 		completions: map[string][]byte{"bash": []byte("bash words\n"), "zsh": []byte("zsh words\n"), "fish": []byte("fish words\n")},
 	}
@@ -122,7 +122,7 @@ func judge(t *testing.T, name string, args ...string) string {
 func TestArtefactsDependOnInputsOnly(t *testing.T) {
 	_, first := readRelease(t)
 	names := slices.Sorted(maps.Keys(first))
-	want := []string{"RELEASE-NOTES.md", "SHA256SUMS"}
+	want := []string{"RELEASE-NOTES.md", "SHA256SUMS", "decamp_client-1.2.3-py3-none-any.whl", "decamp-decamp-1.2.3.tar.gz"}
 	for _, p := range []string{"decamp", "decamp-lab"} {
 		want = append(want, p+"-1.2.3-linux-amd64.tar.gz", p+"-1.2.3-linux-arm64.tar.gz", p+"_1.2.3-1_amd64.deb", p+"_1.2.3-1_arm64.deb",
 			p+"-1.2.3-1.x86_64.rpm", p+"-1.2.3-1.aarch64.rpm", p+"-1.2.3-oci.tar", p+"-1.2.3.cdx.json")

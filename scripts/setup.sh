@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what this machine lacks for a make target, and nothing else.
 #
-#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release]...     (default: test)
+#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release|clients]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
 # nothing to do: one dpkg-query, a look into build/, no network, no root.
@@ -64,6 +64,7 @@ wanted() {
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
 		release) echo $release ;;
+		clients) echo python3-venv ;;
 		esac
 	done | tr ' ' '\n' | sort -u
 }
@@ -245,15 +246,15 @@ install_clients() {
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
-	demo | test | slow | v2v | bench | guests | kube | release) ;;
-	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube and release" ;;
+	demo | test | slow | v2v | bench | guests | kube | release | clients) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube, release and clients" ;;
 	esac
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || [ "$*" = release ] || { fetch_kernel; fetch_agent; } # no guest boots there
+[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac
@@ -264,11 +265,13 @@ case " $* " in
 *" test "* | *" slow "* | *" bench "*) install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
 esac
 case " $* " in
+*" test "* | *" slow "* | *" clients "*) install_clients ;;
+esac
+case " $* " in
 *" test "* | *" slow "*)
 	build_fio
 	fetch_prometheus
 	install_pypi schemathesis "$schemathesis_release"
-	install_clients
 	install_pypi fakepve "$fakepve_release"
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	install_pypi aiosmtpd "$aiosmtpd_release"
