@@ -73,10 +73,7 @@ func (p *pseudonyms) addSecret(s string) {
 // formsOf returns the forms in which a name occurs in texts: as it is, in other cases, and escaped for JSON,
 // URLs, shells and datastore paths.
 func formsOf(name string) []string {
-	forms := []string{name}
-	for _, form := range []string{strings.ToLower(name), strings.ToUpper(name), strings.ToLower(toSlug(name))} {
-		forms = append(forms, form)
-	}
+	forms := []string{name, strings.ToLower(name), strings.ToUpper(name), strings.ToLower(toSlug(name))}
 	vmware := strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
 	visible := strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
