@@ -151,7 +151,7 @@ func TestUndoGuide(t *testing.T) {
 		page.run("decamp runs")
 		page.skip("decamp status wave-1 --all")
 		page.run("decamp cancel")
-		if status := warm.end(syscall.SIGCONT); status.ExitStatus() != 0 {
+		if status := warm.end(syscall.SIGCONT); status.ExitStatus() != canceled {
 			t.Errorf("the canceled migration ended with %v: %s", status, warm.ending)
 		}
 		r.power("db01", inventory.PoweredOn)
