@@ -240,12 +240,19 @@ func loadFile(path string, flags []string) (*Settings, Problems, error) {
 	return s, problems, nil
 }
 
-// readFile returns the text of a file, and nil if it does not exist. It returns fault.Denied if the file
-// cannot be read, or if other users may write it.
+// canSearch reports whether this user may search the folders of a path. A service that runs as another user than
+// the one that $HOME names may not.
+func canSearch(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrPermission)
+}
+
+// readFile returns the text of a file, and nil if it does not exist, or if its folder belongs to another user
+// and cannot be searched. It returns fault.Denied if the file cannot be read, or if other users may write it.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) && !canSearch(path):
 		return nil, nil
 	case err != nil:
 		return nil, fault.New(fault.Denied, "read the config file: %w", err).WithHint("make %s readable for the user that runs decamp", fault.Quote(path))

@@ -3,10 +3,12 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
 )
@@ -143,6 +145,38 @@ func TestAFileThatOthersMayWriteIsRefused(t *testing.T) {
 		if fault.Is(err, fault.Denied) != refused || refused && fault.HintOf(err) != "run: chmod go-w "+path {
 			t.Errorf("%o: %v (%s)", mode, err, fault.HintOf(err))
 		}
+	}
+}
+
+// A service can run as another user than the one that $HOME names: the folder of that user has no config file for
+// it. A file in a folder that it can search must be readable.
+func TestFilesThatAnotherUserCannotRead(t *testing.T) {
+	folder, err := os.MkdirTemp("/tmp", "decamp-config-") // t.TempDir is in a folder that others cannot search
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = os.Chmod(folder, 0o755)
+		_ = os.RemoveAll(folder)
+	})
+	path := filepath.Join(folder, "config.yaml")
+	writeConfig(t, path, "targets: {a: 'dir:/x'}\n", 0)
+	load := func(mode os.FileMode) error {
+		if err := os.Chmod(folder, mode); err != nil {
+			t.Fatal(err)
+		}
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		old, _ := unix.SetfsuidRetUid(65534) // root reads everything; without root it changes nothing
+		defer unix.SetfsuidRetUid(old)
+		_, err := Load(Paths{User: path}, nil)
+		return err
+	}
+	if err := load(0); err != nil {
+		t.Errorf("in a folder that cannot be searched: %v", err)
+	}
+	if err := load(0o755); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "readable for the user that runs decamp") {
+		t.Errorf("an unreadable file: %v (%s)", err, fault.HintOf(err))
 	}
 }
 

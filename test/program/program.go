@@ -55,7 +55,7 @@ func Build(binary string, tags ...string) error {
 
 // BuildVersion builds decamp at the path binary, with another version.
 func BuildVersion(binary, version string) error {
-	return build(binary, "-ldflags=-s -w -X main.version="+version)
+	return build(binary, "-ldflags=-s -w -X github.com/decamp/decamp/internal/buildinfo.linked="+version)
 }
 
 // build builds decamp with these flags: static and stripped, as in a release, even if the tests are not.
