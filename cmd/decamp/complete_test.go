@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/pve"
 )
 
 // completes returns the words of a completion, and checks that nothing is printed on the standard error.
@@ -18,7 +19,11 @@ func (r *rig) completes(args ...string) string {
 	before := len(r.stderr())
 	r.run(r.t.Context(), append([]string{"__complete"}, append(args[:1:1], append([]string{"--state", r.state}, args[1:]...)...)...))
 	words, ok := strings.CutSuffix(r.out.String(), ":4\n") // no file names
-	if said := strings.ReplaceAll(r.stderr()[before:], "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
+	if !ok {
+		words, ok = strings.CutSuffix(words, ":6\n") // and no space after a word
+	}
+	said := strings.ReplaceAll(r.stderr()[before:], "ShellCompDirectiveNoSpace, ", "")
+	if said = strings.ReplaceAll(said, "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
 		r.t.Errorf("%q: %q, standard error %q", args, r.out, said)
 	}
 	return strings.Join(strings.Fields(words), " ")
@@ -57,6 +62,24 @@ func TestCompletionKnowsSourcesAndVMs(t *testing.T) {
 		got := c.completes(arg.args...)
 		if arg.want = strings.Replace(arg.want, "vm-12", refIn(got), 1); got != arg.want {
 			t.Errorf("%q: %q, want %q", arg.args, got, arg.want)
+		}
+	}
+}
+
+func TestCompletionKnowsTargets(t *testing.T) {
+	r := newRig(t)
+	r.words = func() *complete.Cache {
+		return &complete.Cache{Dir: r.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
+	}
+	r.writeSettings("targets:\n  rack: dir:/srv/rack\n")
+	_, to := proxmoxNode(t, pve.Config{})
+	for _, command := range []string{"migrate esxi://root@esx1 web01", "doctor", "plan init esxi://root@esx1", "init"} {
+		args := append(strings.Fields(command), "--to")
+		if got := r.completes(append(args, "r")...); got != "rack" {
+			t.Errorf("%s: %q", command, got)
+		}
+		if got, want := r.completes(append(args, to+"&storage=lo")...), to+"&storage=local "+to+"&storage=local-lvm"; got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
 		}
 	}
 }
