@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,38 @@ func TestCompletionKnowsTargets(t *testing.T) {
 		}
 		if got, want := r.completes(append(args, to+"&storage=lo")...), to+"&storage=local "+to+"&storage=local-lvm"; got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
+// A target has the characters : and =, after which readline completes, and those that a user quotes.
+func TestBashCompletesTargets(t *testing.T) {
+	r := newRig(t)
+	if code := r.run(t.Context(), []string{"completion", "bash"}); code != 0 {
+		t.Fatal(r.stderr())
+	}
+	script := r.out.String() + `
+compopt() { :; }
+_init_completion() { cur=$typed; words=(decamp doctor --to "$typed"); cword=3; }
+decamp() { [[ $4 == "$asked" ]] && printf '%s\n' "${found[@]}" :6; }
+typed=$1 asked=$2; shift 2; found=("$@") COMP_WORDBREAKS=$' \t\n"\'><=;|&(:' COMP_TYPE=9
+__start_decamp
+printf '%s ' "${COMPREPLY[@]}"
+`
+	const a, node = "proxmox:https://", "proxmox:https://pve1:8006/pve1"
+	for _, tt := range []struct{ typed, asked, found, want string }{
+		{"pro", "pro", a, a},
+		{node + `\?st`, node + "?st", node + "?storage=", `8006/pve1\?storage=`},
+		{node + `\?storage=l`, node + "?storage=l", node + "?storage=local", "local"},
+		{node + `\?storage=l`, node + "?storage=l", node + "?storage=local " + node + "?storage=lvm", "local lvm"},
+		{node + `\?cpu=a\&storage=l`, node + "?cpu=a&storage=l", node + "?cpu=a&storage=local", "local"},
+		{"'" + node + "?cpu=a&st", node + "?cpu=a&st", node + "?cpu=a&storage=", node + "?cpu=a&storage= " + node + "?cpu=a&storage=..."},
+		{`"` + node + "?cpu=a&storage=l", node + "?cpu=a&storage=l", node + "?cpu=a&storage=local", node + "?cpu=a&storage=local"},
+	} {
+		args := append([]string{"-c", script, "bash", tt.typed, tt.asked}, strings.Fields(tt.found)...)
+		out, err := exec.CommandContext(t.Context(), "bash", args...).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.typed, got, err, tt.want)
 		}
 	}
 }

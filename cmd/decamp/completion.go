@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble/complete"
 )
 
 const completionHelp = `
@@ -13,7 +15,8 @@ plans and names of limits. VMs are read from a host whose certificate is known, 
 kept for five minutes in the user's cache folder. It never asks a question. A name that a shell
 would change is completed as a reference, such as vm-42. For --to it completes kinds, folders,
 targets of config files and earlier runs, and parameters; the storages and networks of a target
-are read from it with the login that its address names, within the same limits.
+are read from it with the login that its address names, within the same limits. bash completes
+an address also after an open quote; zsh requires \? and \& instead.
 `
 
 const completionExamples = `
@@ -42,7 +45,11 @@ func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
 	switch shell {
 	case "bash":
-		return root.GenBashCompletionV2(w, true)
+		if err := root.GenBashCompletionV2(w, true); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, complete.BashTargets)
+		return err
 	case "zsh":
 		return root.GenZshCompletion(w)
 	case "fish":

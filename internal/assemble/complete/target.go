@@ -3,6 +3,7 @@ package complete
 import (
 	"cmp"
 	"context"
+	_ "embed" // the script
 	"maps"
 	"net/url"
 	"os"
@@ -15,6 +16,11 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
 )
+
+// BashTargets is appended to cobra's completion script for bash: it completes values of --to.
+//
+//go:embed bash.sh
+var BashTargets string
 
 // valuesOf is the key of the cache before a parameter of a target, and the target.
 const valuesOf = "values "
@@ -75,7 +81,7 @@ func (c *Completer) completeParameter(ctx context.Context, before, query string)
 // places returns the named places of the access file.
 func (c *Completer) places() (words []string) {
 	if _, ok := c.stateDir(); !ok {
-		return nil // to read the access file would create it
+		return nil // Access would create the directory
 	}
 	access, err := c.Assembler.Access()
 	if err != nil {
