@@ -14,11 +14,16 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// addCompletions makes each command complete its arguments, by their names in its usage: URL, VM, RUN,
-// PLAN, VM of PLAN, and NAME of a limit. Other arguments are unchanged.
+// addCompletions makes each command complete --to, and its arguments, by their names in its usage: URL, VM,
+// RUN, PLAN, VM of PLAN, and NAME of a limit. Other arguments are unchanged.
 func addCompletions(p *program, cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		addCompletions(p, sub)
+	}
+	if cmd.Flags().Lookup("to") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) { // fails for unknown flags only
+			return quietCompleter(p).Targets(cmd.Context(), typed, p.config, flagNames(cmd.Root())), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		})
 	}
 	words := strings.FieldsFunc(cmd.Use, func(r rune) bool { return strings.ContainsRune(" []", r) })
 	if len(words) < 2 || !strings.Contains("URL RUN PLAN RUN|PLAN RUN|PLAN/VM NAME", words[1]) || words[1] == "NAME" && cmd.Name() != "limits" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/pve"
 )
 
 // completes returns the words of a completion, and checks that nothing is printed on the standard error.
@@ -18,7 +20,11 @@ func (r *rig) completes(args ...string) string {
 	before := len(r.stderr())
 	r.run(r.t.Context(), append([]string{"__complete"}, append(args[:1:1], append([]string{"--state", r.state}, args[1:]...)...)...))
 	words, ok := strings.CutSuffix(r.out.String(), ":4\n") // no file names
-	if said := strings.ReplaceAll(r.stderr()[before:], "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
+	if !ok {
+		words, ok = strings.CutSuffix(words, ":6\n") // and no space after a word
+	}
+	said := strings.ReplaceAll(r.stderr()[before:], "ShellCompDirectiveNoSpace, ", "")
+	if said = strings.ReplaceAll(said, "Completion ended with directive: ShellCompDirectiveNoFileComp\n", ""); !ok || said != "" {
 		r.t.Errorf("%q: %q, standard error %q", args, r.out, said)
 	}
 	return strings.Join(strings.Fields(words), " ")
@@ -57,6 +63,56 @@ func TestCompletionKnowsSourcesAndVMs(t *testing.T) {
 		got := c.completes(arg.args...)
 		if arg.want = strings.Replace(arg.want, "vm-12", refIn(got), 1); got != arg.want {
 			t.Errorf("%q: %q, want %q", arg.args, got, arg.want)
+		}
+	}
+}
+
+func TestCompletionKnowsTargets(t *testing.T) {
+	r := newRig(t)
+	r.words = func() *complete.Cache {
+		return &complete.Cache{Dir: r.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
+	}
+	r.writeSettings("targets:\n  rack: dir:/srv/rack\n")
+	_, to := proxmoxNode(t, pve.Config{})
+	for _, command := range []string{"migrate esxi://root@esx1 web01", "doctor", "plan init esxi://root@esx1", "init"} {
+		args := append(strings.Fields(command), "--to")
+		if got := r.completes(append(args, "r")...); got != "rack" {
+			t.Errorf("%s: %q", command, got)
+		}
+		if got, want := r.completes(append(args, to+"&storage=lo")...), to+"&storage=local "+to+"&storage=local-lvm"; got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
+// A target has the characters : and =, after which readline completes, and those that a user quotes.
+func TestBashCompletesTargets(t *testing.T) {
+	r := newRig(t)
+	if code := r.run(t.Context(), []string{"completion", "bash"}); code != 0 {
+		t.Fatal(r.stderr())
+	}
+	script := r.out.String() + `
+compopt() { :; }
+_init_completion() { cur=$typed; words=(decamp doctor --to "$typed"); cword=3; }
+decamp() { [[ $4 == "$asked" ]] && printf '%s\n' "${found[@]}" :6; }
+typed=$1 asked=$2; shift 2; found=("$@") COMP_WORDBREAKS=$' \t\n"\'><=;|&(:' COMP_TYPE=9
+__start_decamp
+printf '%s ' "${COMPREPLY[@]}"
+`
+	const a, node = "proxmox:https://", "proxmox:https://pve1:8006/pve1"
+	for _, tt := range []struct{ typed, asked, found, want string }{
+		{"pro", "pro", a, a},
+		{node + `\?st`, node + "?st", node + "?storage=", `8006/pve1\?storage=`},
+		{node + `\?storage=l`, node + "?storage=l", node + "?storage=local", "local"},
+		{node + `\?storage=l`, node + "?storage=l", node + "?storage=local " + node + "?storage=lvm", "local lvm"},
+		{node + `\?cpu=a\&storage=l`, node + "?cpu=a&storage=l", node + "?cpu=a&storage=local", "local"},
+		{"'" + node + "?cpu=a&st", node + "?cpu=a&st", node + "?cpu=a&storage=", node + "?cpu=a&storage= " + node + "?cpu=a&storage=..."},
+		{`"` + node + "?cpu=a&storage=l", node + "?cpu=a&storage=l", node + "?cpu=a&storage=local", node + "?cpu=a&storage=local"},
+	} {
+		args := append([]string{"-c", script, "bash", tt.typed, tt.asked}, strings.Fields(tt.found)...)
+		out, err := exec.CommandContext(t.Context(), "bash", args...).CombinedOutput()
+		if got := strings.TrimSpace(string(out)); err != nil || got != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.typed, got, err, tt.want)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/decamp/decamp/internal/assemble/complete"
 )
 
 const completionHelp = `
@@ -11,7 +13,10 @@ Print the completion script of a shell. It completes commands, flags, known host
 plans and names of limits. VMs are read from a host whose certificate is known, if
 --password-file or $DECAMP_PASSWORD_FILE is set, in at most 0.2 s, and by decamp ls. They are
 kept for five minutes in the user's cache folder. It never asks a question. A name that a shell
-would change is completed as a reference, such as vm-42.
+would change is completed as a reference, such as vm-42. For --to it completes kinds, folders,
+targets of config files and earlier runs, and parameters; the storages and networks of a target
+are read from it with the login that its address names, within the same limits. bash completes
+an address also after an open quote; zsh requires \? and \& instead.
 `
 
 const completionExamples = `
@@ -40,7 +45,11 @@ func writeCompletion(w io.Writer, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
 	switch shell {
 	case "bash":
-		return root.GenBashCompletionV2(w, true)
+		if err := root.GenBashCompletionV2(w, true); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, complete.BashTargets)
+		return err
 	case "zsh":
 		return root.GenZshCompletion(w)
 	case "fish":

@@ -11,23 +11,12 @@ import (
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/targets/kubevirt"
-	"github.com/decamp/decamp/internal/targets/libvirt"
-	"github.com/decamp/decamp/internal/targets/openstack"
-	"github.com/decamp/decamp/internal/targets/proxmox"
 )
-
-// parametersOf has the parameters that the parser of each kind of destination accepts.
-var parametersOf = map[string][]string{
-	planfile.KubeVirt:  kubevirt.Parameters(),
-	planfile.Libvirt:   libvirt.Parameters(),
-	planfile.Proxmox:   proxmox.Parameters(),
-	planfile.OpenStack: openstack.Parameters(),
-}
 
 // A parameter that nobody classified could let an operator act as the server.
 func TestEveryParameterOfADestinationIsClassified(t *testing.T) {
-	for kind, parameters := range parametersOf {
+	for _, kind := range []string{planfile.KubeVirt, planfile.Libvirt, planfile.Proxmox, planfile.OpenStack} {
+		parameters := ParametersOf(kind)
 		if len(parameters) < 5 {
 			t.Errorf("%s has only the parameters %v", kind, parameters)
 		}

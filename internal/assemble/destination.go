@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -188,6 +189,35 @@ func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Pl
 		return withoutKeep(openstack.New(to.Address(), openstack.Options{Maps: m.Maps}))
 	}
 	return nil, false, nil
+}
+
+// ParametersOf returns the names of the parameters of a kind of destination, sorted, without the staging
+// folder.
+func ParametersOf(kind string) []string {
+	list := map[string]func() []string{
+		planfile.KubeVirt: kubevirt.Parameters, planfile.Libvirt: libvirt.Parameters,
+		planfile.Proxmox: proxmox.Parameters, planfile.OpenStack: openstack.Parameters,
+	}[kind]
+	if list == nil {
+		return nil
+	}
+	return list()
+}
+
+// ListValues returns the names at a destination that a parameter of it may have: see
+// platform.ValueLister. It starts no credential plugin.
+func ListValues(ctx context.Context, to planfile.Destination, parameter string) (names []string, err error) {
+	place, _, err := openPlace(to, Move{}, false)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := place.(platform.ValueLister); ok {
+		names, err = p.ListValues(ctx, parameter)
+	}
+	if c, ok := place.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return names, err
 }
 
 // checkLogin returns an error if a platform does not accept the login. Folders always succeed.

@@ -1,4 +1,4 @@
-// Package complete finds the words that a shell completes: sources, their VMs and datastores, and runs. It
+// Package complete finds the words that a shell completes: sources, their VMs and datastores, runs, and targets. It
 // never prompts, accepts no certificate, and is silent on errors.
 package complete
 

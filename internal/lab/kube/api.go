@@ -35,11 +35,13 @@ func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 		c.serveAccessReview(w, in)
 	case c.config.Denied[requestVerb(r, at)+" "+at.plural]:
 		writeStatus(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
+	case c.config.OwnNetworks && at.plural == "network-attachment-definitions" && at.namespace == "":
+		writeStatus(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
 	case at.plural == "uploadtokenrequests":
 		c.issueUploadToken(w, at, in)
 	case at.plural == "cdiconfigs", at.plural == "namespaces", at.plural == "storageclasses":
 		c.serveFixed(w, at)
-	case at.plural != "virtualmachines" && at.plural != "datavolumes":
+	case at.plural != "virtualmachines" && at.plural != "datavolumes" && (at.plural != "network-attachment-definitions" || c.config.NoMultus):
 		writeStatus(w, http.StatusNotFound, "the server could not find the requested resource")
 	case r.Method == http.MethodPost:
 		c.createObject(w, r, at, in)
@@ -118,7 +120,18 @@ func (c *Cluster) serveAccessReview(w http.ResponseWriter, in object) {
 // serveFixed answers requests for objects of the cluster itself: CDI's configuration, the namespace
 // vms, and storage classes.
 func (c *Cluster) serveFixed(w http.ResponseWriter, at address) {
+	named := func(names ...string) object {
+		items := []object{}
+		for _, name := range names {
+			items = append(items, object{"metadata": object{"name": name}})
+		}
+		return object{"items": items}
+	}
 	switch {
+	case at.plural == "namespaces" && at.name == "":
+		writeJSON(w, http.StatusOK, named("vms"))
+	case at.plural == "storageclasses" && at.name == "":
+		writeJSON(w, http.StatusOK, named(c.config.Classes...))
 	case at.plural == "cdiconfigs" && at.name == "config":
 		status := object{"uploadProxyCA": string(c.ca)}
 		if !c.config.NoProxyURL {
@@ -197,12 +210,12 @@ func (c *Cluster) deleteObject(w http.ResponseWriter, at address, in object) {
 	}
 }
 
-// listObjects lists the objects of a resource in a namespace, filtered by one label.
+// listObjects lists the objects of a resource in one namespace or in all, filtered by one label.
 func (c *Cluster) listObjects(w http.ResponseWriter, r *http.Request, at address) {
 	label, value, _ := strings.Cut(r.URL.Query().Get("labelSelector"), "=")
 	items := []object{}
 	for key, k := range c.objects {
-		if !strings.HasPrefix(key, at.plural+"/"+at.namespace+"/") {
+		if !strings.HasPrefix(key, at.plural+"/"+at.namespace+"/") && (at.namespace != "" || !strings.HasPrefix(key, at.plural+"/")) {
 			continue
 		}
 		if have := valueAt(k.object, "metadata", "labels", label); label != "" && have != value { // an empty selector matches all
@@ -237,7 +250,7 @@ func (c *Cluster) advanceObject(key string, k *storedObject) bool {
 	k.looks++
 	if strings.HasPrefix(key, "datavolumes/") {
 		k.object["status"] = c.volumeStatus(k)
-	} else {
+	} else if strings.HasPrefix(key, "virtualmachines/") {
 		c.advanceVM(k)
 	}
 	return true

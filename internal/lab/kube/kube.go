@@ -54,8 +54,12 @@ type Config struct {
 	Small    int64               // bytes by which volumes are smaller than requested
 	Denied   map[string]bool     // denied operations, such as "create virtualmachines"
 	Refuse   func(object) string // admission webhook: returns a reason, or empty to accept an object
-	Classes  []string            // names of the storage classes
-	Password string              // bearer token; "lab" if empty
+	NoMultus bool                // whether there are no NetworkAttachmentDefinitions
+
+	OwnNetworks bool // whether NetworkAttachmentDefinitions of all namespaces together are denied
+
+	Classes  []string // names of the storage classes
+	Password string   // bearer token; "lab" if empty
 }
 
 // object is an object of JSON.

@@ -25,6 +25,8 @@ var (
 	// CDIConfig, whose only object is named "config"
 	cdiConfigs = kube.Kind{Group: "cdi.kubevirt.io", Version: "v1beta1", Plural: "cdiconfigs", Cluster: true}
 	namespaces = kube.Kind{Version: "v1", Plural: "namespaces", Cluster: true} // Namespace
+	// NetworkAttachmentDefinition
+	attachments = kube.Kind{Group: "k8s.cni.cncf.io", Version: "v1", Plural: "network-attachment-definitions"}
 	// StorageClass
 	classes = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
 )

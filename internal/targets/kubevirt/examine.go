@@ -4,13 +4,58 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/namemap"
+	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
 	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ platform.Examiner = (*Cluster)(nil)
+var (
+	_ platform.Examiner    = (*Cluster)(nil)
+	_ platform.ValueLister = (*Cluster)(nil)
+)
+
+// ListValues implements platform.ValueLister for storageClass, network and namespace.
+func (c *Cluster) ListValues(ctx context.Context, parameter string) ([]string, error) {
+	switch parameter {
+	case "storageClass":
+		return c.listNames(ctx, classes, "")
+	case "namespace":
+		return c.listNames(ctx, namespaces, "")
+	case "network":
+		every := attachments
+		every.Cluster = true // in all namespaces
+		names, err := c.listNames(ctx, every, multusPrefix)
+		if fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin) {
+			names, err = c.listNames(ctx, attachments, multusPrefix)
+		}
+		if fault.Is(err, fault.NotFound) { // a cluster without Multus
+			err = nil
+		}
+		return append(names, Pod), err
+	}
+	return nil, nil
+}
+
+// listNames returns the names of the objects of a kind after a prefix, with the namespaces of objects that
+// have one.
+func (c *Cluster) listNames(ctx context.Context, k kube.Kind, prefix string) (names []string, err error) {
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Name      string `json:"name"`
+				Namespace string `json:"namespace"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	err = c.client.List(ctx, k, c.opts.namespaceName(), "", &list)
+	for _, o := range list.Items {
+		names = append(names, prefix+path.Join(o.Metadata.Namespace, o.Metadata.Name))
+	}
+	return names, err
+}
 
 // Examine performs the checks of Check by aspect. The dry run of objects requires a VM and is omitted.
 // A

@@ -3,6 +3,7 @@ package libvirt
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/decamp/decamp/internal/namemap"
@@ -12,7 +13,26 @@ import (
 	"github.com/decamp/decamp/internal/targets/recall"
 )
 
-var _ platform.Examiner = (*Platform)(nil)
+var (
+	_ platform.Examiner    = (*Platform)(nil)
+	_ platform.ValueLister = (*Platform)(nil)
+)
+
+// ListValues implements platform.ValueLister for pool.
+func (p *Platform) ListValues(ctx context.Context, parameter string) (names []string, err error) {
+	if parameter != "pool" {
+		return nil, nil
+	}
+	c, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := c.Pools(ctx, supportedPools)
+	for _, each := range pools {
+		names = append(names, each.Name)
+	}
+	return names, errors.Join(err, ignoreClosed(c.Close()))
+}
 
 // Examine performs the checks of Check by aspect. libvirt has no call to query permissions, so it
 // returns nothing

@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,5 +51,19 @@ func TestExamineTellsWhatIsMissing(t *testing.T) {
 	}
 	if looks := none.Examine(t.Context(), platform.Login); len(looks) != 1 || !fault.Is(looks[0].Err, fault.Unreachable) {
 		t.Errorf("nobody: %+v", looks)
+	}
+}
+
+// The completion of pool= offers the pools that decamp can write to.
+func TestListValues(t *testing.T) {
+	s := newSite(t, sharedDaemon(t), false)
+	s.virsh(t, "pool-define-as", "stopped", "dir", "--target", t.TempDir())
+	defer s.virsh(t, "pool-undefine", "stopped")
+	names, err := s.place.ListValues(t.Context(), "pool")
+	if err != nil || !slices.Contains(names, s.place.at.pool) || slices.Contains(names, "stopped") {
+		t.Errorf("%q, %v", names, err)
+	}
+	if names, err := s.place.ListValues(t.Context(), "socket"); names != nil || err != nil {
+		t.Errorf("a parameter without names: %q, %v", names, err)
 	}
 }

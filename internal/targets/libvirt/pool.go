@@ -33,6 +33,9 @@ type pool struct {
 // tools. The types rbd, zfs, gluster, sheepdog and vstorage are not tested.
 var poolTypes = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "logical": {block: true}}
 
+// supportedPools selects the active pools of poolTypes.
+const supportedPools = rpc.ActivePools | rpc.DirPools | rpc.FSPools | rpc.NetFSPools | rpc.LogicalPools
+
 // poolFinder finds the pools for a VM's disks. It keeps no state.
 type poolFinder struct {
 	at   address     // address of libvirt, with the default pool

@@ -80,15 +80,7 @@ func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) e
 	if len(wanted) == 0 {
 		return nil
 	}
-	var list []volumetypes.VolumeType
-	err := c.cloud.retryCall(ctx, "list types of volumes", func(ctx context.Context) error {
-		pages, err := volumetypes.List(s.volume, volumetypes.ListOpts{}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err = volumetypes.ExtractVolumeTypes(pages)
-		return err
-	})
+	list, err := c.listTypes(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -98,6 +90,19 @@ func (c checker) checkTypes(ctx context.Context, s *session, vm *inventory.VM) e
 		}
 	}
 	return nil
+}
+
+// listTypes returns the types of volumes.
+func (c checker) listTypes(ctx context.Context, s *session) (list []volumetypes.VolumeType, err error) {
+	err = c.cloud.retryCall(ctx, "list types of volumes", func(ctx context.Context) error {
+		pages, err := volumetypes.List(s.volume, volumetypes.ListOpts{}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = volumetypes.ExtractVolumeTypes(pages)
+		return err
+	})
+	return list, err
 }
 
 // hasType returns nil if the list contains a type with the name or ID, else fault.NotFound with the

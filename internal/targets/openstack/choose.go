@@ -28,15 +28,7 @@ func (c chooser) chooseNetworks(ctx context.Context, s *session, vm *inventory.V
 	if len(vm.NICs) == 0 {
 		return nil, nil
 	}
-	var list []networks.Network
-	err := c.cloud.retryCall(ctx, "list networks", func(ctx context.Context) error {
-		pages, err := networks.List(s.network, networks.ListOpts{}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		list, err = networks.ExtractNetworks(pages)
-		return err
-	})
+	list, err := c.listNetworks(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +41,19 @@ func (c chooser) chooseNetworks(ctx context.Context, s *session, vm *inventory.V
 		joined = append(joined, n)
 	}
 	return joined, nil
+}
+
+// listNetworks returns the networks that the project may use.
+func (c chooser) listNetworks(ctx context.Context, s *session) (list []networks.Network, err error) {
+	err = c.cloud.retryCall(ctx, "list networks", func(ctx context.Context) error {
+		pages, err := networks.List(s.network, networks.ListOpts{}).AllPages(ctx)
+		if err != nil {
+			return err
+		}
+		list, err = networks.ExtractNetworks(pages)
+		return err
+	})
+	return list, err
 }
 
 // chooseNetwork returns the network of a card. An entry of the map takes precedence over the default

@@ -79,6 +79,8 @@ var (
 	_ platform.Starter  = (*Platform)(nil)
 	_ platform.Examiner = (*Platform)(nil)
 	_ platform.Outliner = (*Platform)(nil)
+
+	_ platform.ValueLister = (*Platform)(nil)
 )
 
 // New returns the project at an address such as
@@ -174,6 +176,36 @@ func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 // Examine performs the checks of Check by aspect, without a VM.
 func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult {
 	return p.newChecker().examineAspect(ctx, a)
+}
+
+// ListValues implements platform.ValueLister for network, volumeType and availabilityZone.
+func (p *Platform) ListValues(ctx context.Context, parameter string) ([]string, error) {
+	c := p.newChecker()
+	list := map[string]func(context.Context, *session) ([]string, error){
+		"availabilityZone": c.listVolumeZones,
+		"network": func(ctx context.Context, s *session) (names []string, err error) {
+			found, err := c.listNetworks(ctx, s)
+			for _, n := range found {
+				names = append(names, n.Name)
+			}
+			return names, err
+		},
+		"volumeType": func(ctx context.Context, s *session) (names []string, err error) {
+			found, err := c.listTypes(ctx, s)
+			for _, t := range found {
+				names = append(names, t.Name)
+			}
+			return names, err
+		},
+	}[parameter]
+	if list == nil {
+		return nil, nil
+	}
+	s, err := p.cloud.sessionNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return list(ctx, s)
 }
 
 // Withdraw removes everything that was created for vm. It returns after no service lists a part of vm

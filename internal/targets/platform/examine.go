@@ -43,6 +43,15 @@ type Examiner interface {
 	Examine(ctx context.Context, a Aspect) []AspectResult
 }
 
+// ValueLister is a Platform that lists its storages and networks, for the completion of addresses.
+type ValueLister interface {
+	Platform
+
+	// ListValues returns the names on the platform that a parameter of its address may have. It returns
+	// nothing for parameters that name no storage, network, zone or namespace. It changes nothing.
+	ListValues(ctx context.Context, parameter string) ([]string, error)
+}
+
 // Examine checks one aspect of the platform. It returns nil if the platform is no Examiner.
 func (t *Target) Examine(ctx context.Context, a Aspect) []AspectResult {
 	e, ok := t.platform.(Examiner)

@@ -3,6 +3,8 @@ package proxmox
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
@@ -35,6 +37,8 @@ var (
 	_ platform.Starter  = (*Platform)(nil)
 	_ platform.Examiner = (*Platform)(nil)
 	_ platform.Outliner = (*Platform)(nil)
+
+	_ platform.ValueLister = (*Platform)(nil)
 )
 
 // newPlace returns the platform with its clients.
@@ -64,6 +68,25 @@ func (p *Platform) Check(ctx context.Context, vm *inventory.VM) error {
 // Examine performs the checks of Check by aspect, without a VM.
 func (p *Platform) Examine(ctx context.Context, a platform.Aspect) []platform.AspectResult {
 	return p.newChecker().examineAspect(ctx, a)
+}
+
+// ListValues implements platform.ValueLister for storage, import and bridge.
+func (p *Platform) ListValues(ctx context.Context, parameter string) (names []string, err error) {
+	content, ok := map[string]string{"storage": "images", "import": "import"}[parameter]
+	switch {
+	case ok:
+		list, err := p.storages.list(ctx)
+		for _, s := range list {
+			if s.hasContent(content) {
+				names = append(names, s.ID)
+			}
+		}
+		return names, err
+	case parameter == "bridge":
+		kinds, err := p.api.listBridges(ctx, p.node)
+		return slices.Sorted(maps.Keys(kinds)), err
+	}
+	return nil, nil
 }
 
 // Sends implements platform.Sender. Over SSH, Prepare has transferred everything but the changes.

@@ -65,6 +65,7 @@ const (
 	procVolumeDownload   = 209  // opens a stream from a volume
 	procDomainUndefine   = 231  // REMOTE_PROC_DOMAIN_UNDEFINE_FLAGS
 	procListDomains      = 273  // REMOTE_PROC_CONNECT_LIST_ALL_DOMAINS
+	procListPools        = 281  // REMOTE_PROC_CONNECT_LIST_ALL_STORAGE_POOLS
 	procPoolListVolumes  = 282  // REMOTE_PROC_STORAGE_POOL_LIST_ALL_VOLUMES
 	procCapabilities     = 342  // REMOTE_PROC_CONNECT_GET_DOMAIN_CAPABILITIES
 	procDomainDefineXML  = 350  // REMOTE_PROC_DOMAIN_DEFINE_XML_FLAGS
@@ -172,6 +173,27 @@ func (c *Client) Undefine(ctx context.Context, d Domain) error {
 func (c *Client) Capabilities(ctx context.Context, domainType string) (string, error) {
 	const none = 0 // libvirt chooses the emulator and the machine type
 	return c.callText(ctx, procCapabilities, args{}.uint32(none).optional("x86_64").uint32(none).optional(domainType).uint32(0))
+}
+
+// PoolFilter selects pools by the bits of virConnectListAllStoragePoolsFlags.
+type PoolFilter uint32
+
+// Filters of pools. Pools of any of the listed types match.
+const (
+	ActivePools  PoolFilter = 1 << 1
+	DirPools     PoolFilter = 1 << 6
+	FSPools      PoolFilter = 1 << 7
+	NetFSPools   PoolFilter = 1 << 8
+	LogicalPools PoolFilter = 1 << 9
+)
+
+// Pools lists the pools that a filter selects.
+func (c *Client) Pools(ctx context.Context, only PoolFilter) ([]Pool, error) {
+	r, err := c.call(ctx, procListPools, args{}.uint32(1).uint32(uint32(only)))
+	if err != nil {
+		return nil, err
+	}
+	return readList(r, r.pool), r.err
 }
 
 // PoolByName returns the pool with a name. If it does not exist, the error has the code NoPool.
