@@ -155,8 +155,8 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 		return r, err
 	}
 	shown := newProgress(rh.out, nil)
-	defer shown.close()
-	w.Shown = shown.handleEvent
+	defer shown.Close()
+	w.Shown = shown.HandleEvent
 	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Environment{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 

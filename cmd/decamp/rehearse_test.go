@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 // replying is a fleet whose worker does at once what is asked of it.
@@ -47,14 +48,14 @@ func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim)
 }
 
 // quiet is a screen that nobody sees.
-func quiet(t *testing.T) *screen {
+func quiet(t *testing.T) *terminal.Screen {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return newScreen(f)
+	return terminal.NewScreen(f)
 }
 
 // rehearsalOn returns the command that rehearses with the streams of a program.
@@ -78,7 +79,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)
 			var out bytes.Buffer
-			a := newProgram(nil, &out, quiet(t), os.Getenv, openTerminal)
+			a := newProgram(nil, &out, quiet(t), os.Getenv, terminal.Open)
 			vm, err := r.VMs.Get(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +106,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 // User does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
-	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
+	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, terminal.Open)
 	vm, err := r.VMs.Get(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
