@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,22 +107,21 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 // User does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
-	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, terminal.Open)
 	vm, err := r.VMs.Get(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(ctx, replying{c, func(fleetdb.Rehearsal) error {
 		interrupt()
 		return nil
-	}}, vm, fleetdb.Rehearsal{ID: "1"})
+	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "1"}, func() {})
 	if now, verr := r.VMs.Get(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
 		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
 	}
-	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
 		return r.Claims.Finish(t.Context(), claim, fleetdb.End{State: fleetdb.Queued})
-	}}, vm, fleetdb.Rehearsal{ID: "2"})
+	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "2"}, func() {})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
 		t.Errorf("its worker gave it back: %v", err)
 	}
