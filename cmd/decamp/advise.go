@@ -343,7 +343,7 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 	if err != nil {
 		return r, err
 	}
-	r = liveAdvice{Plan: name, Rate: rateOf(progress, name), Busy: fleetdb.BusyOf(progress)}
+	r = liveAdvice{Plan: name, Rate: fleetdb.RateOf(progress, name), Busy: fleetdb.BusyOf(progress)}
 	for _, p := range progress {
 		if p.Rate > 0 {
 			r.Moving++

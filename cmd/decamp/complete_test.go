@@ -171,3 +171,15 @@ func TestCompletionDoesNotWaitForASilentHost(t *testing.T) {
 		}
 	})
 }
+
+// inTime calls f, and fails if it does not return.
+func inTime(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not return", what)
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/attach"
 	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 const consoleHelp = `
@@ -37,11 +38,11 @@ receives the output unchanged, so the guest can do with the terminal what any pr
 
 // consoleCommand is decamp console.
 type consoleCommand struct {
-	in        *os.File                  // the standard input
-	out       *output                   // output and messages
-	terminal  func() (*terminal, error) // opens the controlling terminal
-	assembler *assemble.Assembler       // state directory, access file and prompts
-	fleet     fleetFlags                // flags of the fleet
+	in        *os.File                           // the standard input
+	out       *output                            // output and messages
+	terminal  func() (*terminal.Terminal, error) // opens the controlling terminal
+	assembler *assemble.Assembler                // state directory, access file and prompts
+	fleet     fleetFlags                         // flags of the fleet
 }
 
 // newConsole returns the command decamp console.
@@ -181,11 +182,11 @@ func noConsole(p *dir.Published, to planfile.Destination) error {
 // and closes the console. It restores the terminal before it returns.
 func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, console io.ReadWriteCloser) error {
 	var shown io.Writer = cs.out
-	if !isTerminal(cs.out.stdoutFile()) {
+	if !terminal.IsTerminal(cs.out.stdoutFile()) {
 		shown = &attach.Harmless{To: cs.out}
 	}
 	t := attach.New(console, cs.in, shown)
-	if isTerminal(cs.in) {
+	if terminal.IsTerminal(cs.in) {
 		tty, err := cs.terminal()
 		if err != nil {
 			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/progress"
 )
 
 const convertHelp = `
@@ -130,7 +131,7 @@ func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string
 	}
 	c.shown = newProgress(cv.out, nil)
 	made, err := c.convertDisk(ctx)
-	c.shown.close()
+	c.shown.Close()
 	for _, w := range made.Warnings {
 		cv.out.warn("%s", printable(w))
 	}
@@ -156,7 +157,7 @@ type conversion struct {
 	flags  *convertCommand  // flags of the command
 	draft  image.Draft      // image under its temporary name
 	job    image.Job        // copy and verification of the image
-	shown  progress         // progress on the screen
+	shown  progress.Display // progress on the screen
 	copied blockcopy.Result // what this attempt has copied
 }
 
@@ -192,9 +193,9 @@ func (c *conversion) convertDisk(ctx context.Context) (made converted, err error
 		return made, err
 	}
 	made.Copied = c.copied
-	c.shown.handleEvent(journal.Event{Kind: journal.StepDone, Step: "copy"})
+	c.shown.HandleEvent(journal.Event{Kind: journal.StepDone, Step: "copy"})
 	if !c.flags.noVerify {
-		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.newMeter("verify").showVerify})
+		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.newMeter("verify").ShowVerify})
 		if err != nil {
 			return made, err
 		}
@@ -206,13 +207,13 @@ func (c *conversion) convertDisk(ctx context.Context) (made converted, err error
 // copyDisk copies the chunks that are not in the manifest.
 func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
 	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
-	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").showCopy})
+	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").ShowCopy})
 	return err
 }
 
 // addNote shows a message.
 func (c *conversion) addNote(format string, args ...any) {
-	c.shown.handleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
+	c.shown.HandleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
 
 // writeConverted prints the created image and its verification.
@@ -238,4 +239,4 @@ func (cv *convertCommand) writeConverted(c converted) error {
 }
 
 // newMeter returns a meter for one step.
-func (c *conversion) newMeter(step string) *meter { return newMeter(c.shown, step) }
+func (c *conversion) newMeter(step string) *progress.Meter { return progress.NewMeter(c.shown, step) }

@@ -112,10 +112,10 @@ func TestCommandsReadOnlyWhatTheyPrint(t *testing.T) {
 // A plan whose only canceled VMs were withdrawn has no error; other canceled VMs are one.
 func TestWithdrawnVMsAreNoError(t *testing.T) {
 	p := fleetdb.Plan{Name: "wave", State: fleetdb.PlanEnded, Counts: fleetdb.Counts{fleetdb.Done: 1, fleetdb.Canceled: 2}}
-	if err := planError(p, 2); err != nil {
+	if err := p.Err(2); err != nil {
 		t.Error(err)
 	}
-	if err := planError(p, 1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs were cancelled" {
+	if err := p.Err(1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs were cancelled" {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/progress"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -55,7 +56,7 @@ func followView(ctx context.Context, out *output, c server.Control, view *server
 			fmt.Fprintf(out, "%s withdrawn by command: removed from the target.\n", countOf(withdrawn, "VM"))
 		}
 	}
-	return planError(p, withdrawn)
+	return p.Err(withdrawn)
 }
 
 // countWithdrawn returns the number of canceled VMs of p whose withdrawal the user requested.
@@ -96,10 +97,10 @@ const (
 // followEvents returns when the plan has ended.
 func (w *watcher) followEvents(ctx context.Context, c server.Control) error {
 	interval := sumInterval
-	if !w.out.json && w.out.screen.isTerminal() {
-		w.bars, interval = bars.NewGroup(w.out.screen.file), barInterval
-		w.out.screen.redirect(w.bars)
-		defer w.out.screen.redirect(nil)
+	if !w.out.json && w.out.screen.IsTerminal() {
+		w.bars, interval = bars.NewGroup(w.out.screen.File), barInterval
+		w.out.screen.Redirect(w.bars)
+		defer w.out.screen.Redirect(nil)
 		defer w.bars.Close()
 	}
 	since := w.view.Rev()
@@ -188,19 +189,19 @@ func (w *watcher) printSums(ctx context.Context, c server.Control, interval time
 			return
 		case <-tick.C:
 		}
-		progress, err := c.Progress(ctx, w.view.Name())
+		transfers, err := c.Progress(ctx, w.view.Name())
 		if err != nil {
 			continue // Follow reports it if it persists
 		}
-		w.printSum(progress)
+		w.printSum(transfers)
 	}
 }
 
 // printSum prints the number of VMs by state, the rate, the remaining time and the limit.
-func (w *watcher) printSum(progress []fleetdb.Progress) {
+func (w *watcher) printSum(transfers []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.view.Status(progress)
+	s := w.view.Status(transfers)
 	w.sums++
 	switch {
 	case w.out.json:
@@ -211,10 +212,10 @@ func (w *watcher) printSum(progress []fleetdb.Progress) {
 		_ = w.out.printJSON(sum) // without a reader there is nothing to do
 	case w.bars != nil && (w.drawn || isCopying(s)):
 		w.drawn = true
-		showPlan(w.bars, s)
+		progress.ShowPlan(w.bars, s)
 	case w.bars != nil && w.sums%int(sumInterval/barInterval) != 0:
 	default:
-		for _, line := range planSum(s) {
+		for _, line := range progress.PlanLines(s) {
 			fmt.Fprintln(w.out.screen, line)
 		}
 	}

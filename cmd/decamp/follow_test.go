@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -74,7 +75,7 @@ func (p *runningPlan) Follow(ctx context.Context, _ int64, tell func(fleetdb.Cha
 func TestPlanShowsBarsOnATerminal(t *testing.T) {
 	person, plan := pty.New(t), newRunningPlan(12)
 	file := person.Open()
-	out := &output{Writer: io.Discard, screen: newScreen(file)}
+	out := &output{Writer: io.Discard, screen: terminal.NewScreen(file)}
 	done := make(chan error, 1)
 	go func() { done <- followPlan(t.Context(), out, plan, "wave") }()
 	person.Sees("bottleneck: source (100 % busy)")
@@ -106,10 +107,10 @@ func TestStoppedFollowerReportsThatThePlanContinues(t *testing.T) {
 // Until a VM is copied, a prompt for a password may be on the terminal: no bar covers it.
 func TestNoBarsBeforeTheFirstCopy(t *testing.T) {
 	person, plan := pty.New(t), newRunningPlan(1)
-	screen := newScreen(person.Open())
+	screen := terminal.NewScreen(person.Open())
 	view, err := server.OpenPlanView(t.Context(), plan, "wave")
 	must(t, err)
-	w := &watcher{out: &output{Writer: io.Discard, screen: screen}, view: view, bars: bars.NewGroup(screen.file)}
+	w := &watcher{out: &output{Writer: io.Discard, screen: screen}, view: view, bars: bars.NewGroup(screen.File)}
 	for range int(sumInterval / barInterval) {
 		w.printSum(nil)
 	}

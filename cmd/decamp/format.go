@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,58 +16,20 @@ func shellArgument(s string) string {
 	return fault.Quote(s)
 }
 
-// printable replaces control characters by question marks. Names of VMs may contain escape sequences
-// and newlines.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// printable replaces control characters: see fault.Printable.
+func printable(s string) string { return fault.Printable(s) }
 
-// countOf returns a number with its noun in singular or plural.
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+// countOf returns a number with its noun: see units.Count.
+func countOf(n int, what string) string { return units.Count(n, what) }
 
 // sizeText formats bytes: see units.Binary.
 func sizeText(n int64) string { return units.Binary(n) }
 
-// rateText formats the rate of n bytes in d as MB/s.
-func rateText(n int64, d time.Duration) string {
-	if d <= 0 {
-		return "- MB/s"
-	}
-	v := float64(n) / d.Seconds() / 1e6
-	if v < 10 {
-		return fmt.Sprintf("%.1f MB/s", v)
-	}
-	return fmt.Sprintf("%.0f MB/s", v)
-}
+// rateText formats the rate of n bytes in d: see units.Rate.
+func rateText(n int64, d time.Duration) string { return units.Rate(n, d) }
 
-// percentText formats part of whole as a percentage, rounded down: 100 % only if it is complete.
-func percentText(part, whole int64) string {
-	switch {
-	case whole <= 0 || part >= whole:
-		return "100 %"
-	default:
-		return fmt.Sprintf("%d %%", int64(float64(part)/float64(whole)*100))
-	}
-}
+// percentText formats part of whole: see units.Percent.
+func percentText(part, whole int64) string { return units.Percent(part, whole) }
 
 // durationText formats a duration: see units.Duration.
 func durationText(d time.Duration) string { return units.Duration(d) }
-
-// longTime formats a duration; from two days on in days.
-func longTime(d time.Duration) string {
-	const day = 24 * time.Hour
-	if d < 2*day {
-		return durationText(d)
-	}
-	return fmt.Sprintf("about %d days", int64((d+day/2)/day))
-}

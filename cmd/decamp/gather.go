@@ -141,7 +141,7 @@ func (gc *gatherCommand) confirm(ctx context.Context, a *gather.Archive, name st
 	for _, left := range a.Left {
 		out.note("Left out: %s", left)
 	}
-	if !out.screen.isTerminal() {
+	if !out.screen.IsTerminal() {
 		return nil
 	}
 	term, err := gc.p.terminal()

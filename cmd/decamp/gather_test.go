@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestGatherAsksOnATerminal(t *testing.T) {
 	for answered, code := range map[string]int{"no": 130, "yes": 0} {
 		r, p := newRig(t), pty.New(t)
-		r.program.out.screen = newScreen(p.Open())
+		r.program.out.screen = terminal.NewScreen(p.Open())
 		r.terminal = terminalOf(p)
 		path := filepath.Join(t.TempDir(), "a.tar.gz")
 		answer(p, "Type yes to continue: ", answered+"\n", func() {

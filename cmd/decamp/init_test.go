@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -44,7 +45,7 @@ func TestInitAtATerminal(t *testing.T) {
 	c, plan, _ := newInitClinic(t)
 	user := pty.New(t)
 	user.Open() // the terminal stays open between the questions
-	c.terminal = func() (*terminal, error) { return &terminal{user.Open()}, nil }
+	c.terminal = func() (*terminal.Terminal, error) { return terminal.New(user.Open()), nil }
 	done := make(chan int, 1)
 	go func() {
 		done <- c.rig.run(t.Context(), []string{"init", "--plan", plan, "--state", c.assembler.State})

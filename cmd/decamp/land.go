@@ -5,22 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/assemble/land"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/nfs/filewatch"
 )
 
@@ -57,15 +47,8 @@ decamp land --export /srv/land --allow esx1 --json | jq .file.name
 
 // landCommand is decamp land.
 type landCommand struct {
-	out       *output  // output and messages
-	export    string   // folder to serve
-	allow     []string // hosts that may mount the folder
-	advertise string   // address of this machine for hosts; empty: by the route
-	listen    string   // address of NFS and MOUNT
-	portmap   string   // address of the port mapper, or none
-	durable   bool     // acknowledge writes only when they are on the medium
-	readOnly  bool     // refuse changes
-	keepRoot  bool     // the hosts' root keeps its permissions
+	out     *output      // output and messages
+	options land.Options // values of the flags
 }
 
 // newLand returns the command decamp land.
@@ -83,9 +66,9 @@ func newLand(p *program) *cobra.Command {
 			exit{fault.Conflict, "another server uses the ports"}),
 		RunE: p.withLog(func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case lc.export == "":
+			case lc.options.Export == "":
 				return badUsage(cmd, "--export is required: the folder to serve")
-			case len(lc.allow) == 0:
+			case len(lc.options.Allow) == 0:
 				return badUsage(cmd, "--allow is required: the hosts that may mount the folder")
 			}
 			return lc.runLand(cmd.Context())
@@ -93,129 +76,38 @@ func newLand(p *program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&lc.export, "export", "", "`DIR` to serve")
-	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount the folder: name, address or network; may be repeated")
-	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default the address of the route to them)")
-	f.StringVar(&lc.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
-	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: no port mapper, which ESXi requires")
-	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes only when they are on the medium")
-	f.BoolVar(&lc.readOnly, "read-only", false, "refuse changes")
-	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map root of a host to root instead of user 65534")
+	f.StringVar(&lc.options.Export, "export", "", "`DIR` to serve")
+	f.StringArrayVar(&lc.options.Allow, "allow", nil, "`HOST` that may mount the folder: name, address or network; may be repeated")
+	f.StringVar(&lc.options.Advertise, "advertise", "", "`IP` of this machine for hosts (default the address of the route to them)")
+	f.StringVar(&lc.options.Listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
+	f.StringVar(&lc.options.Portmap, "portmap", ":111", "`ADDR` of the port mapper; none: no port mapper, which ESXi requires")
+	f.BoolVar(&lc.options.Durable, "durable", false, "acknowledge writes only when they are on the medium")
+	f.BoolVar(&lc.options.ReadOnly, "read-only", false, "refuse changes")
+	f.BoolVar(&lc.options.KeepRoot, "no-root-squash", false, "map root of a host to root instead of user 65534")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
 
 // runLand serves the folder until ctx ends.
-func (lc *landCommand) runLand(ctx context.Context) (err error) {
-	dir, err := filepath.Abs(lc.export)
+func (lc *landCommand) runLand(ctx context.Context) error {
+	lc.options.Warn, lc.options.Log = lc.out.warn, lc.out.log
+	l, err := land.Open(ctx, lc.options)
 	if err != nil {
 		return err
 	}
-	hosts, err := assemble.LookUp(ctx, "--allow", lc.allow)
-	if err != nil {
-		return err
+	if err := printLanding(lc.out, l.Facts); err != nil {
+		return errors.Join(err, l.Close(ctx))
 	}
-	l := &lander{out: lc.out, watch: filewatch.New(dir), warned: map[string]bool{}}
-	s, err := nfs.New(nfs.Options{Exports: []nfs.Export{l.exportOf(dir, lc.readOnly)}, Admit: l.newAllowList(hosts), Durable: lc.durable, NoRootSquash: lc.keepRoot, Log: lc.out.log})
-	if err != nil {
-		return err
-	}
-	defer joinClose(&err, s.Close)
-	ports, err := nfs.Listen(ctx, nfs.Ports{NFS: lc.listen, Portmap: lc.portmap})
-	if err != nil {
-		return err
-	}
-	for _, warning := range localAccess(dir, hosts, ownAddresses()) {
-		lc.out.warn("%s", warning)
-	}
-	facts, err := lc.newFacts(dir, hosts, ports.NFS.Addr())
-	if err == nil {
-		err = printLanding(lc.out, facts)
-	}
-	if err != nil {
-		return errors.Join(err, ports.Close(ctx))
-	}
-	return l.serveUntilDone(ctx, s, ports, dir)
+	return l.Run(ctx, lc.printChange, lc.printEnd)
 }
 
-// A lander serves a folder and reports its files. Its methods may be called concurrently.
-type lander struct {
-	out   *output
-	watch *filewatch.Watch // detects when files are complete
-
-	mu     sync.Mutex      // guards warned
-	warned map[string]bool // refusals, each once
-}
-
-// exportOf returns the export of the folder. It reports each opened file to the watch.
-func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
-	e := nfs.Export{Path: dir, Dir: dir, Open: func(name string) (nfs.Content, error) {
-		l.watch.Used(name)
-		return nil, nil // the file itself
-	}}
-	if readOnly {
-		e.Writable = func(name string) bool {
-			l.warnRefused("a change of "+strconv.Quote(name), "the folder is served with --read-only")
-			return false
-		}
+// printChange prints a file whose state has changed.
+func (lc *landCommand) printChange(f filewatch.File) {
+	if lc.out.json {
+		_ = lc.out.printJSON(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
+		return
 	}
-	return e
-}
-
-// newAllowList returns the function that accepts the addresses of h. It reports rejected addresses.
-func (l *lander) newAllowList(h assemble.Hosts) func(netip.Addr) bool {
-	return func(addr netip.Addr) bool {
-		if h.Admit(addr) {
-			return true
-		}
-		l.warnRefused("a connection from "+addr.Unmap().String(), "no --allow matches it")
-		return false
-	}
-}
-
-// maxRefusals limits the memory for reported refusals.
-const maxRefusals = 1000
-
-// warnRefused reports each refusal once.
-func (l *lander) warnRefused(what, why string) {
-	l.mu.Lock()
-	again := l.warned[what] || len(l.warned) == maxRefusals
-	l.warned[what] = true
-	l.mu.Unlock()
-	if !again {
-		l.out.warn("refused %s: %s", what, why)
-	}
-}
-
-// watchInterval is the time between checks of the files.
-const watchInterval = time.Second
-
-// serveUntilDone serves and reports files until ctx ends. Then it syncs the received files.
-func (l *lander) serveUntilDone(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, ports) }()
-	tick := time.NewTicker(watchInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case now := <-tick.C:
-			l.printChanges(now)
-		case err := <-ended:
-			l.printChanges(time.Now())
-			return errors.Join(err, l.syncAndReport(dir, s.Mounts()))
-		}
-	}
-}
-
-// printChanges prints the files whose state has changed.
-func (l *lander) printChanges(now time.Time) {
-	for _, f := range l.watch.Poll(now) {
-		if l.out.json {
-			_ = l.out.printJSON(map[string]filewatch.File{"file": f}) // a reader that went away shows in the end
-			continue
-		}
-		fmt.Fprintln(l.out.screen, landingWords(f))
-	}
+	fmt.Fprintln(lc.out.screen, landingWords(f))
 }
 
 // landingWords returns the progress of a file in one line.
@@ -235,35 +127,16 @@ func landingWords(f filewatch.File) string {
 	return fmt.Sprintf("%s: %s of %s received, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
 }
 
-// landEnd is the result of a landing.
-type landEnd struct {
-	Files  int      `json:"files"`  // number of received files
-	Bytes  int64    `json:"bytes"`  // bytes of the received files
-	Open   []string `json:"open"`   // not complete
-	Mounts []string `json:"mounts"` // hosts that did not unmount
+// printEnd prints the result.
+func (lc *landCommand) printEnd(e land.End) error {
+	if lc.out.json {
+		return lc.out.printJSON(map[string]land.End{"ended": e})
+	}
+	return writeLandEnd(lc.out, e)
 }
 
-// syncAndReport writes all data to the medium, and prints the result.
-func (l *lander) syncAndReport(dir string, mounts []nfs.Mount) error {
-	if err := syncFileSystem(dir); err != nil {
-		return fault.New(fault.Internal, "sync %s: %w", dir, err).
-			WithHint("compare the received files with their source before use; see dmesg for errors of the disk")
-	}
-	end := landEnd{Mounts: []string{}}
-	end.Files, end.Bytes, end.Open = l.watch.Total()
-	for _, m := range mounts {
-		if host := m.Host.Unmap().String(); !slices.Contains(end.Mounts, host) {
-			end.Mounts = append(end.Mounts, host)
-		}
-	}
-	if l.out.json {
-		return l.out.printJSON(map[string]landEnd{"ended": end})
-	}
-	return end.writeText(l.out)
-}
-
-// writeText prints the result as text.
-func (e landEnd) writeText(w io.Writer) error {
+// writeLandEnd prints the result as text.
+func writeLandEnd(w io.Writer, e land.End) error {
 	var b strings.Builder
 	switch e.Files {
 	case 0:
@@ -283,84 +156,22 @@ func (e landEnd) writeText(w io.Writer) error {
 	return err
 }
 
-// syncFileSystem calls syncfs(2) on the file system of dir: data and names are then on the medium.
-func syncFileSystem(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
-}
-
-// landFacts describe how to use the datastore. The JSON form is the output of --json.
-type landFacts struct {
-	Address  string   `json:"address"`  // address of this machine for hosts
-	Port     uint16   `json:"port"`     // port of NFS and MOUNT
-	Portmap  bool     `json:"portmap"`  // hosts can ask for the port
-	Export   string   `json:"export"`   // folder that hosts mount
-	Durable  bool     `json:"durable"`  // writes are acknowledged when they are on the medium
-	ReadOnly bool     `json:"readOnly"` // changes are refused
-	Commands []string `json:"commands"` // commands for the host
-}
-
-// nfsPort is the standard port of NFS. It is unknown whether ESXi supports another port.
-const nfsPort = 2049
-
-// newFacts returns the facts about the export dir, served at the address at to the hosts h.
-func (lc *landCommand) newFacts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
-	port, err := netip.ParseAddrPort(at.String())
-	if err != nil {
-		return landFacts{}, err
-	}
-	f := landFacts{
-		Address: lc.advertise, Port: port.Port(), Portmap: lc.portmap != nfs.NoPortmap, Export: dir, Durable: lc.durable, ReadOnly: lc.readOnly,
-	}
-	if f.Address == "" {
-		if f.Address, err = addressTowards(h[0].Addr()); err != nil {
-			return f, err
-		}
-	}
-	f.Commands = []string{
-		"esxcli storage nfs add -H " + f.Address + " -s " + fault.Quote(f.Export) + " -v decamp",
-		"vmkfstools -i /vmfs/volumes/DATASTORE/VM/VM.vmdk -d thin /vmfs/volumes/decamp/VM.vmdk",
-		"esxcli storage nfs remove -v decamp",
-	}
-	if lc.readOnly {
-		f.Commands[0] += " -r"
-		f.Commands = slices.Delete(f.Commands, 1, 2)
-	}
-	return f, nil
-}
-
-// addressTowards returns the address of this machine on the route to host. Nothing is sent: connecting
-// a UDP socket only looks up the route.
-func addressTowards(host netip.Addr) (string, error) {
-	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, nfsPort).String(), time.Second)
-	if err != nil {
-		return "", fault.New(fault.Unreachable, "find the route to %s: %w", host, err).
-			WithHint("set the address of this machine that the host can reach: --advertise IP")
-	}
-	defer c.Close() // nothing was sent
-	ip, _, err := net.SplitHostPort(c.LocalAddr().String())
-	return ip, err
-}
-
 // printLanding prints how to use the datastore, with warnings about ports.
-func printLanding(out *output, f landFacts) error {
+func printLanding(out *output, f land.Facts) error {
 	switch {
 	case !f.Portmap:
 		out.warn("without a port mapper ESXi cannot mount it; other clients need the port as an option: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
-	case f.Port != nfsPort:
-		out.warn("NFS is served on port %d; ESXi is only known to use port %d", f.Port, nfsPort)
+	case f.Port != land.Port:
+		out.warn("NFS is served on port %d; ESXi is only known to use port %d", f.Port, land.Port)
 	}
 	if out.json {
 		return out.printJSON(f)
 	}
-	return f.writeText(out)
+	return writeLandFacts(out, f)
 }
 
-// writeText prints the facts with the commands for the host.
-func (f landFacts) writeText(w io.Writer) error {
+// writeLandFacts prints the facts with the commands for the host.
+func writeLandFacts(w io.Writer, f land.Facts) error {
 	how := "writes are acknowledged when they are in memory"
 	switch {
 	case f.ReadOnly:
@@ -371,63 +182,4 @@ func (f landFacts) writeText(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Press Ctrl-C to stop.\n\nOn the host:\n\n  %s\n\n",
 		printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
-}
-
-// localAccess returns a warning for each way in which other users of this machine reach the files below
-// dir: by the folder's permissions, and by mounting it from one of this machine's own addresses.
-func localAccess(dir string, h assemble.Hosts, own []netip.Addr) (warnings []string) {
-	if mode, ok := openFolder(dir); ok {
-		warnings = append(warnings, fmt.Sprintf("other users of this machine can reach the files in %s, whose permissions are %s; to prevent that, run: chmod 700 %s",
-			printable(dir), mode, fault.Quote(dir)))
-	}
-	for _, allowed := range h {
-		for _, addr := range own {
-			if allowed.Contains(addr) {
-				warnings = append(warnings, fmt.Sprintf("any user of this machine can mount %s, because --allow %s includes its address %s; allow only the addresses of the hosts",
-					printable(dir), allowed, addr))
-				break
-			}
-		}
-	}
-	return warnings
-}
-
-// openFolder reports whether other users can enter or list a folder, or its group can write to it. A folder
-// above that other users cannot enter protects it from them.
-func openFolder(dir string) (os.FileMode, bool) {
-	const others, otherSearch, groupWrite = 0o007, 0o001, 0o020
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return 0, false
-	}
-	mode := info.Mode()
-	if mode&groupWrite != 0 {
-		return mode, true
-	}
-	if mode&others == 0 {
-		return mode, false
-	}
-	for above := filepath.Dir(dir); ; above = filepath.Dir(above) {
-		if info, err := os.Stat(above); err != nil || info.Mode()&otherSearch == 0 {
-			return mode, false
-		}
-		if above == filepath.Dir(above) {
-			return mode, true
-		}
-	}
-}
-
-// ownAddresses are the addresses from which a process of this machine may connect to itself.
-func ownAddresses() []netip.Addr {
-	own := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-	list, _ := net.InterfaceAddrs() // without it, only loopback is known
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr().Unmap())
-		}
-	}
-	return own
 }

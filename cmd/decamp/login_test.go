@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -57,7 +58,7 @@ func TestAStoredTokenIsUsed(t *testing.T) {
 		t.Errorf("exit code %d without a token", code)
 	}
 	user := pty.New(t)
-	s.terminal = func() (*terminal, error) { return &terminal{user.Open()}, nil }
+	s.terminal = func() (*terminal.Terminal, error) { return terminal.New(user.Open()), nil }
 	done := make(chan int, 1)
 	go func() {
 		code, _ := s.do("decamp login prod --store file")

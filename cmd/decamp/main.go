@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/convert/appliance/inside"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/internal/tuning"
 )
 
@@ -34,7 +35,7 @@ func main() {
 	tuning.Apply()
 	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
 	context.AfterFunc(ctx, stop) // gives signals their default action back: a second one ends the process at once
-	p := newProgram(os.Stdin, os.Stdout, newScreen(os.Stderr), os.Getenv, openTerminal)
+	p := newProgram(os.Stdin, os.Stdout, terminal.NewScreen(os.Stderr), os.Getenv, terminal.Open)
 	if unprotected != nil {
 		fmt.Fprintf(p.out.screen, "Warning: %v\n", unprotected)
 	}

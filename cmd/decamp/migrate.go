@@ -113,9 +113,9 @@ func (mc *migrateCommand) runMigrate(ctx context.Context, rawURL, name string) (
 	}
 	mc.assembler.WarnBeforeVM(ctx, w, mc.Move, vm)
 	shown := newProgress(mc.out, runNamesOf(w))
-	w.Shown = shown.handleEvent
+	w.Shown = shown.HandleEvent
 	ends := w.MigrateAll(ctx, preflight.PermitOf(mc.Options), migrate.Environment{})
-	shown.close()
+	shown.Close()
 	if given, err := givenUp(w); given || err != nil {
 		if err := errors.Join(err, discardRuns(context.WithoutCancel(ctx), mc.out, w)); err != nil {
 			return err

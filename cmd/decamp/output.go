@@ -9,10 +9,9 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/term"
-
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 // output is where a command writes: results to its Writer, the standard output, and messages for users
@@ -20,10 +19,10 @@ import (
 // Writer is.
 type output struct {
 	io.Writer
-	screen  *screen      // standard error
-	json    bool         // one object per line, and nothing on the screen that the log can have
-	verbose bool         // more is printed
-	log     *slog.Logger // set by program.startLog
+	screen  *terminal.Screen // standard error
+	json    bool             // one object per line, and nothing on the screen that the log can have
+	verbose bool             // more is printed
+	log     *slog.Logger     // set by program.startLog
 
 	followUps  config.FollowUps // adds the user's server to commands in messages
 	structured bool             // other programs read the log, which has the messages for users
@@ -142,35 +141,4 @@ func joinClose(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
-}
-
-// screen is the standard error. While progress bars are drawn, messages appear above them.
-type screen struct {
-	file *os.File // the standard error
-
-	mu    sync.Mutex // guards above, and keeps writes whole
-	above io.Writer  // writer above the bars; nil without bars
-}
-
-// newScreen returns a screen without bars.
-func newScreen(f *os.File) *screen { return &screen{file: f} }
-
-// isTerminal reports whether bars can be drawn.
-func (s *screen) isTerminal() bool { return term.IsTerminal(int(s.file.Fd())) }
-
-// Write writes p, which must consist of whole lines: parts of lines would mix with the bars.
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.above != nil {
-		return s.above.Write(p)
-	}
-	return s.file.Write(p)
-}
-
-// redirect makes further writes go to w; nil restores the file.
-func (s *screen) redirect(w io.Writer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.above = w
 }

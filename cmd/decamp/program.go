@@ -16,24 +16,25 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/logging"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/internal/trace"
 )
 
 // program is one execution of decamp. Commands are created with it, and keep the parts that they use.
 type program struct {
-	in        *os.File                  // the standard input, for commands that read a disk from it
-	out       *output                   // output of all commands
-	argv      []string                  // the command as typed, for remedies that repeat it
-	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
-	assembler *assemble.Assembler       // sessions, state directory and access file
-	config    config.Paths              // paths of the config files
-	logFile   string                    // value of --log-file
-	logFormat string                    // value of --log-format
-	words     func() *complete.Cache    // words for completions
+	in        *os.File                           // the standard input, for commands that read a disk from it
+	out       *output                            // output of all commands
+	argv      []string                           // the command as typed, for remedies that repeat it
+	terminal  func() (*terminal.Terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
+	assembler *assemble.Assembler                // sessions, state directory and access file
+	config    config.Paths                       // paths of the config files
+	logFile   string                             // value of --log-file
+	logFormat string                             // value of --log-format
+	words     func() *complete.Cache             // words for completions
 }
 
 // newProgram returns a program that opens the terminal for prompts with tty.
-func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
+func newProgram(in *os.File, out io.Writer, screen *terminal.Screen, env func(string) string, tty func() (*terminal.Terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty, config: config.FindPaths(env), words: complete.NewCache, logFormat: string(logging.Text)}
 	p.assembler = &assemble.Assembler{Version: buildinfo.Current().Version, Env: env, Prompts: assemble.Prompts{

@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/logging"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -41,7 +42,7 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { f.Close() })
 	r := &rig{t: t, out: &bytes.Buffer{}, screen: f, vars: map[string]string{}, cache: t.TempDir()}
-	r.program = newProgram(f, r.out, newScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal, error) { return nil, errors.New("no terminal") })
+	r.program = newProgram(f, r.out, terminal.NewScreen(f), func(name string) string { return r.vars[name] }, func() (*terminal.Terminal, error) { return nil, errors.New("no terminal") })
 	r.words = func() *complete.Cache { return &complete.Cache{Dir: r.cache, Now: time.Now, After: time.After} }
 	r.argv, r.state = []string{"decamp"}, t.TempDir()
 	r.assembler.State = r.state

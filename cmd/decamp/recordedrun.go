@@ -13,8 +13,8 @@ import (
 // discardRuns discards the runs to all destinations.
 func discardRuns(ctx context.Context, out *output, w *assemble.Parts) error {
 	shown := newProgress(out, runNamesOf(w))
-	defer shown.close()
-	w.Shown = shown.handleEvent
+	defer shown.Close()
+	w.Shown = shown.HandleEvent
 	var errs []error
 	for _, d := range w.To {
 		errs = append(errs, discardRun(ctx, out, w, d))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -21,7 +20,6 @@ import (
 	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
-	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/internal/workflow"
 )
@@ -128,7 +126,9 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	}
 	var report testboot.Report
 	if driven {
-		report, err = rh.askRehearsal(ctx, pendingRehearsal{state, store, id, ask})
+		report, err = warm.Request{State: state, Store: store, ID: id, Ask: ask, Warn: rh.out.warn}.Await(ctx, func() {
+			rh.printAsked(fmt.Sprintf("The decamp process that executes run %s", id), "its VM")
+		})
 	} else {
 		report, err = rh.rehearseHere(ctx, run.Plan, ask)
 	}
@@ -139,6 +139,13 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 		return err
 	}
 	return bootError(run.Plan.VM.Name, report)
+}
+
+// printAsked prints that another process received the request.
+func (rh *rehearseCommand) printAsked(process, vm string) {
+	if !rh.out.json {
+		fmt.Fprintf(rh.out.screen, "%s boots %s when no round is running ...\n", process, vm)
+	}
 }
 
 // rehearseHere boots the VM of a run that no process executes.
@@ -155,72 +162,9 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask
 		return r, err
 	}
 	shown := newProgress(rh.out, nil)
-	defer shown.close()
-	w.Shown = shown.handleEvent
+	defer shown.Close()
+	w.Shown = shown.HandleEvent
 	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Environment{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
-}
-
-// pendingRehearsal is a rehearsal that was requested from another process.
-type pendingRehearsal struct {
-	state string            // state directory
-	store *journal.Store    // store of the run
-	id    journal.ID        // the run
-	ask   journal.Rehearsal // the request
-}
-
-// resultInterval is the time between checks for the result.
-const resultInterval = 500 * time.Millisecond
-
-// askRehearsal requests the boot from the process that executes the run, and waits for the result. If
-// ctx ends, it withdraws the request.
-func (rh *rehearseCommand) askRehearsal(ctx context.Context, r pendingRehearsal) (report testboot.Report, err error) {
-	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, r.store.TakeBack(r.id, r.ask.ID)) }()
-	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "The decamp process that executes run %s boots its VM when no round is running ...\n", r.id)
-	}
-	process := newResponse(rh.out, r.state, r.store, r.id)
-	for {
-		answer, err := r.store.Rehearsed(r.id)
-		switch {
-		case err != nil:
-			return report, err
-		case answer != nil && answer.ID == r.ask.ID:
-			return trialOf(*answer)
-		}
-		if err := errors.Join(r.checkDriven(), process.check()); err != nil {
-			return report, err
-		}
-		if err := sleep.For(ctx, resultInterval); err != nil {
-			return report, err
-		}
-	}
-}
-
-// checkDriven returns an error if no process will answer the request.
-func (r pendingRehearsal) checkDriven() error {
-	run, err := r.store.Run(r.id)
-	switch {
-	case err != nil:
-		return err
-	case run.State == journal.Open && workflow.InUse(r.state):
-		return nil
-	}
-	if answer, err := r.store.Rehearsed(r.id); err == nil && answer != nil && answer.ID == r.ask.ID {
-		return nil // its last words
-	}
-	return fault.New(fault.Canceled, "the decamp process that executed the run has ended").WithHint("see decamp runs; rehearse it again when the run continues")
-}
-
-// trialOf returns the report of a rehearsal, or its failure as an error.
-func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
-	if f := answer.Failure; f != nil {
-		return r, fault.New(fault.KindNamed(f.Kind), "%s", f.Text).WithHint("%s", f.Hint)
-	}
-	err = json.Unmarshal(answer.Report, &r)
-	return r, err
 }
 
 // rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it
@@ -249,7 +193,7 @@ type workerReport struct {
 
 // rehearseVM requests a boot of a plan's VM from its worker, and prints the result.
 func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
-	done, err := rh.askWorker(ctx, c, vm, ask)
+	done, err := server.AwaitRehearsal(ctx, c, rh.out.log, vm, ask, func() { rh.printAsked("Worker "+printable(vm.Worker), printable(vm.Name)) })
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
 	}
@@ -283,65 +227,4 @@ func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 		fmt.Fprintf(rh.out, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
 	}
 	return nil
-}
-
-const (
-	answerInterval  = time.Second      // how often one looks for a worker's answer
-	withdrawTimeout = 10 * time.Second // time limit after an interrupt
-	maxMisses       = 60               // looks in a row that a server or a database may not answer
-)
-
-// askWorker requests a rehearsal from a worker, and waits for its result. If ctx ends, it withdraws the
-// request.
-func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) (done fleetdb.Rehearsed, err error) {
-	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
-		return done, err
-	}
-	defer func() {
-		if !done.Ended.IsZero() {
-			return
-		}
-		last, stop := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
-		defer stop()
-		if err := c.TakeBack(last, vm.Key, ask.ID); err != nil {
-			rh.out.log.Warn("rehearsal not withdrawn", "vm", vm.Key.String(), "err", err)
-		}
-	}()
-	if !rh.out.json {
-		fmt.Fprintf(rh.out.screen, "Worker %s boots %s when no round is running ...\n", printable(vm.Worker), printable(vm.Name))
-	}
-	for misses := 0; ; {
-		done, err = rehearsalOf(ctx, c, vm, ask.ID)
-		switch {
-		case err == nil && done.Failure != nil:
-			return done, fault.New(fault.KindNamed(done.Failure.Kind), "%s", done.Failure.Text).WithHint("%s", done.Failure.Hint)
-		case err == nil && !done.Ended.IsZero():
-			return done, nil
-		case err == nil:
-			misses = 0
-		case !fault.Is(err, fault.Unreachable) || misses == maxMisses:
-			return done, err
-		default:
-			misses++
-		}
-		if err := sleep.For(ctx, answerInterval); err != nil {
-			return done, err
-		}
-	}
-}
-
-// rehearsalOf returns the rehearsal with an ID. A request that is withdrawn without a result is
-// fault.Canceled.
-func rehearsalOf(ctx context.Context, c server.Control, vm fleetdb.VM, id string) (r fleetdb.Rehearsed, err error) {
-	all, err := c.Rehearsals(ctx, vm.Key)
-	if err != nil {
-		return r, err
-	}
-	for _, r := range all {
-		if r.ID == id {
-			return r, nil
-		}
-	}
-	return r, fault.New(fault.Canceled, "no worker executes VM %s any more, or the request was withdrawn", vm.Name).
-		WithHint("see decamp status %s; rehearse it again when it continues", fault.Quote(vm.Plan))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 // replying is a fleet whose worker does at once what is asked of it.
@@ -47,14 +49,14 @@ func drivenWave(t *testing.T) (server.Control, *fleetdb.Database, fleetdb.Claim)
 }
 
 // quiet is a screen that nobody sees.
-func quiet(t *testing.T) *screen {
+func quiet(t *testing.T) *terminal.Screen {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return newScreen(f)
+	return terminal.NewScreen(f)
 }
 
 // rehearsalOn returns the command that rehearses with the streams of a program.
@@ -78,7 +80,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)
 			var out bytes.Buffer
-			a := newProgram(nil, &out, quiet(t), os.Getenv, openTerminal)
+			a := newProgram(nil, &out, quiet(t), os.Getenv, terminal.Open)
 			vm, err := r.VMs.Get(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
@@ -105,22 +107,21 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 // User does not wait for the answer does not want it; and who waits hears that there will be none.
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
-	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
 	vm, err := r.VMs.Get(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(ctx, replying{c, func(fleetdb.Rehearsal) error {
 		interrupt()
 		return nil
-	}}, vm, fleetdb.Rehearsal{ID: "1"})
+	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "1"}, func() {})
 	if now, verr := r.VMs.Get(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
 		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
 	}
-	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
+	_, err = server.AwaitRehearsal(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
 		return r.Claims.Finish(t.Context(), claim, fleetdb.End{State: fleetdb.Queued})
-	}}, vm, fleetdb.Rehearsal{ID: "2"})
+	}}, slog.New(slog.DiscardHandler), vm, fleetdb.Rehearsal{ID: "2"}, func() {})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
 		t.Errorf("its worker gave it back: %v", err)
 	}

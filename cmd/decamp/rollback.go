@@ -112,9 +112,9 @@ func (rb *rollbackCommand) rollBackRun(ctx context.Context, id journal.ID) (err 
 	d := w.To[0]
 	d.Plan = p
 	shown := newProgress(rb.out, runNamesOf(w))
-	w.Shown = shown.handleEvent
+	w.Shown = shown.HandleEvent
 	err = w.Migrator.Rollback(ctx, id, w.RigOf(d))
-	shown.close()
+	shown.Close()
 	if err != nil {
 		return err
 	}

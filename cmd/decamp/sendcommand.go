@@ -7,6 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/workflow"
 )
@@ -112,7 +113,7 @@ type sentCommand struct {
 func printCommandEffect(ctx context.Context, out *output, c sentCommand) (err error) {
 	driven, read := workflow.InUse(c.state), false
 	if driven {
-		if read, err = newResponse(out, c.state, c.store, c.id).wait(ctx); err != nil {
+		if read, err = warm.NewResponse(out.warn, c.state, c.store, c.id).Wait(ctx); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -79,7 +80,7 @@ func TestAServerIsConfirmedAtTheTerminal(t *testing.T) {
 	for answer, want := range map[string]int{"yes": 0, "no": 4} {
 		s := newServerRig(t)
 		user := pty.New(t)
-		s.terminal = func() (*terminal, error) { return &terminal{user.Open()}, nil }
+		s.terminal = func() (*terminal.Terminal, error) { return terminal.New(user.Open()), nil }
 		done := make(chan int, 1)
 		go func() {
 			code, _ := s.do("decamp server add prod " + s.fleet.URL)

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const statusHelp = `
@@ -96,8 +97,8 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	t.alignRight(2, 3, 4, 5, 6, 7)
 	for _, p := range plans {
 		n := p.Counts
-		t.addRow(p.Name, planState(p), strconv.Itoa(totalOf(n)), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(runningCount(n)),
-			strconv.Itoa(waitingCount(n)), strconv.Itoa(n[fleetdb.Failed]), rateText(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
+		t.addRow(p.Name, p.StateText(), strconv.Itoa(n.Total()), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(n.Running()),
+			strconv.Itoa(n.Waiting()), strconv.Itoa(n[fleetdb.Failed]), rateText(fleetdb.RateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
 	t.writeTo(st.out)
 	return nil
@@ -130,7 +131,7 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 		writeStatus(st.out, s, more)
 	}
 	if s.Plan.State == fleetdb.PlanFailed {
-		return inResult{planError(s.Plan, 0)}
+		return inResult{s.Plan.Err(0)}
 	}
 	return nil
 }
@@ -193,7 +194,7 @@ func writeProgress(out io.Writer, s fleet.Status) {
 		fmt.Fprintf(out, ", %s", rateText(s.Rate, time.Second))
 	}
 	if s.Left > 0 {
-		fmt.Fprintf(out, ", %s left at this rate", longTime(s.Left))
+		fmt.Fprintf(out, ", %s left at this rate", units.LongDuration(s.Left))
 	}
 	fmt.Fprintln(out)
 	if s.Limit.What != "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -10,14 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
-// terminalOf opens the near end, as openTerminal opens /dev/tty.
-func terminalOf(p *pty.Person) func() (*terminal, error) {
-	return func() (*terminal, error) {
+// terminalOf opens the near end, as terminal.Open opens /dev/tty.
+func terminalOf(p *pty.Person) func() (*terminal.Terminal, error) {
+	return func() (*terminal.Terminal, error) {
 		f, err := os.OpenFile(p.Near, os.O_RDWR|unix.O_NOCTTY, 0)
-		return &terminal{f}, err
+		return terminal.New(f), err
 	}
 }
 
@@ -58,21 +58,5 @@ func TestNoAnswerIsNoPassword(t *testing.T) {
 				t.Errorf("%s: got %q, %v", name, got, err)
 			}
 		})
-	}
-}
-
-func TestQuestionEndsWithItsContext(t *testing.T) {
-	p := pty.New(t)
-	term := &terminal{p.Open()}
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan error, 1)
-	go func() {
-		_, err := term.AskSecret(ctx, "Password: ")
-		asked <- err
-	}()
-	p.Sees("Password: ")
-	cancel()
-	if err := <-asked; !fault.Is(err, fault.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }

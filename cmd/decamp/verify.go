@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/progress"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/dir/verify"
@@ -100,11 +101,11 @@ func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err erro
 	}
 	shown := newProgress(vc.out, nil)
 	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
-		m := newMeter(shown, "verify")
-		m.disk = key
-		return m.showVerify
+		m := progress.NewMeter(shown, "verify")
+		m.Disk = key
+		return m.ShowVerify
 	})
-	shown.close()
+	shown.Close()
 	err = errors.Join(err, p.CheckNVRAM())
 	if err == nil && vc.spot.isRequested() {
 		err = vc.spotCheck(ctx, p, found)
@@ -165,9 +166,9 @@ func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
 		return fault.New(fault.Invalid, "%s is a converted image: --spot reads the source of a migrated VM", path).
 			WithHint("omit --spot and --source")
 	}
-	m := newMeter(newProgress(vc.out, nil), "verify")
-	found, err := verify.File(ctx, path, m.showVerify)
-	m.shown.close()
+	shown := newProgress(vc.out, nil)
+	found, err := verify.File(ctx, path, progress.NewMeter(shown, "verify").ShowVerify)
+	shown.Close()
 	if found.Chunks == 0 {
 		return err
 	}

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -25,6 +26,17 @@ func toPrintable(r rune) rune {
 		return ' '
 	}
 	return r
+}
+
+// Printable replaces control characters by question marks. Names of VMs may contain escape sequences
+// and newlines.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // Quote quotes a word for a shell. Commands in remedies use it.

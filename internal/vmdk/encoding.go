@@ -5,37 +5,43 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/japanese"
-	"golang.org/x/text/encoding/korean"
-	"golang.org/x/text/encoding/simplifiedchinese"
-	"golang.org/x/text/encoding/traditionalchinese"
 )
 
-// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's products write the
+// encodingOf returns the function that decodes the encoding that a descriptor names, nil for UTF-8. VMware's products write the
 // code page of the machine that they run on.
-func encodingOf(name string) (e encoding.Encoding, ok bool) {
+func encodingOf(name string) (decode func([]byte) []byte, ok bool) {
 	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(name))
 	switch plain {
 	case "utf8", "usascii", "ascii":
 		return nil, true
 	case "windows1250":
-		return charmap.Windows1250, true
+		return charmapDecoder(charmap.Windows1250), true
 	case "windows1251":
-		return charmap.Windows1251, true
+		return charmapDecoder(charmap.Windows1251), true
 	case "windows1252", "iso88591":
-		return charmap.Windows1252, true
+		return charmapDecoder(charmap.Windows1252), true
 	case "gbk", "gb2312", "gb18030", "windows936":
-		return simplifiedchinese.GB18030, true // a superset of the others
+		return gb18030.decodeAll, true // a superset of the others
 	case "big5", "windows950":
-		return traditionalchinese.Big5, true
+		return big5.decodeAll, true
 	case "shiftjis", "sjis", "windows932":
-		return japanese.ShiftJIS, true
+		return shiftJIS.decodeAll, true
 	case "euckr", "windows949":
-		return korean.EUCKR, true
+		return eucKR.decodeAll, true
 	}
 	return nil, false
+}
+
+// charmapDecoder returns the function that decodes a code page with one byte for each character.
+func charmapDecoder(c *charmap.Charmap) func([]byte) []byte {
+	return func(text []byte) []byte {
+		out := make([]byte, 0, len(text))
+		for _, b := range text {
+			out = utf8.AppendRune(out, c.DecodeByte(b))
+		}
+		return out
+	}
 }
 
 // decodeText returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs no known
@@ -46,15 +52,15 @@ func decodeText(text []byte) ([]byte, error) {
 	if name == "" || isASCII(string(text)) {
 		return text, nil
 	}
-	e, ok := encodingOf(name)
+	decode, ok := encodingOf(name)
 	if !ok {
 		return nil, unsupportedDescriptor("it is in encoding %q, which is not known", name).
 			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
 	}
-	if e == nil {
+	if decode == nil {
 		return text, nil
 	}
-	return e.NewDecoder().Bytes(text)
+	return decode(text), nil
 }
 
 // encodingName returns the value of the entry "encoding", or "" if the entry is missing. The entry itself is

@@ -19,14 +19,14 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"childenv", "atomicfile", "bars", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
-	{"flaghelp", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
 	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
 	{"migrate", "mount", "bench", "trace"},
 	{"preflight", "doctor"},
 	{"fleet", "notify"},
-	{"assemble", "server"},
+	{"assemble", "server", "progress"},
 }
 
 // innerTiers are the tiers inside of one of these, for packages whose direction the compiler alone does not keep. "" is

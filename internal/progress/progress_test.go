@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/journal/eventqueue"
+	"github.com/decamp/decamp/internal/terminal"
 	"github.com/decamp/decamp/test/pty"
 )
 
@@ -56,10 +58,16 @@ func TestProgressAsLines(t *testing.T) {
 	var out bytes.Buffer
 	l := &lines{w: &out, last: map[diskOf]time.Time{}}
 	for _, e := range someRun() {
-		l.handleEvent(e)
+		l.HandleEvent(e)
 	}
-	l.close()
-	golden(t, "testdata/progress.txt", out.String())
+	l.Close()
+	want, err := os.ReadFile("testdata/progress.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)
+	}
 }
 
 func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
@@ -74,15 +82,14 @@ func TestEstimateReportsWhetherTheBootCounts(t *testing.T) {
 }
 
 func TestProgressAsJSON(t *testing.T) {
-	r := newRig(t)
-	r.program.out.json = true
-	p := newProgress(r.program.out, nil)
+	var out bytes.Buffer
+	p := New(printTo(&out), nil)
 	for _, e := range someRun() {
-		p.handleEvent(e)
+		p.HandleEvent(e)
 	}
-	p.close()
+	p.Close()
 	kinds := map[journal.EventKind]int{}
-	for line := range strings.Lines(r.out.String()) {
+	for line := range strings.Lines(out.String()) {
 		var o struct{ Event *journal.Event }
 		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Event == nil {
 			t.Fatalf("%s: %v", line, err)
@@ -100,12 +107,33 @@ type unread struct {
 	lines *bufio.Scanner
 }
 
-// newUnread makes an output that is not read the standard output of r.
-func newUnread(r *rig) unread {
+// printTo returns an output that prints JSON objects to w.
+func printTo(w io.Writer) Output {
+	return Output{Print: json.NewEncoder(w).Encode, Warn: func(string, ...any) {}}
+}
+
+// newUnread returns an output that is not read, and the end that writes to it.
+func newUnread(t *testing.T) (unread, *io.PipeWriter) {
 	in, out := io.Pipe()
-	r.t.Cleanup(func() { in.Close() })
-	r.program.out.Writer, r.program.out.json = out, true
-	return unread{in, bufio.NewScanner(in)}
+	t.Cleanup(func() { in.Close() })
+	return unread{in, bufio.NewScanner(in)}, out
+}
+
+// newScreen returns a screen without a terminal, and its text.
+func newScreen(t *testing.T) (*terminal.Screen, func() string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return terminal.NewScreen(f), func() string {
+		text, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
 }
 
 // inTime calls f, and fails if it does not return.
@@ -123,23 +151,22 @@ func inTime(t *testing.T, what string, f func()) {
 // A run does not wait for an output that is not read. When it is read, progress may be missing, and nothing
 // else is.
 func TestEventsDoNotWaitForTheirReader(t *testing.T) {
-	r := newRig(t)
-	u := newUnread(r)
-	p := newProgress(r.program.out, nil)
+	u, out := newUnread(t)
+	p := New(printTo(out), nil)
 	const steps, each = 500, 20 // ten thousand events of progress
 	now := time.Unix(1_800_000_000, 0)
-	inTime(t, "handleEvent", func() {
+	inTime(t, "HandleEvent", func() {
 		for i := range steps {
-			p.handleEvent(journal.Event{Time: now, Run: "r", Kind: journal.StepStarted, Step: fmt.Sprint(i)})
+			p.HandleEvent(journal.Event{Time: now, Run: "r", Kind: journal.StepStarted, Step: fmt.Sprint(i)})
 			for range each {
 				now = now.Add(2 * time.Second)
-				p.handleEvent(journal.Event{Time: now, Run: "r", Kind: journal.Progressed, Step: fmt.Sprint(i), Bytes: &journal.Bytes{}})
+				p.HandleEvent(journal.Event{Time: now, Run: "r", Kind: journal.Progressed, Step: fmt.Sprint(i), Bytes: &journal.Bytes{}})
 			}
 		}
 	})
 	go func() {
-		p.close()
-		r.program.out.Writer.(io.Closer).Close()
+		p.Close()
+		out.Close()
 	}()
 	next, progressed := 0, 0
 	for u.lines.Scan() {
@@ -164,13 +191,12 @@ func TestEventsDoNotWaitForTheirReader(t *testing.T) {
 
 // More events than the queue has room for are counted, in the place where they are missing.
 func TestLostEventsAreCounted(t *testing.T) {
-	r := newRig(t)
-	u := newUnread(r)
-	p := newProgress(r.program.out, nil)
+	u, out := newUnread(t)
+	p := New(printTo(out), nil)
 	const lost = 10
-	inTime(t, "handleEvent", func() {
+	inTime(t, "HandleEvent", func() {
 		for range eventqueue.MaxQueued + lost {
-			p.handleEvent(journal.Event{Run: "r", Kind: journal.StepStarted})
+			p.HandleEvent(journal.Event{Run: "r", Kind: journal.StepStarted})
 		}
 	})
 	for n := range eventqueue.MaxQueued + 1 {
@@ -182,42 +208,50 @@ func TestLostEventsAreCounted(t *testing.T) {
 			t.Fatalf("line %d: %s, %v", n, u.lines.Text(), u.lines.Err())
 		}
 	}
-	inTime(t, "close", p.close)
+	inTime(t, "close", p.Close)
 }
 
 // Messages that follow an event are printed after it.
 func TestMessagesFollowTheirEvents(t *testing.T) {
-	r := newRig(t)
-	p := newProgress(r.program.out, nil)
-	p.(queuedProgress).SetPatience(time.Hour)
-	p.handleEvent(journal.Event{Run: "r", Kind: journal.StepRetried, Step: "copy", Failure: &journal.Failure{Text: "first"}})
-	r.program.out.note("second")
-	p.close()
-	if got := r.stderr(); !strings.Contains(got, "first") || strings.Index(got, "first") > strings.Index(got, "second") {
+	screen, text := newScreen(t)
+	p := New(Output{Screen: screen}, nil)
+	p.(queuedDisplay).SetPatience(time.Hour)
+	p.HandleEvent(journal.Event{Run: "r", Kind: journal.StepRetried, Step: "copy", Failure: &journal.Failure{Text: "first"}})
+	fmt.Fprintln(screen, "second")
+	p.Close()
+	if got := text(); !strings.Contains(got, "first") || strings.Index(got, "first") > strings.Index(got, "second") {
 		t.Errorf("printed %q", got)
 	}
 }
 
 func TestProgressAsBars(t *testing.T) {
 	p := pty.New(t)
-	s := newScreen(p.Open())
-	if !s.isTerminal() {
+	s := terminal.NewScreen(p.Open())
+	if !s.IsTerminal() {
 		t.Fatal("a pseudo terminal is no terminal")
 	}
 	b := newBars(s, nil)
 	for _, e := range someRun()[:9] {
-		b.handleEvent(e)
+		b.HandleEvent(e)
 	}
 	p.Sees("62 %")
 	p.Sees("left")
-	mustContain(t, p.Seen(), "powering off", "[copy] -> detect -> convert -> verify -> commit", "bottleneck: source (97 % busy); next: target, at 2.4 times the rate", "copy 2000")
-	for _, e := range someRun()[9:] {
-		b.handleEvent(e)
+	for _, w := range []string{"powering off", "[copy] -> detect -> convert -> verify -> commit", "bottleneck: source (97 % busy); next: target, at 2.4 times the rate", "copy 2000"} {
+		if !strings.Contains(p.Seen(), w) {
+			t.Errorf("no %q in:\n%s", w, p.Seen())
+		}
 	}
-	b.close()
+	for _, e := range someRun()[9:] {
+		b.HandleEvent(e)
+	}
+	b.Close()
 	s.Write([]byte("after\n"))
 	p.Sees("after\r\n")
-	mustContain(t, p.Seen(), "connection reset", "root c0ffee")
+	for _, w := range []string{"connection reset", "root c0ffee"} {
+		if !strings.Contains(p.Seen(), w) {
+			t.Errorf("no %q in:\n%s", w, p.Seen())
+		}
+	}
 }
 
 func TestPipelineShowsTheStep(t *testing.T) {
@@ -232,14 +266,13 @@ func TestPipelineShowsTheStep(t *testing.T) {
 }
 
 func TestScreenGoesBackToItsFile(t *testing.T) {
-	r := newRig(t)
+	screen, text := newScreen(t)
 	var above bytes.Buffer
-	r.program.out.screen.redirect(&above)
-	r.program.out.warn("one")
-	r.program.out.screen.redirect(nil)
-	r.program.out.warn("two")
-	text, err := os.ReadFile(r.screen.Name())
-	if err != nil || string(text) != "Warning: two\n" || above.String() != "Warning: one\n" {
-		t.Errorf("screen %q, above %q, %v", text, above.String(), err)
+	screen.Redirect(&above)
+	fmt.Fprintln(screen, "one")
+	screen.Redirect(nil)
+	fmt.Fprintln(screen, "two")
+	if text() != "two\n" || above.String() != "one\n" {
+		t.Errorf("screen %q, above %q", text(), above.String())
 	}
 }

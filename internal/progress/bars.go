@@ -1,4 +1,4 @@
-package main
+package progress
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/terminal"
 )
 
 // runBars shows a line with the pipeline of each run, and a progress bar for each disk of the current
 // step. Other messages scroll above them.
 type runBars struct {
-	screen *screen                // standard error; messages go above the bars
-	names  runNames               // prefixes of runs
+	screen *terminal.Screen       // standard error; messages go above the bars
+	names  Names                  // prefixes of runs
 	pool   *bars.Pool             // draws the bars
 	byDisk map[diskOf]*diskBar    // bars of the current disks
 	stages map[journal.ID]*stages // pipelines by run
@@ -35,17 +36,17 @@ type stages struct {
 }
 
 // newBars returns bars on the screen, whose messages appear above them until close.
-func newBars(s *screen, names runNames) *runBars {
+func newBars(s *terminal.Screen, names Names) *runBars {
 	b := &runBars{
-		screen: s, names: names, pool: bars.NewPool(s.file),
+		screen: s, names: names, pool: bars.NewPool(s.File),
 		byDisk: map[diskOf]*diskBar{}, stages: map[journal.ID]*stages{},
 	}
-	s.redirect(b.pool)
+	s.Redirect(b.pool)
 	return b
 }
 
-// handleEvent implements progress.
-func (b *runBars) handleEvent(e journal.Event) {
+// HandleEvent implements progress.
+func (b *runBars) HandleEvent(e journal.Event) {
 	switch e.Kind {
 	case journal.StepStarted:
 		b.showStep(e)
@@ -143,7 +144,7 @@ func pipelineText(now string) string {
 func (b *runBars) showDisk(e journal.Event) {
 	d := diskOf{e.Run, e.Step, e.Disk}
 	p := bars.Progress{
-		Label: b.names.prefix(e) + stepLabel(e, ""), Text: progressText(*e.Bytes),
+		Label: b.names.prefix(e) + stepLabel(e, ""), Text: Text(*e.Bytes),
 		Done: e.Bytes.Done + e.Bytes.Skipped, Total: e.Bytes.Total,
 	}
 	if b.byDisk[d] == nil {
@@ -164,12 +165,12 @@ func (b *runBars) removeBars(which func(diskOf) bool) {
 }
 
 // close removes all bars and waits until they are no longer drawn.
-func (b *runBars) close() {
+func (b *runBars) Close() {
 	b.removeBars(func(diskOf) bool { return true })
 	for _, s := range b.stages {
 		s.removeLimit()
 		s.Remove()
 	}
 	b.pool.Wait()
-	b.screen.redirect(nil)
+	b.screen.Redirect(nil)
 }

@@ -1,4 +1,4 @@
-package main
+package warm
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A response waits until the process that executes a run has read a command. Such a process reads commands
+// A Response waits until the process that executes a run has read a command. Such a process reads commands
 // every few seconds, unless it is stopped or its storage hangs.
-type response struct {
+type Response struct {
 	state  string         // state directory
 	store  *journal.Store // store of the run
 	id     journal.ID     // the run
@@ -27,20 +27,20 @@ const (
 	// readLimit is the time after which a process that has not read a command is reported. It reads every 3 s.
 	readLimit = 10 * time.Second
 
-	// silenceLimit is the time after which check fails if the process has not read the command.
+	// silenceLimit is the time after which Check fails if the process has not read the command.
 	silenceLimit = 5 * time.Minute
 
 	readInterval = 100 * time.Millisecond // time between checks whether a command is read
 )
 
-// newResponse returns the wait for a command that was sent now.
-func newResponse(out *output, state string, store *journal.Store, id journal.ID) *response {
-	return &response{state: state, store: store, id: id, sentAt: time.Now(), now: time.Now, warn: out.warn}
+// NewResponse returns the wait for a command that was sent now. warn prints a warning.
+func NewResponse(warn func(format string, args ...any), state string, store *journal.Store, id journal.ID) *Response {
+	return &Response{state: state, store: store, id: id, sentAt: time.Now(), now: time.Now, warn: warn}
 }
 
-// check warns once if the process has not read the command for readLimit. After silenceLimit it fails with
+// Check warns once if the process has not read the command for readLimit. After silenceLimit it fails with
 // fault.Unreachable.
-func (r *response) check() error {
+func (r *Response) Check() error {
 	late := r.now().Sub(r.sentAt)
 	if r.store.AreCommandsRead() {
 		r.sentAt, r.warned = r.now(), false // a later command counts from now
@@ -57,13 +57,13 @@ func (r *response) check() error {
 	return nil
 }
 
-// wait returns true as soon as the process has read the command. It warns and returns false after readLimit.
-func (r *response) wait(ctx context.Context) (read bool, err error) {
+// Wait returns true as soon as the process has read the command. It warns and returns false after readLimit.
+func (r *Response) Wait(ctx context.Context) (read bool, err error) {
 	for !r.warned {
 		if r.store.AreCommandsRead() {
 			return true, nil
 		}
-		if err := r.check(); err != nil {
+		if err := r.Check(); err != nil {
 			return false, err
 		}
 		if err := sleep.For(ctx, readInterval); err != nil {
@@ -74,7 +74,7 @@ func (r *response) wait(ctx context.Context) (read bool, err error) {
 }
 
 // process names the process that executes the run.
-func (r *response) process() string {
+func (r *Response) process() string {
 	if pid := workflow.Holder(r.state); pid > 0 {
 		return fmt.Sprintf("the decamp process %d, which executes run %s,", pid, r.id)
 	}
@@ -82,7 +82,7 @@ func (r *response) process() string {
 }
 
 // remedy returns commands that examine and continue the process.
-func (r *response) remedy() string {
+func (r *Response) remedy() string {
 	if pid := workflow.Holder(r.state); pid > 0 {
 		return fmt.Sprintf("see its state (T: stopped, D: waits for storage): ps -o pid,stat,wchan,args -p %d; continue a stopped process: kill -CONT %d", pid, pid)
 	}

@@ -1,17 +1,19 @@
-package main
+package progress
 
 import (
 	"fmt"
 	"time"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/units"
 )
 
-// runNames contains the name of each run for its messages. It is empty if there is only one run.
-type runNames map[journal.ID]string
+// Names contains the name of each run for its messages. It is empty if there is only one run.
+type Names map[journal.ID]string
 
 // prefix returns the text before each message about the run of e.
-func (n runNames) prefix(e journal.Event) string {
+func (n Names) prefix(e journal.Event) string {
 	if name, ok := n[e.Run]; ok {
 		return name + ": "
 	}
@@ -33,19 +35,19 @@ func stepLabel(e journal.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// progressText returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB read, 230 MB/s, 14s
+// Text returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB read, 230 MB/s, 14s
 // left". Zeros and data of earlier attempts are not counted as read.
-func progressText(b journal.Bytes) string {
+func Text(b journal.Bytes) string {
 	done := b.Done + b.Skipped
-	s := fmt.Sprintf("%s, %s of %s", percentText(done, b.Total), sizeText(done), sizeText(b.Total))
+	s := fmt.Sprintf("%s, %s of %s", units.Percent(done, b.Total), units.Binary(done), units.Binary(b.Total))
 	if b.Read > 0 && b.Read < done {
-		s += fmt.Sprintf(", %s read", sizeText(b.Read))
+		s += fmt.Sprintf(", %s read", units.Binary(b.Read))
 	}
 	if b.Rate > 0 {
-		s += ", " + rateText(b.Rate, time.Second)
+		s += ", " + units.Rate(b.Rate, time.Second)
 	}
 	if b.Left > 0 {
-		s += fmt.Sprintf(", %s left", longTime(b.Left))
+		s += fmt.Sprintf(", %s left", units.LongDuration(b.Left))
 	}
 	return s
 }
@@ -63,17 +65,17 @@ func limitedBy(b journal.Bytes) string {
 func estimateText(o journal.OutageEstimate) string {
 	text := ""
 	if o.Dirty > 0 {
-		text = fmt.Sprintf("%s changed since the last round, %s; ", sizeText(o.Delta), rateText(o.Dirty, time.Second))
+		text = fmt.Sprintf("%s changed since the last round, %s; ", units.Binary(o.Delta), units.Rate(o.Dirty, time.Second))
 	}
-	text += "outage with a cutover now: " + durationText(o.Outage)
+	text += "outage with a cutover now: " + units.Duration(o.Outage)
 	text += " ("
 	if o.Delivery > 0 {
-		text += "delivery " + durationText(o.Delivery) + ", "
+		text += "delivery " + units.Duration(o.Delivery) + ", "
 	}
 	if o.Boot == 0 {
 		return text + "boot not included)"
 	}
-	return text + "boot " + durationText(o.Boot) + ")"
+	return text + "boot " + units.Duration(o.Boot) + ")"
 }
 
 // eventText returns the message for an event; empty if users need none. The command itself reports the
@@ -86,23 +88,23 @@ func eventText(e journal.Event) string {
 		if e.Failure == nil {
 			return ""
 		}
-		return fmt.Sprintf("  %s failed and is retried: %s", e.Step, printable(e.Failure.Text))
+		return fmt.Sprintf("  %s failed and is retried: %s", e.Step, fault.Printable(e.Failure.Text))
 	case journal.DiskStarted, journal.DiskDone, journal.DiskRestarted:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
 	case journal.ChunkBad:
-		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, printable(e.Message))
+		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, fault.Printable(e.Message))
 	case journal.RunStarted, journal.Noted, journal.PowerChanged, journal.RoundDone, journal.RehearsalDone:
-		return printable(e.Message)
+		return fault.Printable(e.Message)
 	case journal.Waiting:
 		if e.Message == "" {
 			return ""
 		}
-		return "  waiting: " + printable(e.Message)
+		return "  waiting: " + fault.Printable(e.Message)
 	case journal.Warned:
 		if e.Warning == nil {
 			return ""
 		}
-		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, printable(e.Warning.Text))
+		return fmt.Sprintf("  warning %s: %s", e.Warning.Code, fault.Printable(e.Warning.Text))
 	}
 	return ""
 }
@@ -112,5 +114,5 @@ func diskWords(e journal.Event) string {
 	if e.Kind == journal.DiskDone {
 		return "done, root " + e.Message
 	}
-	return printable(e.Message)
+	return fault.Printable(e.Message)
 }

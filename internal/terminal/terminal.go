@@ -1,4 +1,5 @@
-package main
+// Package terminal asks questions on the controlling terminal, and keeps messages above progress bars.
+package terminal
 
 import (
 	"bufio"
@@ -16,32 +17,35 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// terminal is the controlling terminal. Prompts use it instead of the standard input, which may be a
+// Terminal is the controlling terminal. Prompts use it instead of the standard input, which may be a
 // pipe.
-type terminal struct{ f *os.File }
+type Terminal struct{ file *os.File }
 
-// openTerminal opens the controlling terminal. It fails under cron, systemd and most CI systems, which
+// New returns the terminal of an open file.
+func New(f *os.File) *Terminal { return &Terminal{file: f} }
+
+// Open opens the controlling terminal. It fails under cron, systemd and most CI systems, which
 // have none.
-func openTerminal() (*terminal, error) {
+func Open() (*Terminal, error) {
 	f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &terminal{f}, nil
+	return New(f), nil
 }
 
 // Close closes the terminal.
-func (t *terminal) Close() error { return t.f.Close() }
+func (t *Terminal) Close() error { return t.file.Close() }
 
 // Ask prints the prompt and returns the line that the user enters, without the newline. It returns
 // fault.Canceled when ctx ends.
-func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
-	if _, err := fmt.Fprint(t.f, prompt); err != nil {
+func (t *Terminal) Ask(ctx context.Context, prompt string) (string, error) {
+	if _, err := fmt.Fprint(t.file, prompt); err != nil {
 		return "", err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = t.f.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = t.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	line, err := bufio.NewReader(t.f).ReadString('\n')
+	line, err := bufio.NewReader(t.file).ReadString('\n')
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return "", fault.Wrap(fault.Canceled, ctx.Err())
 	}
@@ -52,26 +56,26 @@ func (t *terminal) Ask(ctx context.Context, prompt string) (string, error) {
 }
 
 // AskSecret is Ask without echo. It restores the settings of the terminal.
-func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error) {
+func (t *Terminal) AskSecret(ctx context.Context, prompt string) (string, error) {
 	before, err := t.setEcho(nil)
 	if err != nil {
 		return "", fmt.Errorf("turn echo off: %w", err)
 	}
 	line, err := t.Ask(ctx, prompt)
-	fmt.Fprintln(t.f) // the newline that was not echoed
+	fmt.Fprintln(t.file) // the newline that was not echoed
 	_, restored := t.setEcho(before)
 	return line, errors.Join(err, restored)
 }
 
 // Read reads the input of the user.
-func (t *terminal) Read(p []byte) (int, error) { return t.f.Read(p) }
+func (t *Terminal) Read(p []byte) (int, error) { return t.file.Read(p) }
 
 // SetReadDeadline ends reads at a time, including a blocked one.
-func (t *terminal) SetReadDeadline(at time.Time) error { return t.f.SetReadDeadline(at) }
+func (t *Terminal) SetReadDeadline(at time.Time) error { return t.file.SetReadDeadline(at) }
 
 // Raw sets raw mode until restore: each key is read at once, and output is not changed.
-func (t *terminal) Raw() (restore func() error, err error) {
-	conn, err := t.f.SyscallConn()
+func (t *Terminal) Raw() (restore func() error, err error) {
+	conn, err := t.file.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +90,8 @@ func (t *terminal) Raw() (restore func() error, err error) {
 	}, nil
 }
 
-// isTerminal reports whether f is a terminal. A nil f is not.
-func isTerminal(f *os.File) bool {
+// IsTerminal reports whether f is a terminal. A nil f is not.
+func IsTerminal(f *os.File) bool {
 	if f == nil {
 		return false
 	}
@@ -102,8 +106,8 @@ func isTerminal(f *os.File) bool {
 
 // setEcho turns echo off if settings are nil, and returns the previous settings. Otherwise it restores
 // settings.
-func (t *terminal) setEcho(settings *unix.Termios) (before *unix.Termios, err error) {
-	conn, err := t.f.SyscallConn()
+func (t *Terminal) setEcho(settings *unix.Termios) (before *unix.Termios, err error) {
+	conn, err := t.file.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
