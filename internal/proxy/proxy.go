@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -78,6 +79,9 @@ func dialProxy(ctx context.Context, d *net.Dialer, u *url.URL) (net.Conn, error)
 	return nil, fmt.Errorf("a proxy with %s is not supported", u.Scheme)
 }
 
+// maxAnswer is the maximum size of a proxy's answer, in bytes.
+const maxAnswer = 64 << 10
+
 // openTunnel requests a connection to addr from the proxy.
 func openTunnel(ctx context.Context, conn net.Conn, u *url.URL, addr string) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -90,7 +94,7 @@ func openTunnel(ctx context.Context, conn net.Conn, u *url.URL, addr string) err
 	if err := req.Write(conn); err != nil {
 		return unreachable(u, addr, contextOr(ctx, err))
 	}
-	r := bufio.NewReader(conn)
+	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	res, err := http.ReadResponse(r, req)
 	switch {
 	case err != nil:

@@ -102,6 +102,38 @@ func TestTheProxyOpensTheConnection(t *testing.T) {
 	}
 }
 
+// A proxy that sends headers without an end is given up: memory is bounded.
+func TestAnswerOfAProxyIsBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	sent := make(chan int, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		n, _ := io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
+		for err == nil && n < 64<<20 {
+			var more int
+			more, err = io.WriteString(conn, "X: "+strings.Repeat("x", 4000)+"\r\n")
+			n += more
+		}
+		sent <- n
+	}()
+	selectProxy(t, "http://"+l.Addr().String(), "")
+	_, err = Dial(t.Context(), &net.Dialer{Timeout: time.Minute}, "example.com:443")
+	if !fault.Is(err, fault.Unreachable) {
+		t.Errorf("connected: %v", err)
+	}
+	if n := <-sent; n >= 64<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
+
 func TestErrorsNameTheProxyAndTheRemedy(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
