@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -250,7 +251,7 @@ func canSearch(path string) bool {
 // readFile returns the text of a file, and nil if it does not exist, or if its folder belongs to another user
 // and cannot be searched. It returns fault.Denied if the file cannot be read, or if other users may write it.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
 	switch {
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) && !canSearch(path):
 		return nil, nil
