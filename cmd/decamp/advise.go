@@ -20,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const adviseHelp = `
@@ -177,7 +178,7 @@ func readJSON(path string, into any) error {
 
 // writeAdvice prints the current limit, the steps and the notes; with verbose also the fitted model.
 func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
-	fmt.Fprintf(w, "%s: %.1f MiB/s, a copy of %s takes %s%s\n", r.Name, r.MiBs, sizeText(r.Allocated), copyDuration(r.Allocated, r.MiBs), measuredSuffix(r.Measured))
+	fmt.Fprintf(w, "%s: %.1f MiB/s, a copy of %s takes %s%s\n", r.Name, r.MiBs, units.Binary(r.Allocated), copyDuration(r.Allocated, r.MiBs), measuredSuffix(r.Measured))
 	limit := r.Layers[0]
 	fmt.Fprintf(w, "Limited by the %s, %s: %.0f %% of a change there becomes effective.\n\n", limit.Layer, layerMeans[limit.Layer], 100*limit.Part)
 	writeLayers(w, r.Layers)
@@ -204,7 +205,7 @@ var layerMeans = map[advise.Layer]string{
 
 // copyDuration returns the time to copy bytes at a rate in MiB/s.
 func copyDuration(bytes int64, mibs float64) string {
-	return durationText(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
+	return units.Duration(time.Duration(float64(bytes) / bench.MiB / mibs * float64(time.Second)))
 }
 
 // measuredSuffix returns the measured rate of the setup with its origin; empty without a measurement.
@@ -319,7 +320,7 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	if ad.out.json {
 		return ad.out.printJSON(r)
 	}
-	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, countOf(r.Moving, "VM"), rateText(r.Rate, time.Second), r.Limit)
+	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, units.Count(r.Moving, "VM"), units.Rate(r.Rate, time.Second), r.Limit)
 	t := newTable("PART", "BUSY", "COMPONENT")
 	t.alignRight(1)
 	for _, p := range partsOf(r.Busy) {

@@ -61,7 +61,7 @@ func (a *auditCommand) printAudit(ctx context.Context) (err error) {
 	}
 	t := newTable("TIME", "USER", "ROLE", "FROM", "ACTION", "ON", "REFUSED")
 	for _, e := range trail {
-		t.addRow(e.Time.Local().Format(time.DateTime), printable(e.User), e.Role, printable(e.From), printable(e.Action), printable(e.On), printable(fault.OneLine(e.Err)))
+		t.addRow(e.Time.Local().Format(time.DateTime), fault.Printable(e.User), e.Role, fault.Printable(e.From), fault.Printable(e.Action), fault.Printable(e.On), fault.Printable(fault.OneLine(e.Err)))
 	}
 	t.writeTo(a.out)
 	return nil

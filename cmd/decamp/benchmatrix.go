@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/bench/matrix"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const benchMatrixHelp = `
@@ -147,6 +148,6 @@ func (mc *matrixCommand) printCell(p matrix.Progress) {
 		if p.Known {
 			had = "  (measured before)"
 		}
-		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), durationText(p.Row.Duration()), had)
+		fmt.Fprintf(mc.out, "%s  %.1f MiB/s in %s%s\n", p.Cell.Name(), p.Row.Rate(), units.Duration(p.Row.Duration()), had)
 	}
 }

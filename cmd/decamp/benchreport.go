@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/report"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const benchReportHelp = `
@@ -132,7 +133,7 @@ func writeReport(w io.Writer, r report.Report) {
 		t := newTable(strings.ToUpper(s.Name), "RATE", "LASTED", "READ IOPS", "WRITE IOPS", "BUSY")
 		t.alignRight(1, 2, 3, 4, 5)
 		for _, row := range s.Rows {
-			t.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), durationText(row.Duration()), formatCount(row.Read.IOPS), formatCount(row.Written.IOPS), formatShare(row.Written.Busy))
+			t.addRow(row.Name(), fmt.Sprintf("%.1f", row.Rate()), units.Duration(row.Duration()), formatCount(row.Read.IOPS), formatCount(row.Written.IOPS), formatShare(row.Written.Busy))
 		}
 		t.writeTo(w)
 		writeEffects(w, s.Effects)

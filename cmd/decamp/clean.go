@@ -136,7 +136,7 @@ func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error
 		return cl.out.printJSON(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
 	}
 	if len(done) == 0 {
-		_, err := fmt.Fprintf(cl.out, "%s has no recorded changes.\n", printable(server))
+		_, err := fmt.Fprintf(cl.out, "%s has no recorded changes.\n", fault.Printable(server))
 		return err
 	}
 	for _, r := range done {
@@ -144,7 +144,7 @@ func (cl *cleanCommand) printCleaned(server string, done []cleanup.Record) error
 		if cl.forget {
 			form = "Removed the record of host %s: %s.\n"
 		}
-		if _, err := fmt.Fprintf(cl.out, form, printable(r.HostName()), printable(r.Text)); err != nil {
+		if _, err := fmt.Fprintf(cl.out, form, fault.Printable(r.HostName()), fault.Printable(r.Text)); err != nil {
 			return err
 		}
 	}

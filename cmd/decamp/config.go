@@ -8,6 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const configHelp = `
@@ -71,7 +72,7 @@ func showConfig(p *program, root *cobra.Command) error {
 	}
 	t := newTable("SETTING", "VALUE", "ORIGIN")
 	for _, each := range list {
-		t.addRow(printable(each.Key), printable(each.Value), printable(each.Origin))
+		t.addRow(fault.Printable(each.Key), fault.Printable(each.Value), fault.Printable(each.Origin))
 	}
 	t.writeTo(p.out)
 	return nil
@@ -98,17 +99,17 @@ func checkConfig(p *program, root *cobra.Command) error {
 		}
 	} else {
 		for _, each := range found {
-			fmt.Fprintf(p.out, "%s\n", printable(each.String()))
+			fmt.Fprintf(p.out, "%s\n", fault.Printable(each.String()))
 			if each.Remedy != "" {
-				fmt.Fprintf(p.out, "  Remedy: %s\n", printable(each.Remedy))
+				fmt.Fprintf(p.out, "  Remedy: %s\n", fault.Printable(each.Remedy))
 			}
 		}
 	}
 	if err == nil && len(found) > 0 {
-		err = fault.New(fault.Invalid, "the config files have %s", countOf(len(found), "mistake")).WithHint("apply the remedy of each mistake, and check again")
+		err = fault.New(fault.Invalid, "the config files have %s", units.Count(len(found), "mistake")).WithHint("apply the remedy of each mistake, and check again")
 	}
 	if err == nil && !p.out.json {
-		fmt.Fprintf(p.out, "%s, no mistakes\n", countOf(len(exist), "config file"))
+		fmt.Fprintf(p.out, "%s, no mistakes\n", units.Count(len(exist), "config file"))
 	}
 	return err
 }

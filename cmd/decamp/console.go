@@ -191,7 +191,7 @@ func (cs *consoleCommand) attachTerminal(ctx context.Context, name string, conso
 		if err != nil {
 			return errors.Join(fmt.Errorf("open the terminal: %w", err), console.Close())
 		}
-		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Press Ctrl-] to detach.\n", printable(name))
+		fmt.Fprintf(cs.out.screen, "Connected to the console of %s. Press Ctrl-] to detach.\n", fault.Printable(name))
 		err = errors.Join(t.RunTyped(ctx, tty), tty.Close())
 		return cs.printEnd(ctx, name, err)
 	}
@@ -204,10 +204,10 @@ func (cs *consoleCommand) printEnd(ctx context.Context, name string, err error) 
 	case ctx.Err() != nil:
 		return fault.Wrap(fault.Canceled, attach.ErrLeft)
 	case errors.Is(err, attach.ErrLeft):
-		fmt.Fprintf(cs.out.screen, "\nDetached from the console of %s.\n", printable(name))
+		fmt.Fprintf(cs.out.screen, "\nDetached from the console of %s.\n", fault.Printable(name))
 		return nil
 	case err == nil:
-		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", printable(name))
+		fmt.Fprintf(cs.out.screen, "\n%s is off.\n", fault.Printable(name))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/progress"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const convertHelp = `
@@ -133,7 +134,7 @@ func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string
 	made, err := c.convertDisk(ctx)
 	c.shown.Close()
 	for _, w := range made.Warnings {
-		cv.out.warn("%s", printable(w))
+		cv.out.warn("%s", fault.Printable(w))
 	}
 	if fault.Is(err, fault.Canceled) && in.again != nil {
 		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
@@ -221,9 +222,9 @@ func (cv *convertCommand) writeConverted(c converted) error {
 	if cv.out.json {
 		return cv.out.printJSON(c)
 	}
-	fmt.Fprintf(cv.out, "%s is written.\n", printable(c.Out))
-	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", sizeText(c.Size), sizeText(c.Copied.Read), sizeText(c.Copied.Written)))
-	t.addRow("  manifest", printable(c.Manifest))
+	fmt.Fprintf(cv.out, "%s is written.\n", fault.Printable(c.Out))
+	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", units.Binary(c.Size), units.Binary(c.Copied.Read), units.Binary(c.Copied.Written)))
+	t.addRow("  manifest", fault.Printable(c.Manifest))
 	t.addRow("  root", c.Root.String())
 	if v := c.Verified; v != nil {
 		if v.SHA256 != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const doctorHelp = `
@@ -128,7 +129,7 @@ func failureError(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s failed", countOf(n, "check")).WithHint("apply their remedies, and run the command again")
+	return fault.New(fault.Conflict, "%s failed", units.Count(n, "check")).WithHint("apply their remedies, and run the command again")
 }
 
 // diagnosisOf is the JSON output.

@@ -36,19 +36,19 @@ func writeDoctorFinding(w io.Writer, f doctor.Finding, on []string) {
 	if names := someOf(on); names != "" {
 		what = names + ": " + what
 	}
-	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, printable(fault.OneLine(what)))
+	fmt.Fprintf(w, "%s: %s: %s\n", f.Status, f.Code, fault.Printable(fault.OneLine(what)))
 	if f.Status == doctor.OK {
 		return
 	}
 	if f.Want != "" {
-		fmt.Fprintf(w, "  Want: %s\n", printable(fault.OneLine(f.Want)))
+		fmt.Fprintf(w, "  Want: %s\n", fault.Printable(fault.OneLine(f.Want)))
 	}
 	if lines := strings.Split(f.Remedy, "\n"); len(lines) == 1 {
-		fmt.Fprintf(w, "  Remedy: %s\n", printable(f.Remedy))
+		fmt.Fprintf(w, "  Remedy: %s\n", fault.Printable(f.Remedy))
 	} else {
 		fmt.Fprintln(w, "  Remedy:")
 		for _, line := range lines {
-			fmt.Fprintf(w, "    %s\n", printable(line))
+			fmt.Fprintf(w, "    %s\n", fault.Printable(line))
 		}
 	}
 	fmt.Fprintln(w)

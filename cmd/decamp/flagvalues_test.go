@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/units"
 )
 
 func TestSizesAreShownInBinaryUnits(t *testing.T) {
@@ -12,20 +14,20 @@ func TestSizesAreShownInBinaryUnits(t *testing.T) {
 		0: "0 B", 512: "512 B", 1024: "1 KiB", 1536: "1.5 KiB", 64 << 20: "64 MiB", 150<<20 + 1: "150 MiB",
 		8 << 30: "8 GiB", 3 << 40: "3 TiB", 2000 << 50: "2000 PiB",
 	} {
-		if got := sizeText(n); got != want {
+		if got := units.Binary(n); got != want {
 			t.Errorf("size(%d) = %q, want %q", n, got, want)
 		}
 	}
 }
 
 func TestRatesAreShownInDecimalUnits(t *testing.T) {
-	if got := rateText(55_000_000, time.Second); got != "55 MB/s" {
+	if got := units.Rate(55_000_000, time.Second); got != "55 MB/s" {
 		t.Errorf("got %q", got)
 	}
-	if got := rateText(3_200_000, time.Second); got != "3.2 MB/s" {
+	if got := units.Rate(3_200_000, time.Second); got != "3.2 MB/s" {
 		t.Errorf("got %q", got)
 	}
-	if got := rateText(1, 0); got != "- MB/s" {
+	if got := units.Rate(1, 0); got != "- MB/s" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -35,7 +37,7 @@ func TestPercentIsWholeOnlyAtTheEnd(t *testing.T) {
 		part, whole int64
 		want        string
 	}{{0, 10, "0 %"}, {6, 10, "60 %"}, {999_999, 1_000_000, "99 %"}, {10, 10, "100 %"}, {0, 0, "100 %"}} {
-		if got := percentText(c.part, c.whole); got != c.want {
+		if got := units.Percent(c.part, c.whole); got != c.want {
 			t.Errorf("percent(%d, %d) = %q, want %q", c.part, c.whole, got, c.want)
 		}
 	}
@@ -59,7 +61,7 @@ func TestSpotFlag(t *testing.T) {
 }
 
 func TestPlainMakesNamesSafeToPrint(t *testing.T) {
-	if got := printable("a\x1b[31mb\nc\u202eВ Büro"); got != "a?[31mb?c?В Büro" {
+	if got := fault.Printable("a\x1b[31mb\nc\u202eВ Büro"); got != "a?[31mb?c?В Büro" {
 		t.Errorf("got %q", got)
 	}
 }

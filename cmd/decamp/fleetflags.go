@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/client"
 	"github.com/decamp/decamp/internal/systemd"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // fleetFlags are the flags that select a fleet: its database, or a server. Their methods open it.
@@ -188,19 +189,19 @@ func (f *fleetFlags) exists() bool {
 	return err == nil
 }
 
-// limitWords returns the value of a limit for users; negative units mean that no limit is set.
-func limitWords(name string, units int64) string {
+// limitWords returns the value of a limit for users; a negative limit means that no limit is set.
+func limitWords(name string, limit int64) string {
 	switch {
-	case units < 0:
+	case limit < 0:
 		return "as in plans"
-	case units == 0 && strings.HasSuffix(name, mover.RateSuffix):
+	case limit == 0 && strings.HasSuffix(name, mover.RateSuffix):
 		return "0, transfers stopped"
-	case units == 0:
+	case limit == 0:
 		return "0, no further starts"
 	case strings.HasSuffix(name, mover.RateSuffix):
-		return rateText(units, time.Second)
+		return units.Rate(limit, time.Second)
 	}
-	return strconv.FormatInt(units, 10)
+	return strconv.FormatInt(limit, 10)
 }
 
 // namedHelp is part of the help of all commands with the name of a plan's VM.

@@ -124,9 +124,9 @@ func runFolderFuse(ctx context.Context, p *program, args []string) int {
 		return fault.ExitCode(fault.New(fault.Invalid, "usage"))
 	}
 	if err := ff.runMount(ctx, ready); err != nil {
-		fmt.Fprintf(ff.out.screen, "error: %s\n", printable(fault.OneLine(err.Error())))
+		fmt.Fprintf(ff.out.screen, "error: %s\n", fault.Printable(fault.OneLine(err.Error())))
 		if hint := fault.HintOf(err); hint != "" {
-			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", printable(hint))
+			fmt.Fprintf(ff.out.screen, "Remedy: %s\n", fault.Printable(hint))
 		}
 		return fault.ExitCode(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/progress"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // followPlan prints the changes of a plan until it ends, and returns its error.
@@ -53,7 +54,7 @@ func followView(ctx context.Context, out *output, c server.Control, view *server
 	} else {
 		writePlan(out, p)
 		if withdrawn > 0 {
-			fmt.Fprintf(out, "%s withdrawn by command: removed from the target.\n", countOf(withdrawn, "VM"))
+			fmt.Fprintf(out, "%s withdrawn by command: removed from the target.\n", units.Count(withdrawn, "VM"))
 		}
 	}
 	return p.Err(withdrawn)
@@ -122,7 +123,7 @@ func (w *watcher) handleChanges(all fleetdb.Changes) error {
 	defer w.mu.Unlock()
 	for _, vm := range w.view.Apply(all) {
 		if vm.Begins && !w.out.json {
-			fmt.Fprintf(w.out.screen, "%s: begins\n", printable(vm.Name))
+			fmt.Fprintf(w.out.screen, "%s: begins\n", fault.Printable(vm.Name))
 		}
 		w.printVM(vm.VM)
 	}
@@ -146,7 +147,7 @@ func (w *watcher) printVM(vm fleetdb.VM) {
 		_ = w.out.printJSON(map[string]any{"vm": vm}) // without a reader there is nothing to do
 	case !seen && vm.State == fleetdb.Queued:
 	default:
-		fmt.Fprintf(w.out.screen, "%s: %s\n", printable(vm.Name), printable(line))
+		fmt.Fprintf(w.out.screen, "%s: %s\n", fault.Printable(vm.Name), fault.Printable(line))
 	}
 }
 

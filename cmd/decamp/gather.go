@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/gather"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const gatherHelp = `
@@ -90,7 +91,7 @@ func (gc *gatherCommand) runGather(ctx context.Context) error {
 	if gc.p.out.json {
 		return gc.p.out.printJSON(map[string]any{"archive": name, "files": archive.Entries(), "left": append([]string{}, archive.Left...)})
 	}
-	_, err = fmt.Fprintf(gc.p.out, "Written: %s\n", printable(name))
+	_, err = fmt.Fprintf(gc.p.out, "Written: %s\n", fault.Printable(name))
 	return err
 }
 
@@ -135,7 +136,7 @@ func (gc *gatherCommand) confirm(ctx context.Context, a *gather.Archive, name st
 	t := newTable("FILE", "SIZE", "NOTE")
 	t.alignRight(1)
 	for _, e := range a.Entries() {
-		t.addRow(printable(e.Name), sizeText(e.Size), e.Note)
+		t.addRow(fault.Printable(e.Name), units.Binary(e.Size), e.Note)
 	}
 	t.writeTo(out)
 	for _, left := range a.Left {
@@ -149,7 +150,7 @@ func (gc *gatherCommand) confirm(ctx context.Context, a *gather.Archive, name st
 		return nil // without a terminal for questions
 	}
 	defer term.Close()
-	answer, err := term.Ask(ctx, fmt.Sprintf("Write these files to %s? Type yes to continue: ", printable(name)))
+	answer, err := term.Ask(ctx, fmt.Sprintf("Write these files to %s? Type yes to continue: ", fault.Printable(name)))
 	if err == nil && answer != "yes" {
 		err = fault.New(fault.Canceled, "nothing was written")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/guest/tree"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const inspectHelp = `
@@ -116,14 +117,14 @@ func (i *inspectCommand) writeInspected(d inspected) error {
 	if i.out.json {
 		return i.out.printJSON(d)
 	}
-	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", printable(filepath.Base(d.File)), d.Kind, sizeText(d.Size), d.Size)
-	fmt.Fprintf(i.out, "Contains %s of data and %s of zeros (runs: %d).\n\n", sizeText(d.Usage.Data), sizeText(d.Usage.Zero), d.Usage.Runs)
+	fmt.Fprintf(i.out, "%s: %s, %s (%d bytes)\n", fault.Printable(filepath.Base(d.File)), d.Kind, units.Binary(d.Size), d.Size)
+	fmt.Fprintf(i.out, "Contains %s of data and %s of zeros (runs: %d).\n\n", units.Binary(d.Usage.Data), units.Binary(d.Usage.Zero), d.Usage.Runs)
 	i.writeLayers(d.Layers)
 	i.writeExtents(d.Layers)
 	if len(d.Warnings) > 0 {
 		fmt.Fprintln(i.out, "\nWarnings")
 		for _, w := range d.Warnings {
-			fmt.Fprintf(i.out, "  %s\n", printable(w))
+			fmt.Fprintf(i.out, "  %s\n", fault.Printable(w))
 		}
 	}
 	if d.Guest != nil {
@@ -138,7 +139,7 @@ func (i *inspectCommand) writeLayers(layers []diskfile.Layer) {
 	t.alignRight(3, 4, 7, 8, 9, 10)
 	for _, l := range layers {
 		row := []string{
-			printable(l.Name), cmp.Or(printable(l.CreateType), "-"), l.Format, sizeText(l.Size),
+			fault.Printable(l.Name), cmp.Or(fault.Printable(l.CreateType), "-"), l.Format, units.Binary(l.Size),
 			sizeOrNone(l.Grain), cmp.Or(l.CID, "-"), cmp.Or(l.ParentCID, "-"),
 		}
 		t.addRow(append(row, usageCells(l.Usage)...)...)
@@ -151,7 +152,7 @@ func usageCells(u *diskfile.Usage) []string {
 	if u == nil {
 		return []string{"-", "-", "-", "-"}
 	}
-	return []string{sizeText(u.Data), sizeText(u.Zero), sizeText(u.Absent), fmt.Sprint(u.Runs)}
+	return []string{units.Binary(u.Data), units.Binary(u.Zero), units.Binary(u.Absent), fmt.Sprint(u.Runs)}
 }
 
 // sizeOrNone formats bytes; 0 is a dash.
@@ -159,7 +160,7 @@ func sizeOrNone(n int64) string {
 	if n == 0 {
 		return "-"
 	}
-	return sizeText(n)
+	return units.Binary(n)
 }
 
 // writeExtents prints a table of the files, the newest layer first.
@@ -169,7 +170,7 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	rows := 0
 	for _, l := range layers {
 		for _, e := range l.Extents {
-			t.addRow(cmp.Or(printable(e.File), "(none)"), e.Format, sizeText(e.Off), sizeText(e.Len))
+			t.addRow(cmp.Or(fault.Printable(e.File), "(none)"), e.Format, units.Binary(e.Off), units.Binary(e.Len))
 			rows++
 		}
 	}
@@ -181,9 +182,9 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 
 // writeGuest prints the guest: the verdict, file systems, kernels, network cards and notes.
 func (i *inspectCommand) writeGuest(r guest.Report) {
-	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(printable(r.OS.Name), printable(r.OS.ID), "no operating system found"))
+	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(fault.Printable(r.OS.Name), fault.Printable(r.OS.ID), "no operating system found"))
 	if r.Verdict != "" {
-		fmt.Fprintf(i.out, "  %s\n", printable(r.Verdict))
+		fmt.Fprintf(i.out, "  %s\n", fault.Printable(r.Verdict))
 	}
 	i.writeFileSystems(r)
 	if r.Linux != nil {
@@ -193,7 +194,7 @@ func (i *inspectCommand) writeGuest(r guest.Report) {
 	if len(r.Warnings) > 0 {
 		fmt.Fprintln(i.out, "\nNotes")
 		for _, w := range r.Warnings {
-			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, printable(w.Text))
+			fmt.Fprintf(i.out, "  %s: %s\n", w.Code, fault.Printable(w.Text))
 		}
 	}
 }
@@ -206,9 +207,9 @@ func (i *inspectCommand) writeFileSystems(r guest.Report) {
 	add := func(place string, kind guest.FileSystem, label string, length int64, u *tree.Usage) {
 		free := "-"
 		if u != nil {
-			free = sizeText(u.Free)
+			free = units.Binary(u.Free)
 		}
-		t.addRow(printable(place), cmp.Or(string(kind), "-"), cmp.Or(printable(label), "-"), sizeText(length), free)
+		t.addRow(fault.Printable(place), cmp.Or(string(kind), "-"), cmp.Or(fault.Printable(label), "-"), units.Binary(length), free)
 		rows++
 	}
 	for _, p := range r.Partitions {
@@ -231,7 +232,7 @@ func (i *inspectCommand) writeKernels(kernels []linux.Kernel) {
 	t := newTable("KERNEL", "INITRAMFS", "BY", "DRIVERS AT BOOT")
 	for _, k := range kernels {
 		by := strings.TrimSpace(k.Maker + " " + k.Compression)
-		t.addRow(printable(k.Image), cmp.Or(printable(k.Initramfs), "-"), cmp.Or(printable(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
+		t.addRow(fault.Printable(k.Image), cmp.Or(fault.Printable(k.Initramfs), "-"), cmp.Or(fault.Printable(by), "-"), cmp.Or(strings.Join(k.Drivers, " "), "-"))
 	}
 	fmt.Fprintln(i.out)
 	t.writeTo(i.out)
@@ -248,7 +249,7 @@ func (i *inspectCommand) writeNICs(nics []linux.NIC) {
 		if n.DHCP {
 			addresses = append([]string{"DHCP"}, addresses...)
 		}
-		t.addRow(cmp.Or(printable(n.Name), "-"), cmp.Or(printable(n.MAC), "-"), string(n.By), printable(strings.Join(addresses, " ")), printable(n.File))
+		t.addRow(cmp.Or(fault.Printable(n.Name), "-"), cmp.Or(fault.Printable(n.MAC), "-"), string(n.By), fault.Printable(strings.Join(addresses, " ")), fault.Printable(n.File))
 	}
 	fmt.Fprintln(i.out)
 	t.writeTo(i.out)

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/land"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs/filewatch"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const landHelp = `
@@ -112,19 +113,19 @@ func (lc *landCommand) printChange(f filewatch.File) {
 
 // landingWords returns the progress of a file in one line.
 func landingWords(f filewatch.File) string {
-	name := printable(f.Name)
+	name := fault.Printable(f.Name)
 	switch f.State {
 	case filewatch.Landed:
-		return fmt.Sprintf("%s: complete, %s of %s in %s (%s)", name, sizeText(f.Landed), sizeText(f.Size), durationText(f.Elapsed), rateText(f.Landed, f.Elapsed))
+		return fmt.Sprintf("%s: complete, %s of %s in %s (%s)", name, units.Binary(f.Landed), units.Binary(f.Size), units.Duration(f.Elapsed), units.Rate(f.Landed, f.Elapsed))
 	case filewatch.Silent:
-		return fmt.Sprintf("%s: no request of its host for %s; %s of %s received", name, filewatch.SilentAfter, sizeText(f.Landed), sizeText(f.Size))
+		return fmt.Sprintf("%s: no request of its host for %s; %s of %s received", name, filewatch.SilentAfter, units.Binary(f.Landed), units.Binary(f.Size))
 	case filewatch.Removed:
 		return fmt.Sprintf("%s: removed before it was complete", name)
 	}
 	if f.Elapsed == 0 {
-		return fmt.Sprintf("%s: started, %s", name, sizeText(f.Size))
+		return fmt.Sprintf("%s: started, %s", name, units.Binary(f.Size))
 	}
-	return fmt.Sprintf("%s: %s of %s received, %s", name, sizeText(f.Landed), sizeText(f.Size), rateText(f.Landed, f.Elapsed))
+	return fmt.Sprintf("%s: %s of %s received, %s", name, units.Binary(f.Landed), units.Binary(f.Size), units.Rate(f.Landed, f.Elapsed))
 }
 
 // printEnd prints the result.
@@ -142,12 +143,12 @@ func writeLandEnd(w io.Writer, e land.End) error {
 	case 0:
 		b.WriteString("No file was received.\n")
 	case 1:
-		fmt.Fprintf(&b, "Received 1 file, %s. It is on the medium.\n", sizeText(e.Bytes))
+		fmt.Fprintf(&b, "Received 1 file, %s. It is on the medium.\n", units.Binary(e.Bytes))
 	default:
-		fmt.Fprintf(&b, "Received %d files, %s. They are on the medium.\n", e.Files, sizeText(e.Bytes))
+		fmt.Fprintf(&b, "Received %d files, %s. They are on the medium.\n", e.Files, units.Binary(e.Bytes))
 	}
 	for _, name := range e.Open {
-		fmt.Fprintf(&b, "Incomplete: %s. Its host continues if the same command is started again within 140 s.\n", printable(name))
+		fmt.Fprintf(&b, "Incomplete: %s. Its host continues if the same command is started again within 140 s.\n", fault.Printable(name))
 	}
 	for _, host := range e.Mounts {
 		fmt.Fprintf(&b, "Host %s still has the datastore mounted. Run there: esxcli storage nfs remove -v decamp\n", host)
@@ -180,6 +181,6 @@ func writeLandFacts(w io.Writer, f land.Facts) error {
 		how = "writes are acknowledged when they are on the medium"
 	}
 	_, err := fmt.Fprintf(w, "%s is served from %s; %s. Press Ctrl-C to stop.\n\nOn the host:\n\n  %s\n\n",
-		printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
+		fault.Printable(f.Export), f.Address, how, strings.Join(f.Commands, "\n  "))
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble/mover"
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/units"
 )
 
@@ -96,7 +97,7 @@ func (lim *limitsCommand) setLimit(ctx context.Context, name string, units int64
 	if lim.out.json {
 		return lim.out.printJSON(map[string]any{"name": name, "units": units})
 	}
-	_, err = fmt.Fprintf(lim.out, "%s: %s\n", printable(name), limitWords(name, units))
+	_, err = fmt.Fprintf(lim.out, "%s: %s\n", fault.Printable(name), limitWords(name, units))
 	return err
 }
 
@@ -121,7 +122,7 @@ func (lim *limitsCommand) listLimits(ctx context.Context) (err error) {
 	t := newTable("NAME", "VALUE")
 	t.alignRight(1)
 	for _, l := range limits {
-		t.addRow(printable(l.Name), limitWords(l.Name, l.Units))
+		t.addRow(fault.Printable(l.Name), limitWords(l.Name, l.Units))
 	}
 	t.writeTo(lim.out)
 	return nil

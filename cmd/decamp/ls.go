@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const lsHelp = `
@@ -121,12 +122,12 @@ func (lc *lsCommand) lsAll(ctx context.Context, src source, url string) error {
 
 // writeContents prints the source in a few lines, and a table of its VMs.
 func writeContents(w io.Writer, addr string, c contents) {
-	fmt.Fprintf(w, "%s %s build %s at %s\n", printable(c.About.Name), printable(c.About.Version), printable(c.About.Build), addr)
+	fmt.Fprintf(w, "%s %s build %s at %s\n", fault.Printable(c.About.Name), fault.Printable(c.About.Version), fault.Printable(c.About.Build), addr)
 	for _, h := range c.Hosts {
-		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", printable(h.Name), printable(h.Version), printable(h.Build), hostState(h))
+		fmt.Fprintf(w, "Host %s: ESXi %s build %s%s\n", fault.Printable(h.Name), fault.Printable(h.Version), fault.Printable(h.Build), hostState(h))
 	}
 	for _, d := range c.Datastores {
-		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", printable(d.Name), printable(d.Type), sizeText(d.Free), sizeText(d.Capacity))
+		fmt.Fprintf(w, "Datastore %s: %s, %s free of %s\n", fault.Printable(d.Name), fault.Printable(d.Type), units.Binary(d.Free), units.Binary(d.Capacity))
 	}
 	fmt.Fprintln(w)
 	if len(c.VMs) == 0 {
@@ -155,8 +156,8 @@ func hostState(h inventory.Host) string {
 // vmRow returns the cells of a VM.
 func vmRow(vm inventory.VM) []string {
 	return []string{
-		printable(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), sizeText(vm.MemoryMiB << 20),
-		strconv.Itoa(len(vm.Disks)), sizeText(vm.Used), sizeText(vm.Provisioned), strconv.Itoa(vm.Snapshots), warningCodes(vm.Warnings),
+		fault.Printable(vm.Name), string(vm.Power), string(vm.Firmware), strconv.Itoa(vm.CPUs), units.Binary(vm.MemoryMiB << 20),
+		strconv.Itoa(len(vm.Disks)), units.Binary(vm.Used), units.Binary(vm.Provisioned), strconv.Itoa(vm.Snapshots), warningCodes(vm.Warnings),
 	}
 }
 
@@ -164,7 +165,7 @@ func vmRow(vm inventory.VM) []string {
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {
-			fmt.Fprintf(w, "\n%s\n", printable(vm.Name))
+			fmt.Fprintf(w, "\n%s\n", fault.Printable(vm.Name))
 			writeWarningList(w, vm.Warnings)
 		}
 	}
@@ -172,14 +173,14 @@ func writeWarnings(w io.Writer, vms []inventory.VM) {
 
 // writeVM prints one VM in full.
 func writeVM(w io.Writer, vm *inventory.VM) error {
-	t := newTable("VM", printable(vm.Name))
+	t := newTable("VM", fault.Printable(vm.Name))
 	t.addRow("Reference", string(vm.Ref))
 	t.addRow("UUID", vm.UUID)
-	t.addRow("Host", printable(vm.HostName))
-	t.addRow("Files", printable(vm.VMX.String()))
+	t.addRow("Host", fault.Printable(vm.HostName))
+	t.addRow("Files", fault.Printable(vm.VMX.String()))
 	t.addRow("Power", string(vm.Power))
-	t.addRow("Guest", printable(cmp.Or(vm.GuestName, vm.GuestID)))
-	t.addRow("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmwareText(vm), vm.CPUs, sizeText(vm.MemoryMiB<<20)))
+	t.addRow("Guest", fault.Printable(cmp.Or(vm.GuestName, vm.GuestID)))
+	t.addRow("Hardware", fmt.Sprintf("version %d, %s, %d CPUs, %s memory", vm.HardwareVersion, firmwareText(vm), vm.CPUs, units.Binary(vm.MemoryMiB<<20)))
 	t.addRow("Snapshots", strconv.Itoa(vm.Snapshots))
 	addNotesAndTags(t, vm)
 	t.writeTo(w)
@@ -195,13 +196,13 @@ func writeVM(w io.Writer, vm *inventory.VM) error {
 // addNotesAndTags adds notes, tags and custom attributes of the VM.
 func addNotesAndTags(t *table, vm *inventory.VM) {
 	if vm.Annotation != "" {
-		t.addRow("Notes", printable(fault.OneLine(vm.Annotation)))
+		t.addRow("Notes", fault.Printable(fault.OneLine(vm.Annotation)))
 	}
 	if len(vm.Tags) > 0 {
-		t.addRow("Tags", printable(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
+		t.addRow("Tags", fault.Printable(fault.OneLine(strings.Join(targets.TagNames(vm), ", "))))
 	}
 	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
-		t.addRow("Attribute", printable(fault.OneLine(name+": "+vm.Attributes[name])))
+		t.addRow("Attribute", fault.Printable(fault.OneLine(name+": "+vm.Attributes[name])))
 	}
 }
 
@@ -226,7 +227,7 @@ func writeDisks(w io.Writer, vm *inventory.VM) {
 	t := newTable("DISK", "KEY", "CONTROLLER", "SIZE", "USED", "KIND", "FILE")
 	t.alignRight(1, 3, 4)
 	for _, d := range vm.Disks {
-		t.addRow(printable(d.Label), strconv.Itoa(int(d.Key)), controllerSlot(vm, d), sizeText(d.Capacity), usedSize(d.Used), diskKind(d), printable(d.Path.String()))
+		t.addRow(fault.Printable(d.Label), strconv.Itoa(int(d.Key)), controllerSlot(vm, d), units.Binary(d.Capacity), usedSize(d.Used), diskKind(d), fault.Printable(d.Path.String()))
 	}
 	t.writeTo(w)
 }
@@ -247,7 +248,7 @@ func usedSize(n int64) string {
 	if n < 0 {
 		return "-"
 	}
-	return sizeText(n)
+	return units.Binary(n)
 }
 
 // diskKind returns the type of a disk: thin for thin flat disks, otherwise its backing.
@@ -270,7 +271,7 @@ func writeNICs(w io.Writer, nics []inventory.NIC) {
 		if !n.StartConnected {
 			connected = "not connected"
 		}
-		t.addRow(printable(n.Label), n.Model, n.MAC, printable(n.Network), connected)
+		t.addRow(fault.Printable(n.Label), n.Model, n.MAC, fault.Printable(n.Network), connected)
 	}
 	t.writeTo(w)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // announceRun prints that this run continues an earlier one, and how much is verified.
@@ -36,7 +37,7 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 		return nil
 	}
 	held, total := verifiedBytes(images)
-	fmt.Fprintf(out.screen, "continuing run %s: %s is already verified\n", p.ID, percentText(held, total))
+	fmt.Fprintf(out.screen, "continuing run %s: %s is already verified\n", p.ID, units.Percent(held, total))
 	return nil
 }
 
@@ -89,11 +90,11 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
 	}
 	if done.Repeated && done.Facts.Started != nil {
-		fmt.Fprintf(out, "%s was migrated before (run %s).\n", printable(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s).\n", fault.Printable(done.Facts.VM.Name), done.Run)
 	} else if done.Repeated {
-		fmt.Fprintf(out, "%s was migrated before (run %s): nothing to do.\n", printable(done.Facts.VM.Name), done.Run)
+		fmt.Fprintf(out, "%s was migrated before (run %s): nothing to do.\n", fault.Printable(done.Facts.VM.Name), done.Run)
 	} else {
-		fmt.Fprintf(out, "\n%s is migrated and %s (run %s).\n", printable(done.Facts.VM.Name), locationText(p), done.Run)
+		fmt.Fprintf(out, "\n%s is migrated and %s (run %s).\n", fault.Printable(done.Facts.VM.Name), locationText(p), done.Run)
 	}
 	if o := done.Facts.Outage; o != nil && !done.Repeated {
 		fmt.Fprintln(out, outageWords(*o))
@@ -121,12 +122,12 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 
 // outageWords describes how long a VM was off.
 func outageWords(o journal.Outage) string {
-	text := "It was off for " + durationText(o.Took) + ", from its shutdown to its definition"
+	text := "It was off for " + units.Duration(o.Took) + ", from its shutdown to its definition"
 	if o.Started {
-		text = "It was off for " + durationText(o.Took) + ", from its shutdown until it ran at its target"
+		text = "It was off for " + units.Duration(o.Took) + ", from its shutdown until it ran at its target"
 	}
 	if o.Delivery > 0 {
-		text += ", " + durationText(o.Delivery) + " of it for the delivery"
+		text += ", " + units.Duration(o.Delivery) + " of it for the delivery"
 	}
 	return text + "; its boot is not counted."
 }
@@ -164,7 +165,7 @@ func writeChecks(w io.Writer, checks []targets.Check) {
 	}
 	partly := false
 	for _, c := range checks {
-		fmt.Fprintf(w, "disk %d: %s\n", c.Key, printable(c.String()))
+		fmt.Fprintf(w, "disk %d: %s\n", c.Key, fault.Printable(c.String()))
 		partly = partly || c.SourceHash == ""
 	}
 	if partly {
@@ -178,7 +179,7 @@ func writeImages(w io.Writer, images []targets.Image) {
 	t := newTable("IMAGE", "SIZE", "FORMAT", "ROOT HASH")
 	t.alignRight(1)
 	for _, img := range images {
-		t.addRow(filepath.Base(img.Final), sizeText(img.Size), string(img.Format), img.Root)
+		t.addRow(filepath.Base(img.Final), units.Binary(img.Size), string(img.Format), img.Root)
 	}
 	t.writeTo(w)
 }
@@ -192,9 +193,9 @@ func writeStages(w io.Writer, stages []journal.StageTime) {
 	for _, s := range stages {
 		bytes, moved, speed := "", "", ""
 		if s.Bytes > 0 {
-			bytes, moved, speed = sizeText(s.Bytes), sizeText(s.Read), rateText(s.Read, s.Elapsed)
+			bytes, moved, speed = units.Binary(s.Bytes), units.Binary(s.Read), units.Rate(s.Read, s.Elapsed)
 		}
-		cells := []string{s.Name, durationText(s.Elapsed), bytes, moved, speed}
+		cells := []string{s.Name, units.Duration(s.Elapsed), bytes, moved, speed}
 		all := s.Working + s.Source + s.Target // sums over parallel workers: more than the elapsed time
 		for _, part := range []time.Duration{s.Working, s.Source, s.Target} {
 			share := ""
@@ -211,7 +212,7 @@ func writeStages(w io.Writer, stages []journal.StageTime) {
 // locationText describes where a published VM is.
 func locationText(p *dir.Published) string {
 	if d := p.Record.Delivered; d != nil {
-		return fmt.Sprintf("delivered to %s as %s (%s)", printable(d.Platform), printable(d.ID), printable(d.Name))
+		return fmt.Sprintf("delivered to %s as %s (%s)", fault.Printable(d.Platform), fault.Printable(d.ID), fault.Printable(d.Name))
 	}
 	return "published in " + p.Folder
 }

@@ -65,7 +65,7 @@ func newNotifyTest(p *program) *cobra.Command {
 			case p.out.json:
 				return p.out.printJSON(e)
 			case show:
-				_, err = fmt.Fprintf(p.out, "Subject: %s\n\n%s\nBody of a webhook: %s\n", printable(e.Subject), e.Text, printable(string(body)))
+				_, err = fmt.Fprintf(p.out, "Subject: %s\n\n%s\nBody of a webhook: %s\n", fault.Printable(e.Subject), e.Text, fault.Printable(string(body)))
 			default:
 				_, err = fmt.Fprintf(p.out, "%s accepted the sample %s.\n", args[0], e.ID)
 			}

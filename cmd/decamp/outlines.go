@@ -12,19 +12,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // writeDryRun prints the definition of vm at each destination, and the notes.
 func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	for _, d := range r.Destinations {
-		fmt.Fprintf(w, "%s to %s\n", printable(r.VM), printable(d.To))
+		fmt.Fprintf(w, "%s to %s\n", fault.Printable(r.VM), fault.Printable(d.To))
 		if d.Outline != nil {
 			writeOutline(w, vm, d.Outline)
 		}
 		fmt.Fprintln(w)
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(w, "Note: %s\n", printable(note))
+		fmt.Fprintf(w, "Note: %s\n", fault.Printable(note))
 	}
 }
 
@@ -42,14 +43,14 @@ func writeOutlines(w io.Writer, o *assemble.Outlines) {
 // writeOutline prints one line for each property of the definition.
 func writeOutline(w io.Writer, vm *inventory.VM, o *targets.Outline) {
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(w, "  %-8s  %s\n", what, printable(fault.OneLine(fmt.Sprintf(format, args...))))
+		fmt.Fprintf(w, "  %-8s  %s\n", what, fault.Printable(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 	line("at", "%s", o.Target)
 	line("name", "%s", o.Name)
 	line("uuid", "%s", o.UUID)
-	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), countOf(o.Sockets, "socket"), countOf(o.Cores, "core"), o.MemoryMiB)
+	line("machine", "%s, %s, %s of %s, %d MiB", o.Machine, firmwareOf(o), units.Count(o.Sockets, "socket"), units.Count(o.Cores, "core"), o.MemoryMiB)
 	for _, d := range o.Disks {
-		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, sizeText(d.Size), cmp.Or(d.Serial, "none"), d.As, prefixed(" on ", d.On))
+		line("disk", "%s on %s, %s, serial %s, as %s%s", diskName(vm, d.Key), d.Bus, units.Binary(d.Size), cmp.Or(d.Serial, "none"), d.As, prefixed(" on ", d.On))
 	}
 	for _, c := range o.Cards {
 		line("card", "%s %s, network %s (was %s)%s, %s", c.MAC, c.Model, c.Network, c.From, vlanText(c.VLAN), linkState(c.Down))

@@ -82,9 +82,9 @@ func (o *output) reportError(err error) {
 		o.log.Error(p.Message, "kind", p.Kind, "remedy", p.Remedy)
 	default:
 		p := o.problemOf(err)
-		fmt.Fprintf(o.screen, "decamp: %s\n", printable(p.Message))
+		fmt.Fprintf(o.screen, "decamp: %s\n", fault.Printable(p.Message))
 		if p.Remedy != "" {
-			fmt.Fprintf(o.screen, "Remedy: %s\n", printable(p.Remedy))
+			fmt.Fprintf(o.screen, "Remedy: %s\n", fault.Printable(p.Remedy))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (o *output) printJSON(v any) error {
 
 // warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
-	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := fault.Printable(fault.OneLine(fmt.Sprintf(format, args...)))
 	if o.json || o.structured {
 		o.log.Warn(text)
 		return
@@ -127,7 +127,7 @@ func (o *output) warn(format string, args ...any) {
 // note prints a message for users. With --json nothing prints it. If other programs read the log, it has the
 // message.
 func (o *output) note(format string, args ...any) {
-	text := printable(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := fault.Printable(fault.OneLine(fmt.Sprintf(format, args...)))
 	switch {
 	case o.structured:
 		o.log.Info(text)

@@ -53,6 +53,6 @@ func (pd *planDropCommand) dropPlan(ctx context.Context, name string) (err error
 	if pd.out.json {
 		return pd.out.printJSON(map[string]string{"dropped": name})
 	}
-	_, err = fmt.Fprintf(pd.out, "Plan %s is removed. Its migrated VMs are kept.\n", printable(name))
+	_, err = fmt.Fprintf(pd.out, "Plan %s is removed. Its migrated VMs are kept.\n", fault.Printable(name))
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // writeCheck prints the result of a check. f may be nil if the file could not be parsed.
@@ -29,10 +30,10 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {
-		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, countOf(r.VMs, "VM"), countOf(r.Disks, "disk"), sizeText(r.Bytes))
+		fmt.Fprintf(out, "Plan %s: %s with %s, %s in all\n", name, units.Count(r.VMs, "VM"), units.Count(r.Disks, "disk"), units.Binary(r.Bytes))
 	}
 	for _, s := range r.FileSystems {
-		fmt.Fprintf(out, "%s: %s, %s to %s required, %s free\n", strings.Join(s.Folders, ", "), countOf(s.VMs, "VM"), sizeText(s.Least), sizeText(s.Most), sizeText(s.Free))
+		fmt.Fprintf(out, "%s: %s, %s to %s required, %s free\n", strings.Join(s.Folders, ", "), units.Count(s.VMs, "VM"), units.Binary(s.Least), units.Binary(s.Most), units.Binary(s.Free))
 	}
 	writeOutlines(out, o)
 	for _, finding := range r.Findings {
@@ -61,9 +62,9 @@ func writeFinding(w io.Writer, path string, f planfile.Finding) {
 	if f.VM != "" {
 		what = f.VM + ": " + what
 	}
-	fmt.Fprintf(w, "\n%s: %s: %s\n", printable(place), mark, printable(fault.OneLine(what)))
+	fmt.Fprintf(w, "\n%s: %s: %s\n", fault.Printable(place), mark, fault.Printable(fault.OneLine(what)))
 	if f.Remedy != "" {
-		fmt.Fprintf(w, "  Remedy: %s\n", printable(fault.OneLine(f.Remedy)))
+		fmt.Fprintf(w, "  Remedy: %s\n", fault.Printable(fault.OneLine(f.Remedy)))
 	}
 }
 

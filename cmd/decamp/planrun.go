@@ -108,7 +108,7 @@ func (pr *planRunCommand) runPlan(ctx context.Context, path string) (err error) 
 		if err := ownCredentials(f); err != nil {
 			return err
 		}
-		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", printable(err.Error()))
+		fmt.Fprintf(pr.out.screen, "Another decamp process executes the plan (%s).\n", fault.Printable(err.Error()))
 		return pr.handOver(ctx, c, s, false)
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/decamp/decamp/internal/fleet/simulate"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const planSimulateHelp = `
@@ -140,9 +141,9 @@ func writeSimulated(out *output, name string, s mover.Simulated) error {
 		}
 		return neverError(s)
 	}
-	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", printable(name), countOf(len(s.VMs), "VM"), sizeText(s.Bytes), durationText(s.Makespan), boundsText(s), rateText(s.Bytes, s.Makespan))
+	fmt.Fprintf(out, "%s: %s, %s allocated, in %s%s (%s on average)\n\n", fault.Printable(name), units.Count(len(s.VMs), "VM"), units.Binary(s.Bytes), units.Duration(s.Makespan), boundsText(s), units.Rate(s.Bytes, s.Makespan))
 	if s.AssumedRate > 0 {
-		fmt.Fprintf(out, "Assumed: %s for each VM. Measure it with decamp bench, and set --rate.\n\n", rateText(s.AssumedRate, time.Second))
+		fmt.Fprintf(out, "Assumed: %s for each VM. Measure it with decamp bench, and set --rate.\n\n", units.Rate(s.AssumedRate, time.Second))
 	}
 	writeLoads(out, s)
 	if waits := waitedFor(s); len(waits) > 0 {
@@ -170,7 +171,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 	t := newTable("", "VMS", "BYTES", "PEAK", "BUSY", "OF TOTAL TIME")
 	t.alignRight(1, 2, 3, 4, 5)
 	for _, l := range loads {
-		t.addRow(printable(l.Name), strconv.Itoa(l.VMs), sizeText(l.Bytes), strconv.Itoa(l.Peak), durationText(l.Busy), percentText(int64(l.Busy), int64(s.Makespan)))
+		t.addRow(fault.Printable(l.Name), strconv.Itoa(l.VMs), units.Binary(l.Bytes), strconv.Itoa(l.Peak), units.Duration(l.Busy), units.Percent(int64(l.Busy), int64(s.Makespan)))
 	}
 	t.writeTo(w)
 	if more := len(s.Loads) - len(loads); more > 0 {
@@ -183,7 +184,7 @@ func boundsText(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", between %s and %s", durationText(s.Least), durationText(s.Most))
+	return fmt.Sprintf(", between %s and %s", units.Duration(s.Least), units.Duration(s.Most))
 }
 
 // maxWaits is the number of reasons that are printed.
@@ -205,7 +206,7 @@ func waitedFor(s mover.Simulated) []string {
 	names := slices.SortedFunc(maps.Keys(waits), func(x, y string) int { return int(waits[y].time - waits[x].time) })
 	var lines []string
 	for _, name := range names[:min(len(names), maxWaits)] {
-		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", printable(name), countOf(waits[name].vms, "VM"), durationText(waits[name].time/time.Duration(waits[name].vms))))
+		lines = append(lines, fmt.Sprintf("%s: %s, %s on average", fault.Printable(name), units.Count(waits[name].vms, "VM"), units.Duration(waits[name].time/time.Duration(waits[name].vms))))
 	}
 	return lines
 }
@@ -216,6 +217,6 @@ func neverError(s mover.Simulated) error {
 		return nil
 	}
 	first := s.NeverStarted[0]
-	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", countOf(len(s.NeverStarted), "VM"), first.VM, first.Reason).
+	return fault.New(fault.Conflict, "%s of the plan would never start; %s: %s", units.Count(len(s.NeverStarted), "VM"), first.VM, first.Reason).
 		WithHint("find the obstacles with decamp plan check")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // writePlan prints the state of a plan, and its failure.
@@ -16,15 +17,15 @@ func writePlan(out *output, p fleetdb.Plan) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, p.StateText(), countOf(p.Counts.Total(), "VM"))
+	fmt.Fprintf(out, "Plan %s, %s: %s", p.Name, p.StateText(), units.Count(p.Counts.Total(), "VM"))
 	if len(parts) > 0 {
 		fmt.Fprintf(out, " (%s)", strings.Join(parts, ", "))
 	}
 	fmt.Fprintln(out)
 	if p.Failure != nil {
-		fmt.Fprintf(out, "%s\n", printable(fault.OneLine(p.Failure.Text)))
+		fmt.Fprintf(out, "%s\n", fault.Printable(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(out, "Remedy: %s\n", printable(out.followUps.Complete(fault.OneLine(p.Failure.Hint))))
+			fmt.Fprintf(out, "Remedy: %s\n", fault.Printable(out.followUps.Complete(fault.OneLine(p.Failure.Hint))))
 		}
 	}
 }

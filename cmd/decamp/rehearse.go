@@ -193,7 +193,7 @@ type workerReport struct {
 
 // rehearseVM requests a boot of a plan's VM from its worker, and prints the result.
 func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
-	done, err := server.AwaitRehearsal(ctx, c, rh.out.log, vm, ask, func() { rh.printAsked("Worker "+printable(vm.Worker), printable(vm.Name)) })
+	done, err := server.AwaitRehearsal(ctx, c, rh.out.log, vm, ask, func() { rh.printAsked("Worker "+fault.Printable(vm.Worker), fault.Printable(vm.Name)) })
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
 	}
@@ -217,14 +217,14 @@ func (rh *rehearseCommand) writeWorkerReport(r workerReport) error {
 		return err
 	}
 	if r.Screen != "" || r.Serial != "" {
-		fmt.Fprintf(rh.out, "These files are on worker %s.\n", printable(r.Worker))
+		fmt.Fprintf(rh.out, "These files are on worker %s.\n", fault.Printable(r.Worker))
 	}
 	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
 		return nil
 	}
 	fmt.Fprintln(rh.out, "Last output of the serial port:")
 	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
-		fmt.Fprintf(rh.out, "  %s\n", printable(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintf(rh.out, "  %s\n", fault.Printable(strings.TrimRight(line, "\r\n")))
 	}
 	return nil
 }

@@ -81,9 +81,9 @@ func writeRuns(w io.Writer, runs []journal.Run) {
 	for _, r := range runs {
 		why := ""
 		if r.Failure != nil && r.State == journal.Failed {
-			why = printable(r.Failure.Text)
+			why = fault.Printable(r.Failure.Text)
 		}
-		t.addRow(string(r.Plan.ID), printable(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
+		t.addRow(string(r.Plan.ID), fault.Printable(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
 			r.Began.Local().Format(time.DateTime), r.Plan.Target, why)
 	}
 	t.writeTo(w)
@@ -97,7 +97,7 @@ func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	fmt.Fprintf(w, "\nChanges on hosts that are not reverted; the next migration from the host or decamp clean URL reverts them:\n\n")
 	t := newTable("SERVER", "HOST", "CHANGE", "SINCE", "MANUAL COMMAND")
 	for _, r := range list {
-		t.addRow(printable(r.Server), printable(string(r.Host)), printable(r.Text), r.Since.Local().Format(time.DateTime), printable(r.ManualCommand))
+		t.addRow(fault.Printable(r.Server), fault.Printable(string(r.Host)), fault.Printable(r.Text), r.Since.Local().Format(time.DateTime), fault.Printable(r.ManualCommand))
 	}
 	t.writeTo(w)
 }

@@ -102,7 +102,7 @@ func listServers(p *program, e config.Editor) error {
 		if s.Default {
 			mark = "yes"
 		}
-		t.addRow(s.Name, printable(s.URL), s.Fingerprint, mark)
+		t.addRow(s.Name, fault.Printable(s.URL), s.Fingerprint, mark)
 	}
 	t.writeTo(p.out)
 	return nil

@@ -98,7 +98,7 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	for _, p := range plans {
 		n := p.Counts
 		t.addRow(p.Name, p.StateText(), strconv.Itoa(n.Total()), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(n.Running()),
-			strconv.Itoa(n.Waiting()), strconv.Itoa(n[fleetdb.Failed]), rateText(fleetdb.RateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
+			strconv.Itoa(n.Waiting()), strconv.Itoa(n[fleetdb.Failed]), units.Rate(fleetdb.RateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
 	t.writeTo(st.out)
 	return nil
@@ -142,7 +142,7 @@ func writeStatus(out *output, s fleet.Status, more []string) {
 	writeProgress(out, s)
 	for _, b := range s.Breakers {
 		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Reason { // otherwise it was just printed
-			fmt.Fprintln(out, printable(fault.OneLine(b.Reason)))
+			fmt.Fprintln(out, fault.Printable(fault.OneLine(b.Reason)))
 		}
 	}
 	if len(s.VMs) > 0 {
@@ -186,12 +186,12 @@ func writeProgress(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.IsFinal() {
 		return
 	}
-	fmt.Fprintf(out, "%s, %s of %s", percentText(s.Done, s.Total), sizeText(s.Done), sizeText(s.Total))
+	fmt.Fprintf(out, "%s, %s of %s", units.Percent(s.Done, s.Total), units.Binary(s.Done), units.Binary(s.Total))
 	if s.Moved > 0 {
-		fmt.Fprintf(out, ", %s copied for running VMs", sizeText(s.Moved))
+		fmt.Fprintf(out, ", %s copied for running VMs", units.Binary(s.Moved))
 	}
 	if s.Rate > 0 {
-		fmt.Fprintf(out, ", %s", rateText(s.Rate, time.Second))
+		fmt.Fprintf(out, ", %s", units.Rate(s.Rate, time.Second))
 	}
 	if s.Left > 0 {
 		fmt.Fprintf(out, ", %s left at this rate", units.LongDuration(s.Left))
@@ -206,12 +206,12 @@ func writeProgress(out io.Writer, s fleet.Status) {
 func vmCells(vm fleet.VMStatus) []string {
 	done, speed := "", ""
 	if p := vm.Progress; p != nil && vm.State == fleetdb.Running && p.Total > 0 {
-		done = percentText(p.Done, p.Total)
+		done = units.Percent(p.Done, p.Total)
 		if p.Rate > 0 {
-			speed = rateText(p.Rate, time.Second)
+			speed = units.Rate(p.Rate, time.Second)
 		}
 	}
-	return []string{printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), printable(fault.OneLine(vm.Reason))}
+	return []string{fault.Printable(vm.Name), vm.Key.VM, string(vm.State), cmp.Or(vm.Step, "-"), done, speed, cmp.Or(vm.Worker, "-"), fault.Printable(fault.OneLine(vm.Reason))}
 }
 
 // statusOfVM prints the state of one VM.
@@ -238,27 +238,27 @@ func writeVMStatus(out *output, vm fleet.VMStatus) {
 	t.rows = nil
 	add := func(word, text string) {
 		if text != "" {
-			t.addRow(word, printable(fault.OneLine(text)))
+			t.addRow(word, fault.Printable(fault.OneLine(text)))
 		}
 	}
 	add("VM", vm.Name+" ("+vm.Key.VM+")")
 	add("State", string(vm.State))
 	add("Step", vm.Step)
 	if far := vm.Progress; far != nil {
-		done := fmt.Sprintf("%s, %s of %s", percentText(far.Done, far.Total), sizeText(far.Done), sizeText(far.Total))
+		done := fmt.Sprintf("%s, %s of %s", units.Percent(far.Done, far.Total), units.Binary(far.Done), units.Binary(far.Total))
 		add("Done", done)
 		if far.Read > 0 {
-			moved := sizeText(far.Read)
+			moved := units.Binary(far.Read)
 			if far.Rate > 0 {
-				moved += ", " + rateText(far.Rate, time.Second)
+				moved += ", " + units.Rate(far.Rate, time.Second)
 			}
 			add("Read", moved)
 		}
 		if far.Reread > 0 {
-			add("Read back", rateText(far.Reread, time.Second))
+			add("Read back", units.Rate(far.Reread, time.Second))
 		}
 		if far.Outage > 0 {
-			add("Outage", "with a cutover now: "+durationText(far.Outage))
+			add("Outage", "with a cutover now: "+units.Duration(far.Outage))
 		}
 	}
 	add("Why", vm.Reason)

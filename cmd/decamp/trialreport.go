@@ -6,6 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/testboot"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // bootError returns fault.Unsupported if a VM did not boot; otherwise nil.
@@ -22,16 +23,16 @@ func writeTrial(out *output, r testboot.Report) error {
 		return out.printJSON(r)
 	}
 	if r.Booted() {
-		fmt.Fprintf(out, "It booted after %s%s: %s\n", durationText(r.Elapsed), acceleratorText(r), printable(r.Reason))
+		fmt.Fprintf(out, "It booted after %s%s: %s\n", units.Duration(r.Elapsed), acceleratorText(r), fault.Printable(r.Reason))
 	}
 	for _, t := range r.Network {
-		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, printable(t.String()))
+		fmt.Fprintf(out, "network card %s: %s\n", t.MAC, fault.Printable(t.String()))
 	}
 	if r.Agent != nil && !strings.Contains(r.Reason, r.Agent.String()) {
-		fmt.Fprintf(out, "guest agent: %s\n", printable(r.Agent.String()))
+		fmt.Fprintf(out, "guest agent: %s\n", fault.Printable(r.Agent.String()))
 	}
 	for _, s := range r.Missing {
-		fmt.Fprintf(out, "Warning: %s\n", printable(s.String()))
+		fmt.Fprintf(out, "Warning: %s\n", fault.Printable(s.String()))
 	}
 	for _, less := range r.Differences {
 		fmt.Fprintf(out, "different from the domain: %s\n", less)
@@ -51,7 +52,7 @@ func acceleratorText(r testboot.Report) string {
 	case r.Accel == testboot.KVM:
 		return " on KVM"
 	case r.NoKVM != "":
-		return fmt.Sprintf(" emulated (KVM cannot be used: %s)", printable(r.NoKVM))
+		return fmt.Sprintf(" emulated (KVM cannot be used: %s)", fault.Printable(r.NoKVM))
 	}
 	return " emulated"
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/dir/verify"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const verifyHelp = `
@@ -138,14 +139,14 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 		return
 	}
 	for _, b := range v.Bad {
-		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, sizeText(b.Len), b.Want, b.Got)
+		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, units.Binary(b.Len), b.Want, b.Got)
 	}
 	if v.BadChunks > 0 {
 		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks differ from the copied data\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	t := newTable(v.File, "")
-	t.addRow("  compared", fmt.Sprintf("%s in %d chunks, read from %s", sizeText(v.Bytes), v.Chunks, v.Medium))
+	t.addRow("  compared", fmt.Sprintf("%s in %d chunks, read from %s", units.Binary(v.Bytes), v.Chunks, v.Medium))
 	t.addRow("  root", v.Root.String())
 	t.addRow("  sha256", v.SHA256)
 	t.addRow("  md5", v.MD5)

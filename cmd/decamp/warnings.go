@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
 
@@ -28,9 +29,9 @@ func warningCodes(warnings []inventory.Warning) string {
 // writeWarningList prints warnings with their remedies.
 func writeWarningList(w io.Writer, warnings []inventory.Warning) {
 	for _, warning := range warnings {
-		fmt.Fprintf(w, "  %s: %s\n", warningCodes([]inventory.Warning{warning}), printable(warning.Text))
+		fmt.Fprintf(w, "  %s: %s\n", warningCodes([]inventory.Warning{warning}), fault.Printable(warning.Text))
 		if warning.Remedy != "" {
-			fmt.Fprintf(w, "    Remedy: %s\n", printable(warning.Remedy))
+			fmt.Fprintf(w, "    Remedy: %s\n", fault.Printable(warning.Remedy))
 		}
 	}
 }

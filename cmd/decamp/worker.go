@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/systemd"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const workerHelp = `
@@ -97,7 +98,7 @@ func (wc *workerCommand) runWorker(ctx context.Context) (err error) {
 		return err
 	}
 	defer joinClose(&err, n.Close)
-	wc.out.note("Worker %s offers %s for %s at a time.", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), countOf(wc.vms, "VM"))
+	wc.out.note("Worker %s offers %s for %s at a time.", n.Worker.Name, strings.Join(slices.Sorted(slices.Values(wc.folders)), ", "), units.Count(wc.vms, "VM"))
 	if err := systemd.Announce(ctx, "worker "+n.Worker.Name); err != nil {
 		wc.out.log.Warn("no notification to systemd", "err", err)
 	}
