@@ -3,6 +3,7 @@ module github.com/decamp/decamp
 go 1.26.0
 
 require (
+	github.com/DataDog/datadog-agent/pkg/template v0.85.4
 	github.com/danielgtaylor/huma/v2 v2.39.0
 	github.com/dbos-inc/dbos-transact-golang v1.8.0
 	github.com/godbus/dbus/v5 v5.2.2

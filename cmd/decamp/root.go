@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/logging"
 )
@@ -30,13 +29,19 @@ decamp verify /srv/vm/web01                              # verify it again
 
 // newRoot returns the command decamp with all subcommands.
 func newRoot(p *program) *cobra.Command {
+	version := false
 	root := &cobra.Command{
-		Use:               "decamp",
-		Short:             "Migrate virtual machines from VMware to KVM",
-		Long:              trimHelp(rootHelp),
-		Example:           trimHelp(rootExamples),
-		Args:              noSuchCommand,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "decamp",
+		Short:   "Migrate virtual machines from VMware to KVM",
+		Long:    trimHelp(rootHelp),
+		Example: trimHelp(rootExamples),
+		Args:    noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return showVersion(p.out)
+			}
+			return cmd.Help()
+		},
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: p.applySettings,
@@ -46,8 +51,7 @@ func newRoot(p *program) *cobra.Command {
 	root.SetErr(p.out.screen)
 	root.SetHelpFunc(writeHelp)
 	root.SetHelpCommand(newHelp())
-	root.Version = buildinfo.Current().Version
-	root.SetVersionTemplate(buildinfo.Current().Line("decamp"))
+	root.Flags().BoolVar(&version, "version", false, "version for decamp") // cobra's flag requires text/template
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false

@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/template"
 	"time"
 	"unicode"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/text"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
@@ -44,14 +45,16 @@ Cut over with: decamp cutover {{quote (printf "%s/%s" .Plan .Ref)}}
 Source: {{.Source}}, {{.Ref}}
 Target: {{range $i, $to := .To}}{{if $i}}, {{end}}{{$to}}{{end}}
 {{end}}Details: decamp status {{quote .Plan}}
-Time: {{.Time.UTC.Format "2006-01-02 15:04:05"}} UTC
+Time: {{utc .Time "2006-01-02 15:04:05"}} UTC
 `
 
-// templateFuncs are the functions of templates.
+// templateFuncs are the functions of templates. Templates cannot call methods: with text/template, which
+// can, the linker keeps all exported methods of the program, about 6 MB.
 var templateFuncs = template.FuncMap{
 	"json":    jsonText,
 	"quote":   fault.Quote,
 	"seconds": func(s float64) string { return time.Duration(s * float64(time.Second)).Round(time.Second).String() },
+	"utc":     func(t time.Time, layout string) string { return t.UTC().Format(layout) },
 }
 
 // jsonText returns v as JSON, for templates of bodies.

@@ -177,8 +177,8 @@ type vmItem struct {
 	Reason   string            `json:"reason,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
-// SilenceText returns fleet.SilenceText of the VM, for templates.
-func (it vmItem) SilenceText() string { return fleet.SilenceText(it.VM, it.Progress) }
+// silenceText returns fleet.SilenceText of the VM, for templates.
+func silenceText(it vmItem) string { return fleet.SilenceText(it.VM, it.Progress) }
 
 // withCounts returns p with empty Counts instead of nil, which JSON shows as null.
 func withCounts(p fleetdb.Plan) fleetdb.Plan {

@@ -2,12 +2,14 @@ package server
 
 import (
 	"embed"
-	"html/template"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
 	"strconv"
+	"time"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
@@ -16,9 +18,11 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pages are the templates. html/template escapes each value for its context.
+// pages are the templates. Each value is escaped for its context. Templates cannot call methods, as in
+// package notify.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes": formatBytes, "rate": formatRate, "percent": percentOf, "readable": resourceWords,
+	"bytes": formatBytes, "rate": formatRate, "percent": percentOf, "readable": resourceWords, "silence": silenceText,
+	"utc": func(t time.Time, layout string) string { return t.UTC().Format(layout) },
 }).ParseFS(pageFiles, "page/*.html"))
 
 // pageFrame is the data that all pages have.
@@ -29,10 +33,9 @@ type pageFrame struct {
 	Version string       // release of decamp
 	Fleet   fleetSummary // resources in use, for the header
 	Body    any          // data of this page
-}
 
-// Operates reports whether the page has buttons.
-func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
+	Operates bool // true if the page has buttons
+}
 
 // website serves the pages for browsers. It is safe for concurrent use.
 type website struct {
@@ -111,7 +114,7 @@ func (s *website) formHandler(what string, do func(*http.Request) (back string, 
 
 // renderPage writes a page with its status. An error may leave an incomplete page.
 func (s *website) renderPage(w http.ResponseWriter, status int, name string, p pageFrame) error {
-	p.Version = s.version
+	p.Version, p.Operates = s.version, p.Who.Role.May(Operate)
 	if p.Who.Session != "" {
 		p.Proof = s.gate.auth.sessions.formProof(p.Who.Session)
 	}
@@ -174,22 +177,12 @@ type plansPage struct {
 // planRow is a plan with sums of its counts.
 type planRow struct {
 	fleetdb.Plan
-	All, Done, Failed int // number of VMs in all states, and in two of them
+	All, Done, Failed int  // number of VMs in all states, and in two of them
+	Open              bool // the plan accepts commands for VMs that have not ended
+	Retries           bool // the retry command would start something again
+	Cancels           bool // the cancel command would undo something
+	Acts              bool // the plan accepts a command
 }
-
-// Open reports whether the plan accepts commands for VMs that have not ended.
-func (p planRow) Open() bool { return !p.State.IsFinal() }
-
-// Retries reports whether the retry command would start anything again.
-func (p planRow) Retries() bool {
-	return p.Failed+p.Counts[fleetdb.Canceled] > 0 || p.State == fleetdb.PlanFailed
-}
-
-// Cancels reports whether the cancel command would undo anything.
-func (p planRow) Cancels() bool { return p.Open() || p.Failed > 0 }
-
-// Acts reports whether the plan accepts any command.
-func (p planRow) Acts() bool { return p.Open() || p.Retries() }
 
 // rowOf returns the row of p.
 func rowOf(p fleetdb.Plan) planRow {
@@ -197,6 +190,9 @@ func rowOf(p fleetdb.Plan) planRow {
 	for _, n := range p.Counts {
 		row.All += n
 	}
+	row.Open = !p.State.IsFinal()
+	row.Retries = row.Failed+p.Counts[fleetdb.Canceled] > 0 || p.State == fleetdb.PlanFailed
+	row.Cancels, row.Acts = row.Open || row.Failed > 0, row.Open || row.Retries
 	return row
 }
 

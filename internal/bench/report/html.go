@@ -3,8 +3,9 @@ package report
 import (
 	"bytes"
 	"embed"
-	"html/template"
 	"io"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 )
 
 // page contains the template, style and script.
@@ -13,9 +14,10 @@ import (
 var page embed.FS
 
 // pageTemplate is the page with style and script inline, so that the result is one file
-// without external references.
+// without external references. Templates cannot call methods, as in package notify.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(readAsset("style.css")) },
+	"seen":   bar.isSeen,
 	"script": func() template.JS { return template.JS(readAsset("page.js")) },
 }).ParseFS(page, "page/page.html"))
 

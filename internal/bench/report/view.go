@@ -163,8 +163,8 @@ func withSource(rows []bench.Row) []bench.Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r bench.Row) bool { return r.Source == bench.Pattern })
 }
 
-// Seen reports whether any value has IOPS.
-func (b bar) Seen() bool {
+// isSeen reports whether any value has IOPS.
+func (b bar) isSeen() bool {
 	return slices.ContainsFunc(b.Values, func(v value) bool { return v.Read.Seen || v.Write.Seen })
 }
 
