@@ -9,11 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/assemble/diskimage"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
-	"github.com/decamp/decamp/internal/journal"
-	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/progress"
 	"github.com/decamp/decamp/internal/units"
 )
@@ -104,121 +102,30 @@ func (cv *convertCommand) checkFlags(cmd *cobra.Command, in, out string) error {
 	return cv.inputFlags.checkFlags(cmd, in)
 }
 
-// converted is the result of decamp convert, and its JSON output.
-type converted struct {
-	Out      string           `json:"out"`                // path of the image
-	Format   image.Format     `json:"format"`             // format of the image
-	Manifest string           `json:"manifest"`           // path of the manifest
-	Size     int64            `json:"size"`               // size of the disk in bytes
-	Root     manifest.Hash    `json:"root"`               // root hash of the image
-	Copied   blockcopy.Result `json:"copied"`             // copied by this attempt
-	Verified *manifest.Report `json:"verified,omitempty"` // result of the verification; nil with --no-verify
-	Warnings []string         `json:"warnings"`           // warnings about the input; not nil
-}
-
 // runConvert converts the disk at inPath into the image at outPath, with progress on the screen.
 func (cv *convertCommand) runConvert(ctx context.Context, inPath, outPath string) (err error) {
-	in, err := openInput(ctx, cv.in, inPath, cv.inputFlags)
+	in, err := diskimage.OpenInput(ctx, cv.in, inPath, cv.diskOptions(inPath))
 	if err != nil {
 		return err
 	}
-	defer joinClose(&err, in.close)
-	if isSameFile(inPath, outPath) {
-		return fault.New(fault.Invalid, "%s is the input disk", outPath).WithHint("choose another name for the image")
-	}
-	c, err := newConversion(in, cv, outPath)
-	if err != nil {
-		return err
-	}
-	c.shown = newProgress(cv.out, nil)
-	made, err := c.convertDisk(ctx)
-	c.shown.Close()
+	defer joinClose(&err, in.Close)
+	shown := newProgress(cv.out, nil)
+	made, err := diskimage.Conversion{
+		In: in, Path: inPath, Out: outPath, Format: image.Format(cv.format), Replace: cv.force, NoVerify: cv.noVerify, Sums: cv.sums,
+		Shown: shown.HandleEvent, NewMeter: func(step string) diskimage.Meter { return progress.NewMeter(shown, step) },
+	}.Run(ctx)
+	shown.Close()
 	for _, w := range made.Warnings {
 		cv.out.warn("%s", fault.Printable(w))
 	}
-	if fault.Is(err, fault.Canceled) && in.again != nil {
-		return fault.New(fault.Canceled, "convert %s: %w", inPath, err).WithHint("run the same command again: it continues")
-	}
 	if err != nil {
-		return fmt.Errorf("convert %s: %w", inPath, err)
+		return err
 	}
 	return cv.writeConverted(made)
 }
 
-// isSameFile reports whether both names belong to one existing file.
-func isSameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
-}
-
-// conversion is the conversion of one disk.
-type conversion struct {
-	in     *input           // the disk
-	flags  *convertCommand  // flags of the command
-	draft  image.Draft      // image under its temporary name
-	job    image.Job        // copy and verification of the image
-	shown  progress.Display // progress on the screen
-	copied blockcopy.Result // what this attempt has copied
-}
-
-// newConversion returns the conversion of in to the file out.
-func newConversion(in *input, cv *convertCommand, out string) (*conversion, error) {
-	out, err := filepath.Abs(out)
-	if err != nil {
-		return nil, err
-	}
-	c := &conversion{in: in, flags: cv}
-	c.draft = image.Draft{Final: image.File{Path: out, Format: image.Format(cv.format), Size: in.size}, Replace: cv.force}
-	growing := c.draft.File()
-	c.job = image.Job{
-		Opener: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
-		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
-		Source: in.again,
-		Anew:   func(why string) { c.addNote("writing %s again: %s", growing.Path, why) },
-		GiveUp: fmt.Sprintf("run: rm %s %s; then run the same command again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
-		Seed:   1,
-	}
-	return c, nil
-}
-
-// convertDisk copies the disk, verifies the image and publishes it under its name.
-func (c *conversion) convertDisk(ctx context.Context) (made converted, err error) {
-	final := c.draft.Final
-	made = converted{Out: final.Path, Format: final.Format, Manifest: final.Path + ".manifest", Size: final.Size}
-	defer func() { made.Warnings = append([]string{}, c.in.warnings()...) }()
-	if err := c.draft.Prepare(); err != nil {
-		return made, err
-	}
-	if made.Root, _, err = c.job.Fill(ctx, c.copyDisk); err != nil {
-		return made, err
-	}
-	made.Copied = c.copied
-	c.shown.HandleEvent(journal.Event{Kind: journal.StepDone, Step: "copy"})
-	if !c.flags.noVerify {
-		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.newMeter("verify").ShowVerify})
-		if err != nil {
-			return made, err
-		}
-		made.Verified = &report
-	}
-	return made, c.draft.Publish()
-}
-
-// copyDisk copies the chunks that are not in the manifest.
-func (c *conversion) copyDisk(ctx context.Context, into *image.Copying) (err error) {
-	c.addNote("writing %s %s", c.draft.Final.Path, into.From())
-	c.copied, err = c.in.copy(ctx, into.Target, blockcopy.Options{Manifest: into.Log, Progress: c.newMeter("copy").ShowCopy})
-	return err
-}
-
-// addNote shows a message.
-func (c *conversion) addNote(format string, args ...any) {
-	c.shown.HandleEvent(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
-}
-
 // writeConverted prints the created image and its verification.
-func (cv *convertCommand) writeConverted(c converted) error {
+func (cv *convertCommand) writeConverted(c diskimage.Result) error {
 	if cv.out.json {
 		return cv.out.printJSON(c)
 	}
@@ -238,6 +145,3 @@ func (cv *convertCommand) writeConverted(c converted) error {
 	t.writeTo(cv.out)
 	return nil
 }
-
-// newMeter returns a meter for one step.
-func (c *conversion) newMeter(step string) *progress.Meter { return progress.NewMeter(c.shown, step) }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/assemble/diskimage"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/manifest"
@@ -248,7 +249,7 @@ func TestConvertAsJSON(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "x.qcow2")
 	r.ends(0, "convert", d.Path(), out, "--json")
 	lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")
-	var got converted
+	var got diskimage.Result
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
 		t.Fatal(err)
 	}
