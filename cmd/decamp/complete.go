@@ -1,15 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/complete"
+	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/fleetdb"
 )
@@ -30,7 +34,8 @@ func addCompletions(p *program, cmd *cobra.Command) {
 		return
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		c := &completion{completer: quietCompleter(p), cmd: cmd, fleet: fleetFlags{assembler: p.assembler}}
+		_ = p.applySettings(cmd, args) // without settings names are not completed
+		c := &completion{completer: quietCompleter(p), cmd: cmd, settings: p.assembler.Settings}
 		return c.complete(words[1], strings.Contains(cmd.Use, "VM"), args, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -49,6 +54,7 @@ func quietCompleter(p *program) *complete.Completer {
 type completion struct {
 	completer *complete.Completer // words of sources and runs
 	cmd       *cobra.Command      // command, with its parsed flags
+	settings  *config.Settings    // settings of the config files; nil if they have a mistake
 	fleet     fleetFlags          // fleet that the flags select
 }
 
@@ -58,6 +64,9 @@ func (c *completion) complete(kind string, withVMs bool, args []string, typed st
 	switch {
 	case kind == "URL" && len(args) == 0:
 		words = c.completer.Sources()
+		if s := c.settings; s != nil {
+			words = slices.AppendSeq(words, maps.Keys(s.Sources))
+		}
 	case kind == "URL" && withVMs && (len(args) == 1 || c.cmd.Name() == "doctor"):
 		words = c.completer.VMs(c.cmd.Context(), args[0], c.flagText("password-file"))
 	case len(args) > 0:
@@ -69,7 +78,7 @@ func (c *completion) complete(kind string, withVMs bool, args []string, typed st
 			}
 		}
 	default:
-		words, _ = c.completer.Cache.Limited(c.cmd.Context(), func(ctx context.Context) ([]string, error) { return c.plans(ctx, withVMs, typed) })
+		words = c.fleetWords(withVMs, typed)
 		if strings.HasPrefix(kind, "RUN") {
 			words = append(words, c.completer.Runs()...)
 		}
@@ -91,21 +100,32 @@ func (c *completion) flagText(name string) string {
 	return ""
 }
 
-// plans returns the names of plans. After PLAN/ it returns the VMs of that plan.
-func (c *completion) plans(ctx context.Context, withVMs bool, typed string) (words []string, err error) {
+// fleetWords returns the names of plans. After PLAN/ it returns the VMs of that plan.
+func (c *completion) fleetWords(withVMs bool, typed string) []string {
 	f := &c.fleet
 	f.server, f.tokenFile, f.fingerprint, f.ca = c.flagText("server"), c.flagText("token-file"), c.flagText("server-fingerprint"), c.flagText("server-ca")
 	f.cert, f.key, f.db, f.insecure = c.flagText("client-cert"), c.flagText("client-key"), c.flagText("db"), c.flagText("insecure-database") == "true"
 	f.assembler = c.completer.Assembler
 	if !f.exists() {
-		return nil, nil // a completion creates no database
+		return nil // a completion creates no database
 	}
+	plan, _, ofPlan := strings.Cut(typed, "/")
+	if ofPlan = ofPlan && withVMs; !ofPlan {
+		plan = ""
+	}
+	url, _ := f.databaseURL() // exists has tried it
+	url = cmp.Or(f.server, f.assembler.Env(serverEnv), url)
+	return c.completer.Cache.FleetWords(c.cmd.Context(), url+" "+plan, func(ctx context.Context) ([]string, error) { return f.readWords(ctx, plan) })
+}
+
+// readWords returns the names of plans; with a plan the names of its VMs.
+func (f *fleetFlags) readWords(ctx context.Context, plan string) (words []string, err error) {
 	control, closeControl, err := f.openControl(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer joinClose(&err, closeControl)
-	if plan, _, ok := strings.Cut(typed, "/"); ok && withVMs {
+	if plan != "" {
 		vms, err := control.VMs(ctx, fleetdb.Query{Plan: plan, Limit: maxCompletedVMs})
 		for _, vm := range vms {
 			words = append(words, plan+"/"+complete.NameOrRef(vm.Name, vm.VM))

@@ -42,7 +42,7 @@ func newConfig(p *program) *cobra.Command {
 		Annotations: exitCodes(), Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	refused := exit{fault.Denied, "other users may write a config file, or it cannot be read"}
+	refused := exit{fault.Denied, "other users may write or own a config file, or it cannot be read"}
 	for _, c := range []struct {
 		name, short, long string
 		run               func(p *program, root *cobra.Command) error

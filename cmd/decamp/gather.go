@@ -20,9 +20,9 @@ import (
 
 const gatherHelp = `
 Write one archive for support: versions, the doctor's report on this machine, plans with their
-VMs, limits and workers, journals of runs, changes on hosts, the logs of --log, and with
---server its metrics. The files of the archive are listed before it is written; on a terminal
-decamp asks whether to write it.
+VMs, limits and workers, journals of runs, changes on hosts, the logs of --log and of the
+systemd units decamp-server and decamp-worker, and with --server its metrics. The files of
+the archive are listed before it is written; on a terminal decamp asks whether to write it.
 
 Passwords, tokens and hooks are left out. Names and addresses are replaced: the same name by
 the same pseudonym in all files, such as <vm3>. --keep-names keeps them. Read the archive
@@ -66,7 +66,7 @@ func (gc *gatherCommand) runGather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := gather.Options{State: state, Logs: gc.logs, KeepNames: gc.keepNames, Documents: map[string]any{
+	o := gather.Options{State: state, Logs: gc.logs, Units: []string{"decamp-server.service", "decamp-worker.service"}, KeepNames: gc.keepNames, Documents: map[string]any{
 		"versions.json": map[string]any{"decamp": buildinfo.Current(), "schema": fleetdb.SchemaVersion()},
 		"doctor.json":   doctor.Examine(ctx, (&assemble.Diagnosis{Parts: &assemble.Parts{}}).Groups(), doctor.Options{Short: true}),
 	}}
@@ -74,7 +74,7 @@ func (gc *gatherCommand) runGather(ctx context.Context) error {
 		o.Documents["fleet-error.json"] = gc.p.out.problemOf(err)
 	}
 	gc.addKnown(&o)
-	archive, err := gather.Collect(o)
+	archive, err := gather.Collect(ctx, o)
 	if err != nil {
 		return err
 	}

@@ -114,9 +114,14 @@ func (o *output) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// message returns a message on one line, in which commands have the flags of this one.
+func (o *output) message(format string, args ...any) string {
+	return fault.Printable(o.followUps.Complete(fault.OneLine(fmt.Sprintf(format, args...))))
+}
+
 // warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
-	text := fault.Printable(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := o.message(format, args...)
 	if o.json || o.structured {
 		o.log.Warn(text)
 		return
@@ -127,7 +132,7 @@ func (o *output) warn(format string, args ...any) {
 // note prints a message for users. With --json nothing prints it. If other programs read the log, it has the
 // message.
 func (o *output) note(format string, args ...any) {
-	text := fault.Printable(fault.OneLine(fmt.Sprintf(format, args...)))
+	text := o.message(format, args...)
 	switch {
 	case o.structured:
 		o.log.Info(text)

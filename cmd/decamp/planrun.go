@@ -137,7 +137,7 @@ func (pr *planRunCommand) handOver(ctx context.Context, c server.Control, s serv
 		if pr.out.json {
 			return pr.out.printJSON(map[string]string{"plan": p.Name})
 		}
-		_, err := fmt.Fprintf(pr.out, "Plan %s is submitted. Follow it with: %s\n", p.Name, pr.out.followUps.Complete("decamp watch "+p.Name))
+		_, err := fmt.Fprintln(pr.out, pr.out.message("Plan %s is submitted. Follow it with: decamp watch %s", p.Name, p.Name))
 		return err
 	}
 	return followPlan(ctx, pr.out, c, p.Name)

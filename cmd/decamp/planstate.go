@@ -25,7 +25,7 @@ func writePlan(out *output, p fleetdb.Plan) {
 	if p.Failure != nil {
 		fmt.Fprintf(out, "%s\n", fault.Printable(fault.OneLine(p.Failure.Text)))
 		if p.Failure.Hint != "" {
-			fmt.Fprintf(out, "Remedy: %s\n", fault.Printable(out.followUps.Complete(fault.OneLine(p.Failure.Hint))))
+			fmt.Fprintln(out, out.message("Remedy: %s", p.Failure.Hint))
 		}
 	}
 }

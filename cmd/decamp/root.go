@@ -55,7 +55,8 @@ func newRoot(p *program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return badUsage(cmd, "%w", err) })
 	g := root.PersistentFlags()
 	g.SortFlags = false
-	g.StringVar(&p.assembler.State, "state", "", "state `DIR` with runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
+	g.StringVar(&p.assembler.State, "state", p.assembler.State, "state `DIR` with runs and certificates (default /var/lib/decamp for root, $XDG_STATE_HOME/decamp for others)")
+	g.Lookup("state").DefValue = "" // the same help in tests, which set a directory before
 	g.BoolVar(&p.out.json, "json", false, "print one JSON object per line; the last one is the result or the error")
 	g.BoolVarP(&p.out.verbose, "verbose", "v", false, "print more, and log everything to the standard error")
 	g.StringVar(&p.logFile, "log-file", "", "append a full log to `FILE`")

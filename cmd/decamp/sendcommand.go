@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate/warm"
@@ -53,7 +52,7 @@ func sendCommand(ctx context.Context, out *output, c server.Control, name, planN
 	if o != fleetdb.Pause && !isDriven(ctx, c) && !hasEnded(ctx, c, planName, vmName) {
 		words = fmt.Sprintf("%s is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve).", queuedWord(o))
 	}
-	_, err = fmt.Fprintf(out, "%s: %s\n", fault.Printable(name), words)
+	_, err = fmt.Fprintln(out, out.message("%s: %s", name, words))
 	return err
 }
 

@@ -143,5 +143,5 @@ func (sv *serveCommand) printServing(addr net.Addr, fingerprint string) {
 	} else {
 		fmt.Fprintf(sv.out, "VMs may go to %s.\n", strings.Join(slices.Sorted(slices.Values(sv.folders)), ", "))
 	}
-	fmt.Fprintln(sv.out, "Access requires a token: decamp token add NAME --role operate")
+	fmt.Fprintln(sv.out, sv.out.message("Access requires a token: decamp token add NAME --role operate"))
 }

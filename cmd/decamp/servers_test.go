@@ -35,7 +35,7 @@ func (s *serverRig) do(line string) (code int, text string) {
 	must(s.t, s.screen.Truncate(0))
 	words := shellWords(line)
 	s.argv = words
-	code = s.rig.run(s.t.Context(), append(words[1:], "--state", s.assembler.State))
+	code = s.rig.run(s.t.Context(), words[1:])
 	return code, s.rig.out.String() + s.stderr()
 }
 
@@ -152,6 +152,10 @@ func TestPrintedCommandsWorkAsPrinted(t *testing.T) {
 	}
 	s.do("decamp server default prod")
 	if _, text := s.do("decamp status nothing"); !strings.Contains(text, ": decamp status\n") {
+		t.Errorf("got %s", text)
+	}
+	state := filepath.Join(t.TempDir(), "a state")
+	if _, text := s.do("decamp status nothing --state '" + state + "'"); !strings.Contains(text, ": decamp status --state '"+state+"'\n") {
 		t.Errorf("got %s", text)
 	}
 }

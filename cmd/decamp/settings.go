@@ -18,23 +18,28 @@ const serverName = "server"
 
 // applySettings applies the config files to the flags and arguments of a command, before it runs.
 func (p *program) applySettings(cmd *cobra.Command, args []string) error {
-	words := strings.Fields(cmd.CommandPath())
-	if cmd.HasSubCommands() || slices.Contains([]string{configName, serverName, helpName, "version", "completion"}, words[min(1, len(words)-1)]) {
-		return nil // they work without the files, also with a mistake in one
+	if !usesSettings(cmd) {
+		return nil // it works without the files, also with a mistake in one
 	}
-	var shared []string // commands with a server
+	commands := map[string]bool{} // commands, and whether they have a server
 	for _, c := range commandsOf(cmd.Root()) {
-		if c.Flags().Lookup("server") != nil {
-			shared = append(shared, strings.Join(strings.Fields(c.CommandPath())[1:], " "))
+		if usesSettings(c) {
+			commands[strings.TrimPrefix(c.CommandPath(), "decamp ")] = c.Flags().Lookup("server") != nil
 		}
 	}
-	p.out.followUps = config.NewFollowUps(cmd.Flags(), shared)
+	p.out.followUps = config.NewFollowUps(cmd.Flags(), commands)
 	s, err := config.Load(p.config, flagNames(cmd.Root()))
 	if err != nil {
 		return err
 	}
 	p.assembler.Settings = s
 	return config.Applier{Settings: s, Env: p.assembler.Env, Flags: cmd.Flags()}.Apply(cmd.Use, args)
+}
+
+// usesSettings reports whether a command uses the config files and the state directory.
+func usesSettings(cmd *cobra.Command) bool {
+	words := strings.Fields(cmd.CommandPath())
+	return !cmd.HasSubCommands() && !slices.Contains([]string{configName, serverName, helpName, "version", "completion"}, words[min(1, len(words)-1)])
 }
 
 // flagNames returns the names of the flags of all commands.

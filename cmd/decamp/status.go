@@ -86,7 +86,7 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 		return st.out.printJSON(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
-		fmt.Fprintln(st.out, "No plans. Start one with decamp plan run FILE; list runs of decamp migrate with decamp runs.")
+		fmt.Fprintln(st.out, st.out.message("No plans. Start one with decamp plan run FILE. decamp runs lists single migrations."))
 		return nil
 	}
 	progress, err := c.Progress(ctx, "")
@@ -155,7 +155,7 @@ func writeStatus(out *output, s fleet.Status, more []string) {
 		t.writeTo(out)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(out, "and %s: %s\n", strings.Join(more, ", "), out.followUps.Complete("decamp status "+fault.Quote(s.Plan.Name)+" --all"))
+		fmt.Fprintln(out, out.message("and %s: decamp status %s --all", strings.Join(more, ", "), fault.Quote(s.Plan.Name)))
 	}
 }
 

@@ -2,7 +2,7 @@
 // servers, and defaults of flags.
 //
 // A setting of the command line has precedence, then the environment, the user's file, the machine's file,
-// and the built-in default. The files contain no secrets, and a file that other users may write is refused.
+// and the built-in default. The files contain no secrets. A file that other users may write or own is refused.
 package config
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/secretfile"
 )
 
 // Paths are the paths of both files.
@@ -249,7 +250,8 @@ func canSearch(path string) bool {
 }
 
 // readFile returns the text of a file, and nil if it does not exist, or if its folder belongs to another user
-// and cannot be searched. It returns fault.Denied if the file cannot be read, or if other users may write it.
+// and cannot be searched. It returns fault.Denied if the file cannot be read, if other users may write it, or if it
+// belongs to another user than this one and root.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO must not block
 	switch {
@@ -269,6 +271,9 @@ func readFile(path string) ([]byte, error) {
 		return nil, fault.New(fault.Denied, "other users may write the config file %s", path).WithHint("run: chmod go-w %s", fault.Quote(path))
 	case st.Size() > maxBytes:
 		return nil, fault.New(fault.Invalid, "the config file %s has %d bytes; at most %d are possible", path, st.Size(), maxBytes)
+	}
+	if err := secretfile.CheckOwner(path, "the config file", st); err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxBytes))
 	if err != nil {

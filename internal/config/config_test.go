@@ -148,6 +148,33 @@ func TestAFileThatOthersMayWriteIsRefused(t *testing.T) {
 	}
 }
 
+// A file of another user is refused, because that user may write it at any time.
+func TestAFileOfAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a file away")
+	}
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	writeConfig(t, path, "targets: {a: 'dir:/x'}\n", 0o644)
+	if err := os.Chown(path, 65534, -1); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(Paths{User: path}, nil)
+	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "belongs to user 65534") || fault.HintOf(err) != "chown 0 "+path {
+		t.Errorf("%v (%s)", err, fault.HintOf(err))
+	}
+}
+
+// A config file that is a FIFO is an error, and does not block.
+func TestAFIFOIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(Paths{User: path}, nil); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Error(err)
+	}
+}
+
 // A service can run as another user than the one that $HOME names: the folder of that user has no config file for
 // it. A file in a folder that it can search must be readable.
 func TestFilesThatAnotherUserCannotRead(t *testing.T) {

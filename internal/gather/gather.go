@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,11 +32,15 @@ const (
 	maxFile      = 8 << 20  // bytes of one file; of a longer one the end is kept
 )
 
+// endOfFile is the note of a file whose beginning is missing.
+const endOfFile = "the end of a longer file"
+
 // Options select the content of an archive.
 type Options struct {
 	State     string         // state directory; a missing one has no files
 	Documents map[string]any // further documents by file name; each is encoded as JSON
 	Logs      []string       // paths of logs
+	Units     []string       // units of systemd whose logs are read
 	Secrets   []string       // texts that are removed also with KeepNames, such as passwords
 	Names     [][2]string    // kinds and names that are known, such as {"host", "mover1"}
 	KeepNames bool           // replace no names and addresses
@@ -64,7 +69,7 @@ type collected struct {
 }
 
 // Collect reads the files, and replaces secrets and names.
-func Collect(o Options) (*Archive, error) {
+func Collect(ctx context.Context, o Options) (*Archive, error) {
 	a := &Archive{}
 	for _, name := range slices.Sorted(maps.Keys(o.Documents)) {
 		text, err := json.Marshal(o.Documents[name])
@@ -80,6 +85,9 @@ func Collect(o Options) (*Archive, error) {
 		if err := a.readLog(log, fmt.Sprintf("logs/%d.log", i+1)); err != nil {
 			return nil, err
 		}
+	}
+	for _, unit := range o.Units {
+		a.readUnit(ctx, unit)
 	}
 	a.limitSize(cmp.Or(o.Limit, defaultLimit))
 	a.redact(o)
@@ -142,7 +150,7 @@ func (a *Archive) readFile(from, name string, isLog bool, open func() (*os.File,
 	c := collected{Entry: Entry{Name: name}, changed: st.ModTime(), isLog: isLog}
 	if over := st.Size() - maxFile; over > 0 {
 		_, err = f.Seek(over, io.SeekStart)
-		c.Note = "the end of a longer file"
+		c.Note = endOfFile
 	}
 	if err == nil {
 		c.text, err = io.ReadAll(io.LimitReader(f, maxFile))

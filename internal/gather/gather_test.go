@@ -68,7 +68,7 @@ func TestOneNameHasOnePseudonym(t *testing.T) {
 {"run":"web-db-01-3f9a1c","kind":"not comp`, 1)
 	log := filepath.Join(dir, "full.log")
 	put(t, dir, "full.log", `level=INFO vm="Web DB 01" server=ESX9 msg="web db 01 of ana"`+"\n", 2)
-	a, err := Collect(Options{State: dir, Logs: []string{log}})
+	a, err := Collect(t.Context(), Options{State: dir, Logs: []string{log}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 	oldLine := "old line" + strings.Repeat(".", 4000) + "\n"
 	put(t, dir, "long.log", strings.Repeat(oldLine, maxFile/len(oldLine)+1)+"newest line\n", 9)
-	a, err := Collect(Options{State: dir, Logs: []string{filepath.Join(dir, "long.log")}, Limit: maxFile + 21_000})
+	a, err := Collect(t.Context(), Options{State: dir, Logs: []string{filepath.Join(dir, "long.log")}, Limit: maxFile + 21_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,10 +56,16 @@ func checkMode(f *os.File, what string) error {
 		return fault.New(fault.Denied, "%s %s is accessible to other users (mode %#o)", what, f.Name(), st.Mode().Perm()).
 			WithHint("chmod 600 %s; if others may have read it, make another one", fault.Quote(f.Name()))
 	}
+	return CheckOwner(f.Name(), what, st)
+}
+
+// CheckOwner returns fault.Denied if a file belongs to another user than the owner of the process, or root.
+// what is the kind of the file, for messages.
+func CheckOwner(path, what string, st fs.FileInfo) error {
 	owner, known := st.Sys().(*syscall.Stat_t)
 	if known && int(owner.Uid) != os.Geteuid() && owner.Uid != 0 {
-		return fault.New(fault.Denied, "%s %s belongs to user %d", what, f.Name(), owner.Uid).
-			WithHint("chown %d %s", os.Geteuid(), fault.Quote(f.Name()))
+		return fault.New(fault.Denied, "%s %s belongs to user %d", what, path, owner.Uid).
+			WithHint("chown %d %s", os.Geteuid(), fault.Quote(path))
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 
 // The ages of cached words, and the time limit of a request.
 const (
-	freshTime = 5 * time.Minute // words of this age are returned without a request
+	freshTime = 5 * time.Minute // words of a source or a target that are not older are returned without a request
+	fleetTime = 5 * time.Second // the same for words of a fleet, which commands change
 	staleTime = 24 * time.Hour  // words of this age are returned if a request fails
 	retryTime = time.Minute     // time between two requests that fail: each may cost a login
 	limit     = 200 * time.Millisecond
@@ -47,27 +48,37 @@ type entry struct {
 	Tried time.Time `json:"tried"` // time of the last request
 }
 
-// Words returns the words of a key, which fetch requests if they are not fresh. It returns in time also if
-// fetch does not.
+// Words returns the words of a source or a target, which fetch requests if they are not fresh. It returns in time
+// also if fetch does not.
 func (c *Cache) Words(ctx context.Context, key string, fetch func(context.Context) ([]string, error)) []string {
+	return c.wordsNewerThan(ctx, freshTime, key, fetch)
+}
+
+// FleetWords is Words for a fleet.
+func (c *Cache) FleetWords(ctx context.Context, key string, fetch func(context.Context) ([]string, error)) []string {
+	return c.wordsNewerThan(ctx, fleetTime, key, fetch)
+}
+
+// wordsNewerThan is Words for words that are fresh until they have an age.
+func (c *Cache) wordsNewerThan(ctx context.Context, age time.Duration, key string, fetch func(context.Context) ([]string, error)) []string {
 	e, now := c.load(key), c.Now()
 	switch {
-	case now.Sub(e.At) < freshTime:
+	case now.Sub(e.At) < age:
 		return e.Words
-	case now.Sub(e.Tried) < retryTime:
+	case e.Tried.After(e.At) && now.Sub(e.Tried) < retryTime:
 		return e.recent(now)
 	}
 	e.Tried = now
 	c.save(key, e) // before the request: a process that is killed must not repeat it at once
-	if words, ok := c.Limited(ctx, fetch); ok {
+	if words, ok := c.limited(ctx, fetch); ok {
 		c.Store(key, words)
 		return words
 	}
 	return e.recent(now)
 }
 
-// Limited returns the words of fetch. ok is false if it fails, or does not return in time.
-func (c *Cache) Limited(ctx context.Context, fetch func(context.Context) ([]string, error)) (words []string, ok bool) {
+// limited returns the words of fetch. ok is false if it fails, or does not return in time.
+func (c *Cache) limited(ctx context.Context, fetch func(context.Context) ([]string, error)) (words []string, ok bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan []string, 1)

@@ -44,6 +44,26 @@ func TestWordsAreRequestedWhenTheyAreOld(t *testing.T) {
 	}
 }
 
+// Words of a fleet are requested again soon, and are kept for a server that fails.
+func TestWordsOfAFleetAreFreshForSeconds(t *testing.T) {
+	c, now := newTestCache(t)
+	requests, failed := 0, error(nil)
+	for _, step := range []struct {
+		wait     time.Duration
+		failed   error
+		requests int
+	}{{0, nil, 1}, {fleetTime - time.Second, nil, 1}, {time.Second, nil, 2}, {retryTime, errors.New("away"), 3}, {retryTime - time.Second, nil, 3}} {
+		*now, failed = now.Add(step.wait), step.failed
+		got := c.FleetWords(t.Context(), "https://h:8470 ", func(context.Context) ([]string, error) {
+			requests++
+			return []string{"wave-1"}, failed
+		})
+		if !slices.Equal(got, []string{"wave-1"}) || requests != step.requests {
+			t.Errorf("%+v: %v after %d requests", step, got, requests)
+		}
+	}
+}
+
 // A host that does not respond costs the limit, and no more.
 func TestWordsDoNotWaitForTheHost(t *testing.T) {
 	c, now := newTestCache(t)
