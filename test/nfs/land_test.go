@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab/nfsclient"
+	decamp "github.com/decamp/decamp/test/program"
 )
 
 // binary builds decamp, once for all tests.
@@ -24,11 +25,7 @@ func binary(t *testing.T) string {
 
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "decamp")
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/decamp/decamp/cmd/decamp").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return path, nil
+	return path, decamp.Build(path)
 })
 
 // land is a decamp land that is killed and started again at the same place.

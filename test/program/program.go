@@ -50,22 +50,51 @@ func Main(m *testing.M, binary *string) int {
 
 // Build builds decamp at the path binary, with these build tags.
 func Build(binary string, tags ...string) error {
-	return build(binary, "-ldflags=-s -w", "-tags="+strings.Join(tags, ","))
+	return build(binary, strings.Join(append([]string{"decamp"}, tags...), "-"), "-ldflags=-s -w", "-tags="+strings.Join(tags, ","))
 }
 
 // BuildVersion builds decamp at the path binary, with another version.
 func BuildVersion(binary, version string) error {
-	return build(binary, "-ldflags=-s -w -X github.com/decamp/decamp/internal/buildinfo.linked="+version)
+	return build(binary, "decamp-"+version, "-ldflags=-s -w -X github.com/decamp/decamp/internal/buildinfo.linked="+version)
 }
 
-// build builds decamp with these flags: static and stripped, as in a release, even if the tests are not.
-func build(binary string, flags ...string) error {
-	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", binary, "github.com/decamp/decamp/cmd/decamp")...)
+// build builds decamp with these flags, static and stripped as in a release even if the tests are not, and copies it
+// to the path binary. The test packages build it one after the other under the same name in the folder build: go build
+// links it only for the first one.
+func build(binary, name string, flags ...string) error {
+	shared, err := sharedFolder()
+	if err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(shared, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and unlock it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	built := filepath.Join(shared, name)
+	build := exec.Command("go", append(append([]string{"build"}, flags...), "-o", built, "github.com/decamp/decamp/cmd/decamp")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, out)
 	}
+	// Not this process: another goroutine that starts a program now would pass the file, open for writing, to it.
+	if out, err := exec.Command("cp", built, binary).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy decamp: %w: %s", err, out)
+	}
 	return nil
+}
+
+// sharedFolder returns the folder of the builds that test packages share. It creates it.
+func sharedFolder() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/decamp/decamp").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), "build", "test")
+	return dir, os.MkdirAll(dir, 0o755)
 }
 
 // Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a
