@@ -35,8 +35,8 @@ const (
 	optInfo        = 6  // NBD_OPT_INFO: describes the export
 	optGo          = 7  // NBD_OPT_GO: describes the export and ends the handshake
 	optStructured  = 8  // NBD_OPT_STRUCTURED_REPLY
-	optListContext = 10 // NBD_OPT_LIST_META_CONTEXT
-	optSetContext  = 11 // NBD_OPT_SET_META_CONTEXT
+	optListContext = 9  // NBD_OPT_LIST_META_CONTEXT
+	optSetContext  = 10 // NBD_OPT_SET_META_CONTEXT
 )
 
 // Replies to options.

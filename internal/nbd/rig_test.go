@@ -13,7 +13,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 )
@@ -114,10 +116,11 @@ func (m *viewed) View(ctx context.Context, dest []byte, off int64) ([]byte, func
 func scattered(size int) []byte {
 	data := make([]byte, size)
 	x := uint32(1)
-	for at := 0; at < size; at += 4096 {
+	const grain = 32 << 10
+	for at := 0; at < size; at += grain {
 		x = x*1664525 + 1013904223
-		if x>>30 != 0 && at/(256<<10)%3 != 2 {
-			for i := at; i < min(at+4096, size); i += 4 {
+		if x>>30 != 0 && at/(1<<20)%3 != 2 {
+			for i := at; i < min(at+grain, size); i += 4 {
 				x = x*1664525 + 1013904223
 				binary.LittleEndian.PutUint32(data[i:min(i+4, size)], x|1)
 			}
@@ -307,3 +310,12 @@ func errorOf(c chunk) (code uint32, message string, off uint64) {
 }
 
 var errBad = errors.New("sector 7 is bad")
+
+// processorTime returns the processor time of this process without its children.
+func processorTime(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
