@@ -16,9 +16,8 @@ import (
 
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/advise"
-	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/units"
 )
@@ -53,14 +52,14 @@ decamp advise --verbose
 
 // adviseCommand is decamp advise.
 type adviseCommand struct {
-	out       *output     // output and messages
-	fleet     fleetFlags  // flags of the fleet
-	setup     bench.Setup // path of the data that is predicted
-	export    string      // mode of the NFS export: async or sync
-	whatIf    []string    // changes to evaluate; empty: those of the published measurements
-	allocated sizeFlag    // bytes of the predicted copy
-	prices    string      // path of a JSON file with prices; empty for none
-	rows      string      // path of a file with the user's rows; empty for none
+	out       *output       // output and messages
+	fleet     fleetFlags    // flags of the fleet
+	setup     bench.Setup   // path of the data that is predicted
+	export    string        // mode of the NFS export: async or sync
+	whatIf    []string      // changes to evaluate; empty: those of the published measurements
+	allocated flaghelp.Size // bytes of the predicted copy
+	prices    string        // path of a JSON file with prices; empty for none
+	rows      string        // path of a file with the user's rows; empty for none
 }
 
 // newAdvise returns the command decamp advise.
@@ -296,16 +295,6 @@ func writeModel(w io.Writer, r advise.Report) {
 	rows.writeTo(w)
 }
 
-// liveAdvice is the output of advise for a running plan.
-type liveAdvice struct {
-	Plan   string           `json:"plan"`     // name of the plan
-	Moving int              `json:"vms"`      // VMs
-	Rate   int64            `json:"rate"`     // bytes a second, of all of them
-	Busy   bottleneck.Busy  `json:"busy"`     // busy part of each component, 0 to 1
-	Limit  bottleneck.Limit `json:"limit"`    // component that limits the plan
-	Do     []string         `json:"remedies"` // first things first
-}
-
 // runLive prints the current limit of a running plan, with remedies.
 func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	c, closeControl, err := ad.fleet.openControl(ctx)
@@ -313,7 +302,7 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 		return err
 	}
 	defer joinClose(&err, closeControl)
-	r, err := measuredNow(ctx, c, name)
+	r, err := server.MeasureLoad(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -323,8 +312,8 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	fmt.Fprintf(ad.out, "Plan %s: %s, %s\n%s\n\n", r.Plan, units.Count(r.Moving, "VM"), units.Rate(r.Rate, time.Second), r.Limit)
 	t := newTable("PART", "BUSY", "COMPONENT")
 	t.alignRight(1)
-	for _, p := range partsOf(r.Busy) {
-		t.addRow(p.name, fmt.Sprintf("%.0f %%", 100*p.busy), p.means)
+	for _, p := range r.Busy.Parts() {
+		t.addRow(p.Name, fmt.Sprintf("%.0f %%", 100*p.Busy), p.Means)
 	}
 	t.writeTo(ad.out)
 	fmt.Fprintln(ad.out)
@@ -332,55 +321,4 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 		fmt.Fprintln(ad.out, "- "+do)
 	}
 	return nil
-}
-
-// measuredNow returns the recent load of a plan's transfers. It returns fault.Conflict if no transfer
-// runs.
-func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvice, err error) {
-	if _, err := c.Plan(ctx, name); err != nil {
-		return r, err
-	}
-	progress, err := c.Progress(ctx, name)
-	if err != nil {
-		return r, err
-	}
-	r = liveAdvice{Plan: name, Rate: fleetdb.RateOf(progress, name), Busy: fleetdb.BusyOf(progress)}
-	for _, p := range progress {
-		if p.Rate > 0 {
-			r.Moving++
-		}
-	}
-	if r.Limit = r.Busy.Limit(); r.Limit.What == "" {
-		return r, fault.New(fault.Conflict, "plan %s has no running transfer", name).
-			WithHint("see the state of its VMs: decamp status %s", fault.Quote(name))
-	}
-	r.Do = []string{remedies[r.Limit.What]}
-	if r.Limit.Gain > 0 {
-		r.Do = append(r.Do, "then: "+remedies[r.Limit.Next])
-	}
-	return r, nil
-}
-
-// busyPart is a row of the table of components.
-type busyPart struct {
-	name, means string  // name of the component, and its description
-	busy        float64 // busy part of the time, 0 to 1
-}
-
-// partsOf returns the components in the order of the data path.
-func partsOf(b bottleneck.Busy) []busyPart {
-	return []busyPart{
-		{"source", "datastore, host, and the network path", b.Source},
-		{"target", "medium of the images", b.Target},
-		{"processor", "zero detection and hashing on this machine", b.Processor},
-		{"budget", "configured rates", b.Budget},
-	}
-}
-
-// remedies has the remedies for each component, the cheapest first.
-var remedies = map[string]string{
-	"source":    "source: migrate VMs of several hosts and datastores in parallel, or use transport nfc or landing; then use a faster link or datastore: predict the effect with decamp advise --source … --nic …",
-	"target":    "target: use several destinations (to:) or faster storage: predict the effect with decamp advise --dest …",
-	"processor": "processor: add a machine (decamp worker --join), or add cores to this one",
-	"budget":    "budget: increase the rate with decamp limits",
 }

@@ -77,34 +77,11 @@ func (cs *consoleCommand) openConsole(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	id, err := runNamed(ctx, c, name)
+	id, err := server.ResolveRun(ctx, c, name)
 	if err = errors.Join(err, closeControl()); err != nil {
 		return err
 	}
 	return cs.attachRun(ctx, id)
-}
-
-// runNamed returns the run that RUN or PLAN/VM names. A VM with several runs is ambiguous.
-func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, error) {
-	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
-	switch {
-	case err != nil:
-		return "", err
-	case isRun:
-		return journal.ID(name), nil
-	case vmName == "":
-		return "", fault.New(fault.Invalid, "%s is a plan: want PLAN/VM", planName).WithHint("list its VMs with decamp status %s --all", fault.Quote(planName))
-	}
-	vm, err := server.FindVM(ctx, c, planName, vmName)
-	switch {
-	case err != nil:
-		return "", err
-	case len(vm.Runs) == 0:
-		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("see its state with decamp status %s", fault.Quote(planName))
-	case len(vm.Runs) > 1:
-		return "", fault.New(fault.Conflict, "VM %s was migrated to %d destinations", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
-	}
-	return journal.ID(vm.Runs[0]), nil
 }
 
 // attachRun attaches to the VM of a run of this state directory.

@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
@@ -103,7 +104,7 @@ func TestConsoleOfAPlansVM(t *testing.T) {
 	none.Runs = nil
 	c := waveOf(t, servertest.VM("vm-1", "web1"), two, none)
 	for name, want := range map[string]fault.Kind{"wave/web1": 0, "web1-1f": 0, "wave": fault.Invalid, "wave/db1": fault.Conflict, "wave/new1": fault.NotFound, "wave/x": fault.NotFound} {
-		id, err := runNamed(t.Context(), c, name)
+		id, err := server.ResolveRun(t.Context(), c, name)
 		if want == 0 && (err != nil || id != "web1-1f") || want != 0 && (!fault.Is(err, want) || fault.HintOf(err) == "") {
 			t.Errorf("%s: %q, %v (%s)", name, id, err, fault.HintOf(err))
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,34 +25,6 @@ func (t *textsFlag) Type() string { return "stringArray" }
 func (t *textsFlag) Set(text string) error {
 	*t = append(*t, planfile.Text(text))
 	return nil
-}
-
-// tmpfsFlag is tmpfs:SIZE as a pflag.Value, in bytes. Zero is not set.
-type tmpfsFlag int64
-
-// String returns the value as written.
-func (f *tmpfsFlag) String() string {
-	if *f == 0 {
-		return ""
-	}
-	return "tmpfs:" + (*sizeFlag)(f).String()
-}
-
-// Type returns the name of the value in the help.
-func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
-
-// Set parses tmpfs:SIZE with a size above 0.
-func (f *tmpfsFlag) Set(s string) error {
-	digits, ok := strings.CutPrefix(s, "tmpfs:")
-	n, err := units.ParseSize(digits)
-	switch {
-	case !ok:
-		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
-	case err == nil && n == 0:
-		return errors.New("want a size above 0, such as tmpfs:16G")
-	}
-	*f = tmpfsFlag(n)
-	return err
 }
 
 // spot is the value of --spot: the part of each disk that is read from the source a second time. "100M"
@@ -97,25 +68,4 @@ func (s *spot) newSample() (manifest.Sample, error) {
 	}
 	_, err := rand.Read(chosen.Seed[:])
 	return chosen, err
-}
-
-// sizeFlag is a size in bytes as a pflag.Value.
-type sizeFlag int64
-
-// String returns the size in the largest unit that divides it.
-func (f *sizeFlag) String() string {
-	if *f == 0 {
-		return ""
-	}
-	return units.FormatSize(int64(*f))
-}
-
-// Type returns the name of the value in the help.
-func (f *sizeFlag) Type() string { return "SIZE" }
-
-// Set parses what units.ParseSize accepts.
-func (f *sizeFlag) Set(s string) error {
-	n, err := units.ParseSize(s)
-	*f = sizeFlag(n)
-	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/flaghelp"
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/planfile"
 )
@@ -24,12 +25,12 @@ type moveFlags struct {
 	stage   string   // folder of those --to that need one
 	mapFile string   // value of --map; empty if none
 
-	powerOff, force bool          // PowerOff
-	warm            bool          // Mode
-	cutover         string        // value of --cutover
-	boot            time.Duration // value of --boot-time
-	spot            spot          // value of --spot
-	into            tmpfsFlag     // value of --landing
+	powerOff, force bool           // PowerOff
+	warm            bool           // Mode
+	cutover         string         // value of --cutover
+	boot            time.Duration  // value of --boot-time
+	spot            spot           // value of --spot
+	into            flaghelp.Tmpfs // value of --landing
 
 	discard bool // discard the unfinished run
 	dryRun  bool // only print the definition and the obstacles
@@ -162,7 +163,7 @@ func registerKey(cmd *cobra.Command, flag planfile.Flag, usage string) {
 	case *planfile.Duration:
 		f.DurationVar((*time.Duration)(field), flag.Name, time.Duration(*field), usage)
 	case *planfile.Size:
-		f.Var((*sizeFlag)(field), flag.Name, usage)
+		f.Var((*flaghelp.Size)(field), flag.Name, usage)
 	case *planfile.IP:
 		f.TextVar(&field.Addr, flag.Name, field.Addr, usage)
 	case *[]planfile.Text:
@@ -332,7 +333,7 @@ func (o *moveFlags) checkNFC(cmd *cobra.Command) error {
 	case o.Transport != "nfc" && given != "":
 		return badUsage(cmd, "--%s is for --transport nfc, not %s", given, o.Transport)
 	case cmd.Flags().Changed("nfc-buffer") && (n < wire.BufferUnit || n > largest || n%wire.BufferUnit != 0):
-		return badUsage(cmd, "--nfc-buffer %v: want a multiple of 64K up to 2M", (*sizeFlag)(&o.NFC.Buffer))
+		return badUsage(cmd, "--nfc-buffer %v: want a multiple of 64K up to 2M", (*flaghelp.Size)(&o.NFC.Buffer))
 	case o.NFC.Buffers < 1 || assemble.BuffersOf(o.NFC).Memory() > mostSession:
 		return badUsage(cmd, "--nfc-buffers %d: want 1 or more, and at most 16M for a session", o.NFC.Buffers)
 	}

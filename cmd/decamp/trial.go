@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/testboot"
@@ -53,7 +54,7 @@ type trialCommand struct {
 	expect   string        // text that means that the guest has booted
 	accel    string        // one of accels
 	keep     string        // folder for the log and the screenshot; empty: none are kept
-	memory   sizeFlag      // maximum memory of the VM
+	memory   flaghelp.Size // maximum memory of the VM
 }
 
 // accels are the values of --accel.

@@ -29,26 +29,55 @@ const (
 	leastPart = 0.01 // smallest share that counts as a measurement
 )
 
+// Part is a part of a copy.
+type Part struct {
+	Name, Means string  // name of the part, and its description
+	Busy        float64 // share of time in which it was busy, from 0 to 1
+}
+
+// Parts returns the parts in the order of the data path.
+func (b Busy) Parts() []Part {
+	return []Part{
+		{"source", "datastore, host, and the network path", b.Source},
+		{"target", "medium of the images", b.Target},
+		{"processor", "zero detection and hashing on this machine", b.Processor},
+		{"budget", "configured rates", b.Budget},
+	}
+}
+
 // Limit returns the limit. It returns the zero Limit if no part was busy.
 func (b Busy) Limit() Limit {
 	l := Limit{}
 	next := 0.0
-	for _, e := range []struct {
-		name string
-		part float64
-	}{{"source", b.Source}, {"target", b.Target}, {"processor", b.Processor}, {"budget", b.Budget}} {
+	for _, p := range b.Parts() {
 		switch {
-		case e.part > l.Part:
+		case p.Busy > l.Part:
 			l.Next, next = l.What, l.Part
-			l.What, l.Part = e.name, e.part
-		case e.part > next:
-			l.Next, next = e.name, e.part
+			l.What, l.Part = p.Name, p.Busy
+		case p.Busy > next:
+			l.Next, next = p.Name, p.Busy
 		}
 	}
 	if next > leastPart && l.Part/next <= mostGain {
 		l.Gain = l.Part / next
 	}
 	return l
+}
+
+// remedies has the remedies for each component, the cheapest first.
+var remedies = map[string]string{
+	"source":    "source: migrate VMs of several hosts and datastores in parallel, or use transport nfc or landing; then use a faster link or datastore: predict the effect with decamp advise --source … --nic …",
+	"target":    "target: use several destinations (to:) or faster storage: predict the effect with decamp advise --dest …",
+	"processor": "processor: add a machine (decamp worker --join), or add cores to this one",
+	"budget":    "budget: increase the rate with decamp limits",
+}
+
+// Remedies returns what makes the copy faster, first things first. The limit must be known.
+func (l Limit) Remedies() []string {
+	if l.Gain == 0 {
+		return []string{remedies[l.What]}
+	}
+	return []string{remedies[l.What], "then: " + remedies[l.Next]}
 }
 
 // String returns one line: the limit, its effect, and the next limit.

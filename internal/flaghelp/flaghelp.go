@@ -1,7 +1,10 @@
-// Package flaghelp formats flags for the help of a command, and has the flag values that decamp and decamp-lab share.
+// Package flaghelp formats flags for the help of a command, and has values of flags.
 package flaghelp
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/spf13/pflag"
 
 	"github.com/decamp/decamp/internal/units"
@@ -20,6 +23,55 @@ func (r *Rate) Type() string { return "RATE" }
 func (r *Rate) Set(s string) error {
 	n, err := units.ParseRate(s)
 	*r = Rate(n)
+	return err
+}
+
+// Size is a size in bytes as a pflag.Value.
+type Size int64
+
+// String returns the size in the largest unit that divides it.
+func (s *Size) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return units.FormatSize(int64(*s))
+}
+
+// Type returns the name of the value in the help.
+func (s *Size) Type() string { return "SIZE" }
+
+// Set parses what units.ParseSize accepts.
+func (s *Size) Set(text string) error {
+	n, err := units.ParseSize(text)
+	*s = Size(n)
+	return err
+}
+
+// Tmpfs is tmpfs:SIZE as a pflag.Value, in bytes. Zero is not set.
+type Tmpfs int64
+
+// String returns the value as written.
+func (t *Tmpfs) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return "tmpfs:" + (*Size)(t).String()
+}
+
+// Type returns the name of the value in the help.
+func (t *Tmpfs) Type() string { return "tmpfs:SIZE" }
+
+// Set parses tmpfs:SIZE with a size above 0.
+func (t *Tmpfs) Set(s string) error {
+	digits, ok := strings.CutPrefix(s, "tmpfs:")
+	n, err := units.ParseSize(digits)
+	switch {
+	case !ok:
+		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
+	case err == nil && n == 0:
+		return errors.New("want a size above 0, such as tmpfs:16G")
+	}
+	*t = Tmpfs(n)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // SplitName splits PLAN/VM. vm is "" if name has no slash; names of plans contain none.
@@ -54,6 +55,29 @@ func FindVM(ctx context.Context, c Control, plan, what string) (fleetdb.VM, erro
 		return fleetdb.VM{}, fault.New(fault.Conflict, "%d VMs are called %q: %s", len(hits), what, strings.Join(refs, "; ")).WithHint("name it by its reference")
 	}
 	return hits[0], nil
+}
+
+// ResolveRun returns the run that RUN or PLAN/VM names. A VM with several runs is ambiguous.
+func ResolveRun(ctx context.Context, c Control, name string) (journal.ID, error) {
+	planName, vmName, isRun, err := ResolveName(ctx, c, name)
+	switch {
+	case err != nil:
+		return "", err
+	case isRun:
+		return journal.ID(name), nil
+	case vmName == "":
+		return "", fault.New(fault.Invalid, "%s is a plan: want PLAN/VM", planName).WithHint("list its VMs with decamp status %s --all", fault.Quote(planName))
+	}
+	vm, err := FindVM(ctx, c, planName, vmName)
+	switch {
+	case err != nil:
+		return "", err
+	case len(vm.Runs) == 0:
+		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("see its state with decamp status %s", fault.Quote(planName))
+	case len(vm.Runs) > 1:
+		return "", fault.New(fault.Conflict, "VM %s was migrated to %d destinations", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
+	}
+	return journal.ID(vm.Runs[0]), nil
 }
 
 // vmPage is how many VMs one request returns.
