@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	pieceSize = 1 << 20 // size of the pieces of a structured read in bytes
-	maxUnsent = 8 << 20 // bytes of one connection that wait for the client, unless one request has more
+	pieceSize = 1 << 20  // size of the pieces of a structured read in bytes
+	maxUnsent = 16 << 20 // bytes of one connection that wait for the client; nbdcopy requests that much by default
 )
 
 // A session serves one export to one client, after the handshake.
