@@ -39,6 +39,10 @@ guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 kube='etcd-server'
 # What builds the Debian that packages of a release are installed in, and reads and runs its images.
 release='git iproute2 util-linux mmdebstrap rpm minisign skopeo runc'
+# The plugin for nbdkit: its compiler and header, the server that loads it, and clients.
+nbdkit='gcc libc6-dev nbdkit nbdkit-plugin-dev libnbd-bin'
+# Its compiler for the other architecture of a release.
+arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 
@@ -57,13 +61,13 @@ wanted() {
 	for group in "$@"; do
 		case $group in
 		demo) echo $demo ;;
-		test) echo $demo $test $libvirt $fio ;;
-		slow) echo $demo $test $libvirt $fio $slow $release ;;
-		v2v) echo $demo $test $v2v ;;
+		test) echo $demo $test $libvirt $fio $nbdkit ;;
+		slow) echo $demo $test $libvirt $fio $nbdkit $arm $slow $release ;;
+		v2v) echo $demo $test $nbdkit $v2v ;;
 		bench) echo $demo $test $bench ;;
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
-		release) echo $release ;;
+		release) echo $nbdkit $arm $release ;;
 		clients) echo python3-venv ;;
 		esac
 	done | tr ' ' '\n' | sort -u
