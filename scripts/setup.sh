@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what this machine lacks for a make target, and nothing else.
 #
-#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release|clients]...     (default: test)
+#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release|clients|plugin]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
 # nothing to do: one dpkg-query, a look into build/, no network, no root.
@@ -68,6 +68,7 @@ wanted() {
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
 		release) echo $nbdkit $arm $release ;;
+		plugin) echo $nbdkit $arm ;;
 		clients) echo python3-venv ;;
 		esac
 	done | tr ' ' '\n' | sort -u
@@ -250,15 +251,15 @@ install_clients() {
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
-	demo | test | slow | v2v | bench | guests | kube | release | clients) ;;
-	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube, release and clients" ;;
+	demo | test | slow | v2v | bench | guests | kube | release | clients | plugin) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube, release, clients and plugin" ;;
 	esac
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || { fetch_kernel; fetch_agent; } # no guest boots there
+[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac
