@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -19,12 +20,12 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"childenv", "atomicfile", "bars", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
-	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb", "knownhosts"},
 	{"blockcopy", "readahead", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
 	{"migrate", "mount", "bench", "trace"},
-	{"preflight", "doctor"},
+	{"preflight", "doctor", "nfcplugin"},
 	{"fleet", "notify"},
 	{"assemble", "server", "progress"},
 }
@@ -182,6 +183,7 @@ func TestDecampContainsNoEmulator(t *testing.T) {
 func list(t *testing.T) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // the plugin of nbdkit is among them
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
