@@ -11,8 +11,8 @@
 // was never made. Therefore reverting treats a missing object as success. Restore reverts all records of
 // one server: each decamp process of the same state folder that logs in there calls it.
 //
-// The package has no connection to hosts: the caller reverts each kind of change. It has no lock either:
-// callers hold that of the state folder, or share the records (NewShared).
+// The package has no connection to hosts: the caller reverts each kind of change. Callers hold the lock
+// of the state folder, share the records (NewShared), or lock single records (Hold).
 package cleanup
 
 import (
@@ -236,7 +236,7 @@ type Undo func(ctx context.Context, r Record) error
 
 // Restore reverts the recorded changes on a server, the newest first: a file is closed before its
 // datastore is removed. It returns the reverted records. Changes that could not be reverted stay on
-// record and are in the error, as are unreadable records. Restore ignores changes in use (NewShared).
+// record and are in the error, as are unreadable records. Restore ignores changes in use (NewShared, Hold).
 func (s *Store) Restore(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
