@@ -263,7 +263,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 	}
 	defer over()
 	if undo == nil {
-		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.Host, r.Text).
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.HostName(), r.Text).
 			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
@@ -275,7 +275,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 
 // LeftoverError returns the error for a change that could not be reverted because of why.
 func LeftoverError(r Record, why error) error {
-	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
+	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.HostName(), r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
 	if r.ManualCommand != "" {
 		remedy += "; manually, on the host: " + r.ManualCommand
