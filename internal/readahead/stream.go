@@ -1,4 +1,4 @@
-package mount
+package readahead
 
 import (
 	"time"
@@ -24,7 +24,7 @@ const (
 // A stream is one reader, as derived from its reads: a range of a file that grows at its end. The
 // cache's lock guards it.
 type stream struct {
-	file  *file     // file that is read
+	file  *File     // file that is read
 	start int64     // offset of the first byte that was read
 	end   int64     // offset after the furthest byte that was read
 	run   int64     // bytes read in sequence

@@ -1,8 +1,7 @@
-package mount
+package readahead
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -12,8 +11,8 @@ import (
 )
 
 // newTestCache has the least memory there can be.
-func newTestCache() *cache {
-	return newCache(Options{PageSize: leastPageSize, Pages: leastPages}.withDefaults())
+func newTestCache() *Cache {
+	return New(Options{PageSize: LeastPageSize, Pages: leastPages})
 }
 
 // TestCacheOfFourPagesNeverMixesBytes has readers of two files, some in order and some not,
@@ -23,9 +22,9 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 	defer cancel()
 	c := newTestCache()
 	const size = 24<<20 + 12345*512
-	var files []*file
+	var files []*File
 	for range 2 {
-		files = append(files, newFile(ctx, "test", disk.NewPattern(size), c, slog.New(slog.DiscardHandler)))
+		files = append(files, c.Open(ctx, "test", disk.NewPattern(size)))
 	}
 	var readers sync.WaitGroup
 	for i := range 6 {
@@ -35,7 +34,8 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 			for turn := range 60 {
 				off, n := int64(turn)*(400<<10), int64(400<<10)
 				if i >= 4 {
-					off, n = rnd.Int64N(size), rnd.Int64N(1<<20)+1
+					off = rnd.Int64N(size)
+					n = rnd.Int64N(min(1<<20, size-off)) + 1
 				}
 				readAndCheck(t, ctx, f, dest[:n], off)
 			}
@@ -43,28 +43,28 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 	}
 	readers.Wait()
 	for _, f := range files {
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := c.close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func readAndCheck(t *testing.T, ctx context.Context, f *file, dest []byte, off int64) {
+func readAndCheck(t *testing.T, ctx context.Context, f *File, dest []byte, off int64) {
 	t.Helper()
-	got, err := f.readAt(ctx, dest, off)
+	got, release, err := f.View(ctx, dest, off)
+	defer release()
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	defer got.releasePage()
-	want := make([]byte, max(min(int64(len(dest)), f.size-off), 0))
-	if err := f.src.ReadAt(ctx, want, min(off, f.size)); err != nil {
+	want := make([]byte, len(dest))
+	if err := f.src.ReadAt(ctx, want, off); err != nil {
 		t.Error(err)
 	}
-	if string(want) != string(got.data) {
+	if string(want) != string(got) {
 		t.Errorf("%d bytes at %d are wrong", len(want), off)
 	}
 }

@@ -1,14 +1,15 @@
-package mount
+package readahead
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 const (
@@ -20,44 +21,97 @@ const (
 	mapAfter = 32
 )
 
-// A file is an open file of a datastore. All handles of the same file and size share it.
-type file struct {
-	name  string       // name for the log
-	src   disk.Source  // content of the file at the host; closed with the file
-	size  int64        // size in bytes when the file was opened
-	cache *cache       // cache of the mount
-	log   *slog.Logger // log of the mount
+// A File is one open disk or file, and a disk.Source. All its readers share it.
+type File struct {
+	name  string      // name for errors
+	src   disk.Source // content of the file; closed with the file
+	size  int64       // size in bytes when the file was opened
+	cache *Cache      // cache of the file
 
-	ctx    context.Context    // ends when the last handle is closed
+	ctx    context.Context    // ends when the file is closed
 	cancel context.CancelFunc // ends ctx
 	fills  sync.WaitGroup     // running fills of pages
 
-	mapped       atomic.Bool  // the host has sent the allocation map
+	mapped       atomic.Bool  // the source has sent its allocation map
 	blockFetches atomic.Int64 // number of fetched blocks
-	lastLogged   atomic.Int64 // time of the last logged error in Unix seconds
-	handles      int          // number of open handles; guarded by the node's lock
 }
 
-// newFile returns a file without handles. It owns src.
-func newFile(ctx context.Context, name string, src disk.Source, c *cache, log *slog.Logger) *file {
-	f := &file{name: name, src: src, size: src.Size(), cache: c, log: log}
+var _ disk.Source = (*File)(nil)
+
+// Open returns the file whose content is src, and owns src. name is for errors. If ctx ends, reads of
+// the source end. The caller must close the file before the cache.
+func (c *Cache) Open(ctx context.Context, name string, src disk.Source) *File {
+	f := &File{name: name, src: src, size: src.Size(), cache: c}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
 
-// close ends running reads, and frees memory and source. All handles must be closed.
-func (f *file) close() error {
+// Close ends running reads of the source, and frees memory and source. No other method may be running.
+func (f *File) Close() error {
 	f.cancel()
 	f.fills.Wait()
 	f.cache.dropFile(f)
 	return f.src.Close()
 }
 
-// A reply is the result of a read. It is a fuse.ReadResult.
+// Size returns the size in bytes when the file was opened.
+func (f *File) Size() int64 { return f.size }
+
+// Hints suggests reads of at most one page.
+func (f *File) Hints() disk.Hints {
+	h := f.src.Hints()
+	return disk.Hints{Request: f.cache.pages.size, Streams: h.Streams, Span: h.Span}
+}
+
+// ReadAt fills p from off.
+func (f *File) ReadAt(ctx context.Context, p []byte, off int64) error {
+	data, release, err := f.View(ctx, p, off)
+	defer release()
+	if err == nil && len(p) > 0 && &data[0] != &p[0] {
+		copy(p, data)
+	}
+	return err
+}
+
+// View returns the len(dest) bytes at off. They are a part of the cache if one page contains all of
+// them; otherwise they are in dest. They are valid until the caller calls release, which is never nil.
+func (f *File) View(ctx context.Context, dest []byte, off int64) (data []byte, release func(), err error) {
+	r := disk.Range{Off: off, Len: int64(len(dest))}
+	if err := disk.CheckRange(f.size, r); err != nil {
+		return nil, releaseNothing, f.nameError(err)
+	}
+	if r.Empty() {
+		return dest, releaseNothing, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
+	defer cancel()
+	got, err := f.readRange(ctx, dest, r)
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errDeadline) {
+			err = errDeadline
+		}
+		return nil, releaseNothing, f.nameError(err)
+	}
+	if got.page == nil {
+		return got.data, releaseNothing, nil
+	}
+	return got.data, got.releasePage, nil
+}
+
+// errDeadline is the error of reads that took longer than Options.ReadTimeout.
+var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
+
+// nameError adds the file's name to an error of a read.
+func (f *File) nameError(err error) error { return fmt.Errorf("read %s: %w", f.name, err) }
+
+// releaseNothing is the release of data without a page.
+func releaseNothing() {}
+
+// A reply is the result of a read.
 type reply struct {
 	data []byte // bytes of the file; they may be a part of page
 	page *page  // page of data; nil if data is the reader's
-	file *file  // file of page
+	file *File  // file of page
 }
 
 // releasePage releases the page, if there is one. data must not be used after that.
@@ -68,15 +122,10 @@ func (r reply) releasePage() {
 }
 
 // zeros is the content of replies for holes. It is never written.
-var zeros [leastPageSize]byte
+var zeros [LeastPageSize]byte
 
-// readAt returns the bytes at off, up to the length of dest and the end of the file. It uses dest as
-// memory if more than one page contains the bytes.
-func (f *file) readAt(ctx context.Context, dest []byte, off int64) (reply, error) {
-	r := disk.Range{Off: off, Len: min(int64(len(dest)), f.size-off)}
-	if r.Len <= 0 {
-		return reply{}, nil
-	}
+// readRange reads r, which must not be empty. It uses dest as memory if more than one page contains r.
+func (f *File) readRange(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	if f.isInOnePage(r) {
 		return f.readPart(ctx, dest, r)
 	}
@@ -95,12 +144,12 @@ func (f *file) readAt(ctx context.Context, dest []byte, off int64) (reply, error
 }
 
 // isInOnePage reports whether r, which must not be empty, lies in one page.
-func (f *file) isInOnePage(r disk.Range) bool {
+func (f *File) isInOnePage(r disk.Range) bool {
 	return r.Off/f.cache.pages.size == (r.End()-1)/f.cache.pages.size
 }
 
 // readPart reads r, which must lie in one page: from a page or a block, or directly from the host.
-func (f *file) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	p := f.cache.noteRead(f, r)
 	if p == nil && f.isZero(r) {
 		return f.zeroReply(dest, r), nil
@@ -119,7 +168,7 @@ func (f *file) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, 
 }
 
 // zeroReply returns a reply of zeros for a hole.
-func (f *file) zeroReply(dest []byte, r disk.Range) reply {
+func (f *File) zeroReply(dest []byte, r disk.Range) reply {
 	if r.Len <= int64(len(zeros)) {
 		return reply{data: zeros[:r.Len]}
 	}
@@ -128,7 +177,7 @@ func (f *file) zeroReply(dest []byte, r disk.Range) reply {
 }
 
 // fillPage reads the missing bytes of p, including bytes that are requested meanwhile.
-func (f *file) fillPage(p *page) {
+func (f *File) fillPage(p *page) {
 	for {
 		r, ok := f.cache.nextMissing(p)
 		if !ok {
@@ -142,14 +191,14 @@ func (f *file) fillPage(p *page) {
 }
 
 // fetchRange reads r into p. It does not request holes from the host, if they are known.
-func (f *file) fetchRange(p *page, r disk.Range) error {
+func (f *File) fetchRange(p *page, r disk.Range) error {
 	if p.isBlock() && !f.mapped.Load() {
 		if f.blockFetches.Add(1) == mapAfter {
-			f.fills.Go(func() { _, _ = f.readExtents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
+			f.fills.Go(func() { _, _ = f.Extents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
 		}
 		return f.fetchRemote(p, r)
 	}
-	extents, err := f.readExtents(f.ctx, r)
+	extents, err := f.Extents(f.ctx, r)
 	if err != nil {
 		return err
 	}
@@ -183,7 +232,7 @@ func joinExtents(extents []disk.Extent) []disk.Extent {
 
 // fetchRemote reads r into p over the network: a block with one request of high priority, a page as a
 // stream.
-func (f *file) fetchRemote(p *page, r disk.Range) error {
+func (f *File) fetchRemote(p *page, r disk.Range) error {
 	open := f.src.Hints().Stream
 	if p.isBlock() || open == nil {
 		err := f.src.ReadAt(f.ctx, p.slice(r), r.Off)
@@ -208,8 +257,8 @@ func (f *file) fetchRemote(p *page, r disk.Range) error {
 	return nil
 }
 
-// readExtents describes r by the allocation map of the disk.
-func (f *file) readExtents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+// Extents describes r by the allocation map of the source.
+func (f *File) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	out, err := f.src.Extents(ctx, r)
 	if err == nil {
 		f.mapped.Store(true)
@@ -219,22 +268,12 @@ func (f *file) readExtents(ctx context.Context, r disk.Range) ([]disk.Extent, er
 
 // isZero reports whether r is known to be a hole. It makes no request: without a map the answer is
 // false.
-func (f *file) isZero(r disk.Range) bool {
+func (f *File) isZero(r disk.Range) bool {
 	if !f.mapped.Load() {
 		return false
 	}
-	_, found, err := f.findKind(f.ctx, r, disk.Data)
+	_, found, err := f.FindKind(f.ctx, r, disk.Data)
 	return err == nil && !found
-}
-
-// seekKind returns the offset of the next byte of that kind from off on. The end of the file counts as
-// a hole.
-func (f *file) seekKind(ctx context.Context, off int64, kind disk.Kind) (int64, bool, error) {
-	at, found, err := f.findKind(ctx, disk.Range{Off: off, Len: f.size - off}, kind)
-	if err != nil || found {
-		return at, found, err
-	}
-	return f.size, kind == disk.Zero, nil
 }
 
 // The map is read in windows that grow. A near position is found without describing a disk of a million
@@ -244,11 +283,11 @@ const (
 	maxLook   = 64 << 30 // length of the largest window in bytes
 )
 
-// findKind returns the offset of the first byte in r of that kind.
-func (f *file) findKind(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
+// FindKind returns the offset of the first byte in r of that kind.
+func (f *File) FindKind(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
 	for look := int64(firstLook); r.Len > 0; look = min(4*look, maxLook) {
 		n := min(look, r.Len)
-		extents, err := f.readExtents(ctx, disk.Range{Off: r.Off, Len: n})
+		extents, err := f.Extents(ctx, disk.Range{Off: r.Off, Len: n})
 		if err != nil {
 			return 0, false, err
 		}
@@ -260,12 +299,4 @@ func (f *file) findKind(ctx context.Context, r disk.Range, kind disk.Kind) (int6
 		r = disk.Range{Off: r.Off + n, Len: r.Len - n}
 	}
 	return 0, false, nil
-}
-
-// logError logs why a read failed, at most once a second for each file, because a reader may repeat it
-// without end.
-func (f *file) logError(now time.Time, r disk.Range, err error) {
-	if last := f.lastLogged.Load(); now.Unix() > last && f.lastLogged.CompareAndSwap(last, now.Unix()) {
-		f.log.Error("read failed", "file", f.name, "off", r.Off, "len", r.Len, "err", err)
-	}
 }
