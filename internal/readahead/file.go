@@ -2,7 +2,6 @@ package readahead
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -15,7 +14,8 @@ import (
 const (
 	// number of bytes of a page after whose arrival its readers are woken
 	chunk = 256 << 10
-	// largest hole between data, in bytes, that is read as well: another request costs more
+	// largest hole between data, in bytes, that is read as well from a source that prefers streams: another
+	// request costs more
 	worthGap = 64 << 10
 	// number of small reads after which the allocation map is requested
 	mapAfter = 32
@@ -32,16 +32,20 @@ type File struct {
 	cancel context.CancelFunc // ends ctx
 	fills  sync.WaitGroup     // running fills of pages
 
-	mapped       atomic.Bool  // the source has sent its allocation map
-	blockFetches atomic.Int64 // number of fetched blocks
+	streams      bool            // the source prefers streams, because each of its requests has a high cost
+	mapped       atomic.Bool     // the source has sent its allocation map
+	mapOnce      sync.Once       // requests the map the first time
+	mapWait      context.Context // ends when the request of the map has ended, or after Options.mapPatience
+	blockFetches atomic.Int64    // number of fetched blocks
 }
 
 var _ disk.Source = (*File)(nil)
 
 // Open returns the file whose content is src, and owns src. name is for errors. If ctx ends, reads of
-// the source end. The caller must close the file before the cache.
+// the source end. After its first success, src.Extents should be fast. The caller must close the file
+// before the cache.
 func (c *Cache) Open(ctx context.Context, name string, src disk.Source) *File {
-	f := &File{name: name, src: src, size: src.Size(), cache: c}
+	f := &File{name: name, src: src, size: src.Size(), cache: c, streams: src.Hints().Stream != nil}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
@@ -80,16 +84,14 @@ func (f *File) View(ctx context.Context, dest []byte, off int64) (data []byte, r
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return nil, releaseNothing, f.nameError(err)
 	}
+	if ctx.Err() != nil {
+		return nil, releaseNothing, ctx.Err()
+	}
 	if r.Empty() {
 		return dest, releaseNothing, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
-	defer cancel()
 	got, err := f.readRange(ctx, dest, r)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errDeadline) {
-			err = errDeadline
-		}
 		return nil, releaseNothing, f.nameError(err)
 	}
 	if got.page == nil {
@@ -148,23 +150,47 @@ func (f *File) isInOnePage(r disk.Range) bool {
 	return r.Off/f.cache.pages.size == (r.End()-1)/f.cache.pages.size
 }
 
-// readPart reads r, which must lie in one page: from a page or a block, or directly from the host.
+// readPart reads r, which must lie in one page: from a page or a block, or directly from the source.
 func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	p := f.cache.noteRead(f, r)
-	if p == nil && f.isZero(r) {
+	if f.isZero(r) {
+		if p != nil {
+			f.cache.releasePage(p, 0)
+		}
 		return f.zeroReply(dest, r), nil
 	}
 	if p == nil && r.Len < blockSize {
 		p = f.cache.holdBlock(f, r)
 	}
-	if p == nil {
-		return reply{data: dest[:r.Len]}, f.src.ReadAt(ctx, dest[:r.Len], r.Off)
+	if p != nil && f.cache.isFilled(p, r.End()) {
+		return reply{data: p.slice(r), page: p, file: f}, nil
 	}
-	if err := f.cache.waitFilled(ctx, p, r.End()); err != nil {
+	err := f.withTimeout(ctx, func(ctx context.Context) error {
+		if p == nil {
+			return f.src.ReadAt(ctx, dest[:r.Len], r.Off)
+		}
+		return f.cache.waitFilled(ctx, p, r.End())
+	})
+	switch {
+	case p == nil:
+		return reply{data: dest[:r.Len]}, err
+	case err != nil:
 		f.cache.releasePage(p, 0)
 		return reply{}, err
 	}
 	return reply{data: p.slice(r), page: p, file: f}, nil
+}
+
+// withTimeout calls do, which waits for the source, with a context that ends after
+// Options.ReadTimeout.
+func (f *File) withTimeout(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && context.Cause(ctx) == errDeadline {
+		return errDeadline
+	}
+	return err
 }
 
 // zeroReply returns a reply of zeros for a hole.
@@ -190,27 +216,56 @@ func (f *File) fillPage(p *page) {
 	}
 }
 
-// fetchRange reads r into p. It does not request holes from the host, if they are known.
+// fetchRange reads r into p. It does not request holes from the source, if they are known.
 func (f *File) fetchRange(p *page, r disk.Range) error {
-	if p.isBlock() && !f.mapped.Load() {
+	if p.isBlock() {
 		if f.blockFetches.Add(1) == mapAfter {
-			f.fills.Go(func() { _, _ = f.Extents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
+			f.startMap()
 		}
+	} else {
+		f.waitMap()
+	}
+	if !f.mapped.Load() {
 		return f.fetchRemote(p, r)
 	}
-	extents, err := f.Extents(f.ctx, r)
+	extents, err := f.src.Extents(f.ctx, r)
 	if err != nil {
 		return err
 	}
-	for _, e := range joinExtents(extents) {
+	if f.streams {
+		extents = joinExtents(extents)
+	}
+	for _, e := range extents {
 		if e.Kind == disk.Zero {
 			clear(p.slice(e.Range))
-			f.cache.addFilled(p, e.Len)
+			f.cache.addHole(p, e.Len)
 		} else if err := f.fetchRemote(p, e.Range); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startMap requests the allocation map in the background, the first time it is called. Until it
+// arrives, or if it cannot be read, all is data.
+func (f *File) startMap() {
+	f.mapOnce.Do(func() {
+		var done context.CancelFunc
+		f.mapWait, done = context.WithTimeout(f.ctx, f.cache.opts.mapPatience)
+		f.fills.Go(func() {
+			defer done()
+			_, _ = f.Extents(f.ctx, disk.Range{Len: 1}) // reading everything is correct
+		})
+	})
+}
+
+// waitMap requests the allocation map and waits for it, but not longer than Options.mapPatience after
+// the request.
+func (f *File) waitMap() {
+	if !f.mapped.Load() {
+		f.startMap()
+		<-f.mapWait.Done()
+	}
 }
 
 // joinExtents merges extents that are cheaper to read together: short holes between data.

@@ -3,6 +3,8 @@ package readahead
 import (
 	"cmp"
 	"time"
+
+	"github.com/decamp/decamp/internal/disk"
 )
 
 const (
@@ -18,6 +20,7 @@ const (
 	leastBlocks   = 16       // smallest number of blocks
 
 	defaultReadTimeout = 2 * time.Minute // default of Options.ReadTimeout
+	defaultMapPatience = 5 * time.Second // default of Options.mapPatience; some hosts compute maps for minutes
 )
 
 // Options change the memory of a cache and the duration of reads. The zero value is right for a mount.
@@ -41,6 +44,8 @@ type Options struct {
 	ReadTimeout time.Duration
 
 	Now func() time.Time // clock; tests replace it
+
+	mapPatience time.Duration // how long read-ahead waits for the allocation map; tests change it
 }
 
 // withDefaults returns o with its zero values replaced and its limits applied.
@@ -50,6 +55,7 @@ func (o Options) withDefaults() Options {
 	o.Pages = max(min(o.Pages, int(mostMemory/o.PageSize)), leastPages)
 	o.Blocks = max(min(cmp.Or(max(o.Blocks, 0), defaultBlocks), defaultBlocks), leastBlocks)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
+	o.mapPatience = cmp.Or(o.mapPatience, defaultMapPatience)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -63,4 +69,17 @@ func powerOfTwo(n int64) int64 {
 		p <<= 1
 	}
 	return p
+}
+
+// ExportOptions returns the options of a cache for one disk that is served to other programs, whose
+// source has the hints: 32 MiB of pages and 8 MiB of blocks. A source that prefers streams gets larger
+// pages, because its requests have a latency.
+func ExportOptions(h disk.Hints) Options {
+	const memory = 32 << 20
+	o := Options{PageSize: 2 << 20, Blocks: 128}
+	if h.Stream != nil {
+		o.PageSize = 4 << 20
+	}
+	o.Pages = int(memory / o.PageSize)
+	return o
 }
