@@ -156,7 +156,7 @@ func (e *Export) openWith(ctx context.Context, disks []*inventory.Disk, snapshot
 		if err != nil {
 			return err
 		}
-		memory := readahead.ExportOptions(src.Hints())
+		memory := readahead.ExportOptions()
 		memory.ReadTimeout = e.options.ReadTimeout
 		s := &servedDisk{key: d.Key, path: src.Path(), size: src.Size(), read: read, cache: readahead.New(memory)}
 		s.file = s.cache.Open(context.WithoutCancel(ctx), fmt.Sprintf("disk %d", d.Key), src)
