@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/decamp/decamp/internal/assemble/complete"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
@@ -168,6 +170,53 @@ func TestTheRemedyNamesServerFingerprint(t *testing.T) {
 		code, text := s.do("decamp status" + flags + more)
 		if code != 4 || !strings.Contains(text, "--server-fingerprint "+s.fleet.Fingerprint) {
 			t.Errorf("exit code %d: %s", code, text)
+		}
+	}
+}
+
+// Notifications that are not delivered are shown, of the database of this machine and through a server.
+func TestStatusShowsNotificationsThatAreNotDelivered(t *testing.T) {
+	s := newServerRig(t)
+	url, err := fileDatabase(s.state)
+	must(t, err)
+	local, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
+	must(t, err)
+	defer local.Close()
+	for line, db := range map[string]*fleetdb.Database{
+		"decamp status": local,
+		"decamp status --server " + s.fleet.URL + " --token-file " + s.token + " --server-fingerprint " + s.fleet.Fingerprint: s.fleet.Database,
+	} {
+		if code, text := s.do(line); code != 0 || strings.Contains(text, "not delivered") {
+			t.Errorf("%s without notifications: exit code %d: %s", line, code, text)
+		}
+		l, err := db.Leases.Acquire(t.Context(), "notifier", "a", time.Hour)
+		must(t, err)
+		n := fleetdb.Notification{Receiver: "ops", ID: "evt_1", Doc: []byte("{}")}
+		_, err = db.Notifications.Add(t.Context(), l, 1, []fleetdb.Notification{n})
+		must(t, err)
+		_, err = db.Notifications.Settle(t.Context(), l, n, "HTTP 503", time.Minute, time.Nanosecond)
+		must(t, err)
+		if code, text := s.do(line); code != 0 || !strings.Contains(text, "Notifications that are not delivered: ops: 1 abandoned (HTTP 503)\n") {
+			t.Errorf("%s: exit code %d: %s", line, code, text)
+		}
+		if _, text := s.do(line + " --json"); !strings.Contains(text, `"notifications":[{"receiver":"ops","state":"abandoned","count":1,"failure":"HTTP 503"}]`) {
+			t.Errorf("%s --json: %s", line, text)
+		}
+	}
+}
+
+// Completion uses the config files, so it knows a remembered server and its plans, and sources by name.
+func TestCompletionUsesTheConfigFiles(t *testing.T) {
+	s := newServerRig(t)
+	s.words = func() *complete.Cache {
+		return &complete.Cache{Dir: s.cache, Now: time.Now, After: func(time.Duration) <-chan time.Time { return nil }}
+	}
+	must(t, os.WriteFile(s.config.User, []byte("sources: {lab: {url: 'esxi://root@esx1'}}\nservers: {prod: {url: '"+s.fleet.URL+"', fingerprint: '"+s.fleet.Fingerprint+"', tokenFile: "+s.token+"}}\ndefaults: {server: prod}\n"), 0o600))
+	_, err := s.fleet.Database.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave-7", Text: "version: 1\n"})
+	must(t, err)
+	for want, args := range map[string][]string{"wave-7": {"status", "w"}, "lab": {"ls", "la"}} {
+		if got := s.completes(args...); got != want {
+			t.Errorf("%q: %q, want %q", args, got, want)
 		}
 	}
 }

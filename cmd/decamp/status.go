@@ -19,7 +19,8 @@ import (
 )
 
 const statusHelp = `
-Show the state of all plans, of the VMs of one plan, or of one VM. For a plan it lists running
+Show the state of all plans, of the VMs of one plan, or of one VM. With the plans it names
+receivers of notifications with pending ones, and with ones that were not delivered. For a plan it lists running
 VMs, the first failed ones, and why the next ones wait; --all lists all VMs.
 
 A plan fails if its VMs could not be listed or its hook failed; the exit code of decamp status
@@ -82,8 +83,15 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	if err != nil {
 		return err
 	}
+	notified, err := c.Notifications(ctx)
+	if err != nil {
+		return err
+	}
 	if st.out.json {
-		return st.out.printJSON(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
+		return st.out.printJSON(map[string]any{"plans": append([]fleetdb.Plan{}, plans...), "notifications": append([]fleetdb.NotificationCount{}, notified...)})
+	}
+	if text := fleetdb.DescribeUndelivered(notified); text != "" {
+		defer fmt.Fprintf(st.out, "Notifications that are not delivered: %s\n", fault.Printable(text))
 	}
 	if len(plans) == 0 {
 		fmt.Fprintln(st.out, st.out.message("No plans. Start one with decamp plan run FILE. decamp runs lists single migrations."))

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -170,6 +172,22 @@ type NotificationCount struct {
 	State    NotificationState `json:"state"`             // state of the notifications
 	Count    int64             `json:"count"`             // number of notifications that are not older than 90 days
 	Failure  string            `json:"failure,omitempty"` // last error of the one that failed most often; "" if none failed
+}
+
+// DescribeUndelivered returns the receivers with notifications that are not delivered, for users; empty without any.
+func DescribeUndelivered(counts []NotificationCount) string {
+	var parts []string
+	for _, c := range counts {
+		if c.State == Delivered {
+			continue
+		}
+		part := fmt.Sprintf("%s: %d %s", c.Receiver, c.Count, c.State)
+		if c.Failure != "" {
+			part += " (" + c.Failure + ")"
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Counts returns the numbers of notifications, by receiver and state.

@@ -52,6 +52,9 @@ func TestNotificationsAreQueuedOnceAndSettled(t *testing.T) {
 		if want := []NotificationCount{{"ops", Abandoned, 1, "no route"}, {"team", Delivered, 1, ""}}; fmt.Sprint(counts) != fmt.Sprint(want) {
 			t.Errorf("counts %v, want %v", counts, want)
 		}
+		if got := DescribeUndelivered(append(counts, NotificationCount{"team", Pending, 2, ""})); got != "ops: 1 abandoned (no route); team: 2 pending" {
+			t.Errorf("described as %q", got)
+		}
 
 		now.pass(2 * time.Hour) // another process sends now
 		ok(r.Leases.Acquire(ctx, "notifier", "b", time.Hour))(t)

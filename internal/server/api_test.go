@@ -41,6 +41,44 @@ func TestASubmittedPlanIsThereOnce(t *testing.T) {
 	}
 }
 
+// A check has the errors of a submission and the differences from the submitted plan, and submits nothing.
+func TestAPlanIsCheckedWithoutBeingSubmitted(t *testing.T) {
+	r := newRig(t, nil)
+	text := servertest.PlanText("p")
+	check := func(text string) (got struct{ Name, State, Diff string }) {
+		t.Helper()
+		a := r.ask(server.Operate, "POST", "/v1/plans/check", text)
+		if a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		a.into(t, &got)
+		return got
+	}
+	if got := check(text); got.Name != "p" || got.State != "" || got.Diff != "" {
+		t.Errorf("a new plan: %+v", got)
+	}
+	if plans, err := r.Database.Plans.List(t.Context()); err != nil || len(plans) != 0 {
+		t.Errorf("plans %+v, %v", plans, err)
+	}
+	if a := r.ask(server.Operate, "POST", "/v1/plans", text); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if got := check(text); got.State != string(fleetdb.PlanListing) || got.Diff != "" {
+		t.Errorf("the same text: %+v", got)
+	}
+	if got := check(text + "# changed\n"); !strings.HasPrefix(got.Diff, "diff submitted checked\n--- submitted\n+++ checked\n@@ ") || !strings.HasSuffix(got.Diff, "\n+# changed\n") {
+		t.Errorf("another text: %+v", got)
+	}
+	p := r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans/check", text+"limits: 3\n"), "invalid")
+	if len(p.Findings) != 1 || p.Findings[0].Line == 0 {
+		t.Errorf("findings %+v", p.Findings)
+	}
+	r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans/check", text+"hooks:\n  pre: {command: [/bin/true]}\n"), "denied")
+	if e := r.audit(1)[0]; e.Err == "" || e.Action != "check a plan" || e.On != "p" {
+		t.Errorf("noted %+v", e)
+	}
+}
+
 // An operator's plan names no path but offered folders, no secret, and only what it may use.
 func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 	r := newRig(t, nil)

@@ -43,6 +43,7 @@ type Control interface {
 	Workers(context.Context) ([]fleetdb.Worker, error)                               // returns all workers that ever joined
 	Drain(ctx context.Context, worker string, on bool) error                         // stops or resumes assignments to a worker
 	SchedulerState(context.Context) (state json.RawMessage, at time.Time, err error) // returns the last state of the scheduler
+	Notifications(context.Context) ([]fleetdb.NotificationCount, error)              // counts notifications by receiver and state
 	// returns entries before that ID, newest first
 	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
@@ -127,6 +128,11 @@ func (l Local) Limits(ctx context.Context) ([]fleetdb.Limit, error) {
 // Workers implements Control.
 func (l Local) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
 	return l.Database.Workers.List(ctx)
+}
+
+// Notifications implements Control.
+func (l Local) Notifications(ctx context.Context) ([]fleetdb.NotificationCount, error) {
+	return l.Database.Notifications.Counts(ctx)
 }
 
 // Drain implements Control.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
@@ -34,6 +35,8 @@ func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodPost, path: "/v1/plans", id: "submitPlan", what: "submit a plan", role: Operate,
 		status: http.StatusCreated, body: planBytes,
 		details: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
+	register(api, route{method: http.MethodPost, path: "/v1/plans/check", id: "checkPlan", what: "check a plan", role: Operate, body: planBytes,
+		details: "The body is a plan file. It is checked as by submitPlan, with the same errors, and not submitted. Another text of a submitted plan is no error: the response contains the differences."}, a.check)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
 		details: "With its text."}, a.get)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
@@ -64,17 +67,11 @@ type planText struct {
 
 // submit checks a plan file against the role of the user, and submits it.
 func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
-	who := whoIn(ctx)
-	f, err := parsePlan(string(in.RawBody))
+	what, who := "submit a plan", whoIn(ctx)
+	f, privileged, err := a.parsePermitted(ctx, in, what)
 	if err != nil {
 		return nil, err
 	}
-	privileged, err := a.checkPermissions(ctx, f, who.Role)
-	if err != nil {
-		a.trail.noteRefusal(ctx, who, "submit a plan", string(f.Name), err)
-		return nil, err
-	}
-	what := "submit a plan"
 	if len(privileged) > 0 {
 		what += " that sets " + planfile.Enumerate(privileged)
 	}
@@ -85,6 +82,49 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	})
 	p.Text = "" // the client has the text
 	return &planOut{withCounts(p)}, err
+}
+
+// parsePermitted parses a plan file, and checks it against the role of the user. It returns the keys that only the
+// role admin may set. It records a refusal to do what.
+func (a *planAPI) parsePermitted(ctx context.Context, in *planText, what string) (*planfile.File, []planfile.Privileged, error) {
+	who := whoIn(ctx)
+	f, err := parsePlan(string(in.RawBody))
+	if err != nil {
+		return nil, nil, err
+	}
+	privileged, err := a.checkPermissions(ctx, f, who.Role)
+	if err != nil {
+		a.trail.noteRefusal(ctx, who, what, string(f.Name), err)
+	}
+	return f, privileged, err
+}
+
+// planCheck is the result of the check of a plan file without mistakes.
+type planCheck struct {
+	Name  string            `json:"name" doc:"name of the plan"`
+	State fleetdb.PlanState `json:"state,omitempty" doc:"state of the submitted plan with this name; missing if no plan has it"`
+	Diff  string            `json:"diff" doc:"unified diff from the text of that plan to the checked text; empty if they are equal"`
+}
+
+// checkOut is the response of checkPlan.
+type checkOut struct{ Body planCheck }
+
+// check checks a plan file as submit does, and compares it with the submitted plan of its name.
+func (a *planAPI) check(ctx context.Context, in *planText) (*checkOut, error) {
+	f, _, err := a.parsePermitted(ctx, in, "check a plan")
+	if err != nil {
+		return nil, err
+	}
+	result := planCheck{Name: string(f.Name)}
+	p, err := a.plans.Get(ctx, result.Name)
+	switch {
+	case fault.Is(err, fault.NotFound):
+	case err != nil:
+		return nil, err
+	default:
+		result.State, result.Diff = p.State, string(diff.Diff("submitted", []byte(p.Text), "checked", in.RawBody))
+	}
+	return &checkOut{result}, nil
 }
 
 // checkPermissions checks a plan against the role of its author and the access file. It returns the

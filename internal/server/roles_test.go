@@ -17,6 +17,8 @@ var takes = map[string]struct {
 }{
 	"listPlans":         {server.View, "/v1/plans", ""},
 	"submitPlan":        {server.Operate, "/v1/plans", servertestPlan},
+	"checkPlan":         {server.Operate, "/v1/plans/check", servertestPlan},
+	"listNotifications": {server.View, "/v1/notifications", ""},
 	"getPlan":           {server.View, "/v1/plans/p", ""},
 	"dropPlan":          {server.Admin, "/v1/plans/p", ""},
 	"commandPlan":       {server.Operate, "/v1/plans/p/commands", `{"command":"pause"}`},

@@ -78,6 +78,7 @@ func (s *Server) registerHandlers() (err error) {
 		&limitAPI{s.control, trail},
 		&workerAPI{c.Database.Workers, trail},
 		&schedulerAPI{s.control},
+		&notificationAPI{s.control},
 		&auditAPI{c.Database.Audit},
 		&eventAPI{s.hub, c.Database.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(maxReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {

@@ -22,7 +22,7 @@ from decamp_client.events import Event, parse_events
 
 def answering(handler: Callable[[httpx.Request], httpx.Response]) -> Server:
     """Return a client of a server that is a function."""
-    server = Server("http://server.invalid", token="t")
+    server = Server("https://server.invalid", token="t")
     server.api.set_httpx_client(httpx.Client(base_url=server.url, transport=httpx.MockTransport(handler)))
     return server
 
@@ -49,6 +49,13 @@ def test_a_broken_stream_continues_at_its_event(monkeypatch: pytest.MonkeyPatch)
     events = answering(stream).events("p")
     assert [next(events).id for _ in range(2)] == [10, 40]
     assert asked == ["-1", "10", "10", "10"]
+
+
+def test_a_token_is_not_sent_in_clear() -> None:
+    with pytest.raises(DecampError) as refused:
+        Server("http://mover:8470", token="t")
+    assert refused.value.kind == "invalid" and "in clear" in refused.value.detail
+    Server("http://127.0.0.1:8470", token="t").close()
 
 
 @pytest.mark.parametrize("status", [200, 401, 502])

@@ -77,6 +77,9 @@ def test_a_plan_with_another_text_is_refused(server: Server) -> None:
     with pytest.raises(DecampError) as refused:
         server.submit(json.dumps(plan, indent=1))
     assert (refused.value.kind, refused.value.status) == ("conflict", 409) and refused.value.remedy
+    checked = server.check(json.dumps(plan, indent=1))
+    assert checked.name == "kept" and checked.diff.startswith("diff submitted checked\n"), checked
+    assert server.check(plan).diff == ""
 
 
 def test_mistakes_in_a_plan_have_lines(server: Server) -> None:
@@ -84,6 +87,9 @@ def test_mistakes_in_a_plan_have_lines(server: Server) -> None:
         server.submit("version: 1\nname: broken\nbogus: 1\n")
     assert refused.value.kind == "invalid"
     assert any(f.startswith("line 3: ") and "bogus" in f for f in refused.value.findings), refused.value.findings
+    with pytest.raises(DecampError) as several:
+        server.check("version: 1\nname: broken\nbogus: 1\nother: 2\n")
+    assert "bogus" in str(several.value) and "other" in str(several.value), str(several.value)
 
 
 @pytest.mark.parametrize("name", ["no such", "a/b", "../plans", "ü"])

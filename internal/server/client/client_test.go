@@ -108,6 +108,10 @@ func TestServerReturnsWhatTheDatabaseContains(t *testing.T) {
 			w, err := c.Workers(ctx)
 			return said(len(w) == 1 && w[0].Name == servertest.Worker && w[0].Alive, err)
 		},
+		"notifications": func(c server.Control) string {
+			counts, err := c.Notifications(ctx)
+			return said(fmt.Sprint(len(counts), counts), err)
+		},
 		"board": func(c server.Control) string {
 			b, at, err := c.SchedulerState(ctx)
 			return said(fmt.Sprint(string(b), at.UTC()), err)

@@ -176,6 +176,12 @@ func (c *Client) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
 	return l.Items, err
 }
 
+// Notifications counts notifications by receiver and state.
+func (c *Client) Notifications(ctx context.Context) ([]fleetdb.NotificationCount, error) {
+	l, err := getList[fleetdb.NotificationCount](ctx, c, "/v1/notifications", nil)
+	return l.Items, err
+}
+
 // Drain stops or resumes assignments to a worker.
 func (c *Client) Drain(ctx context.Context, worker string, on bool) error {
 	return c.doJSON(ctx, http.MethodPost, "/v1/workers/"+url.PathEscape(worker)+"/drain", nil, map[string]bool{"drain": on}, nil)

@@ -67,6 +67,7 @@ compose:
   ansible_host: inventory_hostname ~ ".example.com"
 """
 
+from ansible.constants import LOCALHOST
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
@@ -102,13 +103,14 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         return [vm for plan in plans for vm in server.vms(plan) if vm["state"] in self.get_option("states")]
 
     def add_vms(self, vms):
-        """Add the VMs as hosts. VMs with the same name are named PLAN_REFERENCE."""
+        """Add the VMs as hosts. VMs with the same name, or with one that means the controller, are named PLAN_REFERENCE."""
         count = {}
         for vm in vms:
             count[vm["name"]] = count.get(vm["name"], 0) + 1
         strict = self.get_option("strict")
         for vm in vms:
-            host = self.inventory.add_host(vm["name"] if count[vm["name"]] == 1 else "%s_%s" % (vm["plan"], vm["vm"]))
+            unique = count[vm["name"]] == 1 and vm["name"] not in LOCALHOST
+            host = self.inventory.add_host(vm["name"] if unique else "%s_%s" % (vm["plan"], vm["vm"]))
             variables = dict(("decamp_" + to, vm[field]) for field, to in FIELDS.items() if field in vm)
             variables["decamp_warm"] = vm.get("warm", False)
             for name, value in variables.items():

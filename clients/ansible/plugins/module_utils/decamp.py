@@ -45,8 +45,9 @@ class DecampError(Exception):
 
     def text(self):
         """Return the error with its remedy, for users."""
-        lines = [self.detail]  # of a plan with mistakes, the first of them
-        lines += ["%s:%s: %s" % (f.get("line", "?"), f.get("column", "?"), f.get("text", "")) for f in self.findings[1:]]
+        lines = [self.detail]  # of a plan with one mistake, the mistake
+        if len(self.findings) > 1:
+            lines += ["%s:%s: %s" % (f.get("line", "?"), f.get("column", "?"), f.get("text", "")) for f in self.findings]
         if self.remedy:
             lines.append("Remedy: " + self.remedy)
         return "\n".join(lines)
@@ -104,13 +105,23 @@ def make_context(fingerprint, ca_file):
     return context
 
 
+def is_loopback(host):
+    """Report whether connections to a host stay on this machine."""
+    return host in ("localhost", "::1") or re.match(r"^127(\.[0-9]{1,3}){3}$", host) is not None
+
+
 class Server:
     """A decamp server."""
 
     def __init__(self, url, token="", fingerprint=None, ca_file=None, timeout=60):
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("https", "http") or not parts.hostname:
             raise DecampError("invalid", "the URL of the server is %r" % url, "write https://HOST:8470")
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise DecampError("invalid", "%s would send the token in clear" % url, "write https://HOST:8470")
         self.url = url.rstrip("/")
         self.token = token
         self.timeout = timeout
@@ -128,7 +139,7 @@ class Server:
             response = self.opener.open(Request(url, data=body, headers=headers, method=method), timeout=self.timeout)
             text = response.read()
         except HTTPError as error:
-            raise self.problem(error.code, error.read())
+            raise self.problem(error)
         except (URLError, HTTPException, OSError) as error:
             raise self.unreachable(getattr(error, "reason", error))
         if not text:
@@ -138,13 +149,16 @@ class Server:
         except ValueError:
             raise self.foreign(200)
 
-    def problem(self, status, text):
+    def problem(self, response):
         """Return the error in a response."""
         try:
-            problem = json.loads(text)
-            return DecampError(problem["kind"], problem["detail"], problem.get("remedy", ""), problem.get("findings", ()))
-        except (ValueError, KeyError, TypeError):
-            return self.foreign(status)
+            problem = json.loads(response.read())
+            detail = problem["detail"]
+            for each in problem.get("errors", ()):  # of a request: each with its place
+                detail += "; %s: %s" % (each.get("location", ""), each.get("message", ""))
+            return DecampError(problem["kind"], detail, problem.get("remedy", ""), problem.get("findings", ()))
+        except (ValueError, KeyError, TypeError, AttributeError, HTTPException, OSError):
+            return self.foreign(response.code)
 
     def foreign(self, status):
         return DecampError(
@@ -195,6 +209,10 @@ class Server:
 
     def submit(self, text):
         return self.request("POST", "/v1/plans", body=text.encode("utf-8"), content_type="application/yaml")
+
+    def check(self, text):
+        """Raise the error of the submission of a text, without submitting it."""
+        self.request("POST", "/v1/plans/check", body=text.encode("utf-8"), content_type="application/yaml")
 
     def drop(self, plan):
         self.request("DELETE", "/v1/plans/" + quote(plan, safe=""))
@@ -249,12 +267,12 @@ def read_token(token, token_file):
 
 def poll(check, timeout, pause, what):
     """Call check until it returns a result other than None."""
-    deadline = time.time() + timeout
+    deadline = time.monotonic() + timeout  # not the time of day, which may be set
     while True:
         result = check()
         if result is not None:
             return result
-        if time.time() + pause > deadline:
+        if time.monotonic() + pause > deadline:
             remedy = "set a longer timeout; decamp.decamp.fleet_info returns the state of the VMs"
             raise DecampError("transient", "%s within %d seconds" % (what, timeout), remedy)
         time.sleep(pause)

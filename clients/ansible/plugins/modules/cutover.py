@@ -21,7 +21,7 @@ options:
     type: str
 attributes:
   check_mode:
-    description: Starts nothing and reports whether the module would.
+    description: Starts nothing and reports whether the module would. Reports no change if the plan does not exist, because an earlier task would have submitted it.
     support: full
   diff_mode:
     description: Returns the commands of the VMs.
@@ -61,7 +61,11 @@ def is_requested(vm, plan):
 
 def do(module, server):
     name, chosen = module.params["plan"], module.params["vm"]
+    if module.check_mode and server.plan(name) is None:
+        return dict(changed=False, vms=[])
     plan = server.need_plan(name)
+    if plan["state"] == "listing":
+        raise DecampError("conflict", "the VMs of plan %s are not listed yet" % name, "wait for them: decamp.decamp.wait with until: ready")
     vms = choose_vms(server.vms(name), name, chosen)
     if chosen and not vms[0].get("warm"):
         raise DecampError("conflict", "VM %s is not migrated warm" % vms[0]["name"], "set mode: warm in the plan; a cold VM has no cutover")

@@ -38,7 +38,7 @@ options:
     default: false
 attributes:
   check_mode:
-    description: Changes nothing and reports whether the module would. The server checks a text only if it is submitted.
+    description: Changes nothing and reports whether the module would. The server checks the text of a plan as if it was submitted.
     support: full
   diff_mode:
     description: Returns the text, the state and the command of the plan.
@@ -137,10 +137,12 @@ class Change:
             if self.before is None:
                 raise DecampError("not-found", "plan %s does not exist" % self.name, "set definition or content")
             return
+        if self.before is not None and self.before["text"].rstrip() == text.rstrip():
+            return
+        if self.check:
+            self.server.check(text)
         if self.before is None:
             self.make(lambda: self.server.submit(text), text=text, state="listing")
-            return
-        if self.before["text"].rstrip() == text.rstrip():
             return
         if self.before["state"] not in ENDED:
             raise DecampError(

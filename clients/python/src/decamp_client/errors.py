@@ -20,7 +20,9 @@ class DecampError(Exception):
     findings: list[str] = field(default_factory=list)  # mistakes in a plan, each with its line
 
     def __str__(self) -> str:
-        parts = [self.detail, *self.findings[1:]]  # detail is the first finding of a plan with mistakes
+        parts = [self.detail]  # of a plan with one mistake, the mistake
+        if len(self.findings) > 1:
+            parts += self.findings
         if self.remedy:
             parts.append(f"Remedy: {self.remedy}")
         return "\n".join(parts)

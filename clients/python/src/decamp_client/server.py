@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from .errors import DecampError
 from .events import Event, parse_events
 from .generated import errors as generated_errors
 from .generated.api.admin import drop_plan
-from .generated.api.operate import command_plan, command_vm, submit_plan
+from .generated.api.operate import check_plan, command_plan, command_vm, submit_plan
 from .generated.api.view import get_plan, get_vm, list_plans, list_v_ms
 from .generated.client import AuthenticatedClient
 from .generated.models import (
@@ -24,6 +25,7 @@ from .generated.models import (
     Order,
     OrderCommand,
     Plan,
+    PlanCheck,
     Problem,
     VmCommandBody,
     VmCommandBodyCommand,
@@ -67,6 +69,8 @@ class Server:
             raise DecampError("invalid", f"the URL of the server is {url!r}", "write https://HOST:8470")
         if token_file is not None:
             token = _read_token(token_file)
+        if url.startswith("http://") and not _is_loopback(httpx.URL(url).host):
+            raise DecampError("invalid", f"{url} would send the token in clear", "write https://HOST:8470")
         self.url = url.rstrip("/")
         self.api = AuthenticatedClient(
             base_url=self.url,
@@ -88,10 +92,11 @@ class Server:
 
     def submit(self, plan: Union[str, bytes, Mapping[str, Any]]) -> Plan:
         """Submit a plan: the text of a plan file, or its content. The same text again changes nothing."""
-        text = plan if isinstance(plan, (str, bytes)) else json.dumps(plan)
-        raw = text.encode() if isinstance(text, str) else text
-        # a plan with a file object would be sent in chunks
-        return self._call(lambda: submit_plan.sync_detailed(client=self.api, body=File(cast(io.BytesIO, raw))))
+        return self._call(lambda: submit_plan.sync_detailed(client=self.api, body=_encode_plan(plan)))
+
+    def check(self, plan: Union[str, bytes, Mapping[str, Any]]) -> PlanCheck:
+        """Check a plan as submit does, without submitting it, and compare it with the submitted plan of its name."""
+        return self._call(lambda: check_plan.sync_detailed(client=self.api, body=_encode_plan(plan)))
 
     def plans(self) -> list[Plan]:
         """Return all plans, without their texts."""
@@ -253,6 +258,18 @@ class Server:
 
 def _final(plan: Plan) -> Optional[Plan]:
     return plan if plan.state in FINAL else None
+
+
+def _is_loopback(host: str) -> bool:
+    """Report whether connections to a host stay on this machine."""
+    return host in ("localhost", "::1") or re.match(r"^127(\.[0-9]{1,3}){3}$", host) is not None
+
+
+def _encode_plan(plan: Union[str, bytes, Mapping[str, Any]]) -> File:
+    """Return a plan as the body of a request."""
+    text = plan if isinstance(plan, (str, bytes)) else json.dumps(plan)
+    raw = text.encode() if isinstance(text, str) else text
+    return File(cast(io.BytesIO, raw))  # a plan with a file object would be sent in chunks
 
 
 def _read_token(file: Union[str, Path]) -> str:

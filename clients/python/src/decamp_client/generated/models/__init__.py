@@ -13,6 +13,7 @@ from .limits_in_body import LimitsInBody
 from .list_body_credential_item import ListBodyCredentialItem
 from .list_body_entry import ListBodyEntry
 from .list_body_limit import ListBodyLimit
+from .list_body_notification_count import ListBodyNotificationCount
 from .list_body_place_item import ListBodyPlaceItem
 from .list_body_plan import ListBodyPlan
 from .list_body_progress import ListBodyProgress
@@ -20,10 +21,12 @@ from .list_body_rehearsed import ListBodyRehearsed
 from .list_body_vm_item import ListBodyVmItem
 from .list_body_worker import ListBodyWorker
 from .list_v_ms_state_item import ListVMsStateItem
+from .notification_count import NotificationCount
 from .order import Order
 from .order_command import OrderCommand
 from .place_item import PlaceItem
 from .plan import Plan
+from .plan_check import PlanCheck
 from .plan_counts import PlanCounts
 from .problem import Problem
 from .problem_kind import ProblemKind
@@ -52,6 +55,7 @@ __all__ = (
     "ListBodyCredentialItem",
     "ListBodyEntry",
     "ListBodyLimit",
+    "ListBodyNotificationCount",
     "ListBodyPlaceItem",
     "ListBodyPlan",
     "ListBodyProgress",
@@ -59,10 +63,12 @@ __all__ = (
     "ListBodyVmItem",
     "ListBodyWorker",
     "ListVMsStateItem",
+    "NotificationCount",
     "Order",
     "OrderCommand",
     "PlaceItem",
     "Plan",
+    "PlanCheck",
     "PlanCounts",
     "Problem",
     "ProblemKind",
