@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/terminal"
@@ -141,4 +142,13 @@ func joinClose(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
+}
+
+// printVersion prints the version.
+func (o *output) printVersion() error {
+	if o.json {
+		return o.printJSON(buildinfo.Current())
+	}
+	_, err := io.WriteString(o, buildinfo.Current().Line("decamp"))
+	return err
 }
