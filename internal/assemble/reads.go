@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"path/filepath"
 	"sync"
 	"time"
@@ -68,35 +68,14 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 // Rehearse boots the VM of a warm run from its current images. They are served to QEMU over NBD: QEMU
 // cannot open them as images, and they may change during the reads.
 func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) {
-	served := map[string]func(io.ReadWriter){}
+	served := map[string]func(net.Conn){}
 	for path, src := range what.Disks {
-		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, readOnlyDisk{ctx, src}) } // the guest receives the errors
+		server := &nbd.Server{Exports: []nbd.Export{{Disk: src, ReadOnly: true}}}
+		served[path] = func(conn net.Conn) { _ = server.ServeConn(ctx, conn) } // the guest receives the errors
 	}
 	return testboot.Boot(ctx, what.Domain, testboot.Options{
 		Expect: cmp.Or(what.Expect, w.Expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
 	})
-}
-
-// readOnlyDisk is a disk for nbd.Serve that refuses writes.
-type readOnlyDisk struct {
-	ctx context.Context // context of the reads
-	src disk.Source     // disk that is read
-}
-
-// Size returns the size of the disk in bytes.
-func (u readOnlyDisk) Size() int64 { return u.src.Size() }
-
-// ReadAt fills p from off.
-func (u readOnlyDisk) ReadAt(p []byte, off int64) (int, error) {
-	if err := u.src.ReadAt(u.ctx, p, off); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-// WriteAt returns fault.Denied.
-func (u readOnlyDisk) WriteAt([]byte, int64) (int, error) {
-	return 0, fault.New(fault.Denied, "a rehearsal must not write to images")
 }
 
 // hostSums are hashes of disks that hosts have computed. Several destinations need the same hash, and

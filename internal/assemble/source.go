@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,7 +83,7 @@ func (p plannedSession) TakeRoundSnapshot(ctx context.Context, vm inventory.MoRe
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
 	}
-	if _, err := p.store.Add(p.snapshotRecord(vm, name)); err != nil {
+	if _, err := p.store.Add(snapshotRecord(p.server, vm, name)); err != nil {
 		return frozen, err
 	}
 	ref, found, err := p.FindSnapshot(ctx, vm, name)
@@ -116,22 +115,12 @@ func (p plannedSession) FindRoundSnapshot(ctx context.Context, vm inventory.MoRe
 
 // RemoveRoundSnapshot removes the snapshot of that name and its record. It implements warm.Live.
 func (p plannedSession) RemoveRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
-	id := p.snapshotRecord(vm, name).ID()
+	id := snapshotRecord(p.server, vm, name).ID()
 	if err := p.changer.removeSnapshot(ctx, vm, name); err != nil {
 		p.store.Release(id)
 		return err
 	}
 	return p.store.Remove(id)
-}
-
-// snapshotRecord returns the record of a snapshot. Its ID depends only on server, VM and name.
-func (p plannedSession) snapshotRecord(vm inventory.MoRef, name string) cleanup.Record {
-	return cleanup.Record{
-		Kind: cleanup.Snapshot, Server: p.server, Details: map[string]string{"vm": string(vm), "name": name},
-		Text:          fmt.Sprintf("snapshot %q of VM %s", name, vm),
-		ManualCommand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
-		Since:         time.Now(),
-	}
 }
 
 // Changed calls tell for each range that was written between a change ID and a snapshot. It implements

@@ -11,8 +11,8 @@
 // was never made. Therefore reverting treats a missing object as success. Restore reverts all records of
 // one server: each decamp process of the same state folder that logs in there calls it.
 //
-// The package has no connection to hosts: the caller reverts each kind of change. It has no lock either:
-// callers hold that of the state folder, or share the records (NewShared).
+// The package has no connection to hosts: the caller reverts each kind of change. Callers hold the lock
+// of the state folder, share the records (NewShared), or lock single records (Hold).
 package cleanup
 
 import (
@@ -236,7 +236,7 @@ type Undo func(ctx context.Context, r Record) error
 
 // Restore reverts the recorded changes on a server, the newest first: a file is closed before its
 // datastore is removed. It returns the reverted records. Changes that could not be reverted stay on
-// record and are in the error, as are unreadable records. Restore ignores changes in use (NewShared).
+// record and are in the error, as are unreadable records. Restore ignores changes in use (NewShared, Hold).
 func (s *Store) Restore(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
@@ -263,7 +263,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 	}
 	defer over()
 	if undo == nil {
-		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.Host, r.Text).
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.HostName(), r.Text).
 			WithHint("use the version of decamp that wrote it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
@@ -275,7 +275,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 
 // LeftoverError returns the error for a change that could not be reverted because of why.
 func LeftoverError(r Record, why error) error {
-	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
+	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.HostName(), r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
 	if r.ManualCommand != "" {
 		remedy += "; manually, on the host: " + r.ManualCommand

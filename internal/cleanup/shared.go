@@ -3,6 +3,7 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -45,8 +46,12 @@ func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 // beginUndo reports whether the change of r is unused. If so, the caller may revert it until it calls
 // done.
 func (s *Store) beginUndo(r Record) (done func(), free bool) {
-	if s.owner == "" {
-		return func() {}, true // the lock of the state folder ensures it
+	if s.owner == "" { // the lock of the state folder ensures it, except for records that are held
+		lock, err := s.lockRecord(r.ID())
+		if errors.Is(err, errLocked) || errors.Is(err, fs.ErrNotExist) {
+			return nil, false
+		}
+		return func() { _ = lock.Close() }, true
 	}
 	ours := s.isOurs(r) // queries before anything is locked
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package esx
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,6 +101,9 @@ type SnapshotEntry struct {
 	Ref      inventory.MoRef // reference of the snapshot
 	ID       int32           // number of the snapshot within the VM, which vim-cmd uses
 	Children int             // number of snapshots directly on top of this one
+	Name     string          // name of the snapshot; others of the VM may have the same one
+	Path     string          // names from the oldest snapshot to this one: "base > patched"
+	Created  time.Time       // time of the creation
 }
 
 // lookUpSnapshot returns the tree entry of the snapshot with that name, and whether it
@@ -123,14 +127,19 @@ func (s *vmController) lookUpSnapshot(ctx context.Context, vm inventory.MoRef, n
 }
 
 // snapshotsNamed returns all snapshots of a tree that have the name.
-func snapshotsNamed(tree []types.VirtualMachineSnapshotTree, name string) (found []SnapshotEntry) {
+func snapshotsNamed(tree []types.VirtualMachineSnapshotTree, name string) []SnapshotEntry {
+	return slices.DeleteFunc(listSnapshots(tree, ""), func(e SnapshotEntry) bool { return e.Name != name })
+}
+
+// listSnapshots returns all snapshots of a tree, parents before children. above is the beginning of their
+// paths.
+func listSnapshots(tree []types.VirtualMachineSnapshotTree, above string) (all []SnapshotEntry) {
 	for _, node := range tree {
-		if unescapeName(node.Name) == name {
-			found = append(found, SnapshotEntry{inventory.MoRef(node.Snapshot.Value), node.Id, len(node.ChildSnapshotList)})
-		}
-		found = append(found, snapshotsNamed(node.ChildSnapshotList, name)...)
+		name := unescapeName(node.Name)
+		all = append(all, SnapshotEntry{inventory.MoRef(node.Snapshot.Value), node.Id, len(node.ChildSnapshotList), name, above + name, node.CreateTime})
+		all = append(all, listSnapshots(node.ChildSnapshotList, above+name+" > ")...)
 	}
-	return found
+	return all
 }
 
 // DropSnapshot removes the snapshot with that name and merges its delta disks. Without
@@ -289,8 +298,8 @@ func (s *vmController) awaitTask(ctx context.Context, ref types.ManagedObjectRef
 	return err
 }
 
-// SnapshotNames returns the names of all snapshots of a VM.
-func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error) {
+// Snapshots returns all snapshots of a VM, parents before children.
+func (s *vmController) Snapshots(ctx context.Context, vm inventory.MoRef) ([]SnapshotEntry, error) {
 	var v mo.VirtualMachine
 	if err := s.readProperties(ctx, moRef("VirtualMachine", vm), &v, "snapshot"); err != nil {
 		return nil, fmt.Errorf("list snapshots of VM %s: %w", vm, classify(err))
@@ -298,16 +307,16 @@ func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) ([
 	if v.Snapshot == nil {
 		return nil, nil
 	}
-	return namesIn(v.Snapshot.RootSnapshotList), nil
+	return listSnapshots(v.Snapshot.RootSnapshotList, ""), nil
 }
 
-// namesIn returns the names of all snapshots of a tree, parents before children.
-func namesIn(tree []types.VirtualMachineSnapshotTree) (names []string) {
-	for _, node := range tree {
-		names = append(names, unescapeName(node.Name))
-		names = append(names, namesIn(node.ChildSnapshotList)...)
+// SnapshotNames returns the names of all snapshots of a VM.
+func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) (names []string, err error) {
+	all, err := s.Snapshots(ctx, vm)
+	for _, e := range all {
+		names = append(names, e.Name)
 	}
-	return names
+	return names, err
 }
 
 // AwaitSnapshot waits until a snapshot with that name exists or, if there is false,

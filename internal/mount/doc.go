@@ -3,22 +3,13 @@
 //
 // # How a read works
 //
-//	kernel -> handle.Read -> file.readAt -> a page, a block, or the network -> disk.Source
+//	kernel -> handle.Read -> readahead.File.View -> disk.Source
 //
 // The kernel caches nothing (FOPEN_DIRECT_IO). Its page cache would need four times the processor
-// time, and would copy data that is read only once. This package has its own cache:
-//
-//   - Pages of 4 MiB contain data that a sequential reader will need soon. Several are filled
-//     ahead of the reader at the same time, and serve reads as their bytes arrive. A reply points
-//     into the page; a reference count prevents its reuse until the reply is sent.
-//   - Blocks of 64 KiB contain data that a random reader needed, because a boot reads the same
-//     positions again and again. A small read never fetches more than one block.
-//   - Ranges that are free according to the allocation map of the disk are answered without a
-//     request, and SEEK_DATA and SEEK_HOLE find them, as soon as the map was tested (package
-//     https).
-//
-// The type of a reader is determined from its reads: see stream. A reader that jumps back and
-// forth a little (qemu-img convert -m 16 -W) counts as sequential.
+// time, and would copy data that is read only once. Package readahead has the cache: it reads ahead for
+// sequential readers, and keeps blocks for random ones. A reply points into that cache. SEEK_DATA and
+// SEEK_HOLE find the ranges that are free according to the allocation map of the disk, as soon as the
+// map was tested (package https).
 //
 // # Guarantees
 //
@@ -36,6 +27,6 @@
 //
 // # Memory
 //
-// Pages × PageSize, 16 MiB of blocks, 2 MiB for each read that is answered, and the buffers of the
-// connections (package https): 128 + 16 + 16 × 2 + 4 MiB by default.
+// The cache (package readahead), 2 MiB for each read that is answered, and the buffers of the
+// connections (package https): 144 + 16 × 2 + 4 MiB by default.
 package mount

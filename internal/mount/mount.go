@@ -17,6 +17,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/readahead"
 )
 
 const (
@@ -30,23 +31,23 @@ const (
 
 // A Mount is a mounted host.
 type Mount struct {
-	host    Host         // content of the mount
-	dir     string       // mount point, absolute
-	opts    Options      // options without zero values
-	cache   *cache       // pages and blocks of all files
-	catalog *catalog     // root folder
-	server  *fuse.Server // FUSE server
-	uid     uint32       // owner of all files
-	gid     uint32       // group of all files
-	begun   time.Time    // time of the mount, which is the time of all files
-	minor   uint32       // minor number of the file system's device: its name in /sys/fs/fuse/connections
+	host    Host             // content of the mount
+	dir     string           // mount point, absolute
+	opts    Options          // options without zero values
+	cache   *readahead.Cache // pages and blocks of all files
+	catalog *catalog         // root folder
+	server  *fuse.Server     // FUSE server
+	uid     uint32           // owner of all files
+	gid     uint32           // group of all files
+	begun   time.Time        // time of the mount, which is the time of all files
+	minor   uint32           // minor number of the file system's device: its name in /sys/fs/fuse/connections
 
 	ctx    context.Context         // ends all reads
 	cancel context.CancelCauseFunc // ends ctx
 	done   chan struct{}           // closed when the kernel has released the file system
 
-	mu    sync.Mutex     // guards files
-	files map[*file]bool // open files
+	mu    sync.Mutex         // guards files
+	files map[*openFile]bool // open files
 }
 
 // New mounts host at dir, which must be a folder. A stale mount of decamp is detached there first. When
@@ -61,9 +62,9 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 		return nil, fmt.Errorf("mount at %s: %w", dir, err)
 	}
 	m := &Mount{
-		host: host, dir: dir, opts: o, cache: newCache(o), catalog: &catalog{host: host, now: o.Now},
+		host: host, dir: dir, opts: o, cache: o.newCache(), catalog: &catalog{host: host, now: o.Now},
 		uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), begun: o.Now(),
-		done: make(chan struct{}), files: map[*file]bool{},
+		done: make(chan struct{}), files: map[*openFile]bool{},
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := m.startServing(); err != nil {
@@ -136,7 +137,7 @@ func (m *Mount) Close() error {
 		return nil // the kernel may still send requests: their memory stays until the process ends
 	}
 	m.closeFiles()
-	return m.cache.close()
+	return m.cache.Close()
 }
 
 // tryUnmount unmounts normally, or detaches the mount if files are open. A mount point must never
@@ -207,7 +208,7 @@ func (m *Mount) abortConnection() {
 
 // trackFile adds (by > 0) or removes an open file. After a lazy unmount the kernel sends no release,
 // and Close closes the remaining files.
-func (m *Mount) trackFile(f *file, by int) {
+func (m *Mount) trackFile(f *openFile, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if by > 0 {
@@ -221,10 +222,10 @@ func (m *Mount) trackFile(f *file, by int) {
 func (m *Mount) closeFiles() {
 	m.mu.Lock()
 	left := m.files
-	m.files = map[*file]bool{}
+	m.files = map[*openFile]bool{}
 	m.mu.Unlock()
 	for f := range left {
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			m.opts.Log.Warn("close file", "file", f.name, "err", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/readahead"
 )
 
 const (
@@ -49,10 +50,10 @@ type fileNode struct {
 	datacenter string         // inventory path of the datacenter
 	at         inventory.Path // path on the datastore
 
-	mu    sync.Mutex // guards the fields below, and handles of the opens
-	size  int64      // last known size in bytes
-	seen  time.Time  // time when the host reported size
-	opens []*file    // open files; sizes differ if the file changed at the host
+	mu    sync.Mutex  // guards the fields below, and handles of the opens
+	size  int64       // last known size in bytes
+	seen  time.Time   // time when the host reported size
+	opens []*openFile // open files; sizes differ if the file changed at the host
 }
 
 var (
@@ -87,7 +88,7 @@ func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 // setOwnerAndTimes sets owner and times. ESXi reports no dates, so all times are that of the mount.
 func (m *Mount) setOwnerAndTimes(out *fuse.Attr) {
 	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
-	out.Blksize = leastPageSize
+	out.Blksize = readahead.LeastPageSize
 	out.SetTimes(nil, &m.begun, &m.begun)
 }
 
@@ -226,7 +227,7 @@ func (n *fileNode) setSize(size int64) {
 // Getattr implements fs.NodeGetattrer. An open file has the size from when it was opened.
 func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	if h, ok := h.(*handle); ok {
-		n.m.fileAttr(&out.Attr, h.file.size)
+		n.m.fileAttr(&out.Attr, h.file.Size())
 		return fs.OK
 	}
 	n.mu.Lock()

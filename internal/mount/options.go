@@ -4,32 +4,17 @@ import (
 	"cmp"
 	"log/slog"
 	"time"
+
+	"github.com/decamp/decamp/internal/readahead"
 )
 
-const (
-	defaultPageSize = 4 << 20   // default of Options.PageSize in bytes
-	leastPageSize   = 1 << 20   // smallest page in bytes: the largest request of the kernel
-	mostPageSize    = 8 << 20   // largest page in bytes
-	leastPages      = 4         // smallest number of pages
-	mostMemory      = 128 << 20 // largest memory of all pages in bytes
-
-	blockSize = 64 << 10 // size of a block in bytes
-	blocks    = 256      // number of blocks: 16 MiB
-
-	defaultReadTimeout = 2 * time.Minute // default of Options.ReadTimeout
-)
+const defaultReadTimeout = 2 * time.Minute // default of Options.ReadTimeout
 
 // Options change how a mount behaves. The zero value is right for most.
 type Options struct {
-	// PageSize is the number of bytes that one request reads ahead for a sequential reader. The default is
-	// 4 MiB. With smaller pages the latency of requests is visible; with larger ones fewer fit into the
-	// memory, and connections are idle when several files are read at the same time. It is limited to 1 to
-	// 8 MiB, and rounded up to a power of two.
+	// PageSize and Pages are the memory for sequential readers: see readahead.Options.
 	PageSize int64
-
-	// Pages is the number of pages for all files together. The default is 32. It is limited to at least 4,
-	// and to what fits in 128 MiB.
-	Pages int
+	Pages    int // number of pages for all files together
 
 	// ReadTimeout is the time after which a read fails. The default is 2 minutes, longer than a restart of
 	// the host's management agents.
@@ -55,9 +40,6 @@ type Options struct {
 
 // withDefaults returns o with its zero values replaced and its limits applied.
 func (o Options) withDefaults() Options {
-	o.PageSize = powerOfTwo(min(max(cmp.Or(o.PageSize, defaultPageSize), leastPageSize), mostPageSize))
-	o.Pages = cmp.Or(max(o.Pages, 0), int(mostMemory/defaultPageSize))
-	o.Pages = max(min(o.Pages, int(mostMemory/o.PageSize)), leastPages)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
 	o.Name = cmp.Or(o.Name, "decamp")
 	o.Source = cmp.Or(o.Source, o.Name)
@@ -70,11 +52,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// powerOfTwo rounds n up to a power of two.
-func powerOfTwo(n int64) int64 {
-	p := int64(1)
-	for p < n {
-		p <<= 1
-	}
-	return p
+// newCache returns the cache of a mount with these options.
+func (o Options) newCache() *readahead.Cache {
+	return readahead.New(readahead.Options{PageSize: o.PageSize, Pages: o.Pages, ReadTimeout: o.ReadTimeout, Now: o.Now})
 }

@@ -1,189 +1,211 @@
 package nbd
 
 import (
-	"encoding/binary"
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Disk is the disk that Serve serves.
-type Disk interface {
-	io.ReaderAt
-	io.WriterAt
-	Size() int64 // bytes
+// A Server serves disks to NBD clients. Its fields must not change after the first call of Serve or
+// ServeConn.
+type Server struct {
+	Exports []Export     // exports; a client that requests no name gets the first
+	TLS     *tls.Config  // certificates; if it is not nil, clients must start TLS
+	Log     *slog.Logger // log; nil for none
+	Limits  Limits       // limits of memory and time; zero fields have default values
+
+	once    sync.Once // guards the preparation of the fields below
+	err     error     // why the fields above are invalid
+	exports []*export // Exports in service
+	tls     *tls.Config
+	memory  *buffers      // memory of all connections
+	free    chan struct{} // holds a token for each open connection
+
+	mu      sync.Mutex // guards refused
+	refused time.Time  // time of the last logged refusal
+
+	now func() time.Time // clock of the log; tests replace it
 }
 
-const (
-	maxServed  = 32 << 20 // largest accepted request in bytes; the protocol recommends this limit to clients
-	maxOption  = 4096     // largest accepted option in bytes
-	maxOptions = 64       // largest number of options in a handshake
-)
-
-// Serve answers the requests of the client on conn until the client disconnects. It returns nil if the
-// connection ends between two messages.
-func Serve(conn io.ReadWriter, disk Disk) error {
-	s := &session{conn: conn, disk: disk}
-	serve, err := s.handshake()
-	if err == nil && serve {
-		err = s.serveRequests()
-	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
+// Limits are the limits of a Server.
+type Limits struct {
+	Connections int           // open connections; default 64
+	Requests    int           // requests in work of one connection; default 64
+	Memory      int64         // bytes of all requests in work; default and minimum 32 MiB
+	Handshake   time.Duration // duration of a handshake; default 30 s
+	Stall       time.Duration // time until a client has sent 32 MiB of a write, or read 1 MiB of replies; default 2 min
 }
 
-// A session is the connection to one client.
-type session struct {
-	conn     io.ReadWriter // connection; the caller of Serve owns it
-	disk     Disk          // disk to serve
-	noZeroes bool          // the client accepts a description without padding
+// prepare checks the fields of the server.
+func (s *Server) prepare() error {
+	s.once.Do(func() {
+		l := &s.Limits
+		l.Connections, l.Requests, l.Memory = cmp.Or(l.Connections, 64), cmp.Or(l.Requests, 64), max(l.Memory, maxServed)
+		l.Handshake, l.Stall = cmp.Or(l.Handshake, 30*time.Second), cmp.Or(l.Stall, 2*time.Minute)
+		if s.Log == nil {
+			s.Log = slog.New(slog.DiscardHandler)
+		}
+		if s.now == nil {
+			s.now = time.Now
+		}
+		if s.TLS != nil {
+			s.tls = s.TLS.Clone()
+			s.tls.MinVersion = max(s.tls.MinVersion, tls.VersionTLS12)
+		}
+		s.memory = newBuffers(l.Memory)
+		s.free = make(chan struct{}, l.Connections)
+		s.exports, s.err = newExports(s.Exports, s.Log, s.now)
+	})
+	return s.err
 }
 
-// handshake answers the client's options. serve is false if the client ends the connection.
-func (s *session) handshake() (serve bool, err error) {
-	if err := s.sendParts([]byte(serverMagic), be16(fixedNewstyle|noZeroes)); err != nil {
-		return false, err
+// Serve serves clients that connect to l, until ctx ends. Then it closes l and all connections, and
+// returns nil after the last request has ended. It returns an error if the listener fails.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	defer l.Close()
+	if err := s.prepare(); err != nil {
+		return err
 	}
-	flags, err := s.readBytes(4)
-	if err != nil {
-		return false, err
-	}
-	s.noZeroes = binary.BigEndian.Uint32(flags)&noZeroes != 0
-	for range maxOptions {
-		head, err := s.readBytes(16)
-		if err != nil {
-			return false, err
-		}
-		option, length := binary.BigEndian.Uint32(head[8:]), binary.BigEndian.Uint32(head[12:])
-		if magic := binary.BigEndian.Uint64(head); magic != optionMagic || length > maxOption {
-			return false, fault.New(fault.Corrupt, "an NBD option with magic number %#x and %d bytes", magic, length)
-		}
-		if _, err := s.readBytes(int(length)); err != nil {
-			return false, err
-		}
-		if done, serve, err := s.answerOption(option); done || err != nil {
-			return serve, err
-		}
-	}
-	return false, fault.New(fault.Corrupt, "more than %d NBD options", maxOptions)
-}
-
-// answerOption answers one option. done reports that it ends the handshake.
-func (s *session) answerOption(option uint32) (done, serve bool, err error) {
-	switch option {
-	case optExportName:
-		end := [][]byte{be64(uint64(s.disk.Size())), be16(hasFlags | sendFlush)}
-		if !s.noZeroes {
-			end = append(end, make([]byte, 124))
-		}
-		return true, true, s.sendParts(end...)
-	case optInfo, optGo:
-		info := append(be16(infoExport), be64(uint64(s.disk.Size()))...)
-		err := s.sendReply(option, repInfo, append(info, be16(hasFlags|sendFlush)...))
-		if err == nil {
-			err = s.sendReply(option, repAck, nil)
-		}
-		return option == optGo, true, err
-	case optAbort:
-		return true, false, s.sendReply(option, repAck, nil)
-	}
-	return false, false, s.sendReply(option, repUnknown, nil)
-}
-
-// sendReply sends a reply of that kind to an option.
-func (s *session) sendReply(option, kind uint32, data []byte) error {
-	return s.sendParts(be64(answerMagic), be32(option), be32(kind), be32(uint32(len(data))), data)
-}
-
-// serveRequests answers requests until the client disconnects.
-func (s *session) serveRequests() error {
 	for {
-		c, err := s.readBytes(28)
-		if err != nil {
-			return err
-		}
-		kind, off, length := binary.BigEndian.Uint16(c[6:]), binary.BigEndian.Uint64(c[16:]), binary.BigEndian.Uint32(c[24:])
-		if magic := binary.BigEndian.Uint32(c); magic != callMagic || length > maxServed {
-			return fault.New(fault.Corrupt, "an NBD request with magic number %#x and %d bytes", magic, length)
-		}
-		if kind == cmdDisconnect {
+		nc, err := l.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				_ = nc.Close()
+			}
 			return nil
 		}
-		if err := s.serveRequest(kind, c[8:16], off, int(length)); err != nil {
+		if err != nil && isTemporary(err) {
+			s.logRefusal("", err)
+			s.pause(ctx)
+			continue
+		}
+		if err != nil {
 			return err
 		}
+		all.Go(func() { _ = s.ServeConn(ctx, nc) }) // it logs its error
 	}
 }
 
-// serveRequest answers one request. It returns only errors of the connection; errors of the disk go to
-// the client.
-func (s *session) serveRequest(kind uint16, cookie []byte, off uint64, length int) error {
-	var data []byte
-	var err error
-	if kind == cmdWrite {
-		if data, err = s.readBytes(length); err != nil {
-			return err
+// isTemporary reports whether a listener may work again: the process or the system has too many open
+// files, or the client has gone already.
+func isTemporary(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED} {
+		if errors.Is(err, e) {
+			return true
 		}
 	}
-	code := uint32(0)
-	size := uint64(s.disk.Size())
-	outside := off > size || uint64(length) > size-off
-	switch {
-	case kind == cmdFlush:
-	case kind == cmdRead && !outside:
-		data = make([]byte, length)
-		_, err = s.disk.ReadAt(data, int64(off))
-	case kind == cmdWrite && !outside:
-		_, err = s.disk.WriteAt(data, int64(off))
-		data = nil
+	return false
+}
+
+// pause waits a short time, or until ctx ends.
+func (s *Server) pause(ctx context.Context) {
+	t := time.NewTimer(100 * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// logRefusal logs a refused connection, at most once in 10 seconds.
+func (s *Server) logRefusal(client string, err error) {
+	const every = 10 * time.Second
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.now(); now.Sub(s.refused) >= every {
+		s.refused = now
+		s.Log.Warn("NBD client refused", "client", client, "err", err)
+	}
+}
+
+// ServeConn serves the client on nc until it disconnects or ctx ends, and closes nc. It returns nil if
+// the connection ends, whatever the reason, and an error if the client violates the protocol or does not
+// answer in time. It logs the error, too.
+func (s *Server) ServeConn(ctx context.Context, nc net.Conn) error {
+	defer nc.Close()
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	client := nc.RemoteAddr().String()
+	select {
+	case s.free <- struct{}{}:
+		defer func() { <-s.free }()
 	default:
-		code, data = errInval, nil
+		err := fault.New(fault.Conflict, "%d clients are connected", s.Limits.Connections)
+		s.logRefusal(client, err)
+		return err
 	}
-	if err != nil {
-		code, data = errorCode(err), nil
+	err := s.serveClient(ctx, nc, client)
+	switch {
+	case errors.Is(err, errAborted) || errors.Is(err, io.EOF) || ctx.Err() != nil:
+		return nil
+	case isLost(err):
+		s.Log.Info("NBD client lost", "client", client, "err", err)
+		return nil
+	case err != nil:
+		s.Log.Warn("NBD client disconnected", "client", client, "err", err)
 	}
-	return s.sendParts(be32(replyMagic), be32(code), cookie, data)
-}
-
-// errorCode returns the NBD error number of err. A full image appears as a full disk to the guest.
-func errorCode(err error) uint32 {
-	if fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Full) {
-		return errNoSpc
-	}
-	return errIO
-}
-
-// readBytes returns the next n bytes. It returns io.EOF if the client ended the connection before the
-// first of them.
-func (s *session) readBytes(n int) ([]byte, error) {
-	p := make([]byte, n)
-	if _, err := io.ReadFull(s.conn, p); errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, fmt.Errorf("an NBD message is cut short: %w", err)
-	} else if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// sendParts sends one message.
-func (s *session) sendParts(parts ...[]byte) error {
-	var out []byte
-	for _, p := range parts {
-		out = append(out, p...)
-	}
-	_, err := s.conn.Write(out)
 	return err
 }
 
-// be16 returns n in big-endian order.
-func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+// isLost reports whether err is the end of a connection that the client did not announce.
+func isLost(err error) bool {
+	for _, e := range []error{io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
 
-// be32 returns n in big-endian order.
-func be32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
-
-// be64 returns n in big-endian order.
-func be64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+// serveClient makes the handshake and answers requests. It returns the first error of the connection.
+func (s *Server) serveClient(ctx context.Context, nc net.Conn, client string) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	defer stop()
+	if err := nc.SetDeadline(time.Now().Add(s.Limits.Handshake)); err != nil {
+		return err
+	}
+	h := &handshake{exports: s.exports, tls: s.tls, conn: nc, in: bufio.NewReader(nc)}
+	if err := h.negotiate(ctx); err != nil {
+		return timeoutError(err, "the handshake takes too long")
+	}
+	if err := nc.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	s.Log.Debug("NBD client connected", "client", client, "export", h.chosen.Name)
+	c := &session{
+		export: h.chosen, structured: h.structured, described: h.described != nil,
+		ctx: ctx, conn: h.conn, in: h.in, out: &sendQueue{conn: h.conn, stall: s.Limits.Stall, fail: fail}, stall: s.Limits.Stall,
+		memory: s.memory, unsent: semaphore.NewWeighted(maxUnsent), slots: make(chan struct{}, s.Limits.Requests),
+	}
+	err := c.serveRequests()
+	if err == nil && h.secure {
+		_ = h.conn.Close() // tells the client that no data was cut off
+	}
+	if ctx.Err() != nil { // sending has failed before
+		err = timeoutError(context.Cause(ctx), "the client does not read its replies")
+	}
+	fail(err)
+	c.work.Wait()
+	return err
+}

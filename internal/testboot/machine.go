@@ -2,7 +2,7 @@ package testboot
 
 import (
 	"fmt"
-	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,16 +16,16 @@ import (
 
 // A machine is the QEMU command line for a domain.
 type machine struct {
-	domain *libvirtxml.Domain    // definition of the VM
-	opts   Options               // options with defaults applied
-	dir    string                // folder for the duration of the trial; QEMU cannot open it
-	sets   []confine.FileSet     // files that QEMU inherits
-	accel  Accel                 // KVM or TCG
-	args   []string              // arguments so far
-	cards  int                   // number of cards, each with a pipe for its packets
-	served []func(io.ReadWriter) // functions that serve the disks without a file
-	agent  bool                  // the domain has the channel of the guest agent
-	less   []string              // differences from the domain, for the report
+	domain *libvirtxml.Domain // definition of the VM
+	opts   Options            // options with defaults applied
+	dir    string             // folder for the duration of the trial; QEMU cannot open it
+	sets   []confine.FileSet  // files that QEMU inherits
+	accel  Accel              // KVM or TCG
+	args   []string           // arguments so far
+	cards  int                // number of cards, each with a pipe for its packets
+	served []func(net.Conn)   // functions that serve the disks without a file
+	agent  bool               // the domain has the channel of the guest agent
+	less   []string           // differences from the domain, for the report
 }
 
 // newMachine builds the command line for a domain, and opens its files. The caller must

@@ -117,7 +117,7 @@ func (q *qemu) connectMonitor(cards int, after func(time.Duration) <-chan time.T
 }
 
 // serveDisks creates a socket for each served disk and starts its function.
-func (q *qemu) serveDisks(disks []func(io.ReadWriter)) error {
+func (q *qemu) serveDisks(disks []func(net.Conn)) error {
 	for _, disk := range disks {
 		conn, err := q.passSocket("disk")
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,9 +46,9 @@ type Options struct {
 	Static []Static
 
 	// Served contains the disks without a file, by their names in the domain. Each
-	// function serves NBD on a socket until it is closed, and may be called again
+	// function serves NBD on a connection until it ends, and may be called again
 	// later. Disks are only read.
-	Served map[string]func(conn io.ReadWriter)
+	Served map[string]func(conn net.Conn)
 
 	QEMU string // path of QEMU; default qemu-system-x86_64 or qemu-kvm
 	Root string // root for firmware and fonts; default /

@@ -6,7 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"image/png"
-	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
@@ -166,9 +167,10 @@ func TestServedDisk(t *testing.T) {
 	defer image.Close()
 	r := bootWithFallback(t, domain("bios", "vmpvscsi", "vmxnet3", "/no/such/file"), testboot.Options{
 		Expect: marker, Keep: t.TempDir(),
-		Served: map[string]func(io.ReadWriter){"/no/such/file": func(conn io.ReadWriter) {
-			if err := nbd.Serve(conn, readOnly{image, t}); err != nil {
-				t.Logf("the end of the disk: %v", err)
+		Served: map[string]func(net.Conn){"/no/such/file": func(conn net.Conn) {
+			server := &nbd.Server{Exports: []nbd.Export{{Disk: imageReader{image, t}}}}
+			if err := server.ServeConn(t.Context(), conn); err != nil {
+				t.Errorf("the end of the disk: %v", err)
 			}
 		}},
 	})
@@ -177,23 +179,27 @@ func TestServedDisk(t *testing.T) {
 	}
 }
 
-// readOnly is a disk that nobody may write to.
-type readOnly struct {
-	*os.File
-	t *testing.T
+// imageReader is a disk that cannot be written.
+type imageReader struct {
+	image *os.File
+	t     *testing.T
 }
 
-func (r readOnly) Size() int64 {
-	info, err := r.Stat()
+func (r imageReader) Size() int64 {
+	info, err := r.image.Stat()
 	if err != nil {
 		r.t.Error(err)
 	}
 	return info.Size()
 }
 
-func (r readOnly) WriteAt(p []byte, off int64) (int, error) {
-	r.t.Errorf("%d bytes are written at %d", len(p), off)
-	return 0, errors.New("it is only read")
+func (r imageReader) ReadAt(_ context.Context, p []byte, off int64) error {
+	_, err := r.image.ReadAt(p, off)
+	return err
+}
+
+func (r imageReader) Extents(_ context.Context, g disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: g, Kind: disk.Data}}, nil
 }
 
 // A judge that cannot say no is none.

@@ -20,7 +20,7 @@ var tiers = [][]string{
 	{"childenv", "atomicfile", "bars", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
 	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
-	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
+	{"blockcopy", "readahead", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},
 	{"migrate", "mount", "bench", "trace"},

@@ -1,48 +1,46 @@
 package appliance
 
 import (
-	"errors"
-	"io"
+	"context"
 	"net"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/nbd"
 )
 
 // A diskServer serves devices to a VM over NBD.
 type diskServer struct {
-	conns []net.Conn     // our ends of the connections
-	all   sync.WaitGroup // goroutines that serve
+	ctx    context.Context    // ends all connections
+	cancel context.CancelFunc // ends ctx
+	all    sync.WaitGroup     // goroutines that serve
 
 	mu  sync.Mutex // protects err and all devices, because volumes may share an overlay
 	err error      // first error of a device
 }
 
+// newDiskServer returns a diskServer without devices.
+func newDiskServer() *diskServer {
+	s := &diskServer{}
+	s.ctx, s.cancel = context.WithCancel(context.Background()) // ended by closeAll, after the VM
+	return s
+}
+
 // serve serves d on conn in a goroutine until the connection ends.
 func (s *diskServer) serve(conn net.Conn, d convert.Device) {
-	s.conns = append(s.conns, conn)
+	server := &nbd.Server{Exports: []nbd.Export{{Disk: &lockedDevice{d, s}}}}
 	s.all.Go(func() {
 		// The VM sees an I/O error if the server ends.
-		defer conn.Close()
-		if err := nbd.Serve(conn, &lockedDevice{d, s}); err != nil && !isDisconnect(err) {
+		if err := server.ServeConn(s.ctx, conn); err != nil {
 			s.recordError(err)
 		}
 	})
 }
 
-// isDisconnect reports whether the connection has ended, which is normal when the VM is killed.
-func isDisconnect(err error) bool {
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
 // closeAll closes the connections and waits until the devices are unused.
 func (s *diskServer) closeAll() {
-	for _, c := range s.conns {
-		_ = c.Close() // fails if it has ended
-	}
+	s.cancel()
 	s.all.Wait()
 }
 
@@ -63,29 +61,40 @@ func (s *diskServer) firstError() error {
 }
 
 // A lockedDevice allows one operation at a time. It records errors, because the kernel reports a lost
-// write only to the application that wrote.
+// write only to the application that wrote. It implements nbd.Reader and nbd.Writer.
 type lockedDevice struct {
-	convert.Device
-	s *diskServer // server that has the lock and records errors
+	device convert.Device
+	s      *diskServer // server that has the lock and records errors
 }
 
-// ReadAt implements io.ReaderAt.
-func (g *lockedDevice) ReadAt(p []byte, off int64) (int, error) {
-	return g.transfer(g.Device.ReadAt, p, off)
+// Size returns the size in bytes.
+func (g *lockedDevice) Size() int64 { return g.device.Size() }
+
+// ReadAt fills p from off.
+func (g *lockedDevice) ReadAt(_ context.Context, p []byte, off int64) error {
+	return g.transfer(g.device.ReadAt, p, off)
 }
 
-// WriteAt implements io.WriterAt.
-func (g *lockedDevice) WriteAt(p []byte, off int64) (int, error) {
-	return g.transfer(g.Device.WriteAt, p, off)
+// WriteAt writes p at off.
+func (g *lockedDevice) WriteAt(_ context.Context, p []byte, off int64) error {
+	return g.transfer(g.device.WriteAt, p, off)
+}
+
+// Sync does nothing, because the devices are in memory.
+func (g *lockedDevice) Sync(context.Context) error { return nil }
+
+// Extents returns r as data.
+func (g *lockedDevice) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
+	return []disk.Extent{{Range: r, Kind: disk.Data}}, nil
 }
 
 // transfer calls move with the lock held.
-func (g *lockedDevice) transfer(move func([]byte, int64) (int, error), p []byte, off int64) (int, error) {
+func (g *lockedDevice) transfer(move func([]byte, int64) (int, error), p []byte, off int64) error {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
-	n, err := move(p, off)
+	_, err := move(p, off)
 	if err != nil && g.s.err == nil {
 		g.s.err = err
 	}
-	return n, err
+	return err
 }

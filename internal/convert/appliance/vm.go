@@ -45,7 +45,7 @@ func (a *Appliance) startVM(ctx context.Context, k *kernel, initrd *os.File, dis
 			return nil, err
 		}
 	}
-	m := &vm{console: &console{}, disks: &diskServer{}}
+	m := &vm{console: &console{}, disks: newDiskServer()}
 	// The deadline covers boot, conversion and unmount.
 	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
 	defer func() {

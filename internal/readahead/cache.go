@@ -1,83 +1,104 @@
-package mount
+package readahead
 
 import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A cache is the memory of one mount, shared by all open files. It is safe for concurrent use. Unless
-// noted otherwise, its methods require mu.
-type cache struct {
-	now func() time.Time // clock; tests replace it
+// A Cache is memory that all its open files share. It is safe for concurrent use. Unless noted
+// otherwise, its unexported methods require mu.
+type Cache struct {
+	opts Options // options with defaults
 
 	mu      sync.Mutex // never held across I/O
 	pages   *pageStore // pages for sequential readers
 	blocks  *pageStore // blocks for random readers
 	streams []*stream  // streams of all files
-	reads   int64      // number of reads so far, which is the clock of page.used
+	reads   int64      // number of reads so far: the clock of page.used and stream.used
 }
 
-// newCache returns an empty cache. It allocates memory at the first read.
-func newCache(o Options) *cache {
-	return &cache{now: o.Now, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, blocks)}
+// New returns an empty cache. It allocates memory at the first read.
+func New(o Options) *Cache {
+	o = o.withDefaults()
+	return &Cache{opts: o, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, o.Blocks)}
 }
 
 // noteRead records a read, and starts read-ahead if that is useful. It returns the page that contains r
 // with a reference, or nil. mu must not be held.
-func (c *cache) noteRead(f *file, r disk.Range) *page {
+func (c *Cache) noteRead(f *File, r disk.Range) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reads++
 	known := c.lookup(c.pages, f, r) != nil
 	s := c.streamOf(f, r, known)
-	forward := s.end < r.End()
-	s.addRead(r, c.now())
-	c.mergeStreams(s)
-	if forward && s.isSequential() {
-		if !known {
-			s.ahead = min(s.ahead, r.Off) // the pages there were freed
+	before := s.end
+	s.addRead(r, c.opts.Now(), c.reads)
+	if before < s.end {
+		c.mergeStreams(s, before)
+		if s.isSequential() {
+			if !known && s.end == r.End() {
+				s.ahead = min(s.ahead, r.Off) // the pages there were freed
+			}
+			c.readAhead(s, r)
 		}
-		c.readAhead(s, r)
 	}
 	return c.holdPage(c.pages, f, r)
 }
 
 // streamOf returns the stream that r belongs to, or a new one, which may replace the oldest stream of
 // the file. known reports that a page contains r.
-func (c *cache) streamOf(f *file, r disk.Range, known bool) *stream {
-	var oldest *stream
+func (c *Cache) streamOf(f *File, r disk.Range, known bool) *stream {
+	var nearest, oldest *stream
+	var distance int64
 	own := 0
 	for _, s := range c.streams {
 		if s.file != f {
 			continue
 		}
-		if s.isNear(r, known) || r.Off > s.end && s.isSequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
-			if r.Off > s.end && s.isSequential() {
-				s.end = r.Off // the hole in between was skipped, not jumped over
-			}
-			return s
+		if d, near := s.distanceTo(r, known); near && (nearest == nil || d < distance) {
+			nearest, distance = s, d
 		}
 		own++
-		if oldest == nil || s.last.Before(oldest.last) {
+		if oldest == nil || s.used < oldest.used {
 			oldest = s
 		}
+	}
+	if nearest == nil {
+		nearest = c.streamBeforeHole(f, r)
+	}
+	if nearest != nil {
+		return nearest
 	}
 	if own >= streamsPerFile {
 		c.dropStream(oldest)
 	}
-	s := &stream{file: f, start: r.Off, end: r.Off, ahead: r.Off, last: c.now()}
+	s := &stream{file: f, start: r.Off, end: r.Off, ahead: r.Off}
 	c.streams = append(c.streams, s)
 	return s
 }
 
-// mergeStreams merges s with the streams that prove to be the same reader.
-func (c *cache) mergeStreams(s *stream) {
+// streamBeforeHole returns the sequential stream that reaches r if it skips a hole, or nil.
+func (c *Cache) streamBeforeHole(f *File, r disk.Range) *stream {
+	var nearest *stream
+	for _, s := range c.streams {
+		if s.file == f && s.isSequential() && s.end < r.Off && (nearest == nil || s.end > nearest.end) {
+			nearest = s
+		}
+	}
+	if nearest == nil || !f.isZero(disk.Range{Off: nearest.end, Len: r.Off - nearest.end}) {
+		return nil
+	}
+	nearest.end = r.Off // the hole was skipped, not jumped over
+	return nearest
+}
+
+// mergeStreams merges s, which ended at before, with the streams that it has reached.
+func (c *Cache) mergeStreams(s *stream, before int64) {
 	for _, t := range slices.Clone(c.streams) {
-		if t == s || t.file != s.file || !s.overlaps(t) {
+		if t == s || t.file != s.file || !s.hasReached(t, before) || !c.isAlive(t) {
 			continue
 		}
 		s.mergeFrom(t)
@@ -87,7 +108,7 @@ func (c *cache) mergeStreams(s *stream) {
 }
 
 // moveOwnership makes the pages of one stream those of another.
-func (c *cache) moveOwnership(from, to *stream) {
+func (c *Cache) moveOwnership(from, to *stream) {
 	for _, p := range c.pages.pages {
 		if p.owner == from {
 			p.owner = to
@@ -96,36 +117,49 @@ func (c *cache) moveOwnership(from, to *stream) {
 }
 
 // dropStream removes a stream. Its pages stay until their memory is needed.
-func (c *cache) dropStream(s *stream) {
+func (c *Cache) dropStream(s *stream) {
 	c.streams = slices.DeleteFunc(c.streams, func(t *stream) bool { return t == s })
 }
 
 // isAlive reports whether pages should be kept for s. It returns false for nil.
-func (c *cache) isAlive(s *stream) bool {
-	return s != nil && slices.Contains(c.streams, s) && c.now().Sub(s.last) < stale
+func (c *Cache) isAlive(s *stream) bool {
+	return s != nil && slices.Contains(c.streams, s) && c.opts.Now().Sub(s.last) < stale
 }
 
-// pageShare returns the number of pages for each sequential reader.
-func (c *cache) pageShare() int {
+// pageShare returns the number of pages for each sequential reader. Readers that stopped do not count:
+// a copy in parts of the disk leaves one at the end of each part.
+func (c *Cache) pageShare() int {
 	readers := 0
 	for _, s := range c.streams {
-		if s.isSequential() && c.isAlive(s) {
+		if s.isSequential() && c.reads-s.used < activeReads {
 			readers++
 		}
 	}
 	return max(c.pages.most/max(readers, 1), 2)
 }
 
+// readLimit returns the offset where the read-ahead of s ends: the end of the file, or the start of
+// another sequential reader, which has its own pages.
+func (c *Cache) readLimit(s *stream) int64 {
+	limit := s.file.size
+	for _, t := range c.streams {
+		if t != s && t.file == s.file && t.start >= s.end && t.isSequential() {
+			limit = min(limit, t.start)
+		}
+	}
+	return limit
+}
+
 // readAhead requests pages from read r to the end of the stream's window.
-func (c *cache) readAhead(s *stream, r disk.Range) {
-	size := c.pages.size
+func (c *Cache) readAhead(s *stream, r disk.Range) {
+	size, limit := c.pages.size, c.readLimit(s)
 	window := s.aheadWindow(c.pageShare(), size)
-	target := min(s.end+window, s.file.size)
-	if window >= 2*size && target < s.file.size {
+	target := min(s.end+window, limit)
+	if window >= 2*size && target < limit {
 		target -= target % size // whole pages, once they are many
 	}
 	at := max(s.ahead, r.Off)
-	if target-at < min(window/2, size) && target < s.file.size && at >= r.End() {
+	if target-at < min(window/2, size) && target < limit && at >= r.End() {
 		return // little is missing: one larger request later is better
 	}
 	for at < target {
@@ -139,7 +173,7 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 }
 
 // requestPage requests r, which must lie in one page. It returns false if there is no memory.
-func (c *cache) requestPage(s *stream, r disk.Range) bool {
+func (c *Cache) requestPage(s *stream, r disk.Range) bool {
 	f, size := s.file, c.pages.size
 	key := pageKey{f, r.Off / size}
 	if f.isZero(r) {
@@ -162,7 +196,7 @@ func (c *cache) requestPage(s *stream, r disk.Range) bool {
 }
 
 // insertPage adds a page that will contain r. buf is its memory.
-func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range) *page {
+func (c *Cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range) *page {
 	start := key.index * in.size
 	p := &page{
 		store: in, key: key, buf: buf, start: start, end: min(start+in.size, key.file.size),
@@ -173,7 +207,7 @@ func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range)
 }
 
 // startFill starts to fill p, unless that is running or complete.
-func (c *cache) startFill(p *page) {
+func (c *Cache) startFill(p *page) {
 	if !p.filling && p.filled < p.limit {
 		p.filling = true
 		p.key.file.fills.Go(func() { p.key.file.fillPage(p) })
@@ -182,7 +216,7 @@ func (c *cache) startFill(p *page) {
 
 // takeMemory returns memory for a page: unused memory, or that of the least useful page. It returns nil
 // if all pages are in use.
-func (c *cache) takeMemory() []byte {
+func (c *Cache) takeMemory() []byte {
 	if buf := c.pages.takeFree(); buf != nil {
 		return buf
 	}
@@ -197,14 +231,15 @@ func (c *cache) takeMemory() []byte {
 // leastUseful returns the page to evict: one that was consumed, one whose reader is gone, or one far
 // behind its reader, in this order. It returns nil if there is no such page. Pages that a reader will
 // need soon stay; the windows of readers shrink as their number grows.
-func (c *cache) leastUseful() *page {
+func (c *Cache) leastUseful() *page {
 	var best *page
 	worst := 1
+	behind := min(mostDisorder, int64(c.pages.most)*c.pages.size/4)
 	for _, p := range c.pages.pages {
 		if !p.isIdle() {
 			continue
 		}
-		r := c.evictionRank(p)
+		r := c.evictionRank(p, behind)
 		if r > worst || r == worst && (best == nil || p.used < best.used) {
 			best, worst = p, r
 		}
@@ -212,27 +247,24 @@ func (c *cache) leastUseful() *page {
 	return best
 }
 
-// evictionRank returns how useless a page is; 0 means that it stays.
-func (c *cache) evictionRank(p *page) int {
+// evictionRank returns how useless a page is; 0 means that it stays. behind is the number of bytes that
+// are kept behind a reader's furthest read.
+func (c *Cache) evictionRank(p *page, behind int64) int {
 	switch {
 	case p.isConsumed():
 		return 3
 	case !c.isAlive(p.owner):
 		return 2
-	case p.end+c.keptBehind() < p.owner.end:
+	case p.end+behind < p.owner.end:
 		return 1
 	}
 	return 0
 }
 
-// keptBehind returns the number of bytes that are kept behind a reader's furthest read.
-func (c *cache) keptBehind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
-
 // holdBlock returns the block that contains r with a reference. It returns nil if r is not within one
-// block, or all blocks are in use. mu must not be held.
-func (c *cache) holdBlock(f *file, r disk.Range) *page {
-	first, last := r.Off/blockSize, (r.End()-1)/blockSize
-	if first != last {
+// block, or no block can be used. mu must not be held.
+func (c *Cache) holdBlock(f *File, r disk.Range) *page {
+	if r.Off/blockSize != (r.End()-1)/blockSize {
 		return nil
 	}
 	c.mu.Lock()
@@ -240,21 +272,41 @@ func (c *cache) holdBlock(f *file, r disk.Range) *page {
 	if p := c.holdPage(c.blocks, f, r); p != nil {
 		return p
 	}
-	key := pageKey{f, first}
+	key := pageKey{f, r.Off / blockSize}
+	want := c.blockRange(key, r)
+	if old := c.blocks.pages[key]; old != nil {
+		if !old.isIdle() {
+			return nil // a part of the block that others wait for
+		}
+		c.removePage(old)
+	}
 	buf := c.takeBlock()
-	if buf == nil || c.blocks.pages[key] != nil {
+	if buf == nil {
 		return nil
 	}
-	off := first * blockSize
-	p := c.insertPage(c.blocks, key, buf, disk.Range{Off: off, Len: min(blockSize, f.size-off)})
+	p := c.insertPage(c.blocks, key, buf, want)
 	p.refs++
 	c.startFill(p)
 	return p
 }
 
+// blockRange returns the part of a block to fetch for read r. The first read of a block fetches only
+// the sectors of r: most blocks of a random reader are read once. A further read fetches the block. If
+// the source prefers streams, the first read fetches the block.
+func (c *Cache) blockRange(key pageKey, r disk.Range) disk.Range {
+	f := key.file
+	if c.blocks.pages[key] != nil || f.streams {
+		off := key.index * blockSize
+		return disk.Range{Off: off, Len: min(blockSize, f.size-off)}
+	}
+	off := r.Off / disk.SectorSize * disk.SectorSize
+	end := (r.End() + disk.SectorSize - 1) / disk.SectorSize * disk.SectorSize
+	return disk.Range{Off: off, Len: min(end, f.size) - off}
+}
+
 // takeBlock returns memory for a block: unused memory, or that of the block with the oldest use. It
 // returns nil if all blocks are in use.
-func (c *cache) takeBlock() []byte {
+func (c *Cache) takeBlock() []byte {
 	if buf := c.blocks.takeFree(); buf != nil {
 		return buf
 	}
@@ -272,7 +324,7 @@ func (c *cache) takeBlock() []byte {
 }
 
 // lookup returns the page that contains r, or nil.
-func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
+func (c *Cache) lookup(in *pageStore, f *File, r disk.Range) *page {
 	p := in.pages[pageKey{f, r.Off / in.size}]
 	if p == nil || !p.covers(r) {
 		return nil
@@ -282,7 +334,7 @@ func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 
 // holdPage returns the page that contains r with a reference, which the caller releases with
 // releasePage.
-func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
+func (c *Cache) holdPage(in *pageStore, f *File, r disk.Range) *page {
 	p := c.lookup(in, f, r)
 	if p != nil {
 		p.refs++
@@ -292,7 +344,7 @@ func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
 }
 
 // removePage removes a page. Its memory is freed by its last user.
-func (c *cache) removePage(p *page) {
+func (c *Cache) removePage(p *page) {
 	if p.gone {
 		return
 	}
@@ -302,7 +354,7 @@ func (c *cache) removePage(p *page) {
 }
 
 // freeIfUnused frees the memory of a removed page that has no users.
-func (c *cache) freeIfUnused(p *page) {
+func (c *Cache) freeIfUnused(p *page) {
 	if p.gone && p.isIdle() && p.buf != nil {
 		p.store.free = append(p.store.free, p.buf)
 		p.buf = nil
@@ -310,7 +362,7 @@ func (c *cache) freeIfUnused(p *page) {
 }
 
 // dropFile removes a file. Its fills must have ended and its readers must be gone. mu must not be held.
-func (c *cache) dropFile(f *file) {
+func (c *Cache) dropFile(f *File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.file == f })
@@ -323,8 +375,8 @@ func (c *cache) dropFile(f *file) {
 	}
 }
 
-// close unmaps the memory. mu must not be held. It fails if pages are in use.
-func (c *cache) close() error {
+// Close unmaps the memory. It fails if pages are in use.
+func (c *Cache) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Join(c.pages.close(), c.blocks.close())

@@ -1,8 +1,7 @@
-package mount
+package readahead
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -12,8 +11,8 @@ import (
 )
 
 // newTestCache has the least memory there can be.
-func newTestCache() *cache {
-	return newCache(Options{PageSize: leastPageSize, Pages: leastPages}.withDefaults())
+func newTestCache() *Cache {
+	return New(Options{PageSize: LeastPageSize, Pages: leastPages})
 }
 
 // TestCacheOfFourPagesNeverMixesBytes has readers of two files, some in order and some not,
@@ -23,9 +22,9 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 	defer cancel()
 	c := newTestCache()
 	const size = 24<<20 + 12345*512
-	var files []*file
+	var files []*File
 	for range 2 {
-		files = append(files, newFile(ctx, "test", disk.NewPattern(size), c, slog.New(slog.DiscardHandler)))
+		files = append(files, c.Open(ctx, "test", disk.NewPattern(size)))
 	}
 	var readers sync.WaitGroup
 	for i := range 6 {
@@ -35,7 +34,8 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 			for turn := range 60 {
 				off, n := int64(turn)*(400<<10), int64(400<<10)
 				if i >= 4 {
-					off, n = rnd.Int64N(size), rnd.Int64N(1<<20)+1
+					off = rnd.Int64N(size)
+					n = rnd.Int64N(min(1<<20, size-off)) + 1
 				}
 				readAndCheck(t, ctx, f, dest[:n], off)
 			}
@@ -43,34 +43,34 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 	}
 	readers.Wait()
 	for _, f := range files {
-		if err := f.close(); err != nil {
+		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := c.close(); err != nil {
+	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func readAndCheck(t *testing.T, ctx context.Context, f *file, dest []byte, off int64) {
+func readAndCheck(t *testing.T, ctx context.Context, f *File, dest []byte, off int64) {
 	t.Helper()
-	got, err := f.readAt(ctx, dest, off)
+	got, release, err := f.View(ctx, dest, off)
+	defer release()
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	defer got.releasePage()
-	want := make([]byte, max(min(int64(len(dest)), f.size-off), 0))
-	if err := f.src.ReadAt(ctx, want, min(off, f.size)); err != nil {
+	want := make([]byte, len(dest))
+	if err := f.src.ReadAt(ctx, want, off); err != nil {
 		t.Error(err)
 	}
-	if string(want) != string(got.data) {
+	if string(want) != string(got) {
 		t.Errorf("%d bytes at %d are wrong", len(want), off)
 	}
 }
 
 func TestReaderIsKnownByItsReads(t *testing.T) {
-	read := func(s *stream, off, n int64) { s.addRead(disk.Range{Off: off, Len: n}, time.Time{}) }
+	read := func(s *stream, off, n int64) { s.addRead(disk.Range{Off: off, Len: n}, time.Time{}, 0) }
 	t.Run("in order", func(t *testing.T) {
 		s := &stream{}
 		for off := int64(0); off < sequentialAfter; off += 4096 {
@@ -94,7 +94,7 @@ func TestReaderIsKnownByItsReads(t *testing.T) {
 		s := &stream{end: 8 << 20, run: 8 << 20, reads: 8}
 		for range 12 {
 			off := s.end + s.maxGap()
-			if !s.isNear(disk.Range{Off: off, Len: 4096}, false) {
+			if _, near := s.distanceTo(disk.Range{Off: off, Len: 4096}, false); !near {
 				t.Fatalf("a jump of %d bytes makes another reader", s.maxGap())
 			}
 			read(s, off, 4096)
@@ -103,14 +103,25 @@ func TestReaderIsKnownByItsReads(t *testing.T) {
 			t.Errorf("still trusted with %d bytes in a row", s.run)
 		}
 	})
-	t.Run("out of order", func(t *testing.T) {
-		a, b := &stream{start: 0, end: 4 << 20, run: 4 << 20, reads: 4}, &stream{start: 2 << 20, end: 6 << 20, run: 4 << 20, reads: 4}
-		if !a.overlaps(b) || !b.overlaps(a) {
-			t.Error("two stretches that overlap are two readers")
+	t.Run("late reads fill gaps", func(t *testing.T) {
+		s := &stream{}
+		for _, off := range []int64{0, 1, 3, 2, 6, 4} {
+			if _, near := s.distanceTo(disk.Range{Off: off << 20, Len: 1 << 20}, false); off < s.end>>20 && !near {
+				t.Errorf("the late read of MiB %d makes another reader", off)
+			}
+			read(s, off<<20, 1<<20)
 		}
-		a.mergeFrom(b)
-		if a.start != 0 || a.end != 6<<20 || a.run != 8<<20 {
-			t.Errorf("joined they are %+v", a)
+		if want := (disk.Range{Off: 5 << 20, Len: 1 << 20}); s.end != 7<<20 || len(s.gaps) != 1 || s.gaps[0] != want {
+			t.Errorf("after all but one of 7 MiB, the end is %d and the gaps are %v", s.end, s.gaps)
+		}
+		if _, near := s.distanceTo(disk.Range{Off: 1 << 20, Len: 1 << 20}, false); near {
+			t.Error("a second read of the same bytes, which are gone, is no other reader")
+		}
+	})
+	t.Run("two ends meet", func(t *testing.T) {
+		s, near, far := &stream{end: 4 << 20}, &stream{start: 4 << 20, end: 6 << 20}, &stream{start: 4 << 20, end: 64 << 20}
+		if !s.hasReached(near, 3<<20) || s.hasReached(far, 3<<20) || s.hasReached(near, 4<<20) {
+			t.Error("only a reader that just reached the beginning of a short one is the same")
 		}
 	})
 }

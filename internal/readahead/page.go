@@ -1,4 +1,4 @@
-package mount
+package readahead
 
 import (
 	"context"
@@ -20,8 +20,8 @@ type page struct {
 	base, filled, limit int64
 	err                 error // why the page could not be filled
 	filling             bool  // a goroutine is filling it
-	refs                int   // number of replies that use it, and of readers that wait for it
-	served              int64 // number of bytes that were replied from it
+	refs                int   // number of views of it, and of readers that wait for it
+	served              int64 // number of bytes that were read from it, with its holes
 	used                int64 // time of the last use, in cache.reads
 	gone                bool  // removed from the cache; its last user frees the memory
 
@@ -30,7 +30,7 @@ type page struct {
 
 // A pageKey identifies a page or block of a store.
 type pageKey struct {
-	file  *file // file of the page
+	file  *File // file of the page
 	index int64 // offset in the file divided by the size of a page
 }
 
@@ -59,7 +59,7 @@ func (p *page) notifyWaiters() {
 
 // waitFilled returns when the page is filled up to offset end of the file, or fails with the error of
 // the page. mu must not be held.
-func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
+func (c *Cache) waitFilled(ctx context.Context, p *page, end int64) error {
 	for {
 		changed, err := c.changeChan(p, end)
 		if changed == nil {
@@ -75,7 +75,7 @@ func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
 
 // changeChan returns a channel that is closed at the page's next change. It returns nil if the page is
 // filled up to end or has failed. mu must not be held.
-func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
+func (c *Cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.filled >= end {
@@ -90,9 +90,16 @@ func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
+// isFilled reports whether the page is filled up to offset end of the file. mu must not be held.
+func (c *Cache) isFilled(p *page, end int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.filled >= end
+}
+
 // nextMissing returns the next range to read for a page. If there is none, ok is false and filling has
 // ended. mu must not be held.
-func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
+func (c *Cache) nextMissing(p *page) (r disk.Range, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.gone || p.filled == p.limit {
@@ -104,16 +111,25 @@ func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
 }
 
 // addFilled records that n more bytes of the page are valid. mu must not be held.
-func (c *cache) addFilled(p *page, n int64) {
+func (c *Cache) addFilled(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.filled += n
 	p.notifyWaiters()
 }
 
+// addHole records that the next n bytes of the page are a hole. Reads of holes alone do not use the
+// page. mu must not be held.
+func (c *Cache) addHole(p *page, n int64) {
+	c.addFilled(p, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.served += n
+}
+
 // failPage removes a page that could not be filled. The next read of its bytes makes a new request. mu
 // must not be held.
-func (c *cache) failPage(p *page, err error) {
+func (c *Cache) failPage(p *page, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.err, p.filling = err, false
@@ -122,7 +138,7 @@ func (c *cache) failPage(p *page, err error) {
 }
 
 // releasePage releases a reference; n bytes were replied from the page. mu must not be held.
-func (c *cache) releasePage(p *page, n int64) {
+func (c *Cache) releasePage(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.refs--
