@@ -2,17 +2,13 @@ package assemble
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/knownhosts"
 )
 
 // certificate has the properties of a server's certificate that the user compares.
@@ -48,7 +44,7 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 	if err != nil {
 		return err
 	}
-	pinned, seen := known.hosts[addr]
+	pinned, seen := known.Find(addr)
 	switch {
 	case l.submitted && seen && given != "" && !isSameFingerprint(given, pinned.SHA256):
 		return fault.New(fault.Conflict, "the plan has the certificate %s for %s, and this machine has %s since %s", given, addr, pinned.SHA256, pinned.Since.Format(time.DateOnly)).
@@ -57,7 +53,7 @@ func (a *Assembler) verifyCertificate(ctx context.Context, addr string, shown ce
 		return fault.New(fault.Denied, "the certificate of %s differs from the given fingerprint: given %s, shown %s", addr, given, shown.Fingerprint).
 			WithHint("compare both with the fingerprint on the host: %s", fingerprintCommand)
 	case given != "":
-		return known.addHost(addr, shown)
+		return known.Add(addr, shown.Fingerprint, shown.Subject)
 	case seen && pinned.SHA256 == shown.Fingerprint:
 		return nil
 	case seen:
@@ -73,7 +69,7 @@ func isSameFingerprint(a, b string) bool {
 
 // changedCertificateError is the error for a certificate that differs from the known one. Its remedy is
 // the command of the user with the new fingerprint.
-func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown certificate) error {
+func (p *Prompts) changedCertificateError(addr string, pinned knownhosts.Host, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
 		WithHint("find the cause (renewal, or an attack; on the host: %s); if the new certificate is valid, run: %s",
@@ -82,7 +78,7 @@ func (p *Prompts) changedCertificateError(addr string, pinned knownHost, shown c
 
 // confirmCertificate shows an unknown certificate to the user, and records it if the user accepts it.
 // Without a terminal it returns fault.Denied with the command that accepts it.
-func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
+func (p *Prompts) confirmCertificate(ctx context.Context, known *knownhosts.File, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
 		WithHint("compare it with the fingerprint on the host (%s), then run: %s", fingerprintCommand, p.Command("--fingerprint", shown.Fingerprint))
 	t, err := p.Terminal()
@@ -97,7 +93,7 @@ func (p *Prompts) confirmCertificate(ctx context.Context, known *knownHosts, add
 	if answer != "yes" {
 		return refused
 	}
-	return known.addHost(addr, shown)
+	return known.Add(addr, shown.Fingerprint, shown.Subject)
 }
 
 // certificateQuestion returns the prompt with the properties of the certificate.
@@ -112,54 +108,11 @@ Is it correct? Type yes to continue: `,
 		addr, c.Fingerprint, c.Subject, c.Issuer, c.NotBefore.Format(time.DateOnly), c.NotAfter.Format(time.DateOnly), fingerprintCommand)
 }
 
-// knownHost is a certificate, or an SSH host key, that the user confirmed.
-type knownHost struct {
-	SHA256  string    `json:"sha256"`  // AA:BB:…
-	Subject string    `json:"subject"` // subject of the certificate; "SSH" for a host key
-	Since   time.Time `json:"since"`   // time of the confirmation
-}
-
-// knownHosts is the file of confirmed certificates in the state directory. Two commands that confirm at
-// the same time overwrite each other: one confirmation is lost, and requested again later.
-type knownHosts struct {
-	path  string               // path of the file
-	hosts map[string]knownHost // by host:port; SSH host keys by ssh://host:port
-}
-
-// loadKnownHosts reads the file. A missing file has no hosts. It returns fault.Corrupt if the file
-// cannot be parsed.
-func (a *Assembler) loadKnownHosts() (*knownHosts, error) {
+// loadKnownHosts reads the file of confirmed certificates in the state directory.
+func (a *Assembler) loadKnownHosts() (*knownhosts.File, error) {
 	dir, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	k := &knownHosts{path: filepath.Join(dir, "known_hosts.json"), hosts: map[string]knownHost{}}
-	text, err := os.ReadFile(k.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return k, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read known hosts: %w", err)
-	}
-	if err := json.Unmarshal(text, &k.hosts); err != nil {
-		return nil, fault.New(fault.Corrupt, "read known hosts %s: %w", k.path, err).
-			WithHint("remove %s; decamp requests a confirmation of each certificate again", fault.Quote(k.path))
-	}
-	return k, nil
-}
-
-// addHost records a certificate and writes the file, unless it is recorded already.
-func (k *knownHosts) addHost(addr string, c certificate) error {
-	if k.hosts[addr].SHA256 == c.Fingerprint {
-		return nil
-	}
-	k.hosts[addr] = knownHost{SHA256: c.Fingerprint, Subject: c.Subject, Since: time.Now().UTC().Truncate(time.Second)}
-	text, err := json.MarshalIndent(k.hosts, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Replace(k.path, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write known hosts: %w", err)
-	}
-	return nil
+	return knownhosts.Load(filepath.Join(dir, "known_hosts.json"))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/knownhosts"
 )
 
 // SSHOptions describe the login by SSH to hosts, for functions that the API does not have.
@@ -267,13 +268,13 @@ func (h *HostShells) expectedKeys(ctx context.Context, name, addr string) (strin
 		return "", err
 	}
 	entry := "ssh://" + strings.ToLower(addr)
-	before, seen := known.hosts[entry]
+	before, seen := known.Find(entry)
 	switch {
 	case stated != "" && h.opts.submitted && seen && before.SHA256 != stated:
 		return "", fault.New(fault.Conflict, "the plan has the SSH host key %s for %s, and this machine has %s", stated, addr, before.SHA256).
 			WithHint("correct or remove the key in source.ssh.hostKeys of the plan; if the key changed, an administrator accepts it on this machine with --ssh-host-key")
 	case stated != "":
-		return stated, known.addHost(entry, certificate{Fingerprint: stated, Subject: "SSH"})
+		return stated, known.Add(entry, stated, "SSH")
 	}
 	var pins []string
 	if key, err := h.readHostKey(ctx); err == nil {
@@ -315,7 +316,7 @@ func (h *HostShells) readHostKey(ctx context.Context) (shell.HostKey, error) {
 }
 
 // confirmSSH shows unknown keys to the user, and records the first one if the user accepts it.
-func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
+func (p *Prompts) confirmSSH(ctx context.Context, known *knownhosts.File, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
 		WithHint("compare it with the fingerprint on the host (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
 	t, err := p.Terminal()
@@ -331,7 +332,7 @@ func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string
 	if answer != "yes" {
 		return "", refused
 	}
-	return shown[0].Fingerprint, known.addHost("ssh://"+strings.ToLower(addr), certificate{Fingerprint: shown[0].Fingerprint, Subject: "SSH"})
+	return shown[0].Fingerprint, known.Add("ssh://"+strings.ToLower(addr), shown[0].Fingerprint, "SSH")
 }
 
 // stopSSH stops the SSH service that an earlier run started on a host, and closes the login.

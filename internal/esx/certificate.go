@@ -31,6 +31,23 @@ type Certificate struct {
 // server's certificate. It sends the TLS handshake only, and does not verify the
 // certificate.
 func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
+	chain, err := CertificateChain(ctx, addr)
+	if err != nil {
+		return Certificate{}, err
+	}
+	leaf := chain[0]
+	return Certificate{
+		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),
+		Subject:     leaf.Subject.String(),
+		Issuer:      leaf.Issuer.String(),
+		NotBefore:   leaf.NotBefore,
+		NotAfter:    leaf.NotAfter,
+	}, nil
+}
+
+// CertificateChain returns the certificates that the server at addr presents, its own
+// first. It verifies none of them. The list is not empty.
+func CertificateChain(ctx context.Context, addr string) ([]*x509.Certificate, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		addr = net.JoinHostPort(strings.Trim(addr, "[]"), "443")
 	}
@@ -39,22 +56,15 @@ func Fingerprint(ctx context.Context, addr string) (Certificate, error) {
 	defer cancel()
 	raw, err := proxy.Dial(ctx, &net.Dialer{}, addr)
 	if err != nil {
-		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
+		return nil, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
 	}
 	defer raw.Close()
 	conn := tls.Client(raw, &tls.Config{ServerName: host, InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return Certificate{}, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
+		return nil, fmt.Errorf("read the certificate of %s: %w", addr, classify(err))
 	}
 	// The handshake has succeeded, so there is at least one certificate.
-	leaf := conn.ConnectionState().PeerCertificates[0]
-	return Certificate{
-		Fingerprint: formatFingerprint(sha256.Sum256(leaf.Raw)),
-		Subject:     leaf.Subject.String(),
-		Issuer:      leaf.Issuer.String(),
-		NotBefore:   leaf.NotBefore,
-		NotAfter:    leaf.NotAfter,
-	}, nil
+	return conn.ConnectionState().PeerCertificates, nil
 }
 
 // pinnedTLS returns a configuration that accepts only the certificate with the

@@ -40,6 +40,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +59,13 @@ import (
 type Config struct {
 	// URL is esxi://user@host[:port] or vcenter://user@host[:port]; see ParseURL.
 	URL *url.URL
+
+	// AnyProduct permits a server of the other product than URL names.
+	AnyProduct bool
+
+	// Cookie is the cookie of an open session, as name=value or as the value only. The
+	// Session uses it until the server ends it, and does not log it out. Empty for a login.
+	Cookie Secret
 
 	// Password is called before the first login, and again after the server refused its
 	// result. An accepted password is kept for later logins.
@@ -220,10 +228,22 @@ func (s *connection) openSession(ctx context.Context) error {
 	}
 	s.vim = &vim25.Client{Client: s.soap, ServiceContent: content, RoundTripper: s}
 	s.about = toAbout(content.About)
-	if err := s.end.checkScheme(s.about); err != nil {
+	if err := s.end.checkScheme(s.about); err != nil && !s.cfg.AnyProduct {
 		return err
 	}
-	return s.renewSession(ctx, "")
+	if s.cfg.Cookie == "" {
+		return s.renewSession(ctx, "")
+	}
+	s.pass.set(s.cfg.foreignPass())
+	return s.touchSession(ctx)
+}
+
+// foreignPass returns the session cookie of the configuration as name=value.
+func (c Config) foreignPass() string {
+	if strings.HasPrefix(string(c.Cookie), soap.SessionCookieName+"=") {
+		return string(c.Cookie)
+	}
+	return soap.SessionCookieName + "=" + string(c.Cookie)
 }
 
 // toAbout converts the server's description of itself.
@@ -249,8 +269,8 @@ func (s *connection) Addr() string { return s.end.addr }
 func (s *connection) TLS() *tls.Config { return s.tls }
 
 // Close logs out and waits for the goroutine of Dial. It returns nil if the host is not
-// reachable, because the host ends idle sessions itself. The Session must not be used
-// after Close.
+// reachable, because the host ends idle sessions itself. A session that Config.Cookie
+// named stays open. The Session must not be used after Close.
 func (s *Session) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -258,6 +278,9 @@ func (s *Session) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	s.tagging.Close(ctx)
+	if s.cfg.Cookie != "" && s.pass.get() == s.cfg.foreignPass() {
+		return nil
+	}
 	_, err := methods.Logout(ctx, s.soap, &types.Logout{This: *s.vim.ServiceContent.SessionManager})
 	if err == nil || isSessionEnded(err) {
 		return nil

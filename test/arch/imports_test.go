@@ -19,7 +19,7 @@ const module = "github.com/decamp/decamp/"
 var tiers = [][]string{
 	{"childenv", "atomicfile", "bars", "exposition", "logging", "sqlitedb", "diskspace", "sleep", "systemd", "tuning", "buildinfo"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "secretfile", "suggest", "postgres", "proxy", "units"},
-	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"flaghelp", "terminal", "gather", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "credentials", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb", "knownhosts"},
 	{"blockcopy", "readahead", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets", "config"},

@@ -1,0 +1,190 @@
+//go:build cgo
+
+// Command nbdkit-nfc-plugin is the nbdkit plugin "nfc", which virt-v2v -it nfc and Forklift start. It is a C
+// shared library; scripts/nbdkit-plugin.sh builds it. Package nfcplugin has its logic.
+//
+// nbdkit forks after it has loaded a plugin, and the threads of a Go runtime do not survive that. Therefore
+// late.ld keeps the constructors of the runtime from running, and plugin.c calls them after the fork.
+package main
+
+/*
+#cgo CFLAGS: -Wall -Wextra
+#cgo LDFLAGS: -Wl,--unresolved-symbols=ignore-in-object-files
+#include <stdlib.h>
+#include "plugin.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/nfcplugin"
+	"github.com/decamp/decamp/internal/tuning"
+)
+
+// export is the disk between nfcStart and nfcStop.
+var export *nfcplugin.Export
+
+// main is never called: nbdkit loads the plugin.
+func main() {}
+
+// nfcCheck reports an error of the parameters. It returns 0 if there is none.
+//
+//export nfcCheck
+func nfcCheck() C.int {
+	_, err := nfcplugin.ParseParameters(commandLine())
+	return reportFailure(err)
+}
+
+// nfcStart opens the disk. It returns 0 on success.
+//
+//export nfcStart
+func nfcStart() C.int {
+	tuning.Apply()
+	p, err := nfcplugin.ParseParameters(commandLine())
+	if err != nil {
+		return reportFailure(err)
+	}
+	ctx, stop := untilQuit()
+	defer stop()
+	export, err = nfcplugin.Open(ctx, p, nfcplugin.Options{Log: newLog(), Warn: reportError})
+	return reportFailure(err)
+}
+
+// nfcStop closes the disk and all sessions.
+//
+//export nfcStop
+func nfcStop() {
+	if export == nil {
+		return
+	}
+	if err := export.Close(); err != nil {
+		reportError(nfcplugin.Message(err))
+	}
+	export = nil
+}
+
+// nfcSize returns the size of the disk in bytes.
+//
+//export nfcSize
+func nfcSize() C.int64_t { return C.int64_t(export.Size()) }
+
+// nfcDescription returns the description of the disk. The caller frees it.
+//
+//export nfcDescription
+func nfcDescription() *C.char { return C.CString(export.Description()) }
+
+// nfcRead reads count bytes at offset into buf. It returns 0 on success; otherwise errno is set.
+//
+//export nfcRead
+func nfcRead(buf unsafe.Pointer, count C.uint32_t, offset C.uint64_t) C.int {
+	ctx, stop := untilQuit()
+	defer stop()
+	return reportFailure(export.ReadAt(ctx, unsafe.Slice((*byte)(buf), int(count)), int64(offset)))
+}
+
+// nfcExtents adds the extents of a range to list: all, or only the first. It returns 0 on success.
+//
+//export nfcExtents
+func nfcExtents(count C.uint32_t, offset C.uint64_t, first C.int, list *C.struct_nbdkit_extents) C.int {
+	ctx, stop := untilQuit()
+	defer stop()
+	extents, err := export.Extents(ctx, disk.Range{Off: int64(offset), Len: int64(count)}, first != 0)
+	if err != nil {
+		return reportFailure(err)
+	}
+	for _, x := range extents {
+		kind := C.uint32_t(0)
+		if x.Kind == disk.Zero {
+			kind = C.NBDKIT_EXTENT_HOLE | C.NBDKIT_EXTENT_ZERO
+		}
+		if C.nbdkit_add_extent(list, C.uint64_t(x.Off), C.uint64_t(x.Len), kind) == -1 {
+			return -1 // it has reported its error
+		}
+	}
+	return 0
+}
+
+// commandLine returns the parameters that plugin.c stored.
+func commandLine() (list []nfcplugin.Value) {
+	for v := C.values; v != nil; v = v.next {
+		list = append(list, nfcplugin.Value{Name: C.GoString(v.name), Value: C.GoString(v.text)})
+	}
+	return list
+}
+
+// slow is the duration after which a call begins to look for the end of nbdkit.
+const slow = time.Second
+
+// untilQuit returns a context that ends if nbdkit is ending, for a call that is slow. nbdkit reports its end to
+// a call that waits, so a call that is fast costs only a timer. The caller must call stop.
+func untilQuit() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := time.AfterFunc(slow, func() {
+		for ctx.Err() == nil {
+			if C.wait_for_quit() == -1 {
+				cancel()
+			}
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// reportFailure prints an error and sets errno. It returns -1, or 0 without an error.
+func reportFailure(err error) C.int {
+	if err == nil {
+		return 0
+	}
+	reportError(nfcplugin.Message(err))
+	errno := syscall.EIO
+	switch {
+	case errors.Is(err, context.Canceled):
+		errno = syscall.ESHUTDOWN
+	case fault.Is(err, fault.Denied):
+		errno = syscall.EPERM
+	}
+	C.nbdkit_set_error(C.int(errno))
+	return -1
+}
+
+// reportError prints a line for the user.
+func reportError(text string) {
+	line := C.CString(text)
+	defer C.free(unsafe.Pointer(line))
+	C.report_error(line)
+}
+
+// debugLines writes each line to nbdkit's log.
+type debugLines struct{}
+
+// Write implements io.Writer. slog calls it once for each record.
+func (debugLines) Write(p []byte) (int, error) {
+	line := C.CString(strings.TrimSuffix(string(p), "\n"))
+	defer C.free(unsafe.Pointer(line))
+	C.report_debug(line)
+	return len(p), nil
+}
+
+// newLog returns a log without times, because nbdkit's reader adds them.
+func newLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(debugLines{}, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}
