@@ -30,7 +30,7 @@ build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 # Needs no Docker. DECAMP_MINISIGN_KEY has the key that signs; docs/releasing.md describes it.
 .PHONY: release
 release: ## build archives, packages, images, clients and checksums of a release into dist/
-	@scripts/setup.sh clients
+	@scripts/setup.sh clients plugin
 	cd release && $(GO) run -trimpath . -root .. -out ../dist
 
 .PHONY: demo

@@ -22,8 +22,8 @@ func (w *artefacts) writeBill(p program, modules []module) {
 // billOf returns the bill of materials of a program. It has no serial number, because that would be random.
 func (r *release) billOf(p program, modules []module) *cdx.BOM {
 	main := cdx.Component{
-		BOMRef: "pkg:golang/github.com/decamp/decamp@v" + r.version + "#cmd/" + p.name, Type: cdx.ComponentTypeApplication, Name: p.name, Version: r.version,
-		Description: p.summary, Licenses: licenceChoices([]string{"Apache-2.0"}), PackageURL: "pkg:golang/github.com/decamp/decamp@v" + r.version + "#cmd/" + p.name,
+		BOMRef: "pkg:golang/github.com/decamp/decamp@v" + r.version + "#cmd/" + p.command(), Type: cdx.ComponentTypeApplication, Name: p.name, Version: r.version,
+		Description: p.summary, Licenses: licenceChoices([]string{"Apache-2.0"}), PackageURL: "pkg:golang/github.com/decamp/decamp@v" + r.version + "#cmd/" + p.command(),
 	}
 	var components []cdx.Component
 	var references []string

@@ -91,6 +91,18 @@ func (r *release) buildBinary(ctx context.Context, program, arch, binary string)
 	return err
 }
 
+// buildPlugin compiles the plugin of nbdkit for one GOARCH.
+func (r *release) buildPlugin(ctx context.Context, arch, binary string) error {
+	_, err := runCommand(ctx, r.root, buildEnvironment(arch), "scripts/nbdkit-plugin.sh", binary, r.version, arch)
+	return err
+}
+
+// buildCopier compiles the static program of the plugin's image for one GOARCH.
+func (r *release) buildCopier(ctx context.Context, arch, binary string) error {
+	_, err := runCommand(ctx, filepath.Join(r.root, "release"), buildEnvironment(arch), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./copyplugin")
+	return err
+}
+
 // buildClients builds the Python client and the Ansible collection in a temporary folder.
 func (r *release) buildClients(ctx context.Context, folder string, in *inputs) error {
 	epoch := fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix())

@@ -14,24 +14,40 @@ import (
 	"strings"
 )
 
-// A program is a command that is released.
+// A program is a command, or the plugin of nbdkit, that is released.
 type program struct {
 	name    string // name of the command, the packages and the image
 	summary string // one line for lists of packages
 	text    string // description in packages
+	plugin  bool   // it is the plugin of nbdkit, a C shared library
 }
 
-// programs are all released commands.
+// command returns the name of the program's folder in cmd.
+func (p program) command() string {
+	if p.plugin {
+		return "nbdkit-nfc-plugin"
+	}
+	return p.name
+}
+
+// programs are all released programs.
 var programs = []program{
 	{
 		"decamp", "migrate virtual machines from VMware to KVM",
-		"decamp migrates virtual machines from VMware ESXi and vCenter to libvirt, Proxmox VE,\nKubeVirt, OpenStack or a folder of images. It verifies every image that it writes.",
+		"decamp migrates virtual machines from VMware ESXi and vCenter to libvirt, Proxmox VE,\nKubeVirt, OpenStack or a folder of images. It verifies every image that it writes.", false,
 	},
 	{
 		"decamp-lab", "emulated ESXi host and vCenter to try decamp",
-		"decamp-lab runs an emulated ESXi host or vCenter with the disks of its VMs, to try\ndecamp and to test programs that use the vSphere API.",
+		"decamp-lab runs an emulated ESXi host or vCenter with the disks of its VMs, to try\ndecamp and to test programs that use the vSphere API.", false,
+	},
+	{
+		"nbdkit-plugin-nfc", "nbdkit plugin that reads disks of VMware ESXi and vCenter",
+		"The plugin nfc of nbdkit serves a disk of a VM on VMware ESXi or vCenter, without\nVDDK. virt-v2v -it nfc and Forklift use it.", true,
 	},
 }
+
+// pluginFile is the name of the plugin's file.
+const pluginFile = "nbdkit-nfc-plugin.so"
 
 // A file is a file of archives and packages.
 type file struct {
@@ -41,8 +57,11 @@ type file struct {
 	content   []byte      // content
 }
 
-// binaryFile returns the executable of a program.
+// binaryFile returns the executable of a program, or the plugin. installedIn changes its folder for a format.
 func binaryFile(p program, content []byte) file {
+	if p.plugin {
+		return file{pluginFile, "/usr/lib/nbdkit/plugins/" + pluginFile, 0o644, content}
+	}
 	return file{p.name, "/usr/bin/" + p.name, 0o755, content}
 }
 

@@ -31,7 +31,7 @@ func (w *artefacts) writeImage(p program, in *inputs, content []file) {
 	w.createFile(fmt.Sprintf("%s-%s-oci.tar", p.name, w.version), func(out io.Writer) error {
 		index := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
 		for _, arch := range architectures {
-			image, err := w.buildImage(p, arch, append([]file{binaryFile(p, in.binaries[arch][p.name])}, content...))
+			image, err := w.buildImage(p, arch, append(executables(p, in.binaries[arch]), content...))
 			if err != nil {
 				return err
 			}
@@ -39,6 +39,19 @@ func (w *artefacts) writeImage(p program, in *inputs, content []file) {
 		}
 		return writeLayout(out, index, w.release)
 	})
+}
+
+// copier is the program of the plugin's image. It copies the plugin to /opt, where Forklift expects it.
+const copier = "copyplugin"
+
+// executables returns the programs of an image, and the plugin.
+func executables(p program, binaries map[string][]byte) []file {
+	files := []file{binaryFile(p, binaries[p.name])}
+	if p.plugin {
+		files[0].installed = "/usr/share/" + p.name + "/" + pluginFile
+		files = append(files, file{"", "/usr/bin/" + copier, 0o755, binaries[copier]})
+	}
+	return files
 }
 
 // buildImage returns the image of a program for one architecture: one layer on top of nothing.
@@ -64,6 +77,9 @@ func (r *release) buildImage(p program, arch string, content []file) (v1.Image, 
 	}
 	if p.name == "decamp" {
 		config.Volumes = map[string]struct{}{imageHome: {}}
+	}
+	if p.plugin {
+		config.Entrypoint = []string{"/usr/bin/" + copier, "/usr/share/" + p.name + "/" + pluginFile, "/opt"}
 	}
 	configured, err := image.ConfigFile()
 	if err != nil {
@@ -92,7 +108,7 @@ func imageMembers(content []file) []member {
 		{"etc/ssl/certs/ca-certificates.crt", 0o644, 0, rootCertificates()},
 	}
 	for _, f := range content {
-		if strings.HasPrefix(f.installed, "/usr/bin/") || strings.HasPrefix(f.installed, "/usr/share/doc/") {
+		if strings.HasPrefix(f.installed, "/usr/bin/") || strings.HasPrefix(f.installed, "/usr/share/doc/") || path.Base(f.installed) == pluginFile {
 			members = append(members, member{f.installed[1:], int64(f.mode), 0, f.content})
 		}
 	}

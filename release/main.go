@@ -63,7 +63,7 @@ func run(ctx context.Context, root, out, version string, log io.Writer) error {
 
 // inputs are the parts of a release that compilation and the module cache provide.
 type inputs struct {
-	binaries    map[string]map[string][]byte // content by GOARCH and program
+	binaries    map[string]map[string][]byte // content by GOARCH and program, and of copier
 	completions map[string][]byte            // completion script of decamp by shell
 	modules     map[string][]module          // linked modules by program
 	clients     map[string][]byte            // wheel of the Python client and Ansible collection by file name
@@ -75,19 +75,13 @@ func (r *release) buildInputs(ctx context.Context, temporary string) (*inputs, e
 	for _, arch := range architectures {
 		in.binaries[arch] = map[string][]byte{}
 		for _, p := range programs {
-			binary := filepath.Join(temporary, arch, p.name)
-			if err := r.buildBinary(ctx, p.name, arch, binary); err != nil {
+			if err := r.buildProgram(ctx, p, arch, filepath.Join(temporary, arch), in.binaries[arch]); err != nil {
 				return nil, err
 			}
-			content, err := os.ReadFile(binary)
-			if err != nil {
-				return nil, err
-			}
-			in.binaries[arch][p.name] = content
 		}
 	}
 	for _, p := range programs {
-		modules, err := r.listModules(ctx, p.name, temporary)
+		modules, err := r.listModules(ctx, p, temporary)
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +99,28 @@ func (r *release) buildInputs(ctx context.Context, temporary string) (*inputs, e
 		return nil, err
 	}
 	return in, nil
+}
+
+// buildProgram compiles a program in a folder, and adds its content to binaries; with the plugin also the program of
+// its image.
+func (r *release) buildProgram(ctx context.Context, p program, arch, folder string, binaries map[string][]byte) error {
+	builds := map[string]func(string) error{p.name: func(binary string) error { return r.buildBinary(ctx, p.name, arch, binary) }}
+	if p.plugin {
+		builds[p.name] = func(binary string) error { return r.buildPlugin(ctx, arch, binary) }
+		builds[copier] = func(binary string) error { return r.buildCopier(ctx, arch, binary) }
+	}
+	for name, build := range builds {
+		binary := filepath.Join(folder, name)
+		if err := build(binary); err != nil {
+			return err
+		}
+		content, err := os.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		binaries[name] = content
+	}
+	return nil
 }
 
 // writeArtefacts writes all artefacts. The same release and inputs result in the same bytes.

@@ -44,11 +44,11 @@ var othersLicences = regexp.MustCompile(`(?i)(3rd|third).?party`)
 var knownLicences = map[string]string{"modernc.org/mathutil": "BSD-3-Clause"}
 
 // listModules returns the modules of a program's binaries for all architectures, sorted.
-func (r *release) listModules(ctx context.Context, program, binaries string) ([]module, error) {
+func (r *release) listModules(ctx context.Context, p program, binaries string) ([]module, error) {
 	found := map[string]*module{}
 	texts := map[string]map[string]bool{} // paths of licence files by module
 	for _, arch := range architectures {
-		build, err := buildinfo.ReadFile(filepath.Join(binaries, arch, program))
+		build, err := buildinfo.ReadFile(filepath.Join(binaries, arch, p.name))
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +56,7 @@ func (r *release) listModules(ctx context.Context, program, binaries string) ([]
 		for _, d := range build.Deps {
 			found[d.Path] = &module{path: d.Path, version: d.Version, sum: d.Sum}
 		}
-		if err := r.findLicences(ctx, program, arch, texts); err != nil {
+		if err := r.findLicences(ctx, p, arch, texts); err != nil {
 			return nil, err
 		}
 	}
@@ -83,8 +83,12 @@ func (r *release) listModules(ctx context.Context, program, binaries string) ([]
 
 // findLicences adds the licence files of all packages in a program to texts: those in the folders from the package
 // up to its module.
-func (r *release) findLicences(ctx context.Context, program, arch string, texts map[string]map[string]bool) error {
-	list, err := runCommand(ctx, r.root, buildEnvironment(arch), "go", "list", "-deps", "-json=Dir,Root,Standard,Module", "./cmd/"+program)
+func (r *release) findLicences(ctx context.Context, program program, arch string, texts map[string]map[string]bool) error {
+	env := buildEnvironment(arch)
+	if program.plugin {
+		env = append(env, "CGO_ENABLED=1")
+	}
+	list, err := runCommand(ctx, r.root, env, "go", "list", "-deps", "-tags=netgo,osusergo", "-json=Dir,Root,Standard,Module", "./cmd/"+program.command())
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,19 @@ func ownsFolder(p program, folder string) bool {
 	return false
 }
 
+// multiarch are Debian's names of the architectures.
+var multiarch = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+
+// installedIn returns the path of a file in the packages of a format.
+func installedIn(format, arch, installed string) string {
+	folder := "/usr/lib/" + multiarch[arch] + "/nbdkit/"
+	if format == "rpm" {
+		installed = strings.Replace(installed, "/zsh/vendor-completions/", "/zsh/site-functions/", 1)
+		folder = "/usr/lib64/nbdkit/"
+	}
+	return strings.Replace(installed, "/usr/lib/nbdkit/", folder, 1)
+}
+
 // packageInfo returns the description of a package. It writes the files into a temporary folder, because the
 // library reads paths.
 func (r *release) packageInfo(p program, arch, format string, content []file, temporary string) (*nfpm.Info, error) {
@@ -64,6 +77,12 @@ func (r *release) packageInfo(p program, arch, format string, content []file, te
 		MTime: r.date, DisableGlobbing: true,
 	}
 	info.RPM.BuildHost, info.RPM.Summary, info.RPM.Group = "decamp", p.summary, "Applications/System"
+	if p.plugin {
+		info.Depends = []string{"nbdkit (>= 1.32)", "libc6 (>= 2.34)"}
+		if format == "rpm" {
+			info.Depends = []string{"nbdkit-server >= 1.32", "libc.so.6(GLIBC_2.34)(64bit)"}
+		}
+	}
 	if p.name == "decamp" {
 		info.Suggests = []string{"qemu-system-x86", "openssh-client"}
 		if format == "rpm" {
@@ -85,12 +104,8 @@ func (r *release) packageInfo(p program, arch, format string, content []file, te
 		if err := os.WriteFile(source, f.content, 0o600); err != nil {
 			return nil, err
 		}
-		installed := f.installed
-		if format == "rpm" {
-			installed = strings.Replace(installed, "/zsh/vendor-completions/", "/zsh/site-functions/", 1)
-		}
 		info.Contents = append(info.Contents, &files.Content{
-			Source: source, Destination: installed,
+			Source: source, Destination: installedIn(format, arch, f.installed),
 			FileInfo: &files.ContentFileInfo{Mode: f.mode, Owner: "root", Group: "root", MTime: r.date},
 		})
 	}

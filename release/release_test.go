@@ -38,6 +38,7 @@ func prebuilt() *inputs {
 		in.binaries[arch] = map[string][]byte{}
 		for _, p := range programs {
 			in.binaries[arch][p.name] = []byte("program " + p.name + " for " + arch)
+			in.binaries[arch][copier] = []byte("copies for " + arch)
 			in.modules[p.name] = []module{
 				{"example.com/one", "v1.2.0", "h1:dCfM4Sx9gBC0uxRBdlFwJAS1zhFJoWYLUfKfKDRjYBQ=", []string{"MIT"}, []licence{{"LICENSE", []byte("text of one")}}},
 				{"std", "go1.26.8", "", []string{"BSD-3-Clause"}, []licence{{"LICENSE", []byte("text of std")}, {"PATENTS", []byte("grant of std")}}},
@@ -123,7 +124,7 @@ func TestArtefactsDependOnInputsOnly(t *testing.T) {
 	_, first := readRelease(t)
 	names := slices.Sorted(maps.Keys(first))
 	want := []string{"RELEASE-NOTES.md", "SHA256SUMS", "decamp_client-1.2.3-py3-none-any.whl", "decamp-decamp-1.2.3.tar.gz"}
-	for _, p := range []string{"decamp", "decamp-lab"} {
+	for _, p := range []string{"decamp", "decamp-lab", "nbdkit-plugin-nfc"} {
 		want = append(want, p+"-1.2.3-linux-amd64.tar.gz", p+"-1.2.3-linux-arm64.tar.gz", p+"_1.2.3-1_amd64.deb", p+"_1.2.3-1_arm64.deb",
 			p+"-1.2.3-1.x86_64.rpm", p+"-1.2.3-1.aarch64.rpm", p+"-1.2.3-oci.tar", p+"-1.2.3.cdx.json")
 	}
@@ -237,6 +238,27 @@ func TestPackages(t *testing.T) {
 	}
 }
 
+// The packages of the plugin install it where nbdkit searches, and require nbdkit and libc.
+func TestPackagesOfThePlugin(t *testing.T) {
+	r, _ := readRelease(t)
+	for arch, name := range map[string][2]string{"amd64": {"x86_64-linux-gnu", "x86_64"}, "arm64": {"aarch64-linux-gnu", "aarch64"}} {
+		deb := filepath.Join(r.out, "nbdkit-plugin-nfc_1.2.3-1_"+arch+".deb")
+		if list := judge(t, "dpkg-deb", "--contents", deb); !strings.Contains(list, " ./usr/lib/"+name[0]+"/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
+			t.Errorf("the deb contains %s", list)
+		}
+		if got := judge(t, "dpkg-deb", "--field", deb, "Depends"); got != "nbdkit (>= 1.32), libc6 (>= 2.34)\n" {
+			t.Errorf("the deb depends on %s", got)
+		}
+		rpm := filepath.Join(r.out, "nbdkit-plugin-nfc-1.2.3-1."+name[1]+".rpm")
+		if list := judge(t, "rpm", "--query", "--list", "--package", rpm); !strings.Contains(list, "/usr/lib64/nbdkit/plugins/nbdkit-nfc-plugin.so\n") {
+			t.Errorf("the rpm contains %s", list)
+		}
+		if got := judge(t, "rpm", "--query", "--requires", "--package", rpm); !strings.Contains(got, "nbdkit-server >= 1.32\n") || !strings.Contains(got, "libc.so.6(GLIBC_2.34)(64bit)\n") {
+			t.Errorf("the rpm requires %s", got)
+		}
+	}
+}
+
 func TestPackagingFilesHaveFolders(t *testing.T) {
 	for relative, want := range map[string]string{
 		"systemd/decamp-server.service":  "/usr/lib/systemd/system/decamp-server.service",
@@ -299,30 +321,37 @@ func TestImages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compareImage(t, image, p.name, arch)
+			compareImage(t, image, p, arch)
 		}
 	}
 }
 
 // compareImage fails the test if an image has another configuration or other files than a release has.
-func compareImage(t *testing.T, image v1.Image, program, arch string) {
+func compareImage(t *testing.T, image v1.Image, p program, arch string) {
 	t.Helper()
+	entrypoint, extra := []string{"/usr/bin/" + p.name}, "tmp"
+	if p.plugin {
+		entrypoint, extra = []string{"/usr/bin/copyplugin", "/usr/share/nbdkit-plugin-nfc/nbdkit-nfc-plugin.so", "/opt"}, "usr/share/nbdkit-plugin-nfc/nbdkit-nfc-plugin.so"
+	}
 	c, err := image.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Architecture != arch || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/usr/bin/" + program}) || c.Created.Unix() != 1795838957 {
+	if c.Architecture != arch || c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, entrypoint) || c.Created.Unix() != 1795838957 {
 		t.Errorf("configuration %+v", c)
 	}
 	content := mutate.Extract(image)
 	defer content.Close()
 	members := readTar(t, content)
 	for name, want := range map[string][2]int64{
-		"usr/bin/" + program: {0o755, 0}, "var/lib/decamp": {0o700, 65532}, "tmp": {0o1777, 0}, "etc/passwd": {0o644, 0}, "usr/share/doc/" + program + "/NOTICE": {0o644, 0},
+		entrypoint[0][1:]: {0o755, 0}, "var/lib/decamp": {0o700, 65532}, "tmp": {0o1777, 0}, "etc/passwd": {0o644, 0}, "usr/share/doc/" + p.name + "/NOTICE": {0o644, 0},
 	} {
 		if h := members[name]; h == nil || h.Mode != want[0] || int64(h.Uid) != want[1] {
 			t.Errorf("%s: %+v", name, h)
 		}
+	}
+	if members[extra] == nil {
+		t.Errorf("the image lacks %s", extra)
 	}
 	if h := members["etc/ssl/certs/ca-certificates.crt"]; h == nil || h.Size < 100_000 {
 		t.Errorf("certificates: %+v", h)

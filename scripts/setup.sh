@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what this machine lacks for a make target, and nothing else.
 #
-#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release|clients]...     (default: test)
+#   scripts/setup.sh [demo|test|slow|v2v|bench|guests|kube|release|clients|plugin]...     (default: test)
 #
 # It is called by every make target that needs tools, so it must be quick when there is
 # nothing to do: one dpkg-query, a look into build/, no network, no root.
@@ -40,6 +40,10 @@ guests='mmdebstrap lvm2 xfsprogs btrfs-progs util-linux mount kmod'
 kube='etcd-server'
 # What builds the Debian that packages of a release are installed in, and reads and runs its images.
 release='git iproute2 util-linux mmdebstrap rpm minisign skopeo runc'
+# The plugin for nbdkit: its compiler and header, the server that loads it, and clients.
+nbdkit='gcc libc6-dev nbdkit nbdkit-plugin-dev libnbd-bin'
+# Its compiler for the other architecture of a release.
+arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
 # The peers that the benchmarks run beside decamp.
 bench='aria2 rclone nbdkit libnbd-bin'
 
@@ -58,13 +62,14 @@ wanted() {
 	for group in "$@"; do
 		case $group in
 		demo) echo $demo ;;
-		test) echo $demo $test $libvirt $fio ;;
-		slow) echo $demo $test $libvirt $fio $slow $release ;;
-		v2v) echo $demo $test $v2v ;;
+		test) echo $demo $test $libvirt $fio $nbdkit ;;
+		slow) echo $demo $test $libvirt $fio $nbdkit $arm $slow $release ;;
+		v2v) echo $demo $test $nbdkit $v2v ;;
 		bench) echo $demo $test $bench ;;
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
-		release) echo $release ;;
+		release) echo $nbdkit $arm $release ;;
+		plugin) echo $nbdkit $arm ;;
 		clients) echo python3-venv ;;
 		esac
 	done | tr ' ' '\n' | sort -u
@@ -247,15 +252,15 @@ install_clients() {
 [ $# -gt 0 ] || set -- test
 for group in "$@"; do
 	case $group in
-	demo | test | slow | v2v | bench | guests | kube | release | clients) ;;
-	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube, release and clients" ;;
+	demo | test | slow | v2v | bench | guests | kube | release | clients | plugin) ;;
+	*) fail "no group \"$group\"; there are demo, test, slow, v2v, bench, guests, kube, release, clients and plugin" ;;
 	esac
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || { fetch_kernel; fetch_agent; } # no guest boots there
+[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac

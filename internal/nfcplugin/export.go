@@ -23,10 +23,12 @@ import (
 )
 
 const (
-	pageSize = 4 << 20 // bytes of a page of the cache
-	pages    = 8       // pages of the cache
-	blocks   = 128     // blocks of the cache
+	nfcPage    = 1 << 20  // bytes of a page of the cache; one request of NFC
+	httpsPage  = 4 << 20  // bytes of a page of the cache for https, where a request costs more
+	pageMemory = 32 << 20 // bytes of all pages
+	blocks     = 128      // blocks of the cache
 
+	openRetries = 2                // retries of the opening of the disk, which take a few seconds
 	dialTimeout = 15 * time.Second // limit of a connection attempt to port 902
 )
 
@@ -55,6 +57,9 @@ func Open(ctx context.Context, p Parameters, o Options) (*Export, error) {
 		URL:        &url.URL{Scheme: "esxi", User: url.User(p.User), Host: p.addr()},
 		AnyProduct: true, Fingerprint: pin, Password: p.password, Cookie: p.Cookie, Log: o.Log,
 	})
+	if errors.Is(err, fault.ErrLogin) && p.Password != "" {
+		return nil, fmt.Errorf("%w; check user= and password=", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +98,11 @@ func (e *Export) openDisk(ctx context.Context, p Parameters, o Options) error {
 	if err != nil {
 		return err
 	}
-	e.cache = readahead.New(readahead.Options{PageSize: pageSize, Pages: pages, Blocks: blocks})
+	page := nfcPage
+	if p.Transport == transportHTTPS {
+		page = httpsPage
+	}
+	e.cache = readahead.New(readahead.Options{PageSize: int64(page), Pages: pageMemory / page, Blocks: blocks})
 	e.file = e.cache.Open(context.Background(), p.File.String(), src)
 	e.description = fmt.Sprintf("%s of VM %s on %s", p.File, vm.Name, p.Server)
 	return nil
@@ -140,7 +149,7 @@ func (e *Export) openSource(ctx context.Context, p Parameters, o Options, d tran
 		}
 		return src, nil
 	}
-	t := nfc.New(e.session, nfc.Options{Handles: p.Connections, Log: o.Log, Dial: p.dialNFC})
+	t := nfc.New(e.session, nfc.Options{Handles: p.Connections, OpenRetries: openRetries, Log: o.Log, Dial: p.dialNFC})
 	e.transport = t
 	src, err := t.Open(ctx, d)
 	if err != nil {

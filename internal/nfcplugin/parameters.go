@@ -21,15 +21,15 @@ type Value struct {
 
 // Parameters are the values of all parameters.
 type Parameters struct {
-	Server      string     // name or address of the vCenter or ESXi
-	Port        int        // port of its API
-	User        string     // user name
-	Password    esx.Secret // password; empty if only Cookie is given
-	Cookie      esx.Secret // cookie of an open session; empty without one
-	Thumbprint  []byte     // SHA-1 or SHA-256 of the server's certificate; empty without one
-	KnownHosts  string     // file in which the certificate is pinned at the first use; empty without one
-	Insecure    bool       // accept any certificate if there is neither Thumbprint nor KnownHosts
-	VM          inventory.MoRef
+	Server      string          // name or address of the vCenter or ESXi
+	Port        int             // port of its API
+	User        string          // user name
+	Password    esx.Secret      // password; empty if only Cookie is given
+	Cookie      esx.Secret      // cookie of an open session; empty without one
+	Thumbprint  []byte          // SHA-1 or SHA-256 of the server's certificate; empty without one
+	KnownHosts  string          // file in which the certificate is pinned at the first use; empty without one
+	Insecure    bool            // accept any certificate if there is neither Thumbprint nor KnownHosts
+	VM          inventory.MoRef // reference of the VM
 	File        inventory.Path  // descriptor of the disk
 	Snapshot    inventory.MoRef // snapshot to read; empty for the disk of a VM that is off
 	Transport   string          // nfc or https
@@ -44,11 +44,14 @@ const (
 	mostConnections = 16 // highest value of the parameter connections
 )
 
-// setters store the value of each parameter, in the order of the list in messages.
-var setters = []struct {
+// setter stores the value of one parameter.
+type setter struct {
 	name string                          // name of the parameter
 	set  func(*Parameters, string) error // stores a value that is not empty
-}{
+}
+
+// setters are those of all parameters, in the order of the list in messages.
+var setters = []setter{
 	{"server", func(p *Parameters, v string) error { p.Server = strings.Trim(v, "[]"); return nil }},
 	{"vm", (*Parameters).setVM},
 	{"file", (*Parameters).setFile},
@@ -79,12 +82,7 @@ func ParseParameters(values []Value) (Parameters, error) {
 	p := Parameters{Port: 443, User: "root", Transport: transportNFC}
 	given := map[string]bool{}
 	for _, v := range values {
-		i := slices.IndexFunc(setters, func(s struct {
-			name string
-			set  func(*Parameters, string) error
-		}) bool {
-			return s.name == v.Name
-		})
+		i := slices.IndexFunc(setters, func(s setter) bool { return s.name == v.Name })
 		switch {
 		case i < 0:
 			return p, unknownParameter(v.Name)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ var tiers = [][]string{
 	{"nfs"},
 	{"transport", "targets", "config"},
 	{"migrate", "mount", "bench", "trace"},
-	{"preflight", "doctor"},
+	{"preflight", "doctor", "nfcplugin"},
 	{"fleet", "notify"},
 	{"assemble", "server", "progress"},
 }
@@ -182,6 +183,7 @@ func TestDecampContainsNoEmulator(t *testing.T) {
 func list(t *testing.T) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // the plugin of nbdkit is among them
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

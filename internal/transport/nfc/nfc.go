@@ -104,6 +104,10 @@ type Options struct {
 	// Stall is the longest time in which a session may deliver nothing. Default 60 s.
 	Stall time.Duration
 
+	// OpenRetries limits the retries of the opening of a disk, for a user who waits for it. Default: as many as
+	// of a read, which take minutes.
+	OpenRetries int
+
 	// Report, if set, is called with the statistics of a disk when it is closed.
 	Report func(transport.Disk, Report)
 

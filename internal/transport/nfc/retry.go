@@ -22,6 +22,7 @@ var patience = map[fault.Kind]int{
 
 // retry counts the failures of one read.
 type retry struct {
+	most     int                // failures of a kind that are survived, if patience permits more; 0 is no limit
 	failures int                // failures of all kinds
 	of       map[fault.Kind]int // failures of each kind
 }
@@ -43,7 +44,7 @@ func (t *retry) wait(ctx context.Context, o Options, err error) error {
 	if t.of == nil {
 		t.of = map[fault.Kind]int{}
 	}
-	if t.of[kind]++; t.of[kind] > patience[kind] {
+	if t.of[kind]++; t.of[kind] > patience[kind] || t.most > 0 && t.of[kind] > t.most {
 		return transport.GiveUp(t.failures, kind, err)
 	}
 	o.Log.Debug("read failed, retrying", "err", err)

@@ -72,7 +72,7 @@ func (s *Source) openFirst(ctx context.Context) error {
 		return err
 	}
 	s.handles.reserved = 1
-	var patient retry
+	patient := retry{most: s.t.opts.OpenRetries}
 	for {
 		h, err := s.handles.claimHandle(ctx)
 		if err == nil {

@@ -1,0 +1,160 @@
+package nbdkit
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/nfchost"
+)
+
+// A copy survives what happens to the host in the middle of it, without the retry filter. The host is made to
+// stop at a position of the disk, so that the copy is not complete before.
+func TestCopySurvivesTheHost(t *testing.T) {
+	t.Parallel()
+	for name, happens := range map[string]func(*rig){
+		"dropped sessions": func(r *rig) { r.lab.DropNFC() },
+		"an expired login": func(r *rig) { r.lab.KillSessions(); r.lab.DropNFC() },
+		"a restart": func(r *rig) {
+			if err := r.lab.Restart(); err != nil {
+				r.t.Error(err)
+			}
+		},
+		"vMotion": func(r *rig) {
+			hosts, err := r.login().Hosts(r.t.Context())
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			i := slices.IndexFunc(hosts, func(h inventory.Host) bool { return h.Ref != r.vm.Host })
+			if err := r.lab.MoveVM("web01", hosts[i].Name); err != nil {
+				r.t.Error(err)
+			}
+			r.lab.DropNFC()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(64)
+			cfg.VMs[0].Disks[0].Fill, cfg.VCenter = 100, name == "vMotion"
+			r := newRig(t, cfg)
+			if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCStall, At: 40 << 20, Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			args := r.virtV2V(r.parameters())
+			i := slices.Index(args, "retry")
+			r.start(slices.Delete(args, i-1, i+1)...)
+			copying := exec.Command("nbdcopy", r.uri(), r.path("copy"))
+			if err := copying.Start(); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the stall", func() bool { return len(r.lab.Faults().List()) == 0 })
+			happens(r)
+			r.lab.Faults().Clear()
+			if err := copying.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			r.isSame(r.disk())
+		})
+	}
+}
+
+// A host that is short of memory is read with fewer sessions.
+func TestHostShortOfMemory(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []nfchost.Policy{nfchost.RefuseSession, nfchost.RefuseRead, nfchost.Queue} {
+		cfg := config(16)
+		cfg.NFC = lab.NFC{Memory: 5 << 20, Exhausted: policy}
+		r := newRig(t, cfg)
+		s := r.start(r.virtV2V(r.parameters())...)
+		r.copied(r.disk())
+		s.stop(syscall.SIGTERM)
+	}
+}
+
+// A read that the host refuses for good fails with one error, and the server stays.
+func TestReadThatFailsIsReported(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, config(16))
+	s := r.start("-f", "-P", r.path("pid"), "-U", r.path("socket"), plugin, r.parameters()[0], "vm=moref="+string(r.vm.Ref),
+		"file="+r.vm.Disks[0].Path.String(), "user="+r.lab.User(), "password=+"+r.path("password"), "thumbprint="+r.thumbprint(),
+		r.parameters()[5], "connections=1")
+	r.run("nbdinfo", "--size", r.uri())
+	if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCRefuse, Method: nfchost.OpSession}); err != nil {
+		t.Fatal(err)
+	}
+	r.lab.DropNFC()
+	read := exec.Command("qemu-io", "-r", "-f", "raw", "-c", "read 0 512", r.uri())
+	if out, err := read.CombinedOutput(); err == nil {
+		t.Errorf("the read succeeded: %s", out)
+	}
+	if out := s.output(); !strings.Contains(out, "nbdkit: nfc") || !strings.Contains(out, "530") {
+		t.Errorf("printed: %s", out)
+	}
+	r.lab.Faults().Clear()
+	r.copied(r.disk())
+}
+
+// Signals end the server, also while the host does not answer; what is killed leaves no NFC session.
+func TestServerEnds(t *testing.T) {
+	t.Parallel()
+	cfg := config(16)
+	cfg.VMs[0].Disks[0].Fill = 100
+	r := newRig(t, cfg)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
+		s := r.start(r.virtV2V(r.parameters())...)
+		if _, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultNFCStall, Count: 1}); err != nil {
+			t.Fatal(err)
+		}
+		read := exec.Command("qemu-io", "-r", "-f", "raw", "-c", "read 0 1M", r.uri())
+		if err := read.Start(); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "a read that the host does not answer", func() bool { return len(r.lab.Faults().List()) == 0 })
+		if err := s.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		s.wait()
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("signal %v: it took %v to end", sig, took)
+		}
+		_ = read.Wait() // its read fails
+		until(t, "the end of all NFC sessions", func() bool { return r.lab.Stats().NFC.SessionsOpen == 0 })
+		for _, name := range []string{"pid", "socket"} {
+			r.run("rm", "-f", r.path(name))
+		}
+		r.lab.Faults().Clear()
+	}
+}
+
+// The server ends with the process that started it, and by the exitwhen filter, and leaves no session.
+func TestServerEndsWithItsParent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, config(16))
+	args := append([]string{"-c", `"$@" & read line`, "sh", "nbdkit"}, r.virtV2V(r.parameters())...)
+	parent := exec.Command("sh", args...)
+	stdin, err := parent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a login", func() bool { return r.lab.Stats().NFC.SessionsOpen > 0 })
+	stdin.Close()
+	_ = parent.Wait() // read fails
+	r.mustEndSessions()
+
+	r.run("rm", "-f", r.path("pid"), r.path("socket"))
+	args = append([]string{"--filter", "exitwhen"}, append(r.virtV2V(r.parameters()), "exit-when-file-created="+r.path("end"), "exit-when-poll=1")...)
+	s := r.start(args...)
+	r.copied(r.disk())
+	r.write("end", "")
+	s.wait()
+	r.mustEndSessions()
+}
