@@ -108,7 +108,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanu
 
 // recordsOf returns the records of one server. The error has the records that cannot be read.
 func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err error) {
-	all, err := store.List()
+	all, err := store.ListLeft()
 	for _, r := range all {
 		if r.Server == server {
 			list = append(list, r)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/decamp/decamp/internal/assemble/export"
 	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
@@ -69,8 +70,9 @@ func (o *output) stdoutFile() *os.File {
 // reportError prints the error and its remedy: one line each, or one JSON object. It ignores nil, and
 // errors that the result contains.
 func (o *output) reportError(err error) {
+	_, reported := err.(export.ExitStatus) // by the program itself
 	switch {
-	case err == nil:
+	case err == nil, reported:
 	case o.json:
 		if _, is := err.(inResult); is {
 			return
@@ -113,6 +115,15 @@ func (o *output) printJSON(v any) error {
 	enc := json.NewEncoder(o)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// show prints an object with --json, otherwise the text for it.
+func (o *output) show(object any, text string) error {
+	if o.json {
+		return o.printJSON(object)
+	}
+	_, err := io.WriteString(o, text)
+	return err
 }
 
 // warn prints a problem that does not stop the command. With --json only the log has it.

@@ -61,7 +61,7 @@ func newRoot(p *program) *cobra.Command {
 	g.StringVar(&p.logFile, "log-file", "", "append a full log to `FILE`")
 	g.StringVar(&p.logFormat, "log-format", string(logging.Text), "`FORMAT` of the log: text, json, or journal for the journal of systemd")
 	login, logout := newLogin(p)
-	root.AddCommand(newInit(p), newLs(p), newMigrate(p), newDoctor(p), newPlan(p), newAdvise(p), newBench(p), newRuns(p), newGather(p), newStatus(p), newWatch(p), newPause(p), newResume(p), newCutover(p), newCancel(p), newRetry(p), newRollback(p), newLimits(p), newAudit(p), newServe(p), newWorker(p), newToken(p), newKey(p), newNotify(p), newClean(p), newVerify(p), newTrial(p), newRehearse(p), newConsole(p), newConvert(p), newInspect(p), newMount(p), newLand(p), newConfig(p), newServer(p), login, logout, newCompletion(p), newVersion(p))
+	root.AddCommand(newInit(p), newLs(p), newMigrate(p), newDoctor(p), newPlan(p), newAdvise(p), newBench(p), newRuns(p), newGather(p), newStatus(p), newWatch(p), newPause(p), newResume(p), newCutover(p), newCancel(p), newRetry(p), newRollback(p), newLimits(p), newAudit(p), newServe(p), newWorker(p), newToken(p), newKey(p), newNotify(p), newClean(p), newVerify(p), newTrial(p), newRehearse(p), newConsole(p), newConvert(p), newInspect(p), newMount(p), newNBD(p), newLand(p), newConfig(p), newServer(p), login, logout, newCompletion(p), newVersion(p))
 	addCompletions(p, root)
 	return root
 }

@@ -58,7 +58,7 @@ func (rc *runsCommand) runRuns() error {
 	if err != nil {
 		return err
 	}
-	left, unread := cleanup.NewStore(dir).List()
+	left, unread := cleanup.NewStore(dir).ListLeft()
 	if rc.out.json {
 		return errors.Join(rc.out.printJSON(struct {
 			Runs      []journal.Run    `json:"runs"`

@@ -175,7 +175,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		}
 		return https.New(w.Session, https.Options{MaxConnections: o.Connections, Log: a.Log}), nil
 	case "nfc":
-		return a.newNFC(w, o.NFC), nil
+		return a.NewNFC(w, o.NFC, 0), nil
 	}
 	state, err := a.StateDir()
 	if err != nil {
@@ -196,7 +196,7 @@ func (a *Assembler) NewTransport(ctx context.Context, w *Parts, o planfile.Optio
 		Leftovers: w.Leftovers, Server: ServerOf(w.URL), Stays: a.WarnStays, Copier: copier,
 	})
 	if o.Mode == planfile.WarmMode { // a host pushes whole disks only
-		return transport.Deltas{Transport: whole, Changes: a.newNFC(w, o.NFC)}, nil
+		return transport.Deltas{Transport: whole, Changes: a.NewNFC(w, o.NFC, 0)}, nil
 	}
 	return whole, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
@@ -115,9 +116,10 @@ func BuffersOf(o planfile.NFC) wire.Buffers {
 	return wire.Buffers{Size: cmp.Or(int64(o.Buffer), 1<<20), Count: o.Buffers}
 }
 
-// newNFC returns the transport that reads from TCP port 902 of hosts.
-func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
-	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Chosen: a.reportNFC, Log: a.Log}
+// NewNFC returns the transport that reads from TCP port 902 of hosts. A session that delivers nothing for
+// the time stall is replaced; 0 is the default of the transport.
+func (a *Assembler) NewNFC(w *Parts, o planfile.NFC, stall time.Duration) *nfc.Transport {
+	opts := nfc.Options{Handles: o.Handles, Network: string(o.Network), Stall: stall, Chosen: a.reportNFC, Log: a.Log}
 	if o.Buffer > 0 || o.Buffers != planfile.DefaultOptions().NFC.Buffers { // else the transport chooses both, by whether the VM runs
 		opts.Buffers = BuffersOf(o)
 	}

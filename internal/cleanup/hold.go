@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,11 +58,14 @@ type locker interface {
 	lock(id ID) (io.Closer, error)
 }
 
-// InUse reports whether a process holds the change of r.
-func (s *Store) InUse(r Record) bool {
-	lock, err := s.lockRecord(r.ID())
-	_ = lock.Close() // nothing was written
-	return errors.Is(err, errLocked)
+// ListLeft is List without the changes that processes hold.
+func (s *Store) ListLeft() ([]Record, error) {
+	list, err := s.List()
+	return slices.DeleteFunc(list, func(r Record) bool {
+		lock, err := s.lockRecord(r.ID())
+		_ = lock.Close() // nothing was written
+		return errors.Is(err, errLocked)
+	}), err
 }
 
 // lockRecord locks a record until the result is closed, which is never nil. Records that processes share

@@ -22,13 +22,13 @@ func TestHeldChangeIsNotReverted(t *testing.T) {
 		if got := s.texts(t); reverted != "datastore left " || got != "datastore used" {
 			t.Fatalf("reverted %q, on record %q", reverted, got)
 		}
-		if list, err := s.List(); err != nil || !s.InUse(list[0]) {
-			t.Errorf("not in use: %v", err)
+		if list, err := s.ListLeft(); err != nil || len(list) > 0 {
+			t.Errorf("left: %v, %v", list, err)
 		}
 	}
 	must(t, hold.Release())
-	if list, err := other.List(); err != nil || other.InUse(list[0]) {
-		t.Errorf("in use after its release: %v", err)
+	if list, err := other.ListLeft(); err != nil || len(list) != 1 {
+		t.Errorf("left after its release: %v, %v", list, err)
 	}
 	done, err := other.Restore(t.Context(), "esx1:443", undo)
 	if err != nil || len(done) != 1 || reverted != "datastore left datastore used " || other.texts(t) != "" {

@@ -149,10 +149,15 @@ func HintOf(err error) string {
 
 // ExitCode returns the exit status of the process for err: 0 for nil, and one number for each Kind, so
 // that scripts can distinguish a full disk from a wrong password. The numbers are part of the command
-// line's interface, and never change their meaning.
+// line's interface, and never change their meaning. An error of a program that decamp ran for the user has
+// a method ExitStatus, whose result counts instead.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0
+	}
+	var program interface{ ExitStatus() int }
+	if errors.As(err, &program) {
+		return program.ExitStatus()
 	}
 	return exitCodes[KindOf(err)]
 }

@@ -30,7 +30,7 @@
 //
 // by default 32 MiB + 64 × 0.5 MiB = 64 MiB if all connections are in full use, and 33 MiB for one
 // client with 4 connections. With TLS, each connection needs 300 KiB more. A connection holds at most
-// 8 MiB of data that waits for the client, or one request if that is larger.
+// 16 MiB of data that waits for the client, or one request if that is larger.
 //
 // # TLS
 //

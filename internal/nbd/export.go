@@ -139,10 +139,11 @@ func (x *export) readPiece(ctx context.Context, memory *buffers, r disk.Range) (
 
 // Extents are requested in windows that grow, because some disks have very many.
 const (
-	firstWindow = 1 << 20  // length of the first window in bytes
-	lastWindow  = 64 << 20 // length of the largest window in bytes
-	maxExtents  = 4096     // enough extents for one block status
-	worthHole   = 4096     // shortest hole in bytes that a read sends as a hole
+	firstWindow  = 1 << 20  // length of the first window in bytes
+	lastWindow   = 16 << 20 // length of the largest window in bytes
+	maxExtents   = 4096     // enough extents for one block status
+	statusMemory = 1 << 20  // memory of a block status in bytes, if a window has 32,768 extents of a sector
+	worthHole    = 4096     // shortest hole in bytes that a read sends as a hole
 )
 
 // blockStatus describes the beginning of r, which must not be empty, with about limit extents, or with

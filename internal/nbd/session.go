@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	pieceSize = 1 << 20 // size of the pieces of a structured read in bytes
-	maxUnsent = 8 << 20 // bytes of one connection that wait for the client, unless one request has more
+	pieceSize = 1 << 20  // size of the pieces of a structured read in bytes
+	maxUnsent = 16 << 20 // bytes of one connection that wait for the client; nbdcopy requests that much by default
 )
 
 // A session serves one export to one client, after the handshake.
@@ -213,21 +213,20 @@ func (s *session) answerRead(q request) {
 		s.sendPiece(q, r, true)
 		return
 	}
-	for _, e := range s.export.knownZeros(s.ctx, r) {
-		if e.Kind == disk.Zero {
-			s.sendHole(q, e.Range, e.End() == r.End())
-			continue
+	for at := r.Off; at < r.End(); {
+		part := disk.Range{Off: at, Len: r.End() - at}
+		if part.Len > pieceSize {
+			part.Len = pieceSize - at%pieceSize // pieces do not cross the pages of a Viewer
 		}
-		for at := e.Off; at < e.End(); {
-			end := e.End()
-			if end-at > pieceSize {
-				end = at - at%pieceSize + pieceSize // pieces do not cross the pages of a Viewer
-			}
-			if !s.sendPiece(q, disk.Range{Off: at, Len: end - at}, end == r.End()) {
+		for _, e := range s.export.knownZeros(s.ctx, part) {
+			last := e.End() == r.End()
+			if e.Kind == disk.Zero {
+				s.sendHole(q, e.Range, last)
+			} else if !s.sendPiece(q, e.Range, last) {
 				return
 			}
-			at = end
 		}
+		at = part.End()
 	}
 }
 
@@ -275,7 +274,13 @@ func (s *session) sendHole(q request, r disk.Range, last bool) {
 
 // answerBlockStatus sends the extents of a range, or of its beginning.
 func (s *session) answerBlockStatus(q request) {
-	m := s.newReply(true)
+	if s.memory.limit.Acquire(s.ctx, statusMemory) != nil {
+		return
+	}
+	m := &message{done: func() {
+		s.memory.limit.Release(statusMemory)
+		<-s.slots
+	}}
 	for _, e := range s.export.blockStatus(s.ctx, q.area(), q.flags&flagReqOne != 0) {
 		state := uint32(0)
 		if e.Kind == disk.Zero {

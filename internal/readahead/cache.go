@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/decamp/decamp/internal/disk"
 )
 
@@ -13,6 +15,11 @@ import (
 type Cache struct {
 	opts Options // options with defaults
 
+	// bytes of reads that may be under way, so that pages for all of them exist; others wait in order of
+	// arrival
+	admission    *semaphore.Weighted
+	mostAdmitted int64 // bytes of admission
+
 	mu      sync.Mutex // never held across I/O
 	pages   *pageStore // pages for sequential readers
 	blocks  *pageStore // blocks for random readers
@@ -20,10 +27,18 @@ type Cache struct {
 	reads   int64      // number of reads so far: the clock of page.used and stream.used
 }
 
+// admittedShare is the part of the pages that reads under way may use. Another half is for read-ahead, and
+// the rest for pages of which only a part was read.
+const admittedShare = 3
+
 // New returns an empty cache. It allocates memory at the first read.
 func New(o Options) *Cache {
 	o = o.withDefaults()
-	return &Cache{opts: o, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, o.Blocks)}
+	most := o.PageSize * int64(o.Pages) / admittedShare
+	return &Cache{
+		opts: o, mostAdmitted: most, admission: semaphore.NewWeighted(most),
+		pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, o.Blocks),
+	}
 }
 
 // noteRead records a read, and starts read-ahead if that is useful. It returns the page that contains r
@@ -139,11 +154,11 @@ func (c *Cache) pageShare() int {
 }
 
 // readLimit returns the offset where the read-ahead of s ends: the end of the file, or the start of
-// another sequential reader, which has its own pages.
+// another reader, which has its own pages. It may be the same reader, whose reads are out of order.
 func (c *Cache) readLimit(s *stream) int64 {
 	limit := s.file.size
 	for _, t := range c.streams {
-		if t != s && t.file == s.file && t.start >= s.end && t.isSequential() {
+		if t != s && t.file == s.file && t.start >= s.end && (t.isSequential() || c.reads-t.used < lateReads) {
 			limit = min(limit, t.start)
 		}
 	}
@@ -159,40 +174,76 @@ func (c *Cache) readAhead(s *stream, r disk.Range) {
 		target -= target % size // whole pages, once they are many
 	}
 	at := max(s.ahead, r.Off)
-	if target-at < min(window/2, size) && target < limit && at >= r.End() {
+	if target-at < min(window/2, c.fetchSize(s.file)) && target < limit && at >= r.End() {
 		return // little is missing: one larger request later is better
 	}
+	var run []*page
 	for at < target {
 		next := min((at/size+1)*size, target)
-		if !c.requestPage(s, disk.Range{Off: at, Len: next - at}) {
+		p, ok := c.requestPage(s, disk.Range{Off: at, Len: next - at})
+		if !ok {
 			break
 		}
+		run = c.extendRun(run, p)
 		at = next
 	}
+	c.startFill(run)
 	s.ahead = max(s.ahead, at)
 }
 
-// requestPage requests r, which must lie in one page. It returns false if there is no memory.
-func (c *Cache) requestPage(s *stream, r disk.Range) bool {
+// streamSize is the number of bytes that one stream of a source should have at most. Shorter ones suffer
+// from the latency of requests, and longer ones leave connections idle.
+const streamSize = 4 << 20
+
+// fetchSize returns the number of bytes that one request for pages of f should have at most.
+func (c *Cache) fetchSize(f *File) int64 {
+	if f.streams {
+		return max(streamSize, c.pages.size)
+	}
+	return c.pages.size
+}
+
+// extendRun adds p to the pages that one goroutine will fill. If p is nil or too much, or does not follow
+// them, it starts to fill these pages, and returns a run with p alone.
+func (c *Cache) extendRun(run []*page, p *page) []*page {
+	if n := len(run); n > 0 {
+		last := run[n-1]
+		if p != nil && last.limit == last.end && p.filled == last.end && p.limit-run[0].filled <= c.fetchSize(p.key.file) {
+			return append(run, p)
+		}
+		c.startFill(run)
+	}
+	if p == nil {
+		return nil
+	}
+	return []*page{p}
+}
+
+// requestPage requests r, which must lie in one page. It returns the page if it must be filled, and nil
+// if it is filled or being filled, or if r is a hole. ok is false if there is no memory.
+func (c *Cache) requestPage(s *stream, r disk.Range) (p *page, ok bool) {
 	f, size := s.file, c.pages.size
 	key := pageKey{f, r.Off / size}
 	if f.isZero(r) {
-		return true
+		return nil, true
 	}
-	p := c.pages.pages[key]
+	p = c.pages.pages[key]
 	if p == nil {
 		buf := c.takeMemory()
 		if buf == nil {
-			return false
+			return nil, false
 		}
 		p = c.insertPage(c.pages, key, buf, r)
-		p.owner = s
+		p.owner, p.ownerReads = s, s.reads
 	}
 	if r.Off <= p.limit {
 		p.limit = max(p.limit, r.End())
 	}
-	c.startFill(p)
-	return true
+	if p.filling || p.filled == p.limit {
+		return nil, true
+	}
+	p.filling = true // so that it is not evicted
+	return p, true
 }
 
 // insertPage adds a page that will contain r. buf is its memory.
@@ -206,11 +257,11 @@ func (c *Cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range)
 	return p
 }
 
-// startFill starts to fill p, unless that is running or complete.
-func (c *Cache) startFill(p *page) {
-	if !p.filling && p.filled < p.limit {
-		p.filling = true
-		p.key.file.fills.Go(func() { p.key.file.fillPage(p) })
+// startFill starts to fill pages, which must be marked as filling.
+func (c *Cache) startFill(run []*page) {
+	if len(run) > 0 {
+		f := run[0].key.file
+		f.fills.Go(func() { f.fillPages(run) })
 	}
 }
 
@@ -255,7 +306,7 @@ func (c *Cache) evictionRank(p *page, behind int64) int {
 		return 3
 	case !c.isAlive(p.owner):
 		return 2
-	case p.end+behind < p.owner.end:
+	case p.end+behind < p.owner.end && p.owner.reads-p.ownerReads >= lateReads:
 		return 1
 	}
 	return 0
@@ -286,7 +337,8 @@ func (c *Cache) holdBlock(f *File, r disk.Range) *page {
 	}
 	p := c.insertPage(c.blocks, key, buf, want)
 	p.refs++
-	c.startFill(p)
+	p.filling = true
+	c.startFill([]*page{p})
 	return p
 }
 
@@ -339,6 +391,9 @@ func (c *Cache) holdPage(in *pageStore, f *File, r disk.Range) *page {
 	if p != nil {
 		p.refs++
 		p.used = c.reads
+		if p.owner != nil {
+			p.ownerReads = p.owner.reads
+		}
 	}
 	return p
 }

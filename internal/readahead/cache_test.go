@@ -130,12 +130,12 @@ func TestWindowGrowsWithWhatWasRead(t *testing.T) {
 	var last int64
 	for _, run := range []int64{0, 1 << 20, 4 << 20, 1 << 40} {
 		w := (&stream{run: run}).aheadWindow(32, 4<<20)
-		if w < last || w > 96<<20 {
+		if w < last || w > 64<<20 {
 			t.Errorf("after %d bytes it is %d, before it was %d", run, w, last)
 		}
 		last = w
 	}
-	if w := (&stream{run: 1 << 40}).aheadWindow(8, 4<<20); w != 24<<20 {
+	if w := (&stream{run: 1 << 40}).aheadWindow(8, 4<<20); w != 16<<20 {
 		t.Errorf("one of four readers has a window of %d", w)
 	}
 }

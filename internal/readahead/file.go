@@ -3,22 +3,11 @@ package readahead
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
-)
-
-const (
-	// number of bytes of a page after whose arrival its readers are woken
-	chunk = 256 << 10
-	// largest hole between data, in bytes, that is read as well from a source that prefers streams: another
-	// request costs more
-	worthGap = 64 << 10
-	// number of small reads after which the allocation map is requested
-	mapAfter = 32
 )
 
 // A File is one open disk or file, and a disk.Source. All its readers share it.
@@ -90,7 +79,7 @@ func (f *File) View(ctx context.Context, dest []byte, off int64) (data []byte, r
 	if r.Empty() {
 		return dest, releaseNothing, nil
 	}
-	got, err := f.readRange(ctx, dest, r)
+	got, err := f.readAdmitted(ctx, dest, r)
 	if err != nil {
 		return nil, releaseNothing, f.nameError(err)
 	}
@@ -125,6 +114,23 @@ func (r reply) releasePage() {
 
 // zeros is the content of replies for holes. It is never written.
 var zeros [LeastPageSize]byte
+
+// readAdmitted reads r, which must not be empty. Reads of at least a block wait until their bytes may be
+// under way.
+func (f *File) readAdmitted(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+	if r.Len < blockSize {
+		return f.readRange(ctx, dest, r)
+	}
+	n := min(r.Len, f.cache.mostAdmitted)
+	if !f.cache.admission.TryAcquire(n) {
+		err := f.withTimeout(ctx, func(ctx context.Context) error { return f.cache.admission.Acquire(ctx, n) })
+		if err != nil {
+			return reply{}, err
+		}
+	}
+	defer f.cache.admission.Release(n)
+	return f.readRange(ctx, dest, r)
+}
 
 // readRange reads r, which must not be empty. It uses dest as memory if more than one page contains r.
 func (f *File) readRange(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
@@ -200,116 +206,6 @@ func (f *File) zeroReply(dest []byte, r disk.Range) reply {
 	}
 	clear(dest[:r.Len])
 	return reply{data: dest[:r.Len]}
-}
-
-// fillPage reads the missing bytes of p, including bytes that are requested meanwhile.
-func (f *File) fillPage(p *page) {
-	for {
-		r, ok := f.cache.nextMissing(p)
-		if !ok {
-			return
-		}
-		if err := f.fetchRange(p, r); err != nil {
-			f.cache.failPage(p, err)
-			return
-		}
-	}
-}
-
-// fetchRange reads r into p. It does not request holes from the source, if they are known.
-func (f *File) fetchRange(p *page, r disk.Range) error {
-	if p.isBlock() {
-		if f.blockFetches.Add(1) == mapAfter {
-			f.startMap()
-		}
-	} else {
-		f.waitMap()
-	}
-	if !f.mapped.Load() {
-		return f.fetchRemote(p, r)
-	}
-	extents, err := f.src.Extents(f.ctx, r)
-	if err != nil {
-		return err
-	}
-	if f.streams {
-		extents = joinExtents(extents)
-	}
-	for _, e := range extents {
-		if e.Kind == disk.Zero {
-			clear(p.slice(e.Range))
-			f.cache.addHole(p, e.Len)
-		} else if err := f.fetchRemote(p, e.Range); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startMap requests the allocation map in the background, the first time it is called. Until it
-// arrives, or if it cannot be read, all is data.
-func (f *File) startMap() {
-	f.mapOnce.Do(func() {
-		var done context.CancelFunc
-		f.mapWait, done = context.WithTimeout(f.ctx, f.cache.opts.mapPatience)
-		f.fills.Go(func() {
-			defer done()
-			_, _ = f.Extents(f.ctx, disk.Range{Len: 1}) // reading everything is correct
-		})
-	})
-}
-
-// waitMap requests the allocation map and waits for it, but not longer than Options.mapPatience after
-// the request.
-func (f *File) waitMap() {
-	if !f.mapped.Load() {
-		f.startMap()
-		<-f.mapWait.Done()
-	}
-}
-
-// joinExtents merges extents that are cheaper to read together: short holes between data.
-func joinExtents(extents []disk.Extent) []disk.Extent {
-	var out []disk.Extent
-	for i, e := range extents {
-		between := len(out) > 0 && i+1 < len(extents) && e.Len <= worthGap
-		if e.Kind == disk.Zero && between && out[len(out)-1].Kind == disk.Data {
-			e.Kind = disk.Data
-		}
-		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
-			out[n-1].Len += e.Len
-			continue
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
-// fetchRemote reads r into p over the network: a block with one request of high priority, a page as a
-// stream.
-func (f *File) fetchRemote(p *page, r disk.Range) error {
-	open := f.src.Hints().Stream
-	if p.isBlock() || open == nil {
-		err := f.src.ReadAt(f.ctx, p.slice(r), r.Off)
-		if err == nil {
-			f.cache.addFilled(p, r.Len)
-		}
-		return err
-	}
-	body, err := open(f.ctx, r)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for r.Len > 0 {
-		part := disk.Range{Off: r.Off, Len: min(r.Len, chunk)}
-		if _, err := io.ReadFull(body, p.slice(part)); err != nil {
-			return err
-		}
-		f.cache.addFilled(p, part.Len)
-		r = disk.Range{Off: part.End(), Len: r.Len - part.Len}
-	}
-	return nil
 }
 
 // Extents describes r by the allocation map of the source.

@@ -3,8 +3,6 @@ package readahead
 import (
 	"cmp"
 	"time"
-
-	"github.com/decamp/decamp/internal/disk"
 )
 
 const (
@@ -71,15 +69,6 @@ func powerOfTwo(n int64) int64 {
 	return p
 }
 
-// ExportOptions returns the options of a cache for one disk that is served to other programs, whose
-// source has the hints: 32 MiB of pages and 8 MiB of blocks. A source that prefers streams gets larger
-// pages, because its requests have a latency.
-func ExportOptions(h disk.Hints) Options {
-	const memory = 32 << 20
-	o := Options{PageSize: 2 << 20, Blocks: 128}
-	if h.Stream != nil {
-		o.PageSize = 4 << 20
-	}
-	o.Pages = int(memory / o.PageSize)
-	return o
-}
+// ExportOptions returns the options of a cache for one disk that is served to other programs: 24 MiB of
+// pages and 4 MiB of blocks.
+func ExportOptions() Options { return Options{PageSize: 1 << 20, Pages: 24, Blocks: 64} }

@@ -22,7 +22,8 @@ type page struct {
 	filling             bool  // a goroutine is filling it
 	refs                int   // number of views of it, and of readers that wait for it
 	served              int64 // number of bytes that were read from it, with its holes
-	used                int64 // time of the last use, in cache.reads
+	used                int64 // time of the last use, in Cache.reads
+	ownerReads          int   // number of the owner's reads at the last use
 	gone                bool  // removed from the cache; its last user frees the memory
 
 	changed chan struct{} // closed when filled or err changes; nil without waiters
@@ -95,6 +96,13 @@ func (c *Cache) isFilled(p *page, end int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return p.filled >= end
+}
+
+// limitOf returns the end of the bytes of p that are being read. mu must not be held.
+func (c *Cache) limitOf(p *page) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.limit
 }
 
 // nextMissing returns the next range to read for a page. If there is none, ok is false and filling has

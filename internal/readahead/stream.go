@@ -25,6 +25,8 @@ const (
 	streamsPerFile = 24
 	// time without a read after which no pages are kept for a reader
 	stale = 5 * time.Second
+	// number of later reads of a reader after which none of its reads is late any more
+	lateReads = 64
 	// number of reads of others after which a reader has no share of the pages: nbdcopy has 64 requests of
 	// 256 KiB on each of 4 connections
 	activeReads = 512
@@ -132,8 +134,8 @@ func (s *stream) mergeFrom(t *stream) {
 }
 
 // aheadWindow returns the read-ahead in bytes. share is the number of pages for the reader, of size
-// bytes each. A quarter of them stays for pages behind its furthest read.
+// bytes each. Half of them stays for reads under way, and pages behind them.
 func (s *stream) aheadWindow(share int, size int64) int64 {
-	most := max(int64(share)*3/4, 1) * size
+	most := max(int64(share)/2, 1) * size
 	return min(max(4*s.run, leastWindow), most)
 }

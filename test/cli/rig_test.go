@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,7 +102,11 @@ const patience = 20 * time.Minute
 func (r *rig) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	r.t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, binary, append(args, "--state", r.state())...)
+	end := slices.Index(args, "--") // flags of a command behind it are not decamp's
+	if end < 0 {
+		end = len(args)
+	}
+	cmd := exec.CommandContext(ctx, binary, slices.Insert(slices.Clone(args), end, "--state", r.state())...)
 	cmd.Cancel = func() error {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return cmd.Process.Signal(syscall.SIGQUIT)

@@ -1,0 +1,474 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/childenv/childenvtest"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/boot"
+	tinyguest "github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/program"
+)
+
+// served is a decamp nbd whose disks are open.
+type served struct {
+	*exec.Cmd
+	t      *testing.T
+	stderr bytes.Buffer
+	lines  *bufio.Reader // standard output
+
+	Snapshot, Transport, URI, Socket string
+	Exports                          []struct {
+		Name, Description, URI string
+		Disk                   int32
+		Size                   int64
+	}
+}
+
+// serveNBD starts decamp nbd and waits until it serves web01.
+func (r *rig) serveNBD(args ...string) *served {
+	r.t.Helper()
+	program.Requires(r.t, "nbdcopy")
+	s := &served{t: r.t, Cmd: r.command(append(append([]string{"nbd", r.url(), "web01", "--json"}, r.extra...), args...)...)}
+	s.Stderr = &s.stderr
+	out, err := s.StdoutPipe()
+	must(r.t, err)
+	s.lines = bufio.NewReader(out)
+	must(r.t, s.Start())
+	r.t.Cleanup(func() { _ = s.Process.Kill(); _ = s.Wait() }) // usually it has ended
+	line, err := s.lines.ReadBytes('\n')
+	if err != nil {
+		_ = s.Wait()
+		r.t.Fatalf("decamp nbd: %v: %s%s", err, line, s.stderr.String())
+	}
+	must(r.t, json.Unmarshal(line, &struct{ Serving *served }{s}))
+	if len(s.Exports) == 0 {
+		r.t.Fatalf("nothing is served: %s", line)
+	}
+	return s
+}
+
+// stop ends decamp with a signal, and returns the bytes that were sent and read.
+func (s *served) stop() (sent, read int64) {
+	s.t.Helper()
+	must(s.t, s.Process.Signal(syscall.SIGTERM))
+	text, err := io.ReadAll(s.lines)
+	must(s.t, err)
+	if code := exitCode(s.t, s.Cmd); code != 0 {
+		s.t.Fatalf("exit code %d: %s%s", code, text, s.stderr.String())
+	}
+	var last struct{ Ended struct{ Served, Read int64 } }
+	must(s.t, json.Unmarshal(text, &last))
+	if _, err := os.Stat(filepath.Dir(s.Socket)); s.Socket != "" && err == nil && !strings.Contains(strings.Join(s.Args, " "), "--socket") {
+		s.t.Errorf("the private folder of %s is left", s.Socket)
+	}
+	return last.Ended.Served, last.Ended.Read
+}
+
+// tool runs a program to its end, and returns its output.
+func tool(t *testing.T, args ...string) string {
+	t.Helper()
+	program.Requires(t, args[0])
+	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// copyNBD copies a disk with nbdcopy, and compares it with the disk of web01.
+func (r *rig) copyNBD(uri string, n int) {
+	r.t.Helper()
+	want, err := r.lab.Disk("web01", n)
+	must(r.t, err)
+	program.SameDisk(r.t, r.nbdcopy(uri), want)
+}
+
+// nbdcopy copies a disk to a file.
+func (r *rig) nbdcopy(uri string) string {
+	r.t.Helper()
+	file, err := os.CreateTemp(r.dir, "copy-*.raw")
+	must(r.t, err)
+	must(r.t, file.Close())
+	tool(r.t, "nbdcopy", uri, file.Name())
+	return file.Name()
+}
+
+func TestNBDServesDisks(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"https", "nfc"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, small()).trusting()
+			s := r.serveNBD("--transport", way)
+			var list struct {
+				Exports []struct {
+					Name       string `json:"export-name"`
+					Text       string `json:"description"`
+					Size       int64  `json:"export-size"`
+					ReadOnly   bool   `json:"is_read_only"`
+					ManyConns  bool   `json:"can_multi_conn"`
+					Structured bool
+				}
+			}
+			must(t, json.Unmarshal([]byte(tool(t, "nbdinfo", "--json", "--list", "nbd+unix:///?socket="+s.Socket)), &list))
+			if len(list.Exports) != 2 || s.Transport != way || s.Snapshot != "" {
+				t.Fatalf("%s serves %+v", s.Transport, list.Exports)
+			}
+			for i, x := range list.Exports {
+				want, err := r.lab.Disk("web01", i)
+				must(t, err)
+				if x.Name != fmt.Sprintf("disk-%d", want.Key) || x.Size != want.Size || !x.ReadOnly || !x.ManyConns || !strings.HasPrefix(x.Text, "[datastore1] web01/web01") {
+					t.Errorf("export %+v", x)
+				}
+			}
+			copied := make(chan struct{}) // two clients at once
+			go func() {
+				defer close(copied)
+				r.copyNBD(s.Exports[0].URI, 0)
+			}()
+			r.copyNBD(s.Exports[1].URI, 1)
+			<-copied
+			want, err := r.lab.Disk("web01", 0)
+			must(t, err)
+			file := r.nbdcopy("nbd+unix:///?socket=" + s.Socket) // the empty name is the first disk
+			program.SameDisk(t, file, want)
+			if out := tool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", s.URI, file); !strings.Contains(out, "identical") {
+				t.Error(out)
+			}
+			if sent, read := s.stop(); sent < want.Allocated || read == 0 || read > 4*want.Allocated {
+				t.Errorf("%d bytes were sent and %d read, of a disk with %d", sent, read, want.Allocated)
+			}
+			if open := r.lab.Stats().NFC.SessionsOpen; open > 0 {
+				t.Errorf("%d NFC sessions are open", open)
+			}
+		})
+	}
+}
+
+// A running VM is served as it was at the start, although its guest writes.
+func TestNBDOfARunningVM(t *testing.T) {
+	t.Parallel()
+	for _, locks := range []lab.LockMode{lab.LockActive, lab.LockAll} {
+		t.Run(string(locks), func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			cfg.Locks, cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = locks, 0, 0
+			r := newRig(t, cfg).trusting()
+			s := r.serveNBD()
+			if way := map[lab.LockMode]string{lab.LockActive: "https", lab.LockAll: "nfc"}[locks]; s.Transport != way {
+				t.Errorf("read over %s, want %s", s.Transport, way)
+			}
+			if vm := r.vm("web01"); vm.Snapshots != 1 || s.Snapshot == "" {
+				t.Errorf("%d snapshots; %q is served", vm.Snapshots, s.Snapshot)
+			}
+			live, err := r.lab.Disk("web01", 0)
+			must(t, err)
+			before := r.nbdcopy(s.URI)
+			program.SameDisk(t, before, live)
+			must(t, r.lab.GuestWrites("web01", 20))
+			file, err := os.Open(before)
+			must(t, err)
+			defer file.Close()
+			if program.FirstDifference(t, file, live.ReaderAt, live.Size) < 0 {
+				t.Fatal("the guest has written nothing")
+			}
+			program.SameDisk(t, r.nbdcopy(s.URI), lab.DiskContent{ReaderAt: file, Size: live.Size})
+			s.stop()
+			r.asFound(inventory.PoweredOn)
+			r.clear()
+		})
+	}
+}
+
+// A snapshot whose decamp was killed is removed by decamp clean, and by the next decamp nbd. That of a decamp that
+// serves stays.
+func TestKilledNBDLeavesNoSnapshot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, writing()).trusting()
+	killed := r.serveNBD("--transport", "nfc")
+	must(t, killed.Process.Kill())
+	_ = killed.Wait()
+	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp nbd web01 ")
+	s := r.serveNBD("--transport", "nfc")
+	if n := r.vm("web01").Snapshots; n != 1 {
+		t.Errorf("%d snapshots: %s", n, s.stderr.String())
+	}
+	r.clear() // none is left, and the one in use is not on the list
+	r.source("clean", r.url()).ends(0).says("has no recorded changes")
+	if r.vm("web01").Snapshots != 1 {
+		t.Error("the snapshot that is served was removed")
+	}
+	r.nbdcopy(s.URI)
+	must(t, s.Process.Kill())
+	_ = s.Wait()
+	r.source("clean", r.url()).ends(0).says("Reverted on host", "snapshot \"decamp nbd web01 ")
+	r.asFound(inventory.PoweredOn)
+}
+
+func TestNBDOfASnapshot(t *testing.T) {
+	t.Parallel()
+	cfg := small()
+	cfg.VMs[0].Snapshots = []string{"base", "twice", "twice"}
+	r := newRig(t, cfg).trusting()
+	s := r.serveNBD("--snapshot", "base")
+	r.copyNBD(s.URI, 0)
+	s.stop()
+	r.source("nbd", r.url(), "web01", "--snapshot", "bas").ends(3).says("near: base", "base > twice (snapshot-")
+	got := r.source("nbd", r.url(), "web01", "--snapshot", "twice").ends(6).says("2 snapshots with the name \"twice\"", "base > twice (snapshot-", "base > twice > twice (snapshot-")
+	_, ref, _ := strings.Cut(got.stderr, "--snapshot ")
+	s = r.serveNBD("--snapshot", strings.TrimSpace(ref))
+	if s.Snapshot != strings.TrimSpace(ref) {
+		t.Errorf("%s is served, want %s", s.Snapshot, ref)
+	}
+	s.stop()
+	current := r.serveNBD() // the delta, which only NFC reads
+	r.copyNBD(current.URI, 0)
+	if current.Transport != "nfc" {
+		t.Errorf("read over %s", current.Transport)
+	}
+	current.stop()
+	if n := r.vm("web01").Snapshots; n != 3 {
+		t.Errorf("%d snapshots are left of 3", n)
+	}
+}
+
+func TestNBDRunsACommand(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	for _, name := range childenvtest.Secrets {
+		if name != "LD_PRELOAD" {
+			r.env = append(r.env, name+"=/nowhere")
+		}
+	}
+	nbd := func(words ...string) result {
+		return r.run(slices.Concat([]string{"nbd", r.url(), "web01"}, r.extra, []string{"--"}, words)...)
+	}
+	copied := filepath.Join(r.dir, "copied.raw")
+	got := nbd(`echo copying; nbdcopy "$NBD_URI_2001" `+copied+` && env`).ends(0).says("Sent ", " to clients")
+	want, err := r.lab.Disk("web01", 1)
+	must(t, err)
+	program.SameDisk(t, copied, want)
+	if !strings.HasPrefix(got.stdout, "copying\n") || strings.Contains(got.stdout, "served") {
+		t.Errorf("the standard output is not that of the command alone: %s", got.stdout)
+	}
+	for _, name := range []string{"NBD_URI=nbd+unix:///disk-2000?socket=", "NBD_URI_2000=", "NBD_URI_2001=", "PATH="} {
+		if !strings.Contains("\n"+got.stdout, "\n"+name) {
+			t.Errorf("the command lacks %s: %s", name, got.stdout)
+		}
+	}
+	for _, name := range append(childenvtest.Secrets, "DECAMP_PASSWORD_FILE") {
+		if strings.Contains(got.stdout, name+"=") {
+			t.Errorf("the command gets %s", name)
+		}
+	}
+	if got := nbd("sh", "-c", `exit "$0"`, "7").ends(7); strings.Contains(got.stderr, "decamp:") {
+		t.Errorf("the end of the command is reported twice: %s", got.stderr)
+	}
+	nbd("kill -KILL $$").ends(128 + 9)
+	nbd("/no/such/program", "x").ends(3).says("/no/such/program")
+}
+
+// SIGTERM goes to the command, which decides when decamp ends.
+func TestNBDPassesSignals(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, small()).trusting()
+	s := r.serveNBD("--", `trap 'nbdinfo --size "$NBD_URI"; exit 9' TERM; echo ready; while :; do sleep 0.1; done`)
+	if line, err := s.lines.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	must(t, s.Process.Signal(syscall.SIGTERM))
+	text, err := io.ReadAll(s.lines)
+	must(t, err)
+	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) {
+		t.Errorf("exit code %d: %s%s", code, text, s.stderr.String())
+	}
+}
+
+func TestNBDRefuses(t *testing.T) {
+	t.Parallel()
+	cfg := small()
+	cfg.Datastores = []lab.Datastore{{Name: "datastore1"}, {Name: "objects", Type: "vsan"}}
+	disk := func(change func(*lab.Disk)) []lab.Disk {
+		d := lab.Disk{Capacity: 4 << 20, Fill: 50, Seed: 9}
+		change(&d)
+		return []lab.Disk{{Capacity: 4 << 20}, d}
+	}
+	cfg.VMs = append(cfg.VMs,
+		lab.VM{Name: "independent", PoweredOn: true, Disks: disk(func(d *lab.Disk) { d.Mode = "independent_persistent" })},
+		lab.VM{Name: "encrypted", KeyID: "key", Disks: disk(func(*lab.Disk) {})},
+		lab.VM{Name: "rdm", Disks: disk(func(d *lab.Disk) { d.RDM = "physicalMode" })},
+		lab.VM{Name: "objects", Disks: disk(func(d *lab.Disk) { d.Datastore = "objects" })})
+	r := newRig(t, cfg).trusting()
+	busy := r.serveNBD("--socket", r.dir)
+	for name, tc := range map[string]struct {
+		code int
+		says string
+		args []string // after the URL
+	}{
+		"any address without TLS":      {2, "add --tls-cert FILE", []string{"web01", "--listen", ":10809"}},
+		"a public address without TLS": {2, "any machine that reaches this address", []string{"web01", "--listen", "192.0.2.1"}},
+		"no address":                   {2, "such as 127.0.0.1:10809", []string{"web01", "--listen", "127.0.0.1:x"}},
+		"TLS of a socket":              {2, "requires --listen", []string{"web01", "--tls-cert", "a", "--tls-key", "b"}},
+		"TLS without a key":            {2, "want both", []string{"web01", "--listen", ":1", "--tls-cert", "a"}},
+		"TLS without files":            {2, "no such file", []string{"web01", "--listen", ":1", "--tls-cert", "a", "--tls-key", "b"}},
+		"socket and address":           {2, "exclude each other", []string{"web01", "--socket", r.dir, "--listen", "127.0.0.1"}},
+		"socket in use":                {6, "another process serves", []string{"web01", "--socket", r.dir}},
+		"no folder":                    {3, "mkdir -m 700", []string{"web01", "--socket", r.dir + "/none"}},
+		"long path":                    {2, "longer than 107 bytes", []string{"web01", "--socket", r.longFolder()}},
+		"landing":                      {7, "no random access", []string{"web01", "--transport", "landing"}},
+		"other transport":              {2, "want auto, https or nfc", []string{"web01", "--transport", "ftp"}},
+		"other VM":                     {3, "near: web01", []string{"web02"}},
+		"other disk":                   {3, "2000 (Hard disk 1, 48 MiB, [datastore1] web01/web01.vmdk), 2001", []string{"web01", "--disk", "2009"}},
+		"no snapshots":                 {3, "omit --snapshot", []string{"web01", "--snapshot", "x"}},
+		"independent":                  {6, "snapshots do not include its disk 2001", []string{"independent"}},
+		"encrypted":                    {7, "decrypt it first", []string{"encrypted"}},
+		"RDM":                          {7, "disk 2001 of VM rdm is a raw device mapping", []string{"rdm"}},
+		"object over https":            {7, "move the disk to a VMFS or NFS datastore", []string{"objects", "--transport", "https"}},
+		"no VM":                        {2, "VM is missing", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := *r
+			r.t = t
+			got := r.source(append([]string{"nbd", r.url()}, tc.args...)...).ends(tc.code).says(tc.says)
+			if !strings.Contains(got.stderr, "Remedy: ") && tc.code != 2 {
+				t.Errorf("no remedy: %s", got.stderr)
+			}
+		})
+	}
+	busy.stop()
+}
+
+// longFolder returns a folder whose path is too long for a socket.
+func (r *rig) longFolder() string {
+	dir := filepath.Join(r.dir, strings.Repeat("long", 30))
+	must(r.t, os.MkdirAll(dir, 0o700))
+	return dir
+}
+
+func TestNBDWithoutPermission(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*lab.Config)
+		code   int
+		says   string
+	}{
+		"snapshot":     {func(c *lab.Config) { c.Lacks = []string{"VirtualMachine.State.CreateSnapshot"} }, 4, "grant the user the privilege VirtualMachine.State.CreateSnapshot"},
+		"free licence": {func(c *lab.Config) { c.ReadOnlyLicence = true }, 4, "create a snapshot in the host's web client"},
+		"disks": {func(c *lab.Config) {
+			c.Lacks = []string{"VirtualMachine.Provisioning.GetVmFiles"}
+			c.Locks = lab.LockAll
+		}, 4, "VirtualMachine.Provisioning.GetVmFiles"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := writing()
+			tc.change(&cfg)
+			r := newRig(t, cfg).trusting()
+			r.source("nbd", r.url(), "web01").ends(tc.code).says(tc.says)
+			r.asFound(inventory.PoweredOn)
+			r.clear()
+		})
+	}
+}
+
+// TLS, with the certificates of docs/nbd.md. The server accepts no client without a certificate, if it has an
+// authority.
+func TestNBDOverTLS(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/nbd.md")
+	must(t, err)
+	_, commands, _ := strings.Cut(string(page), "### Certificates")
+	_, commands, _ = strings.Cut(commands, "```sh\n")
+	commands, _, _ = strings.Cut(commands, "```")
+	r := newRig(t, small()).trusting()
+	tool(t, "sh", "-ec", "cd "+r.dir+"\n"+strings.ReplaceAll(commands, "mover.example.com", "localhost"))
+	strange := filepath.Join(t.TempDir(), "strange") // trusts the server, and has no certificate
+	must(t, os.Mkdir(strange, 0o700))
+	authority, err := os.ReadFile(filepath.Join(r.dir, "ca-cert.pem"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(strange, "ca-cert.pem"), authority, 0o600))
+	args := []string{"--listen", "127.0.0.1:0", "--tls-cert", r.dir + "/server-cert.pem", "--tls-key", r.dir + "/server-key.pem"}
+	uri := func(s *served, folder string) string {
+		return strings.Replace(s.URI, "127.0.0.1", "localhost", 1) + "?tls-certificates=" + folder
+	}
+	open := r.serveNBD(args...)
+	if !strings.HasPrefix(open.URI, "nbds://127.0.0.1:") || open.Socket != "" {
+		t.Errorf("%s, socket %q", open.URI, open.Socket)
+	}
+	tool(t, "nbdinfo", uri(open, strange))
+	open.stop()
+	s := r.serveNBD(append(args, "--tls-client-ca", r.dir+"/ca-cert.pem")...)
+	r.copyNBD(uri(s, r.dir), 0)
+	for _, refused := range []string{uri(s, strange), strings.Replace(s.URI, "nbds", "nbd", 1)} {
+		if out, err := exec.CommandContext(t.Context(), "nbdinfo", refused).CombinedOutput(); err == nil {
+			t.Errorf("%s is served: %s", refused, out)
+		}
+	}
+	s.stop()
+}
+
+// The host restarts its agents while nbdcopy reads, and all sessions end: the copy is correct.
+func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"https", "nfc"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, lab.Config{
+				Limits: lab.Limits{DatastoreRate: slowRate}, NFC: lab.NFC{HostRate: slowRate},
+				VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}},
+			}).trusting()
+			s := r.serveNBD("--transport", way)
+			copied := make(chan struct{})
+			go func() {
+				defer close(copied)
+				r.copyNBD(s.URI, 0)
+			}()
+			for _, share := range []int64{8 << 20, 24 << 20} {
+				for stats := r.lab.Stats(); stats.BodyBytes+stats.NFC.ReadBytes < share; stats = r.lab.Stats() {
+					select {
+					case <-time.After(10 * time.Millisecond):
+					case <-copied:
+						t.Fatal("copied before the restart")
+					}
+				}
+				must(t, r.lab.Restart())
+			}
+			r.lab.SetLimits(lab.Limits{})
+			must(t, r.lab.SetNFC(lab.NFC{}))
+			<-copied
+			s.stop()
+		})
+	}
+}
+
+// A VM boots from its disk on the host. QEMU writes to a temporary file.
+func TestBootsOverNBD(t *testing.T) {
+	t.Parallel()
+	program.Requires(t, "qemu-system-x86_64")
+	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{File: tinyguest.Image(t, tinyguest.BIOS)}}}}}).trusting()
+	s := r.serveNBD()
+	domain, err := os.ReadFile("../boot/testdata/bios-pvscsi.xml")
+	must(t, err)
+	m, err := boot.Domain(t.Context(), r.write("domain.xml", strings.Replace(string(domain), "@IMAGE@", s.URI, 1)), boot.Options{})
+	must(t, err)
+	if m.Firmware != "bios" || m.Driver != "vmw_pvscsi" {
+		t.Errorf("the guest reports %+v", m)
+	}
+	if sent, read := s.stop(); sent == 0 || read > tinyguest.Size/2 {
+		t.Errorf("the boot read %d bytes of a disk of %d", read, int64(tinyguest.Size))
+	}
+}
