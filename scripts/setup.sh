@@ -45,7 +45,7 @@ nbdkit='gcc libc6-dev nbdkit nbdkit-plugin-dev libnbd-bin'
 # Its compiler for the other architecture of a release.
 arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross'
 # The peers that the benchmarks run beside decamp.
-bench='aria2 rclone nbdkit libnbd-bin'
+bench='aria2 rclone'
 
 fail() {
 	echo "setup: $*" >&2
@@ -65,7 +65,7 @@ wanted() {
 		test) echo $demo $test $libvirt $fio $nbdkit ;;
 		slow) echo $demo $test $libvirt $fio $nbdkit $arm $slow $release ;;
 		v2v) echo $demo $test $nbdkit $v2v ;;
-		bench) echo $demo $test $bench ;;
+		bench) echo $demo $test $nbdkit $bench ;;
 		guests) echo $demo $guests ;;
 		kube) echo $kube ;;
 		release) echo $nbdkit $arm $release ;;

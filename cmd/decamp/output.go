@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/decamp/decamp/internal/assemble/export"
+	"github.com/decamp/decamp/internal/buildinfo"
 	"github.com/decamp/decamp/internal/config"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/terminal"
@@ -157,4 +158,13 @@ func joinClose(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
+}
+
+// printVersion prints the version.
+func (o *output) printVersion() error {
+	if o.json {
+		return o.printJSON(buildinfo.Current())
+	}
+	_, err := io.WriteString(o, buildinfo.Current().Line("decamp"))
+	return err
 }

@@ -38,7 +38,7 @@ func newRoot(p *program) *cobra.Command {
 		Args:    noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
-				return showVersion(p.out)
+				return p.out.printVersion()
 			}
 			return cmd.Help()
 		},

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"io"
-
-	"github.com/spf13/cobra"
-
-	"github.com/decamp/decamp/internal/buildinfo"
-)
+import "github.com/spf13/cobra"
 
 const versionHelp = `
 Print the version of decamp, of Go and of the platform it was built for.
@@ -20,15 +14,6 @@ func newVersion(p *program) *cobra.Command {
 		Long:        trimHelp(versionHelp),
 		Args:        exactArgs(),
 		Annotations: exitCodes(),
-		RunE:        func(*cobra.Command, []string) error { return showVersion(p.out) },
+		RunE:        func(*cobra.Command, []string) error { return p.out.printVersion() },
 	}
-}
-
-// showVersion prints the version.
-func showVersion(out *output) error {
-	if out.json {
-		return out.printJSON(buildinfo.Current())
-	}
-	_, err := io.WriteString(out, buildinfo.Current().Line("decamp"))
-	return err
 }

@@ -47,6 +47,7 @@ func runRole(args []string) error {
 		"verify":  childVerify,
 		"convert": childConvert,
 		"fan":     childFan,
+		"flight":  childFlight,
 		"stream":  childStream,
 		"mounts":  childMounts,
 		"pwrite":  childPwrite,

@@ -40,6 +40,7 @@ var parts = []part{
 	{"huge", hugeFigures},
 	{"formats", formatFigures},
 	{"mount", mountFigures},
+	{"nbd", nbdFigures},
 	{"fanout", fanoutFigures},
 	{"landing", landingFigures},
 	{"events", eventFigures},

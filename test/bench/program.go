@@ -140,7 +140,12 @@ func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ..
 		args = append(args, "--fleet-key", d.key)
 	}
 	// The wrapper, if any, starts decamp with its arguments.
-	line := append(append(append([]string{}, d.wrapped...), d.decamp), args...)
+	return d.startCommand(ctx, told, append(append(append([]string{}, d.wrapped...), d.decamp), args...))
+}
+
+// startCommand starts a program. It calls told, which may be nil, with each line of the
+// output.
+func (d *workspace) startCommand(ctx context.Context, told func([]byte), line []string) (*program, error) {
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	p := &program{cmd: cmd, began: time.Now()}
 	// Standard error goes to a file, whose end is part of error messages.
@@ -163,7 +168,7 @@ func (d *workspace) startProgram(ctx context.Context, told func([]byte), args ..
 		// The output must be read completely before Wait closes the pipe.
 		reading.Wait()
 		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("decamp %s: %w: %s", strings.Join(args[:min(2, len(args))], " "), err, p.lastWords())
+			return fmt.Errorf("%s: %w: %s", strings.Join(line[:min(3, len(line))], " "), err, p.lastWords())
 		}
 		return nil
 	})
