@@ -343,8 +343,8 @@ func TestWrites(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 	}
-	if string(d.data[1000:1005]) != "hello" || d.synced.Load() != 1 {
-		t.Errorf("%q, %d", d.data[1000:1005], d.synced.Load())
+	if got := d.content()[1000:1005]; string(got) != "hello" || d.synced.Load() != 1 {
+		t.Errorf("%q, %d", got, d.synced.Load())
 	}
 	c.send(write(1<<20-1, "xx"))
 	if code, _, _ := errorOf(c.readChunk()); code != errNoSpc {
@@ -585,7 +585,7 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		s := &Server{Exports: []Export{{Disk: strict{t, 1 << 20}}}}
 		_ = s.ServeConn(t.Context(), &line{Reader: bytes.NewReader(sent)}) // whatever it comes to
-		if !s.memory.limit.TryAcquire(maxServed) || len(s.free) != 0 {
+		if !s.memory.lent.TryAcquire(maxServed) || s.memory.used != s.memory.held() || len(s.free) != 0 {
 			t.Error("memory is lost")
 		}
 	})

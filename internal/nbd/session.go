@@ -274,11 +274,11 @@ func (s *session) sendHole(q request, r disk.Range, last bool) {
 
 // answerBlockStatus sends the extents of a range, or of its beginning.
 func (s *session) answerBlockStatus(q request) {
-	if s.memory.limit.Acquire(s.ctx, statusMemory) != nil {
+	if s.memory.reserve(s.ctx, statusMemory) != nil {
 		return
 	}
 	m := &message{done: func() {
-		s.memory.limit.Release(statusMemory)
+		s.memory.unreserve(statusMemory)
 		<-s.slots
 	}}
 	for _, e := range s.export.blockStatus(s.ctx, q.area(), q.flags&flagReqOne != 0) {
@@ -294,11 +294,13 @@ func (s *session) answerBlockStatus(q request) {
 	s.out.send(m)
 }
 
-// sendDiskError logs an error of the disk in r, and ends the reply with it.
+// sendDiskError logs an error of the disk in r, and ends the reply with it. It does nothing if the
+// connection ends, because that is the reason of the error.
 func (s *session) sendDiskError(q request, message string, err error, r disk.Range) {
-	if s.ctx.Err() == nil {
-		s.export.logError(message, r, err)
+	if s.ctx.Err() != nil {
+		return
 	}
+	s.export.logError(message, r, err)
 	s.sendError(q, errorCode(err), err.Error(), uint64(r.Off))
 }
 
