@@ -417,6 +417,28 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// A client that announces a write and sends a part of it loses its connection.
+func TestWriteThatDoesNotArrive(t *testing.T) {
+	d := &writable{ram: ram{data: make([]byte, 1<<20)}}
+	for _, readOnly := range []bool{false, true} {
+		s := &Server{Exports: []Export{{Disk: d, ReadOnly: readOnly}}, Limits: Limits{Stall: 100 * time.Millisecond}}
+		ours, theirs := net.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- s.ServeConn(t.Context(), theirs) }()
+		c := &rawClient{ours, t}
+		c.read(18)
+		c.enter("")
+		c.send(call(cmdWrite, 0, 1, 0, 1<<20), make([]byte, 1000))
+		if err := <-ended; !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "does not arrive") {
+			t.Errorf("%v", err)
+		}
+		if s.memory.used != s.memory.held() {
+			t.Errorf("%d bytes are lost", s.memory.used-s.memory.held())
+		}
+		_ = ours.Close()
+	}
+}
+
 // A client that ends with requests in work does not hold anything.
 func TestClientThatLeaves(t *testing.T) {
 	d := &viewed{ram: ram{data: scattered(1 << 20), gate: make(chan struct{})}}

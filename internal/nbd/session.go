@@ -112,19 +112,22 @@ func (s *session) startRequest(q request) error {
 
 // readData reads the data of a write, and keeps it if the write is accepted.
 func (s *session) readData(q *request, accepted bool) error {
-	err := s.conn.SetReadDeadline(time.Now().Add(s.stall))
-	if err == nil && !accepted {
-		_, err = s.in.Discard(int(q.length))
-	} else if err == nil {
+	if accepted {
+		var err error
 		if q.data, err = s.memory.get(s.ctx, int(q.length)); err != nil {
 			return err
 		}
+	}
+	err := s.conn.SetReadDeadline(time.Now().Add(s.stall))
+	if err == nil && accepted {
 		_, err = io.ReadFull(s.in, q.data.data)
+	} else if err == nil {
+		_, err = s.in.Discard(int(q.length))
 	}
 	if err == nil {
 		err = s.conn.SetReadDeadline(time.Time{})
 	}
-	if err != nil && q.data != nil {
+	if err != nil && accepted {
 		q.data.release()
 	}
 	return timeoutError(err, "the data of a write does not arrive")

@@ -222,6 +222,32 @@ func TestQEMUIO(t *testing.T) {
 	}
 }
 
+// fio writes blocks in random order, 16 at a time, and finds all of them again. It notices a changed byte.
+func TestFio(t *testing.T) {
+	d := &writable{ram: ram{data: make([]byte, 16<<20)}}
+	path := serveOn(t, &Server{Exports: []Export{{Disk: d}}})
+	fio := func(args ...string) (string, bool) {
+		return run(t, "../../build/fio", append([]string{
+			"--name=job", "--ioengine=nbd", "--uri=" + uriOf(path, ""), "--rw=randwrite", "--bsrange=4k-256k", "--iodepth=16", "--size=16m", "--randseed=3", "--verify=crc32c", "--verify_fatal=1",
+		}, args...)...)
+	}
+	if out, ok := fio(); !ok {
+		t.Error(out)
+	}
+	if holes, err := d.Extents(t.Context(), disk.Range{Len: d.Size()}); err != nil || len(holes) != 1 {
+		t.Errorf("%d extents after every block was written: %v", len(holes), err)
+	}
+	if out, ok := fio("--verify_only"); !ok {
+		t.Error(out)
+	}
+	d.mu.Lock()
+	d.data[len(d.data)-1]++
+	d.mu.Unlock()
+	if out, ok := fio("--verify_only"); ok {
+		t.Errorf("fio does not notice a changed byte: %s", out)
+	}
+}
+
 // libnbd sends requests that its programs do not send.
 func TestNBDSh(t *testing.T) {
 	s, _ := toolsServer()
