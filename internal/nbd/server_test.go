@@ -130,12 +130,42 @@ func TestHandshakeInSingleBytes(t *testing.T) {
 
 // A handshake ends after its time, a connection without requests does not.
 func TestHandshakeTimeout(t *testing.T) {
-	s := &Server{Exports: []Export{{Disk: &ram{data: make([]byte, 512)}}}, Limits: Limits{Handshake: 50 * time.Millisecond}}
+	t.Parallel()
+	s := &Server{Exports: []Export{{Disk: &ram{data: make([]byte, 512)}}}, Limits: Limits{Handshake: 3 * time.Second, Stall: 2 * time.Second}}
+	idle := dial(t, serveOn(t, s))
+	idle.enter("")
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	go func() { _, _ = io.Copy(io.Discard, ours) }()
 	if err := s.ServeConn(t.Context(), theirs); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "handshake") {
 		t.Errorf("%v", err)
+	}
+	idle.send(call(cmdRead, 0, 1, 0, 512))
+	if k := idle.readChunk(); k.kind != chunkData {
+		t.Errorf("chunk %d", k.kind)
+	}
+}
+
+// The client of this package reads and writes disks of the server.
+func TestClientOfThisPackage(t *testing.T) {
+	d := &writable{ram: ram{data: scattered(3 << 20)}}
+	s := &Server{Exports: []Export{{Disk: d}}}
+	ours, theirs := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeConn(t.Context(), theirs) }()
+	c, err := New(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.WriteAt(t.Context(), []byte("hello"), 1000), c.Flush(t.Context())); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, c.Size())
+	if err := c.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, d.content()) || string(got[1000:1005]) != "hello" {
+		t.Errorf("other bytes: %v", err)
+	}
+	if err := errors.Join(c.Close(), <-ended); err != nil {
+		t.Error(err)
 	}
 }
 
