@@ -205,6 +205,7 @@ static struct nbdkit_plugin plugin = {
 		"nfchostport=PORT     port of NFC on the ESXi host (default: by the host, 902)\n"
 		"snapshot=MOREF       snapshot to read; required if the VM runs\n"
 		"transport=nfc|https  way to read the disk (default: nfc)\n"
+		"plain=true           read over NFC without encryption\n"
 		"connections=N        sessions for the disk, 1 to 16 (default: 4; https: 8)",
 	.magic_config_key = "file",
 	.errno_is_preserved = 1,

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/readahead"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -149,7 +150,11 @@ func (e *Export) openSource(ctx context.Context, p Parameters, o Options, d tran
 		}
 		return src, nil
 	}
-	t := nfc.New(e.session, nfc.Options{Handles: p.Connections, OpenRetries: openRetries, Log: o.Log, Dial: p.dialNFC})
+	opts := nfc.Options{Handles: p.Connections, OpenRetries: openRetries, Log: o.Log, Dial: p.dialNFC}
+	if p.Plain {
+		opts.Wire = wire.Plain
+	}
+	t := nfc.New(e.session, opts)
 	e.transport = t
 	src, err := t.Open(ctx, d)
 	if err != nil {
