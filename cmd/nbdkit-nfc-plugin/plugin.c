@@ -126,7 +126,6 @@ static void nfc_unload(void)
 static void nfc_dump_plugin(void)
 {
 	printf("nfc_transports=nfc,https\n");
-	printf("nfc_glibc=2.34\n");
 }
 
 static void *nfc_open(int readonly)
