@@ -70,7 +70,7 @@ func readAndCheck(t *testing.T, ctx context.Context, f *File, dest []byte, off i
 }
 
 func TestReaderIsKnownByItsReads(t *testing.T) {
-	read := func(s *stream, off, n int64) { s.addRead(disk.Range{Off: off, Len: n}, time.Time{}) }
+	read := func(s *stream, off, n int64) { s.addRead(disk.Range{Off: off, Len: n}, time.Time{}, 0) }
 	t.Run("in order", func(t *testing.T) {
 		s := &stream{}
 		for off := int64(0); off < sequentialAfter; off += 4096 {
@@ -94,7 +94,7 @@ func TestReaderIsKnownByItsReads(t *testing.T) {
 		s := &stream{end: 8 << 20, run: 8 << 20, reads: 8}
 		for range 12 {
 			off := s.end + s.maxGap()
-			if !s.isNear(disk.Range{Off: off, Len: 4096}, false) {
+			if _, near := s.distanceTo(disk.Range{Off: off, Len: 4096}, false); !near {
 				t.Fatalf("a jump of %d bytes makes another reader", s.maxGap())
 			}
 			read(s, off, 4096)
@@ -103,14 +103,25 @@ func TestReaderIsKnownByItsReads(t *testing.T) {
 			t.Errorf("still trusted with %d bytes in a row", s.run)
 		}
 	})
-	t.Run("out of order", func(t *testing.T) {
-		a, b := &stream{start: 0, end: 4 << 20, run: 4 << 20, reads: 4}, &stream{start: 2 << 20, end: 6 << 20, run: 4 << 20, reads: 4}
-		if !a.overlaps(b) || !b.overlaps(a) {
-			t.Error("two stretches that overlap are two readers")
+	t.Run("late reads fill gaps", func(t *testing.T) {
+		s := &stream{}
+		for _, off := range []int64{0, 1, 3, 2, 6, 4} {
+			if _, near := s.distanceTo(disk.Range{Off: off << 20, Len: 1 << 20}, false); off < s.end>>20 && !near {
+				t.Errorf("the late read of MiB %d makes another reader", off)
+			}
+			read(s, off<<20, 1<<20)
 		}
-		a.mergeFrom(b)
-		if a.start != 0 || a.end != 6<<20 || a.run != 8<<20 {
-			t.Errorf("joined they are %+v", a)
+		if want := (disk.Range{Off: 5 << 20, Len: 1 << 20}); s.end != 7<<20 || len(s.gaps) != 1 || s.gaps[0] != want {
+			t.Errorf("after all but one of 7 MiB, the end is %d and the gaps are %v", s.end, s.gaps)
+		}
+		if _, near := s.distanceTo(disk.Range{Off: 1 << 20, Len: 1 << 20}, false); near {
+			t.Error("a second read of the same bytes, which are gone, is no other reader")
+		}
+	})
+	t.Run("two ends meet", func(t *testing.T) {
+		s, near, far := &stream{end: 4 << 20}, &stream{start: 4 << 20, end: 6 << 20}, &stream{start: 4 << 20, end: 64 << 20}
+		if !s.hasReached(near, 3<<20) || s.hasReached(far, 3<<20) || s.hasReached(near, 4<<20) {
+			t.Error("only a reader that just reached the beginning of a short one is the same")
 		}
 	})
 }
@@ -119,12 +130,12 @@ func TestWindowGrowsWithWhatWasRead(t *testing.T) {
 	var last int64
 	for _, run := range []int64{0, 1 << 20, 4 << 20, 1 << 40} {
 		w := (&stream{run: run}).aheadWindow(32, 4<<20)
-		if w < last || w > 96<<20 {
+		if w < last || w > 64<<20 {
 			t.Errorf("after %d bytes it is %d, before it was %d", run, w, last)
 		}
 		last = w
 	}
-	if w := (&stream{run: 1 << 40}).aheadWindow(8, 4<<20); w != 24<<20 {
+	if w := (&stream{run: 1 << 40}).aheadWindow(8, 4<<20); w != 16<<20 {
 		t.Errorf("one of four readers has a window of %d", w)
 	}
 }

@@ -2,23 +2,12 @@ package readahead
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
-)
-
-const (
-	// number of bytes of a page after whose arrival its readers are woken
-	chunk = 256 << 10
-	// largest hole between data, in bytes, that is read as well: another request costs more
-	worthGap = 64 << 10
-	// number of small reads after which the allocation map is requested
-	mapAfter = 32
 )
 
 // A File is one open disk or file, and a disk.Source. All its readers share it.
@@ -32,16 +21,20 @@ type File struct {
 	cancel context.CancelFunc // ends ctx
 	fills  sync.WaitGroup     // running fills of pages
 
-	mapped       atomic.Bool  // the source has sent its allocation map
-	blockFetches atomic.Int64 // number of fetched blocks
+	streams      bool            // the source prefers streams, because each of its requests has a high cost
+	mapped       atomic.Bool     // the source has sent its allocation map
+	mapOnce      sync.Once       // requests the map the first time
+	mapWait      context.Context // ends when the request of the map has ended, or after Options.mapPatience
+	blockFetches atomic.Int64    // number of fetched blocks
 }
 
 var _ disk.Source = (*File)(nil)
 
 // Open returns the file whose content is src, and owns src. name is for errors. If ctx ends, reads of
-// the source end. The caller must close the file before the cache.
+// the source end. After its first success, src.Extents should be fast. The caller must close the file
+// before the cache.
 func (c *Cache) Open(ctx context.Context, name string, src disk.Source) *File {
-	f := &File{name: name, src: src, size: src.Size(), cache: c}
+	f := &File{name: name, src: src, size: src.Size(), cache: c, streams: src.Hints().Stream != nil}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
@@ -80,16 +73,14 @@ func (f *File) View(ctx context.Context, dest []byte, off int64) (data []byte, r
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return nil, releaseNothing, f.nameError(err)
 	}
+	if ctx.Err() != nil {
+		return nil, releaseNothing, ctx.Err()
+	}
 	if r.Empty() {
 		return dest, releaseNothing, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
-	defer cancel()
-	got, err := f.readRange(ctx, dest, r)
+	got, err := f.readAdmitted(ctx, dest, r)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errDeadline) {
-			err = errDeadline
-		}
 		return nil, releaseNothing, f.nameError(err)
 	}
 	if got.page == nil {
@@ -124,6 +115,23 @@ func (r reply) releasePage() {
 // zeros is the content of replies for holes. It is never written.
 var zeros [LeastPageSize]byte
 
+// readAdmitted reads r, which must not be empty. Reads of at least a block wait until their bytes may be
+// under way.
+func (f *File) readAdmitted(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+	if r.Len < blockSize {
+		return f.readRange(ctx, dest, r)
+	}
+	n := min(r.Len, f.cache.mostAdmitted)
+	if !f.cache.admission.TryAcquire(n) {
+		err := f.withTimeout(ctx, func(ctx context.Context) error { return f.cache.admission.Acquire(ctx, n) })
+		if err != nil {
+			return reply{}, err
+		}
+	}
+	defer f.cache.admission.Release(n)
+	return f.readRange(ctx, dest, r)
+}
+
 // readRange reads r, which must not be empty. It uses dest as memory if more than one page contains r.
 func (f *File) readRange(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	if f.isInOnePage(r) {
@@ -148,23 +156,47 @@ func (f *File) isInOnePage(r disk.Range) bool {
 	return r.Off/f.cache.pages.size == (r.End()-1)/f.cache.pages.size
 }
 
-// readPart reads r, which must lie in one page: from a page or a block, or directly from the host.
+// readPart reads r, which must lie in one page: from a page or a block, or directly from the source.
 func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	p := f.cache.noteRead(f, r)
-	if p == nil && f.isZero(r) {
+	if f.isZero(r) {
+		if p != nil {
+			f.cache.releasePage(p, 0)
+		}
 		return f.zeroReply(dest, r), nil
 	}
 	if p == nil && r.Len < blockSize {
 		p = f.cache.holdBlock(f, r)
 	}
-	if p == nil {
-		return reply{data: dest[:r.Len]}, f.src.ReadAt(ctx, dest[:r.Len], r.Off)
+	if p != nil && f.cache.isFilled(p, r.End()) {
+		return reply{data: p.slice(r), page: p, file: f}, nil
 	}
-	if err := f.cache.waitFilled(ctx, p, r.End()); err != nil {
+	err := f.withTimeout(ctx, func(ctx context.Context) error {
+		if p == nil {
+			return f.src.ReadAt(ctx, dest[:r.Len], r.Off)
+		}
+		return f.cache.waitFilled(ctx, p, r.End())
+	})
+	switch {
+	case p == nil:
+		return reply{data: dest[:r.Len]}, err
+	case err != nil:
 		f.cache.releasePage(p, 0)
 		return reply{}, err
 	}
 	return reply{data: p.slice(r), page: p, file: f}, nil
+}
+
+// withTimeout calls do, which waits for the source, with a context that ends after
+// Options.ReadTimeout.
+func (f *File) withTimeout(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && context.Cause(ctx) == errDeadline {
+		return errDeadline
+	}
+	return err
 }
 
 // zeroReply returns a reply of zeros for a hole.
@@ -174,87 +206,6 @@ func (f *File) zeroReply(dest []byte, r disk.Range) reply {
 	}
 	clear(dest[:r.Len])
 	return reply{data: dest[:r.Len]}
-}
-
-// fillPage reads the missing bytes of p, including bytes that are requested meanwhile.
-func (f *File) fillPage(p *page) {
-	for {
-		r, ok := f.cache.nextMissing(p)
-		if !ok {
-			return
-		}
-		if err := f.fetchRange(p, r); err != nil {
-			f.cache.failPage(p, err)
-			return
-		}
-	}
-}
-
-// fetchRange reads r into p. It does not request holes from the host, if they are known.
-func (f *File) fetchRange(p *page, r disk.Range) error {
-	if p.isBlock() && !f.mapped.Load() {
-		if f.blockFetches.Add(1) == mapAfter {
-			f.fills.Go(func() { _, _ = f.Extents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
-		}
-		return f.fetchRemote(p, r)
-	}
-	extents, err := f.Extents(f.ctx, r)
-	if err != nil {
-		return err
-	}
-	for _, e := range joinExtents(extents) {
-		if e.Kind == disk.Zero {
-			clear(p.slice(e.Range))
-			f.cache.addFilled(p, e.Len)
-		} else if err := f.fetchRemote(p, e.Range); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// joinExtents merges extents that are cheaper to read together: short holes between data.
-func joinExtents(extents []disk.Extent) []disk.Extent {
-	var out []disk.Extent
-	for i, e := range extents {
-		between := len(out) > 0 && i+1 < len(extents) && e.Len <= worthGap
-		if e.Kind == disk.Zero && between && out[len(out)-1].Kind == disk.Data {
-			e.Kind = disk.Data
-		}
-		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
-			out[n-1].Len += e.Len
-			continue
-		}
-		out = append(out, e)
-	}
-	return out
-}
-
-// fetchRemote reads r into p over the network: a block with one request of high priority, a page as a
-// stream.
-func (f *File) fetchRemote(p *page, r disk.Range) error {
-	open := f.src.Hints().Stream
-	if p.isBlock() || open == nil {
-		err := f.src.ReadAt(f.ctx, p.slice(r), r.Off)
-		if err == nil {
-			f.cache.addFilled(p, r.Len)
-		}
-		return err
-	}
-	body, err := open(f.ctx, r)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	for r.Len > 0 {
-		part := disk.Range{Off: r.Off, Len: min(r.Len, chunk)}
-		if _, err := io.ReadFull(body, p.slice(part)); err != nil {
-			return err
-		}
-		f.cache.addFilled(p, part.Len)
-		r = disk.Range{Off: part.End(), Len: r.Len - part.Len}
-	}
-	return nil
 }
 
 // Extents describes r by the allocation map of the source.

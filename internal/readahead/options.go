@@ -18,6 +18,7 @@ const (
 	leastBlocks   = 16       // smallest number of blocks
 
 	defaultReadTimeout = 2 * time.Minute // default of Options.ReadTimeout
+	defaultMapPatience = 5 * time.Second // default of Options.mapPatience; some hosts compute maps for minutes
 )
 
 // Options change the memory of a cache and the duration of reads. The zero value is right for a mount.
@@ -41,6 +42,8 @@ type Options struct {
 	ReadTimeout time.Duration
 
 	Now func() time.Time // clock; tests replace it
+
+	mapPatience time.Duration // how long read-ahead waits for the allocation map; tests change it
 }
 
 // withDefaults returns o with its zero values replaced and its limits applied.
@@ -50,6 +53,7 @@ func (o Options) withDefaults() Options {
 	o.Pages = max(min(o.Pages, int(mostMemory/o.PageSize)), leastPages)
 	o.Blocks = max(min(cmp.Or(max(o.Blocks, 0), defaultBlocks), defaultBlocks), leastBlocks)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, defaultReadTimeout)
+	o.mapPatience = cmp.Or(o.mapPatience, defaultMapPatience)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -64,3 +68,7 @@ func powerOfTwo(n int64) int64 {
 	}
 	return p
 }
+
+// ExportOptions returns the options of a cache for one disk that is served to other programs: 24 MiB of
+// pages and 4 MiB of blocks.
+func ExportOptions() Options { return Options{PageSize: 1 << 20, Pages: 24, Blocks: 64} }

@@ -21,8 +21,9 @@ type page struct {
 	err                 error // why the page could not be filled
 	filling             bool  // a goroutine is filling it
 	refs                int   // number of views of it, and of readers that wait for it
-	served              int64 // number of bytes that were read from it
-	used                int64 // time of the last use, in cache.reads
+	served              int64 // number of bytes that were read from it, with its holes
+	used                int64 // time of the last use, in Cache.reads
+	ownerReads          int   // number of the owner's reads at the last use
 	gone                bool  // removed from the cache; its last user frees the memory
 
 	changed chan struct{} // closed when filled or err changes; nil without waiters
@@ -90,6 +91,20 @@ func (c *Cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
+// isFilled reports whether the page is filled up to offset end of the file. mu must not be held.
+func (c *Cache) isFilled(p *page, end int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.filled >= end
+}
+
+// limitOf returns the end of the bytes of p that are being read. mu must not be held.
+func (c *Cache) limitOf(p *page) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.limit
+}
+
 // nextMissing returns the next range to read for a page. If there is none, ok is false and filling has
 // ended. mu must not be held.
 func (c *Cache) nextMissing(p *page) (r disk.Range, ok bool) {
@@ -109,6 +124,15 @@ func (c *Cache) addFilled(p *page, n int64) {
 	defer c.mu.Unlock()
 	p.filled += n
 	p.notifyWaiters()
+}
+
+// addHole records that the next n bytes of the page are a hole. Reads of holes alone do not use the
+// page. mu must not be held.
+func (c *Cache) addHole(p *page, n int64) {
+	c.addFilled(p, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.served += n
 }
 
 // failPage removes a page that could not be filled. The next read of its bytes makes a new request. mu

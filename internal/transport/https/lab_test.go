@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -321,5 +322,59 @@ func TestRunningVMIsRefused(t *testing.T) {
 	offer, err = r.Transport.Probe(t.Context(), d)
 	if err != nil || offer.Usable || !strings.Contains(offer.Reason, "locked") {
 		t.Errorf("offer %+v, error %v", offer, err)
+	}
+}
+
+// An opened disk has readers that know nothing of connections, such as the clients of an export. Whatever
+// happens to the connections, no read fails.
+func TestReadersOfAnOpenedDiskSurvive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a second")
+	}
+	var l *lab.Lab
+	var down atomic.Bool
+	back := func(ctx context.Context, d time.Duration) error { // the first back-off lasts until the host is back
+		if down.CompareAndSwap(true, false) {
+			if err := l.Resume(); err != nil {
+				t.Error(err)
+			}
+		}
+		return hurriedly(ctx, d)
+	}
+	add := func(f lab.Fault) error {
+		_, err := l.Faults().Add(f)
+		return err
+	}
+	for name, trouble := range map[string]func() error{
+		"resets":           func() error { return add(lab.Fault{Kind: lab.FaultReset, Path: flatFile, At: 100_000, Count: 8}) },
+		"stalls":           func() error { return add(lab.Fault{Kind: lab.FaultStall, Path: flatFile, At: 100_000, Count: 2}) },
+		"503":              func() error { return add(lab.Fault{Kind: lab.FaultStatus, Path: flatFile, Status: 503, Count: 8}) },
+		"an expired login": func() error { l.KillSessions(); return nil },
+		"a restart of the host": func() error {
+			err := l.Stop()
+			down.Store(true)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm := generated("web01")
+			vm.Disks[0] = lab.Disk{Capacity: 64 << 20, Fill: 100, Seed: 9}
+			r := startLab(t, lab.Config{Limits: lab.Limits{DatastoreRate: 96 << 20}, VMs: []lab.VM{vm}}, https.Options{Sleep: back, Stall: 2 * time.Second})
+			l = labOf(r)
+			src, err := r.Transport.(*https.Transport).Open(t.Context(), r.Disks[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			logins := l.Stats().SOAP["Login"]
+			transporttest.ReadThrough(t, src, content(t, l, "web01"), func() {
+				if err := trouble(); err != nil {
+					t.Error(err)
+				}
+			})
+			met := src.Report().Failures > 0 || l.Stats().SOAP["Login"] > logins
+			if !met || down.Load() || len(l.Faults().List()) > 0 {
+				t.Errorf("the trouble met no read: %+v, left %v", src.Report(), l.Faults().List())
+			}
+		})
 	}
 }

@@ -103,7 +103,7 @@ func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 		return fmt.Errorf("read %s: %w", s.path, err)
 	}
 	return s.withHandle(ctx, off, func(ctx context.Context, d *nfc.Disk) error {
-		c := s.trial.nextCompression()
+		c := s.trial.nextCompression(int64(len(p)))
 		if err := d.ReadAs(ctx, p, off, c); err != nil {
 			return err
 		}

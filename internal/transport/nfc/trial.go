@@ -24,6 +24,10 @@ const (
 	// compression would only load the host.
 	fast = 300e6
 
+	// leastMeasured is the size of the smallest read that is measured, in bytes. The rate of smaller ones, as
+	// those of a guest, is a matter of latency: they use the first compression until the trial is decided.
+	leastMeasured = 64 << 10
+
 	// gain is the factor by which another compression must be faster than the first. A compression
 	// below the factor worse in its first measurement has no second one.
 	gain  = 1.15
@@ -51,10 +55,13 @@ func newCompressionTrial(among []nfc.Compression) *compressionTrial {
 	return &compressionTrial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
-// nextCompression returns the compression for the next read.
-func (t *compressionTrial) nextCompression() nfc.Compression {
+// nextCompression returns the compression for the next read, of n bytes.
+func (t *compressionTrial) nextCompression(n int64) nfc.Compression {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if n < leastMeasured && !t.decided {
+		return t.among[0]
+	}
 	return t.among[t.current]
 }
 
@@ -64,7 +71,7 @@ func (t *compressionTrial) recordRead(now time.Time, n int64, c nfc.Compression)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.decided || c != t.among[t.current]:
+	case t.decided || c != t.among[t.current] || n < leastMeasured:
 		return
 	case t.began.IsZero():
 		t.began = now

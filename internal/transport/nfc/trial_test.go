@@ -17,7 +17,7 @@ func runTrial(rates wireOf, most int64) (*compressionTrial, int64) {
 	now := time.Unix(1000, 0)
 	var read int64
 	for !t.decided && read < most {
-		c := t.nextCompression()
+		c := t.nextCompression(1 << 20)
 		now = now.Add(time.Duration(float64(1<<20) / rates[c] * float64(time.Second)))
 		t.recordRead(now, 1<<20, c)
 		read += 1 << 20
@@ -60,5 +60,26 @@ func TestTrialIgnoresLateReads(t *testing.T) {
 	tr.recordRead(time.Unix(1, 0), 1<<20, nfc.SkipZ)
 	if !tr.began.IsZero() {
 		t.Error("a read of another compression began the heat")
+	}
+}
+
+// The reads of a guest are small, and their rate is not that of the wire: they do not count, and use the
+// first compression.
+func TestTrialIgnoresSmallReads(t *testing.T) {
+	tr := newCompressionTrial([]nfc.Compression{nfc.Stored, nfc.FastLZ})
+	now := time.Unix(1, 0)
+	for range 100_000 {
+		now = now.Add(time.Millisecond)
+		if c := tr.nextCompression(4096); c != nfc.Stored {
+			t.Fatalf("a small read uses %v", c)
+		}
+		tr.recordRead(now, 4096, nfc.Stored)
+	}
+	if tr.started > 0 || tr.decided {
+		t.Error("small reads were measured")
+	}
+	tr.current = 1 // the measurement of FastLZ
+	if c := tr.nextCompression(4096); c != nfc.Stored {
+		t.Errorf("a small read uses %v", c)
 	}
 }

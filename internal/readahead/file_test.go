@@ -1,0 +1,312 @@
+package readahead
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// counting counts the bytes and the requests that reach a source, and may hold them up.
+type counting struct {
+	disk.Source
+	bytes, requests atomic.Int64
+	hold            func(ctx context.Context) error // called before each request; nil holds nothing
+	holdMap         func(ctx context.Context) error // the same for extents
+}
+
+func (s *counting) ReadAt(ctx context.Context, p []byte, off int64) error {
+	s.requests.Add(1)
+	s.bytes.Add(int64(len(p)))
+	if s.hold != nil {
+		if err := s.hold(ctx); err != nil {
+			return err
+		}
+	}
+	return s.Source.ReadAt(ctx, p, off)
+}
+
+func (s *counting) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	if s.holdMap != nil {
+		if err := s.holdMap(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Source.Extents(ctx, r)
+}
+
+// openCounted opens a file over src in a cache of an export, and closes both with the test.
+func openCounted(t *testing.T, src *counting, o Options) *File {
+	t.Helper()
+	c := New(o)
+	f := c.Open(context.Background(), "test", src)
+	t.Cleanup(func() {
+		if err := errors.Join(f.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// view reads a range and compares its bytes with the source.
+func view(t *testing.T, f *File, r disk.Range) {
+	t.Helper()
+	data, release, err := f.View(t.Context(), make([]byte, r.Len), r.Off)
+	defer release()
+	want := make([]byte, r.Len)
+	if err := errors.Join(err, f.src.(*counting).Source.ReadAt(t.Context(), want, r.Off)); err != nil {
+		t.Error(err)
+	} else if !bytes.Equal(data, want) {
+		t.Errorf("the bytes of %v are wrong", r)
+	}
+}
+
+func TestFileIsASource(t *testing.T) {
+	disktest.TestSource(t, func(t *testing.T, want disk.Source) disk.Source {
+		c := New(ExportOptions())
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return c.Open(context.Background(), "test", want)
+	})
+}
+
+// Four connections read parts of the disk as nbdcopy does: in order, with many requests under way, and
+// only data. Nothing is fetched twice, and nothing of the holes.
+func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
+	for name, fill := range map[string]float64{"full": 1, "sparse": 0.25} {
+		t.Run(name, func(t *testing.T) {
+			const size, part, step, depth = 384 << 20, 64 << 20, 256 << 10, 16
+			src := &counting{Source: disk.NewSparsePattern(size, fill, 7)}
+			f := openCounted(t, src, ExportOptions())
+			var data int64
+			var next atomic.Int64
+			var connections sync.WaitGroup
+			extents, err := f.Extents(t.Context(), disk.Range{Len: size})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range extents {
+				if e.Kind == disk.Data {
+					data += e.Len
+				}
+			}
+			for range 4 {
+				connections.Go(func() {
+					room := make(chan struct{}, depth)
+					for {
+						whole := disk.Range{Off: (next.Add(1) - 1) * part, Len: part}
+						if whole.Off >= size {
+							break
+						}
+						runs, err := f.Extents(t.Context(), whole)
+						if err != nil {
+							t.Error(err)
+						}
+						for _, e := range runs {
+							for off := e.Off; e.Kind == disk.Data && off < e.End(); off += step {
+								room <- struct{}{}
+								connections.Go(func() {
+									view(t, f, disk.Range{Off: off, Len: min(step, e.End()-off)})
+									<-room
+								})
+							}
+						}
+					}
+				})
+			}
+			connections.Wait()
+			if got := src.bytes.Load(); got < data || got > data+data/25 { // reads that are very late come twice
+				t.Errorf("%d bytes of data took %d bytes", data, got)
+			}
+		})
+	}
+}
+
+// Readers that take turns, one request at a time, keep their pages with the least memory of an export.
+func TestStreamsDoNotEvictEachOther(t *testing.T) {
+	const size, step = 256 << 20, 128 << 10
+	src := &counting{Source: disk.NewPattern(size)}
+	f := openCounted(t, src, ExportOptions())
+	for off := int64(0); off < size/4; off += step {
+		for i := range int64(4) {
+			view(t, f, disk.Range{Off: i*size/4 + off, Len: step})
+		}
+	}
+	if got := src.bytes.Load(); got > size+size/100 {
+		t.Errorf("%d bytes took %d bytes", size, got)
+	}
+}
+
+func TestSecondPassIsReadAheadAgain(t *testing.T) {
+	const size, step = 96 << 20, 256 << 10
+	src := &counting{Source: disk.NewPattern(size)}
+	f := openCounted(t, src, ExportOptions())
+	for range 2 {
+		for off := int64(0); off < size; off += step {
+			view(t, f, disk.Range{Off: off, Len: step})
+		}
+	}
+	if bytes, requests := src.bytes.Load(), src.requests.Load(); bytes > 2*size+size/50 || requests > 2*size/(1<<20)+8 {
+		t.Errorf("two passes over %d bytes took %d bytes in %d requests", size, bytes, requests)
+	}
+}
+
+// The first read of a position fetches only its sectors, the second one of a block all of it.
+func TestRandomReadsFetchWhatIsAskedFor(t *testing.T) {
+	const size, reads = 4 << 30, 400
+	src := &counting{Source: disk.NewPattern(size)}
+	f := openCounted(t, src, ExportOptions())
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range reads {
+		view(t, f, disk.Range{Off: rnd.Int64N(size>>12) << 12, Len: 4 << 10})
+	}
+	if got := src.bytes.Load(); got > 2*reads*4<<10 {
+		t.Errorf("%d reads of 4 KiB took %d bytes", reads, got)
+	}
+	near := func(fetched int64, offsets ...int64) {
+		t.Helper()
+		before := src.bytes.Load()
+		for _, off := range offsets {
+			view(t, f, disk.Range{Off: off, Len: 1000})
+		}
+		if got := src.bytes.Load() - before; got != fetched {
+			t.Errorf("reads at %v took %d bytes, want %d", offsets, got, fetched)
+		}
+	}
+	near(3*512, 100<<20+300)
+	near(0, 100<<20+300, 100<<20+100)
+	near(64<<10, 100<<20+40_000)
+	near(0, 100<<20, 100<<20+64<<10-1000, 100<<20+300)
+}
+
+func TestViewStaysValidUntilItsRelease(t *testing.T) {
+	const size = 64 << 20
+	src := &counting{Source: disk.NewPattern(size)}
+	f := openCounted(t, src, Options{PageSize: LeastPageSize, Pages: leastPages, Blocks: leastBlocks})
+	type held struct {
+		data    []byte
+		release func()
+		off     int64
+	}
+	var views []held
+	for off := int64(0); off < 8<<20; off += 256 << 10 {
+		data, release, err := f.View(t.Context(), make([]byte, 4096), off)
+		if err != nil {
+			t.Fatal(err)
+		}
+		views = append(views, held{data, release, off})
+	}
+	for off := int64(8 << 20); off < size; off += 128 << 10 {
+		view(t, f, disk.Range{Off: off, Len: 128 << 10})
+	}
+	want := make([]byte, 4096)
+	for _, v := range views {
+		if err := src.Source.ReadAt(t.Context(), want, v.off); err != nil || !bytes.Equal(v.data, want) {
+			t.Errorf("the view at %d has other bytes now (%v)", v.off, err)
+		}
+		v.release()
+	}
+}
+
+// untilDone holds a request until its context ends.
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestReadsEndWithTheirTimeout(t *testing.T) {
+	src := &counting{Source: disk.NewPattern(64 << 20), hold: untilDone}
+	f := openCounted(t, src, Options{ReadTimeout: 20 * time.Millisecond})
+	for _, n := range []int64{512, 100 << 10, 5 << 20} {
+		err := f.ReadAt(t.Context(), make([]byte, n), 0)
+		if !errors.Is(err, errDeadline) || !fault.Is(err, fault.Transient) {
+			t.Errorf("a read of %d bytes ended with %v", n, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.ReadAt(ctx, make([]byte, 512), 1<<20); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled read ended with %v", err)
+	}
+}
+
+func TestFailedReadIsRepeatedByTheNextOne(t *testing.T) {
+	broken := fault.New(fault.Unreachable, "the host is down")
+	var down atomic.Bool
+	src := &counting{Source: disk.NewPattern(64 << 20), hold: func(context.Context) error {
+		if down.Load() {
+			return broken
+		}
+		return nil
+	}}
+	f := openCounted(t, src, ExportOptions())
+	for off := int64(0); off < 8<<20; off += 256 << 10 {
+		view(t, f, disk.Range{Off: off, Len: 256 << 10})
+	}
+	f.fills.Wait()
+	down.Store(true)
+	for _, r := range []disk.Range{{Off: 50 << 20, Len: 4096}, {Off: 40 << 20, Len: 1 << 20}, {Off: 32 << 20, Len: 5 << 20}} {
+		if err := f.ReadAt(t.Context(), make([]byte, r.Len), r.Off); !errors.Is(err, broken) {
+			t.Errorf("reading %v of a host that is down: %v", r, err)
+		}
+		f.fills.Wait()
+		down.Store(false)
+		view(t, f, r)
+		down.Store(true)
+	}
+	down.Store(false)
+}
+
+// A host that needs long for its map does not delay reads for long; the map is used when it is there.
+func TestReadsDoNotWaitForASlowMap(t *testing.T) {
+	const size, step = 128 << 20, 256 << 10
+	ready := make(chan struct{})
+	src := &counting{Source: disk.NewSparsePattern(size, 0.3, 4), holdMap: func(ctx context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}}
+	f := openCounted(t, src, Options{PageSize: LeastPageSize, Pages: 8, mapPatience: time.Millisecond})
+	for off := int64(0); off < size/2; off += step {
+		view(t, f, disk.Range{Off: off, Len: step})
+	}
+	if got := src.bytes.Load(); got < size/2 {
+		t.Errorf("%d bytes were read without a map", got)
+	}
+	close(ready)
+	if _, err := f.Extents(t.Context(), disk.Range{Len: size}); err != nil {
+		t.Fatal(err)
+	}
+	f.fills.Wait()
+	before := src.bytes.Load()
+	for off := int64(size / 2); off < size; off += step {
+		view(t, f, disk.Range{Off: off, Len: step})
+	}
+	if got := src.bytes.Load() - before; got > size/4 {
+		t.Errorf("%d bytes of a disk with 30 %% of data were read with the map", got)
+	}
+}
+
+func TestErrorsNameTheFile(t *testing.T) {
+	f := openCounted(t, &counting{Source: disk.NewPattern(1 << 20)}, Options{})
+	_, release, err := f.View(t.Context(), make([]byte, 512), 1<<20)
+	release()
+	if want := fmt.Sprintf("read test: %v", disk.CheckRange(1<<20, disk.Range{Off: 1 << 20, Len: 512})); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
