@@ -27,6 +27,11 @@ build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp-lab ./cmd/decamp-lab
 
+.PHONY: nbdkit-plugin
+nbdkit-plugin: ## build build/nbdkit-nfc-plugin.so, the plugin for nbdkit (needs a C compiler)
+	@scripts/setup.sh plugin
+	scripts/nbdkit-plugin.sh build/nbdkit-nfc-plugin.so $(VERSION)
+
 # Needs no Docker. DECAMP_MINISIGN_KEY has the key that signs; docs/releasing.md describes it.
 .PHONY: release
 release: ## build archives, packages, images, clients and checksums of a release into dist/

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -235,6 +236,35 @@ func TestPackages(t *testing.T) {
 	}
 	if list := judge(t, "dpkg-deb", "--contents", filepath.Join(r.out, "decamp-lab_1.2.3-1_amd64.deb")); !strings.Contains(list, " ./usr/bin/decamp-lab\n") || strings.Contains(list, "systemd") {
 		t.Errorf("decamp-lab contains %s", list)
+	}
+}
+
+// The program of the plugin's image is static, and the file that it copies can be read by every user.
+func TestCopierCopiesThePlugin(t *testing.T) {
+	r, _ := readRelease(t)
+	folder := t.TempDir()
+	binary, from, to := filepath.Join(folder, "copier"), filepath.Join(folder, pluginFile), filepath.Join(folder, "opt")
+	if err := r.buildCopier(t.Context(), runtime.GOARCH, binary); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := elf.Open(binary); err != nil || f.Section(".interp") != nil {
+		t.Errorf("the program is not static: %v", err)
+	}
+	if err := os.WriteFile(from, []byte("plugin"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it replaces the file
+		judge(t, binary, from, to)
+	}
+	copied := readFolder(t, to)
+	if st, err := os.Stat(filepath.Join(to, pluginFile)); err != nil || st.Mode().Perm() != 0o755 || string(copied[pluginFile]) != "plugin" || len(copied) != 1 {
+		t.Errorf("%q, %v", copied, err)
+	}
+	if out, err := exec.Command(binary, from, filepath.Join(folder, "missing")).CombinedOutput(); err == nil || !strings.Contains(string(out), "missing") {
+		t.Errorf("%s, %v", out, err)
 	}
 }
 

@@ -260,7 +260,7 @@ command -v dpkg-query >/dev/null || fail "this is not Debian; install the counte
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 install_packages "$@"
-[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
+[ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = plugin ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
 *" test "* | *" slow "* | *" v2v "* | *" bench "* | *" guests "*) index_kernel ;;
 esac

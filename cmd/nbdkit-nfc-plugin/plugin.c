@@ -126,7 +126,6 @@ static void nfc_unload(void)
 static void nfc_dump_plugin(void)
 {
 	printf("nfc_transports=nfc,https\n");
-	printf("nfc_glibc=2.34\n");
 }
 
 static void *nfc_open(int readonly)
@@ -205,6 +204,7 @@ static struct nbdkit_plugin plugin = {
 		"nfchostport=PORT     port of NFC on the ESXi host (default: by the host, 902)\n"
 		"snapshot=MOREF       snapshot to read; required if the VM runs\n"
 		"transport=nfc|https  way to read the disk (default: nfc)\n"
+		"plain=true           read over NFC without encryption\n"
 		"connections=N        sessions for the disk, 1 to 16 (default: 4; https: 8)",
 	.magic_config_key = "file",
 	.errno_is_preserved = 1,

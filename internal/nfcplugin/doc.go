@@ -16,6 +16,6 @@
 //
 // # Memory
 //
-// 32 MiB of pages and 128 blocks of 64 KiB are 40 MiB of cache. The transport has at most 1.25 MiB for
-// each session: 5 MiB with 4 sessions, 20 MiB with 16. The sum is at most 60 MiB.
+// The cache has 28 MiB (readahead.ExportOptions). The transport has at most 1.25 MiB for each session: 5 MiB
+// with 4 sessions, 20 MiB with 16. The sum is at most 48 MiB.
 package nfcplugin

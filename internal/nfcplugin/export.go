@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/readahead"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -23,11 +24,6 @@ import (
 )
 
 const (
-	nfcPage    = 1 << 20  // bytes of a page of the cache; one request of NFC
-	httpsPage  = 4 << 20  // bytes of a page of the cache for https, where a request costs more
-	pageMemory = 32 << 20 // bytes of all pages
-	blocks     = 128      // blocks of the cache
-
 	openRetries = 2                // retries of the opening of the disk, which take a few seconds
 	dialTimeout = 15 * time.Second // limit of a connection attempt to port 902
 )
@@ -98,11 +94,7 @@ func (e *Export) openDisk(ctx context.Context, p Parameters, o Options) error {
 	if err != nil {
 		return err
 	}
-	page := nfcPage
-	if p.Transport == transportHTTPS {
-		page = httpsPage
-	}
-	e.cache = readahead.New(readahead.Options{PageSize: int64(page), Pages: pageMemory / page, Blocks: blocks})
+	e.cache = readahead.New(readahead.ExportOptions())
 	e.file = e.cache.Open(context.Background(), p.File.String(), src)
 	e.description = fmt.Sprintf("%s of VM %s on %s", p.File, vm.Name, p.Server)
 	return nil
@@ -149,7 +141,11 @@ func (e *Export) openSource(ctx context.Context, p Parameters, o Options, d tran
 		}
 		return src, nil
 	}
-	t := nfc.New(e.session, nfc.Options{Handles: p.Connections, OpenRetries: openRetries, Log: o.Log, Dial: p.dialNFC})
+	opts := nfc.Options{Handles: p.Connections, OpenRetries: openRetries, Log: o.Log, Dial: p.dialNFC}
+	if p.Plain {
+		opts.Wire = wire.Plain
+	}
+	t := nfc.New(e.session, opts)
 	e.transport = t
 	src, err := t.Open(ctx, d)
 	if err != nil {

@@ -21,13 +21,13 @@ var required = []Value{value("server", "[fe80::1]"), value("vm", "moref=vm-7"), 
 
 func TestParametersOfVirtV2V(t *testing.T) {
 	p, err := ParseParameters(append(slices.Clone(required), value("insecure", "True"), value("user", "eve"), value("thumbprint", strings.Repeat("aB:", 19)+"00"),
-		value("port", "444"), value("nfchostport", "903"), value("snapshot", "snapshot-1"), value("cookie", "c"), value("transport", "https"), value("connections", "16"), value("known-hosts", "/k")))
+		value("port", "444"), value("nfchostport", "903"), value("snapshot", "snapshot-1"), value("cookie", "c"), value("transport", "https"), value("connections", "16"), value("known-hosts", "/k"), value("plain", "yes")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p.addr() != "[fe80::1]:444" || p.VM != "vm-7" || p.File.String() != "[ds 1] a/b.vmdk" || !p.Insecure || p.User != "eve" ||
 		formatSum(p.Thumbprint) != strings.Repeat("AB:", 19)+"00" || p.NFCPort != 903 || p.Snapshot != "snapshot-1" ||
-		p.Connections != 16 || p.Transport != transportHTTPS || string(p.Password) != "+x" || p.KnownHosts != "/k" {
+		p.Connections != 16 || p.Transport != transportHTTPS || string(p.Password) != "+x" || p.KnownHosts != "/k" || !p.Plain {
 		t.Errorf("got %+v", p)
 	}
 	p, err = ParseParameters(required)

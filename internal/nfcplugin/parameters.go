@@ -35,6 +35,7 @@ type Parameters struct {
 	Transport   string          // nfc or https
 	Connections int             // sessions or connections for the disk; 0 is the transport's default
 	NFCPort     int             // port of NFC on the ESXi host; 0 is the ticket's
+	Plain       bool            // read over NFC without encryption
 }
 
 const (
@@ -60,11 +61,12 @@ var setters = []setter{
 	{"cookie", func(p *Parameters, v string) error { p.Cookie = esx.Secret(v); return nil }},
 	{"thumbprint", (*Parameters).setThumbprint},
 	{"known-hosts", func(p *Parameters, v string) error { p.KnownHosts = v; return nil }},
-	{"insecure", (*Parameters).setInsecure},
+	{"insecure", func(p *Parameters, v string) error { return parseBool(v, &p.Insecure) }},
 	{"port", func(p *Parameters, v string) error { return parseNumber(v, 65535, &p.Port) }},
 	{"nfchostport", func(p *Parameters, v string) error { return parseNumber(v, 65535, &p.NFCPort) }},
 	{"snapshot", func(p *Parameters, v string) error { p.Snapshot = inventory.MoRef(v); return nil }},
 	{"transport", (*Parameters).setTransport},
+	{"plain", func(p *Parameters, v string) error { return parseBool(v, &p.Plain) }},
 	{"connections", func(p *Parameters, v string) error { return parseNumber(v, mostConnections, &p.Connections) }},
 }
 
@@ -143,13 +145,13 @@ func (p *Parameters) setThumbprint(v string) error {
 	return nil
 }
 
-// setInsecure stores a Boolean, in the words that nbdkit accepts.
-func (p *Parameters) setInsecure(v string) error {
+// parseBool stores a Boolean, in the words that nbdkit accepts.
+func parseBool(v string, to *bool) error {
 	switch strings.ToLower(v) {
 	case "1", "true", "t", "yes", "y", "on":
-		p.Insecure = true
+		*to = true
 	case "0", "false", "f", "no", "n", "off":
-		p.Insecure = false
+		*to = false
 	default:
 		return fmt.Errorf("%q is neither true nor false", v)
 	}

@@ -1,6 +1,7 @@
 package nbdkit
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -28,8 +29,7 @@ func TestVirtV2VCopiesADisk(t *testing.T) {
 			if out := r.run("nbdinfo", r.uri()); !strings.Contains(out, "can_multi_conn: true") || !strings.Contains(out, "web01") {
 				t.Errorf("nbdinfo: %s", out)
 			}
-			const underWay = 4 * 16 * 256 << 10 // requests of four connections that are read twice, because no sequence is known yet
-			if read := r.lab.Stats().NFC.ReadBytes; read > r.disk().Allocated*102/100+underWay {
+			if read := r.lab.Stats().NFC.ReadBytes; read > r.disk().Allocated*102/100 {
 				t.Errorf("%d bytes read of %d allocated", read, r.disk().Allocated)
 			}
 			s.stop(syscall.SIGTERM)
@@ -74,22 +74,23 @@ func (r *rig) mapMatches(want lab.DiskContent) {
 func TestBackgroundServerCopiesADisk(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, config(16))
-	r.run("nbdkit", append([]string{"-P", r.path("pid"), "-U", r.path("socket"), plugin}, r.parameters("known-hosts=known.json", "thumbprint=")...)...)
-	text, err := os.ReadFile(r.path("pid"))
-	if err != nil {
-		t.Fatal(err)
+	cmd := exec.Command("nbdkit", append([]string{"-P", r.path("pid"), "-U", r.path("socket"), plugin}, r.parameters("known-hosts=known.json", "thumbprint=")...)...)
+	cmd.Dir = r.dir // of relative paths
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove("known.json") // in the folder in which nbdkit was started
+	pid := 0
+	until(t, "the process id", func() bool {
+		text, _ := os.ReadFile(r.path("pid")) // it may not exist yet
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0 && bytes.HasSuffix(text, []byte("\n"))
+	})
 	r.copied(r.disk())
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	r.mustEndSessions()
-	if _, err := os.Stat("known.json"); err != nil {
+	if _, err := os.Stat(r.path("known.json")); err != nil {
 		t.Error(err)
 	}
 }
@@ -123,7 +124,7 @@ func TestParallelConnectionsReadTheSameBytes(t *testing.T) {
 	cfg := config(48)
 	cfg.VMs[0].Disks[0].Capacity += 512 // no whole MiB, and no whole 64 KiB
 	r := newRig(t, cfg)
-	s := r.start(r.virtV2V(r.parameters("connections=3"))...)
+	s := r.start(r.virtV2V(r.parameters("connections=3", "plain=true"))...)
 	done := make(chan error)
 	for range 3 {
 		go func() {

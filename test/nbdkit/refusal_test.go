@@ -2,6 +2,7 @@ package nbdkit
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,10 @@ func TestWrongParametersAreRefused(t *testing.T) {
 		{r.parameters("nfchostport=1"), []string{":1"}},
 	} {
 		r.refused(v.parameters, v.words...)
+	}
+	background := exec.Command("nbdkit", append([]string{"-U", r.path("socket"), plugin}, r.parameters("conections=1")...)...)
+	if out, err := background.CombinedOutput(); err == nil || !strings.Contains(string(out), "did you mean connections=?") {
+		t.Errorf("in the background: %v: %s", err, out)
 	}
 	before := r.lab.Stats().SOAP["Login"]
 	r.refused(r.parameters("password=+"+r.write("wrong", "wrong")), "user "+r.lab.User(), "check user= and password=")
