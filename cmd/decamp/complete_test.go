@@ -2,7 +2,9 @@ package main
 
 import (
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +116,39 @@ printf '%s ' "${COMPREPLY[@]}"
 		if got := strings.TrimSpace(string(out)); err != nil || got != tt.want {
 			t.Errorf("%s: %q, %v, want %q", tt.typed, got, err, tt.want)
 		}
+	}
+}
+
+// fish and zsh load the scripts, send the words that were typed, and show the words that decamp returns.
+func TestFishAndZshComplete(t *testing.T) {
+	for shell, session := range map[string]string{
+		"fish": `source completion; complete -C "decamp status wave"`,
+		"zsh": `zmodload zsh/zpty
+zpty user env TERM=dumb zsh -f -i
+zpty -w user 'fpath=($PWD $fpath); autoload -Uz compinit && compinit -u -D; bindkey "^I" complete-word; print started'
+zpty -r -m user seen '*started*started*'
+zpty -w -n user $'decamp status wave\t\t'
+zpty -r -m user seen '*wave-1*' && print -r -- "$seen"`,
+	} {
+		t.Run(shell, func(t *testing.T) {
+			r, dir := newRig(t), t.TempDir()
+			if code := r.run(t.Context(), []string{"completion", shell}); code != 0 {
+				t.Fatal(r.stderr())
+			}
+			script := map[string]string{"fish": "completion", "zsh": "_decamp"}[shell]
+			must(t, os.WriteFile(filepath.Join(dir, script), r.out.Bytes(), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "decamp"), []byte("#!/bin/sh\necho \"$*\" >>asked\nprintf 'wave-1\\nwave-2\\n:4\\n'\n"), 0o700))
+			args := map[string][]string{"fish": {"--no-config", "-c", session}, "zsh": {"-f", "-c", session}}[shell]
+			cmd := exec.CommandContext(t.Context(), shell, args...)
+			cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + dir + ":/usr/bin:/bin"}
+			var out []byte
+			var err error
+			inTime(t, shell, func() { out, err = cmd.CombinedOutput() })
+			asked, _ := os.ReadFile(filepath.Join(dir, "asked")) // empty if decamp was not called
+			if err != nil || !strings.Contains(string(out), "wave-1") || !strings.HasPrefix(string(asked), "__complete status wave\n") {
+				t.Errorf("%v, decamp was called with %q:\n%s", err, asked, out)
+			}
+		})
 	}
 }
 

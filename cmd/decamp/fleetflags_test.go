@@ -53,7 +53,7 @@ func TestCommandsWithoutAProcessAreQueued(t *testing.T) {
 		{"vm-1", fleetdb.CutOver, ""}, // refused: the VM is not warm
 		{"vm-1", fleetdb.Pause, "wave/vm-1: paused: no further transfer begins"},
 		{"vm-1", fleetdb.GoOn, "wave/vm-1: resume is queued, because no decamp process executes the plan. Execute it with decamp plan run FILE, or with a server (decamp serve)."},
-		{"vm-2", fleetdb.Cancel, "wave/vm-2: cancelled: "}, // at once, because it has not begun
+		{"vm-2", fleetdb.Cancel, "wave/vm-2: canceled: "}, // at once, because it has not begun
 	} {
 		r := newRig(t)
 		err := sendCommand(t.Context(), r.program.out, c, "wave/"+of.vm, "wave", of.vm, of.order)
@@ -115,7 +115,7 @@ func TestWithdrawnVMsAreNoError(t *testing.T) {
 	if err := p.Err(2); err != nil {
 		t.Error(err)
 	}
-	if err := p.Err(1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs were cancelled" {
+	if err := p.Err(1); !fault.Is(err, fault.Canceled) || err.Error() != "plan wave: 1 of 3 VMs were canceled" {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ source that refused the password. A warm migration of decamp migrate resumes its
 `
 
 const retryHelp = `
-Retry the failed and cancelled VMs of a plan. They continue where they stopped: verified parts
+Retry the failed and canceled VMs of a plan. They continue where they stopped: verified parts
 of images are not copied again. VMs that are done or running are not affected.
 `
 

@@ -89,7 +89,7 @@ func planCommandEffect(o fleetdb.Command) string {
 	case fleetdb.CutOver:
 		return "cutover requested: warm VMs cut over when no round is running."
 	case fleetdb.Cancel:
-		return "cancelled: source VMs are restored."
+		return "canceled: source VMs are restored."
 	case fleetdb.Retry:
 		return "failed VMs are retried."
 	case fleetdb.Rollback:

@@ -181,7 +181,7 @@ func selectVMs(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []
 	for _, of := range []struct {
 		state fleetdb.State
 		word  string
-	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were cancelled"}} {
+	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were canceled"}} {
 		if left := n[of.state] - most[of.state]; left > 0 {
 			more = append(more, fmt.Sprintf("%d more that %s", left, of.word))
 		}

@@ -138,7 +138,7 @@ func (r Result) Then(next Result) Result {
 }
 
 // Copy copies src into dst, which must have the same size. On success the whole disk is in the manifest
-// and dst is synced, but not finished. If ctx is cancelled, Copy ends after the running requests and
+// and dst is synced, but not finished. If ctx is canceled, Copy ends after the running requests and
 // leaves an image that a later Copy resumes. The Result is valid also after an error.
 func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Result, error) {
 	if src.Size() != dst.Size() {
@@ -217,7 +217,7 @@ const (
 	defaultCheckpointBytes = 1 << 30         // Options.CheckpointBytes by default
 	defaultCheckpointEvery = 5 * time.Second // Options.CheckpointEvery by default
 
-	// time limit of the final sync of a cancelled copy. Chunks that it does not make durable are copied
+	// time limit of the final sync of a canceled copy. Chunks that it does not make durable are copied
 	// again.
 	lastSync = 2 * time.Minute
 )

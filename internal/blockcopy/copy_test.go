@@ -269,7 +269,7 @@ func resume(t *testing.T, src disk.Source, img *memImage, log *manifest.Log, pat
 	expect(t, img, again, src)
 }
 
-func TestCancelledCopyKeepsWhatItHeld(t *testing.T) {
+func TestCanceledCopyKeepsWhatItHeld(t *testing.T) {
 	src := disk.NewPattern(32 << 20)
 	img := newMemImage(src.Size())
 	log, path := newLog(t, src.Size())

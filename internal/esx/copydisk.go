@@ -140,6 +140,6 @@ func (s *vmController) cancelTask(ctx context.Context, ref types.ManagedObjectRe
 	defer cancel()
 	_, err := methods.CancelTask(ctx, s, &types.CancelTask{This: ref})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		s.cfg.Log.Warn("task not cancelled, it continues on the host", "task", ref.Value, "err", err)
+		s.cfg.Log.Warn("task not canceled, it continues on the host", "task", ref.Value, "err", err)
 	}
 }

@@ -210,7 +210,7 @@ func TestFreeLicenceRefusesThePowerSwitch(t *testing.T) {
 	}
 }
 
-func TestCancelledPowerOffStopsWaiting(t *testing.T) {
+func TestCanceledPowerOffStopsWaiting(t *testing.T) {
 	l := newLadder(t, true)
 	l.deafGuest()
 	<-l.clock.asked // the keep-alive

@@ -293,7 +293,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestCancelledDialIsCanceled(t *testing.T) {
+func TestCanceledDialIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := esx.Dial(ctx, newESX(t).config()); !fault.Is(err, fault.Canceled) {

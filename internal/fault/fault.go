@@ -110,7 +110,7 @@ func Wrap(k Kind, err error) error {
 	return &Error{Kind: k, Err: err}
 }
 
-// KindOf returns the kind of the outermost Error in err's tree. A cancelled context
+// KindOf returns the kind of the outermost Error in err's tree. A canceled context
 // is Canceled, a passed deadline Transient, anything unknown Internal.
 func KindOf(err error) Kind {
 	var e *Error

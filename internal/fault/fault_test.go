@@ -30,7 +30,7 @@ func TestHintFoundInJoinedErrors(t *testing.T) {
 
 func TestContextErrorsHaveKinds(t *testing.T) {
 	if KindOf(fmt.Errorf("x: %w", context.Canceled)) != Canceled {
-		t.Error("cancelled context is not Canceled")
+		t.Error("canceled context is not Canceled")
 	}
 	if KindOf(context.DeadlineExceeded) != Transient {
 		t.Error("deadline is not Transient")

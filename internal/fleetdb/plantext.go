@@ -11,7 +11,7 @@ func (p Plan) StateText() string {
 	case !p.State.IsFinal() && p.Command == Pause:
 		return "paused"
 	case !p.State.IsFinal() && (p.Command == Cancel || p.Command == Rollback):
-		return "cancelling"
+		return "canceling"
 	}
 	return string(p.State)
 }
@@ -52,7 +52,7 @@ func (p Plan) Err(withdrawn int) error {
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, units.Count(p.Counts.Total(), "VM")).
 			WithHint("see the reasons with decamp status %s; retry them with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
-		return fault.New(fault.Canceled, "plan %s: %d of %s were cancelled", p.Name, canceled, units.Count(p.Counts.Total(), "VM"))
+		return fault.New(fault.Canceled, "plan %s: %d of %s were canceled", p.Name, canceled, units.Count(p.Counts.Total(), "VM"))
 	}
 	return nil
 }

@@ -354,7 +354,7 @@ func TestAppendRefusesWhatMakesNoSense(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := l.Append(ctx, []Run{testRun(0, 1)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 	if err := l.Drop(9, 2); !fault.Is(err, fault.Internal) {
 		t.Errorf("drop beyond the end: %v", err)

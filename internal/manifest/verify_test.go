@@ -264,7 +264,7 @@ func TestVerifyStopsAtErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	_, err = Verify(ctx, src, s, VerifyOptions{Progress: func(Progress) { cancel() }})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 	_, err = Verify(context.Background(), disk.NewPattern(64<<20+512), s, VerifyOptions{})
 	wantFault(t, err, fault.Corrupt)

@@ -34,5 +34,5 @@
 // # Limits
 //
 // Whether the VM was powered on and off between two attempts is only sampled; a difference in
-// the sample is a Conflict. Cancelling stops within the requests in flight.
+// the sample is a Conflict. Canceling stops within the requests in flight.
 package migrate

@@ -247,7 +247,7 @@ func (m *Mount) statFile(ctx context.Context, datacenter string, p inventory.Pat
 }
 
 // errnoOf returns the errno of an error for the calling program. It logs errors that are more than a
-// missing file or a cancelled request.
+// missing file or a canceled request.
 func (m *Mount) errnoOf(doing string, err error) syscall.Errno {
 	switch fault.KindOf(err) {
 	case fault.NotFound:

@@ -71,7 +71,7 @@ func (d *Disk) openFile() error {
 
 // errReadCanceled ends a session when a read on it is canceled: the answer is still on its way, into a
 // buffer that the caller may use again. For other readers of the session the error is transient.
-var errReadCanceled = fault.New(fault.Transient, "another read on the same session was cancelled")
+var errReadCanceled = fault.New(fault.Transient, "another read on the same session was canceled")
 
 // Addr returns the host:port of the host.
 func (d *Disk) Addr() string { return d.session.addr }

@@ -112,7 +112,7 @@ func TestStalledHostEndsTheSession(t *testing.T) {
 }
 
 // Who cancels gets his own error at once; who reads beside him gets one that passes.
-func TestCancelledRead(t *testing.T) {
+func TestCanceledRead(t *testing.T) {
 	d := silent(t, testStall)
 	ctx, cancel := context.WithCancel(t.Context())
 	other := make(chan error, 1)

@@ -223,7 +223,7 @@ func TestWriteAboveRefuses(t *testing.T) {
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := WriteAbove(stopped, path, Backing{"x", "raw"}, src, []disk.Range{{Len: 1 << 20}}); err == nil {
-		t.Error("cancelled, it went on")
+		t.Error("canceled, it went on")
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("after an error a file is left")

@@ -37,7 +37,7 @@ func TestCommandsWithoutAServer(t *testing.T) {
 	r.run("resume", "orders/"+waits).ends(0)
 	p.finished()
 	p.says(p.out, "5 done")
-	p.says(p.errs, "1 of 6 VMs were cancelled") // and not that the command was interrupted
+	p.says(p.errs, "1 of 6 VMs were canceled") // and not that the command was interrupted
 	left := slices.DeleteFunc(names(6), func(name string) bool { return name == begun })
 	for _, vm := range left {
 		r.published(r.vms(), vm, "raw", 1)

@@ -76,7 +76,7 @@ func TestWordsDoNotWaitForTheHost(t *testing.T) {
 	passed <- *now
 	got := c.Words(t.Context(), "vms", func(ctx context.Context) ([]string, error) {
 		defer close(ended)
-		<-ctx.Done() // the request is cancelled
+		<-ctx.Done() // the request is canceled
 		return nil, ctx.Err()
 	})
 	<-ended

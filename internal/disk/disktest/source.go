@@ -45,7 +45,7 @@ func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Sou
 		{"describes without gaps", describesWithoutGaps},
 		{"holes are zeros", holesAreZeros},
 		{"streams ranges", streamsRanges},
-		{"stops when cancelled", stopsWhenCancelled},
+		{"stops when canceled", stopsWhenCanceled},
 	}
 	for _, size := range sizes {
 		want := disk.NewSparsePattern(size, 0.5, uint64(size))
@@ -180,12 +180,12 @@ func streamsRanges(t *testing.T, src, want disk.Source) {
 	}
 }
 
-// stopsWhenCancelled requires an error for a cancelled context.
-func stopsWhenCancelled(t *testing.T, src, _ disk.Source) {
+// stopsWhenCanceled requires an error for a canceled context.
+func stopsWhenCanceled(t *testing.T, src, _ disk.Source) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := src.ReadAt(ctx, make([]byte, disk.SectorSize), 0); err == nil {
-		t.Error("reading with a cancelled context gave no error")
+		t.Error("reading with a canceled context gave no error")
 	}
 }
 

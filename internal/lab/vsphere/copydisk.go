@@ -107,7 +107,7 @@ func copyFault(src, dst volumePath, err error) types.BaseMethodFault {
 		return &types.FileNotFound{FileFault: from}
 	case errors.Is(err, errInUse): // a running VM writes to the source
 		return &types.FileLocked{FileFault: from}
-	case errors.Is(err, errKilled): // the client cancelled the task
+	case errors.Is(err, errKilled): // the client canceled the task
 		return &types.RequestCanceled{}
 	case nfsclient.StatusOf(err) == nfsclient.ErrNoSpc:
 		return &types.NoDiskSpace{FileFault: to, Datastore: dst.datastore}

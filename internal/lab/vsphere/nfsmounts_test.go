@@ -502,7 +502,7 @@ func TestOpenFilesKeepADatastore(t *testing.T) {
 	checkLanded(t, l, s)
 }
 
-func TestCancelledCopyEnds(t *testing.T) {
+func TestCanceledCopyEnds(t *testing.T) {
 	s := serveNFS(t)
 	l := start(t, withNFS(Config{VMs: []VM{web01()}, Faults: []Fault{{Kind: FaultCloneStall, At: 1 << 20}}}, s))
 	c := login(t, l)

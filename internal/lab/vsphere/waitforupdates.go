@@ -26,7 +26,7 @@ type waitKey struct{ session, collector string }
 var waitCall = regexp.MustCompile(`WaitForUpdates(?:Ex)?[ >][^<]*<(?:\w+:)?_this[^>]*>([^<]+)<`)
 
 // watchWait reads the body of the request in advance. If it is a WaitForUpdates call, the call is
-// cancelled when the client disconnects. The returned function ends that.
+// canceled when the client disconnects. The returned function ends that.
 func (e *endpoint) watchWait(r *http.Request) func() {
 	body, err := io.ReadAll(r.Body)
 	r.Body = io.NopCloser(bytes.NewReader(body)) // the simulator reads it again

@@ -86,7 +86,7 @@ func (t *Attachment) RunTyped(ctx context.Context, tty Terminal) (err error) {
 }
 
 // Run copies until the VM is off, and then returns nil. It returns ErrLeft after the user pressed the
-// detachKey, and ctx.Err() after ctx is cancelled. The end of untyped input does not end Run.
+// detachKey, and ctx.Err() after ctx is canceled. The end of untyped input does not end Run.
 // A goroutine that is blocked in keys.Read can outlive Run.
 func (t *Attachment) Run(ctx context.Context) error {
 	t.sides.Go(func() { t.runSide(t.copyOutput) })

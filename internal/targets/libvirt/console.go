@@ -89,7 +89,7 @@ func isOn(ctx context.Context, c *rpc.Client, d rpc.Domain) (bool, error) {
 // console is the console of a domain with its own connection to libvirt.
 type console struct {
 	*rpc.Console
-	ctx    context.Context                            // cancelled by Close
+	ctx    context.Context                            // canceled by Close
 	cancel context.CancelFunc                         // cancels ctx
 	at     address                                    // address for messages
 	wait   func(context.Context, time.Duration) error // sleeps; replaced by tests

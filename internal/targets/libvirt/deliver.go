@@ -199,7 +199,7 @@ func (j *job) addProgress(n int64) {
 
 // cleanUp removes what a failed delivery created. It uses a new connection, because the old one may be
 // broken, and
-// works after ctx is cancelled.
+// works after ctx is canceled.
 func (j *job) cleanUp(ctx context.Context) error {
 	ctx, cancel := withCleanupTimeout(ctx)
 	defer cancel()

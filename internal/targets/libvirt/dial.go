@@ -96,7 +96,7 @@ func dialTCP(ctx context.Context, a address) (net.Conn, error) {
 	return conn, nil
 }
 
-// dialFault returns context.Canceled if ctx was cancelled, else fault.Unreachable with the remedy.
+// dialFault returns context.Canceled if ctx was canceled, else fault.Unreachable with the remedy.
 func dialFault(ctx context.Context, err error, remedy string) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return context.Canceled

@@ -219,7 +219,7 @@ func (p *Platform) Withdraw(ctx context.Context, vm *inventory.VM) error {
 // cleanupTimeout limits the removal of what a failed delivery created.
 const cleanupTimeout = 2 * time.Minute
 
-// withCleanupTimeout returns a context that is not cancelled with ctx and ends after cleanupTimeout.
+// withCleanupTimeout returns a context that is not canceled with ctx and ends after cleanupTimeout.
 func withCleanupTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }

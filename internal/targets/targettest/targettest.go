@@ -12,7 +12,7 @@
 //   - Check changes nothing.
 //   - A VM is delivered powered off, with its name, identity, hardware and all bytes of its disks.
 //   - A second Deliver changes nothing.
-//   - If a call fails, is cancelled or is not answered, Deliver leaves nothing behind, and the next
+//   - If a call fails, is canceled or is not answered, Deliver leaves nothing behind, and the next
 //     Deliver completes the VM.
 //   - VMs that decamp did not create are never changed.
 //   - Withdraw removes the whole VM and nothing else.

@@ -48,7 +48,7 @@ func busy(p *pool, n int) func() bool {
 	return func() bool { return len(p.conns) == 1 && p.conns[0].busy == n }
 }
 
-func TestCancellingTheNextLeavesTheNeighbourAlone(t *testing.T) {
+func TestCancelingTheNextLeavesTheNeighbourAlone(t *testing.T) {
 	want := disk.NewPattern(16 << 20)
 	src, s := openTest(t, want, oneConnection)
 	first := holding(t, src, 0)
@@ -74,7 +74,7 @@ func TestCancellingTheNextLeavesTheNeighbourAlone(t *testing.T) {
 	}
 }
 
-func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
+func TestWaitingRequestsAreServedCanceledAndClosed(t *testing.T) {
 	want := disk.NewPattern(16 << 20)
 	src, _ := openTest(t, want, oneConnection)
 	p := src.pool
@@ -97,7 +97,7 @@ func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
 	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	cancel()
 	if err := <-third; !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled while waiting: %v", err)
+		t.Errorf("canceled while waiting: %v", err)
 	}
 	fourth := open(t.Context())
 	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })

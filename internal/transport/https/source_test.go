@@ -206,7 +206,7 @@ func TestExpiredSessionIsRenewedOnce(t *testing.T) {
 	}
 }
 
-func TestCancelledStreamStops(t *testing.T) {
+func TestCanceledStreamStops(t *testing.T) {
 	want := disk.NewPattern(4 << 20)
 	src, s := openTest(t, want, nil)
 	s.play(always(stall(1 << 20)))

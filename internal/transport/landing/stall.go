@@ -38,7 +38,7 @@ func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx con
 }
 
 // errStalled is the cause of the context of a stalled copy.
-var errStalled = errors.New("the host's copy made no progress for too long and was cancelled")
+var errStalled = errors.New("the host's copy made no progress for too long and was canceled")
 
 // cancelStalled checks the progress a few times in each Stall, until ctx ends, and calls cancel if the
 // copy made no progress. A copy that waits for its turn, in the host or its Copier, has not begun, and

@@ -73,7 +73,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run("copies every byte", func(t *testing.T) { testCopiesEveryByte(t, h, size) })
 	}
 	t.Run("keeps holes", func(t *testing.T) { testKeepsHoles(t, h) })
-	t.Run("resumes when cancelled", func(t *testing.T) { testResumesWhenCanceled(t, h) })
+	t.Run("resumes when canceled", func(t *testing.T) { testResumesWhenCanceled(t, h) })
 	t.Run("asks before it takes", func(t *testing.T) { testPacesData(t, h) })
 	t.Run("takes nothing unasked", func(t *testing.T) { testWaitsForBudget(t, h) })
 	t.Run("two disks at once", func(t *testing.T) { testSharesFairly(t, h) })

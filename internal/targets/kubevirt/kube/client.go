@@ -240,7 +240,7 @@ func (c *Client) newRequest(ctx context.Context, method, path string, query url.
 	return req, nil
 }
 
-// unreachableError returns fault.Unreachable for a request without an answer. If ctx was cancelled, it
+// unreachableError returns fault.Unreachable for a request without an answer. If ctx was canceled, it
 // returns err.
 func (c *Client) unreachableError(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
