@@ -156,35 +156,38 @@ func (s *nbdServer) grown() int64 {
 	return peak - s.ready
 }
 
-// copyToNull runs nbdcopy with its default options. The processor time includes that of the server.
-func (s *nbdServer) copyToNull(ctx context.Context) (usage, error) {
-	before := s.cpuSeconds()
-	u, err := measureCommand(ctx, "nbdcopy", s.uri, "null:")
-	u.CPU += time.Duration((s.cpuSeconds() - before) * float64(time.Second))
-	if err != nil {
-		err = fmt.Errorf("%w; the server: %s", err, s.lastWords())
-	}
-	return u, err
+// nbdCopy is a copy by nbdcopy.
+type nbdCopy struct {
+	usage                // resources of nbdcopy; the processor time includes that of the server
+	server time.Duration // processor time of the server
+	grown  int64         // bytes by which the memory of the server has grown
 }
 
-// copyOnce starts a server, copies its first disk to null, and stops the server. It also returns by how
-// much the server's memory has grown.
-func (d *nbdBed) copyOnce(ctx context.Context, e *emulated, side nbdSide) (u usage, grown int64, err error) {
+// copyOnce starts a server, copies its first disk to null by nbdcopy with its default options, and stops
+// the server.
+func (d *nbdBed) copyOnce(ctx context.Context, e *emulated, side nbdSide) (c nbdCopy, err error) {
 	s, err := d.startNBD(ctx, e, side)
 	if err != nil {
-		return u, 0, err
+		return c, err
 	}
 	defer s.stop()
-	u, err = s.copyToNull(ctx)
-	return u, s.grown(), err
+	before := s.cpuSeconds()
+	if c.usage, err = measureCommand(ctx, "nbdcopy", s.uri, "null:"); err != nil {
+		return c, fmt.Errorf("%w; the server: %s", err, s.lastWords())
+	}
+	c.server, c.grown = time.Duration((s.cpuSeconds()-before)*float64(time.Second)), s.grown()
+	c.CPU += c.server
+	return c, nil
 }
 
-// nbdRates are the figures of one program in all rounds.
-type nbdRates struct{ rates, cpus []float64 }
+// nbdRates are the figures of one program in all rounds: MB/s, and processor seconds per GiB of both
+// programs and of the server alone.
+type nbdRates struct{ rates, cpus, servers []float64 }
 
 // add adds a copy of this number of bytes.
-func (r *nbdRates) add(u usage, bytes int64) {
-	r.rates, r.cpus = append(r.rates, u.rate(bytes)), append(r.cpus, u.cpuPerGiB(bytes))
+func (r *nbdRates) add(c nbdCopy, bytes int64) {
+	r.rates, r.cpus = append(r.rates, c.rate(bytes)), append(r.cpus, c.cpuPerGiB(bytes))
+	r.servers = append(r.servers, usage{CPU: c.server}.cpuPerGiB(bytes))
 }
 
 // note returns the medians as text.
@@ -192,10 +195,9 @@ func (r *nbdRates) note() string {
 	return fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB with nbdcopy's", median(r.rates), median(r.cpus))
 }
 
-// nbdcopyAlone returns the rate of nbdcopy from a server that computes its data, in MB/s.
-func nbdcopyAlone(ctx context.Context) (float64, error) {
-	u, err := measureCommand(ctx, "nbdkit", "-U", "-", "pattern", formatInt(nbdDisk), "--run", `nbdcopy "$uri" null:`)
-	return u.rate(nbdDisk), err
+// copyPattern runs nbdcopy from a server that computes its data.
+func copyPattern(ctx context.Context) (usage, error) {
+	return measureCommand(ctx, "nbdkit", "-U", "-", "pattern", formatInt(nbdDisk), "--run", `nbdcopy "$uri" null:`)
 }
 
 // measureNFC measures nbdcopy with the limits of a real host. The programs take turns.
@@ -211,7 +213,7 @@ func (d *nbdBed) measureNFC(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer small.stop()
-	copyAlone, err := nbdcopyAlone(ctx)
+	pattern, err := copyPattern(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,11 +226,11 @@ func (d *nbdBed) measureNFC(ctx context.Context, b *bench) error {
 			if i == 2 {
 				from, bytes = small, nbdPeerDisk
 			}
-			u, _, err := d.copyOnce(ctx, from, side)
+			c, err := d.copyOnce(ctx, from, side)
 			if err != nil {
 				return err
 			}
-			all[i].add(u, bytes)
+			all[i].add(c, bytes)
 		}
 		t, err := pullNFC(ctx, e, 1, nfcJob{Plain: true})
 		if err != nil {
@@ -240,7 +242,7 @@ func (d *nbdBed) measureNFC(ctx context.Context, b *bench) error {
 	peers := []Peer{
 		{Name: nbdOneSession.name + ", as VDDK tools have", Value: share * median(all[2].rates), Note: all[2].note()},
 		{Name: "the NFC client alone, to null", Value: share * median(alone), Note: fmt.Sprintf("%.0f MB/s", median(alone))},
-		{Name: "nbdcopy alone, from nbdkit pattern", Value: share * copyAlone, Note: fmt.Sprintf("%.0f MB/s", copyAlone)},
+		{Name: "nbdcopy alone, from nbdkit pattern", Value: share * pattern.rate(nbdDisk), Note: fmt.Sprintf("%.0f MB/s", pattern.rate(nbdDisk))},
 	}
 	for i, wire := range []string{"in clear", "over TLS"} {
 		b.atLeast(nbdShare, Row{Figure: "nbdcopy to null from " + sides[i].name + ", nfc capped at 142 MB/s a session and 505 MB/s a host: share of the host's cap",
@@ -281,20 +283,21 @@ func (d *nbdBed) measureHTTPS(ctx context.Context, b *bench) error {
 	peers := make([]nbdRates, len(nbdPeers))
 	var alone []float64
 	for range nbdRuns {
-		u, _, err := d.copyOnce(ctx, e, nbdDecampHTTPS)
+		c, err := d.copyOnce(ctx, e, nbdDecampHTTPS)
 		if err != nil {
 			return err
 		}
-		own.add(u, nbdDisk)
+		own.add(c, nbdDisk)
 		for i, p := range nbdPeers {
 			if err := requirePrograms(p.needs...); err != nil {
 				return err
 			}
 			argv := p.argv(small, d.dir)
-			if u, err = measureCommand(ctx, argv[0], argv[1:]...); err != nil {
+			u, err := measureCommand(ctx, argv[0], argv[1:]...)
+			if err != nil {
 				return err
 			}
-			peers[i].add(u, nbdPeerDisk)
+			peers[i].add(nbdCopy{usage: u}, nbdPeerDisk)
 		}
 		t, err := pullHTTPS(ctx, e, pullJob{})
 		if err != nil {
@@ -328,7 +331,7 @@ func (d *nbdBed) measureSparse(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		u, _, err := d.copyOnce(ctx, e, f.side)
+		c, err := d.copyOnce(ctx, e, f.side)
 		if err != nil {
 			return err
 		}
@@ -339,7 +342,7 @@ func (d *nbdBed) measureSparse(ctx context.Context, b *bench) error {
 		read := after.NFC.ReadBytes - before.NFC.ReadBytes + after.BodyBytes - before.BodyBytes
 		b.atMost(nbdRead, Row{Figure: "nbdcopy from " + f.side.name + " over " + f.transport + ", a quarter of the disk allocated: bytes read from the host",
 			Value: float64(read) / float64(e.facts.Allocated), Unit: "x allocated",
-			Note: fmt.Sprintf("%.2f of %.0f GiB allocated, %.1f s", float64(e.facts.Allocated)/(1<<30), float64(e.facts.Size)/(1<<30), u.Wall.Seconds())})
+			Note: fmt.Sprintf("%.2f of %.0f GiB allocated, %.1f s", float64(e.facts.Allocated)/(1<<30), float64(e.facts.Size)/(1<<30), c.Wall.Seconds())})
 	}
 	return nil
 }
@@ -353,27 +356,32 @@ func (d *nbdBed) measureCPU(ctx context.Context, b *bench) error {
 	defer e.stop()
 	sides := []nbdSide{nbdDecampNFC, nbdDecampTLS, nbdPlugin}
 	all := make([]nbdRates, len(sides))
-	var alone []float64
+	var alone, patterns []float64
 	for range nbdRuns {
 		for i, side := range sides {
-			u, _, err := d.copyOnce(ctx, e, side)
+			c, err := d.copyOnce(ctx, e, side)
 			if err != nil {
 				return err
 			}
-			all[i].add(u, nbdDisk)
+			all[i].add(c, nbdDisk)
 		}
 		t, err := pullNFC(ctx, e, 1, nfcJob{Plain: true})
 		if err != nil {
 			return err
 		}
 		alone = append(alone, t.cpuPerGiB())
+		pattern, err := copyPattern(ctx)
+		if err != nil {
+			return err
+		}
+		patterns = append(patterns, pattern.cpuPerGiB(nbdDisk))
 	}
 	row := func(i int, wire string) Row {
 		return Row{Figure: "nbdcopy to null from " + sides[i].name + ", nfc uncapped, " + wire + ": client CPU, nbdcopy's included",
-			Value: median(all[i].cpus), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores", median(all[i].rates))}
+			Value: median(all[i].cpus), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.2f of it the server's; %.0f MB/s with the lab on the same cores", median(all[i].servers), median(all[i].rates))}
 	}
 	clear := row(0, "in clear")
-	clear.Peers = []Peer{{Name: "the NFC client alone, to null", Value: median(alone)}}
+	clear.Peers = []Peer{{Name: "the NFC client alone, to null", Value: median(alone)}, {Name: "nbdkit pattern + nbdcopy", Value: median(patterns), Note: "both programs"}}
 	b.atMost(nbdCPU, clear)
 	b.addRow(row(1, "over TLS"))
 	b.addRow(row(2, "over TLS"))
@@ -389,13 +397,13 @@ func (d *nbdBed) measureMemory(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		_, grown, err := d.copyOnce(ctx, e, side)
+		c, err := d.copyOnce(ctx, e, side)
 		e.stop()
 		if err != nil {
 			return err
 		}
 		b.atMost(nbdMemory, Row{Figure: "nbdcopy from " + strings.Join(append([]string{side.name}, side.args...), " ") + ": memory of one export",
-			Value: float64(grown) / (1 << 20), Unit: "MiB", Note: "largest resident memory of the server minus that before the first read"})
+			Value: float64(c.grown) / (1 << 20), Unit: "MiB", Note: "largest resident memory of the server minus that before the first read"})
 	}
 	return d.measureExports(ctx, b, disk)
 }
