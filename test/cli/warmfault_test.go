@@ -78,6 +78,9 @@ func TestWarmSnapshotFaults(t *testing.T) {
 		{lab.Fault{Kind: lab.FaultSnapshotConsolidate, Count: 1}, true},
 		{lab.Fault{Kind: lab.FaultCBTFail, Count: 1}, true},
 	} {
+		if !lane.Slow && !f.passes && f.fault.Skip == 0 {
+			continue // of the first snapshot, as of the second one
+		}
 		t.Run(string(f.fault.Kind), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
@@ -215,8 +218,8 @@ func TestWarmCancel(t *testing.T) {
 		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepStarted, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {
-			if !killed && name != "first round" && name != "waiting" && name != "last round" && !lane.Slow {
-				continue
+			if !lane.Slow && killed == (name == "waiting" || name == "first round" || name == "last round") {
+				continue // each moment once
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
