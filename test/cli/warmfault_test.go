@@ -120,6 +120,9 @@ func TestWarmMeddledWith(t *testing.T) {
 			return func() { must(r.t, s.RemoveSnapshot(r.t.Context(), vm, ref, nil)) }
 		},
 	} {
+		if !lane.Slow && (name == "session ended" || name == "change ids reset") {
+			continue // as after a restart of the host; as without tracking
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
