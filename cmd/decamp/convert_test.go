@@ -21,6 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // chain is a disk of three layers that has everything: data, zeros, an odd size, and a
@@ -118,7 +119,10 @@ func TestConvertEveryFlavour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for _, recipe := range vmdktest.Recipes() {
+	for i, recipe := range vmdktest.Recipes() {
+		if i%4 > 0 && !lane.Slow {
+			continue // package vmdk reads all of them
+		}
 		t.Run(recipe.Name, func(t *testing.T) {
 			t.Parallel()
 			d := written(t, recipe.Chain)

@@ -111,13 +111,16 @@ func TestMixedFleetIsMixed(t *testing.T) {
 	}
 }
 
-// A large inventory comes in pages, and whoever has enough of them ends it.
-func TestRollComesInPages(t *testing.T) {
+// A large inventory comes in pages, and whoever has enough of them ends it. Those that are asked for are on the roll as
+// they are on that of all, in that order. A session that ends between two pages takes the rest of the answer with it: the
+// roll fails for a reason that passes, and is whole when it is asked for again.
+func TestRollOfALargeInventory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	s := startLab(t, fleetConfig(true, 1100)).dial(t)
-	roll, pages := rollOf(t, s)
+	r := startLab(t, mixedFleet(true, 1100)) // one for all, as it takes seconds to create
+	s := r.dial(t)
+	roll, pages := rollOf(t, s, inventory.FactPower)
 	if len(roll) != 1100 || !slices.Equal(pages, []int{500, 500, 100}) {
 		t.Errorf("%d VMs in pages of %v", len(roll), pages)
 	}
@@ -130,18 +133,20 @@ func TestRollComesInPages(t *testing.T) {
 	if !errors.Is(err, enough) || told != 1 {
 		t.Errorf("a roll that is ended by its reader: %v after %d pages", err, told)
 	}
-}
 
-// A session that ends between two pages takes the rest of the answer with it: the roll fails for
-// a reason that passes, and is whole when it is asked for again.
-func TestRollOfASessionThatEnds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
+	want := roll[:520]
+	var some []inventory.VM
+	told = 0
+	err = s.ListSelected(context.Background(), slices.Insert(refs(want), 3, "vm-gone"), []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
+		told, some = told+1, append(some, vms...)
+		return nil
+	})
+	if err != nil || told != 2 || !reflect.DeepEqual(some, want) {
+		t.Errorf("%d of %d VMs in %d pages, %v; not those of the roll", len(some), len(want), told, err)
 	}
-	r := startLab(t, fleetConfig(true, 1100))
-	s := r.dial(t)
+
 	kill := r.KillSessions
-	err := s.ListVMs(context.Background(), nil, func([]inventory.VM) error {
+	err = s.ListVMs(context.Background(), nil, func([]inventory.VM) error {
 		kill()
 		kill = func() {}
 		return nil
@@ -149,8 +154,8 @@ func TestRollOfASessionThatEnds(t *testing.T) {
 	if err != nil && !fault.Is(err, fault.Transient) {
 		t.Errorf("a roll of a session that ended: %v", err)
 	}
-	if roll, _ := rollOf(t, s); len(roll) != 1100 {
-		t.Errorf("%d VMs on the next roll", len(roll))
+	if again, _ := rollOf(t, s); len(again) != 1100 {
+		t.Errorf("%d VMs on the next roll", len(again))
 	}
 }
 
@@ -169,24 +174,5 @@ func BenchmarkRoll(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.ReportMetric(first.Seconds(), "s/first")
-	}
-}
-
-// Those that are asked for are on the roll as they are on that of all, in that order.
-func TestRollOfSome(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes more than a second")
-	}
-	s := startLab(t, mixedFleet(true, 520)).dial(t)
-	roll, _ := rollOf(t, s, inventory.FactPower)
-	asked := slices.Insert(refs(roll), 3, "vm-gone")
-	var some []inventory.VM
-	pages := 0
-	err := s.ListSelected(context.Background(), asked, []inventory.Fact{inventory.FactPower}, func(vms []inventory.VM) error {
-		pages, some = pages+1, append(some, vms...)
-		return nil
-	})
-	if err != nil || pages != 2 || !reflect.DeepEqual(some, roll) {
-		t.Errorf("%d of %d VMs in %d pages, %v; not those of the roll", len(some), len(roll), pages, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab/postgres"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // crashRig is a rig whose nodes are processes.
@@ -60,7 +61,10 @@ func (r *rig) allDone(vms int) {
 // Three processes over one PostgreSQL are killed, and frozen for longer than their leases, in
 // turns. Each VM is driven by one at a time, and all end well.
 func TestProcessesAreKilledAndFrozen(t *testing.T) {
-	const vms, events = 90, 8
+	vms, events := 45, 4
+	if lane.Slow {
+		vms, events = 90, 8
+	}
 	r, c := crashRig(t, postgres.Start(t).URL(), vms)
 	names := []string{"w1", "w2", "w3"}
 	for _, name := range names {

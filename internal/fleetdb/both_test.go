@@ -1,9 +1,7 @@
 package fleetdb
 
 import (
-	"database/sql"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -38,53 +36,17 @@ func sqlitePlace(t testing.TB) *place {
 // their own.
 func postgresPlace(t testing.TB) *place {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		shared.server = postgres.Start(untilTheEnd{t})
-	}
-	shared.places++
-	return databaseOf(t, shared.server, fmt.Sprintf("place%d", shared.places))
+	return &place{t: t, url: shared.NewDatabase(t)}
 }
 
-func databaseOf(t testing.TB, s *postgres.Server, name string) *place {
-	t.Helper()
-	db, err := sql.Open("pgx", s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.Exec("CREATE DATABASE " + name); err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return &place{t: t, url: u.String()}
-}
-
-var shared struct {
-	sync.Mutex
-	server *postgres.Server
-	places int
-	ends   []func()
-}
-
-// untilTheEnd is a test whose cleanups wait for the last one.
-type untilTheEnd struct{ testing.TB }
-
-func (untilTheEnd) Cleanup(f func()) { shared.ends = append(shared.ends, f) }
+var shared postgres.Shared
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(childURL); url != "" {
 		os.Exit(child(url))
 	}
 	code := m.Run()
-	for i := len(shared.ends) - 1; i >= 0; i-- {
-		shared.ends[i]()
-	}
+	shared.End()
 	os.Exit(code)
 }
 

@@ -28,7 +28,7 @@ func TestPostgresIsGoneAndBack(t *testing.T) {
 	}
 	for i, o := range outages {
 		t.Run(o.name, func(t *testing.T) {
-			f := newFleet(t, databaseOf(t, server, fmt.Sprint("outage", i)).open(), writers)
+			f := newFleet(t, (&place{t: t, url: server.NewDatabase(fmt.Sprint("outage", i))}).open(), writers)
 			l := startLoad(t, f, time.Second)
 			l.all("works", func(w *loader) bool { return w.good > 2 })
 			o.out()
@@ -230,7 +230,7 @@ func standStill(t *testing.T, r *Database) (amid *sql.Tx, rev int64) {
 // Connections that ended while they were idle are nobody's error.
 func TestPostgresWasRestartedMeanwhile(t *testing.T) {
 	server := postgres.Start(t)
-	f := newFleet(t, databaseOf(t, server, "restarted").open(), writers)
+	f := newFleet(t, (&place{t: t, url: server.NewDatabase("restarted")}).open(), writers)
 	l := startLoad(t, f, patience) // opens several
 	l.all("works", func(w *loader) bool { return w.good > 0 })
 	l.end()

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/test/lane"
 )
 
-const (
-	writers = 8
-	rounds  = 15
-)
+// writers is the number of concurrent writers of these tests, rounds how often each of them writes.
+const writers = 8
+
+var rounds = map[bool]int{false: 6, true: 15}[lane.Slow]
 
 // Revisions that are committed in another order than they were taken in would be skipped by
 // whoever reads in between: PostgreSQL does that to those who let it.

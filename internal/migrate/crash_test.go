@@ -18,7 +18,11 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/workflow"
+	"github.com/decamp/decamp/test/lane"
 )
+
+// sparse is the distance between the kills of one run after the other in make test; in make test-slow it is 1.
+var sparse = map[bool]int{false: 3, true: 1}[lane.Slow]
 
 var errPower = errors.New("the power is gone")
 

@@ -190,7 +190,7 @@ func TestTurnAfterAKill(t *testing.T) {
 	if _, err := probe.warm(2); err != nil {
 		t.Fatal(err)
 	}
-	for at := 0; at < len(probe.ops); at += 2 + at/10 {
+	for at := 0; at < len(probe.ops); at += sparse * (2 + at/10) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 23)

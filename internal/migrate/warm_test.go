@@ -211,7 +211,7 @@ func TestWarmKilledAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := len(probe.ops)
-	for at := 0; at < steps; at += 2 + at/20 {
+	for at := 0; at < steps; at += min(2, sparse) * (2 + at/20) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 7)
@@ -471,7 +471,7 @@ func TestWarmGivenUpAnywhere(t *testing.T) {
 	if _, err := probe.warm(2); err != nil {
 		t.Fatal(err)
 	}
-	for at := 0; at < len(probe.ops); at += 2 + at/12 {
+	for at := 0; at < len(probe.ops); at += sparse * (2 + at/12) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := begin()
@@ -499,7 +499,7 @@ func TestWarmMetamorphic(t *testing.T) {
 	t.Parallel()
 	for seed := range map[bool]uint64{false: 1, true: 3}[lane.Slow] {
 		roots := map[string]string{}
-		for rounds := 1; rounds <= 3; rounds++ {
+		for rounds := 1; rounds <= 3; rounds += min(2, sparse) {
 			for _, way := range []string{"told", "compared", "doubted"} {
 				for _, grows := range []bool{false, true} {
 					if grows && seed > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab/postgres"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // gate is a step that says that it began and ends when it is let.
@@ -33,15 +34,15 @@ func (g gate) step(_ context.Context, n int) (int, error) {
 // there is nobody to record it.
 func TestDatabaseLostAndBack(t *testing.T) {
 	t.Parallel()
+	s := postgres.Start(t)
 	for name, outage := range map[string]struct{ lose, back func(*postgres.Server) }{
 		"stopped": {(*postgres.Server).Stop, (*postgres.Server).Restart},
 		"killed":  {(*postgres.Server).Kill, (*postgres.Server).Restart},
 		"frozen":  {(*postgres.Server).Suspend, (*postgres.Server).Continue},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, g := postgres.Start(t), newGate()
-			e := join(t, s.URL(), "a", pair(g.step, addOne))
+			g := newGate()
+			e := join(t, fresh(t, s, name), "a", pair(g.step, addOne))
 			ok(t, e.Start(t.Context(), "r1", "pair", 40))
 			<-g.began
 			outage.lose(s)
@@ -226,7 +227,11 @@ func TestConnectionsCutAtRandom(t *testing.T) {
 	t.Parallel()
 	s := postgres.Start(t)
 	p := newLossy(t, s.Addr())
-	const runs, steps, cuts = 40, 6, 150
+	const steps = 6
+	runs, cuts := 15, 60
+	if lane.Slow {
+		runs, cuts = 40, 150
+	}
 	var mu sync.Mutex
 	ran, executions := map[string]int{}, map[string]int{}
 	e := join(t, strings.Replace(s.URL(), s.Addr(), p.Addr().String(), 1), "a", func(e *Engine) {

@@ -43,12 +43,12 @@ func (u *under) roundsSince(moment time.Time, n int) {
 func TestOutageSendsTheDelta(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
-	cfg.VMs[0].Disks = small().VMs[0].Disks // much more than the outage changes
+	cfg.VMs[0].Disks = manyBytes() // much more than the outage changes
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 3
 	r := newRig(t, cfg).trusting()
 	node, to := r.proxmox()
 	d, more := r.logsInto(node)
-	u := r.beginTo(to+more, "web01", "--staging", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc")
+	u := r.beginTo(to+more, "web01", "--staging", r.vms(), "--warm", "--interval", "300ms", "--transport", "nfc")
 	u.rounds(2) // what the first brought is on the node
 	first := d.Sent()
 	must(t, r.lab.GuestWrites("web01", 10))

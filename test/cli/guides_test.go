@@ -23,6 +23,7 @@ import (
 // coldAndWarm is a lab with the VM of small and with db01, which runs and is migrated warm.
 func coldAndWarm() lab.Config {
 	cfg := small()
+	cfg.VMs[0].Disks = manyBytes()
 	cfg.Locks = lab.LockActive // NFC reads the disks of the running VM
 	cfg.VMs = append(cfg.VMs, lab.VM{Name: "db01", PoweredOn: true, Disks: []lab.Disk{{Capacity: 16 << 20, Fill: 40, Seed: 4}}})
 	return cfg

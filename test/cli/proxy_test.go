@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/proxy/proxytest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // behindProxy returns a rig whose host is reachable only through a proxy, by the name esx1.test.
@@ -51,6 +52,9 @@ func TestAProxyThatFails(t *testing.T) {
 		r, p := behindProxy(t)
 		ruin(p)
 		for addr, command := range r.clientCommands() {
+			if !lane.Slow && says != "502 Bad Gateway" && addr != "other.test:443" {
+				continue // all clients use package proxy
+			}
 			t.Run(says+" "+addr, func(t *testing.T) {
 				t.Parallel()
 				r := *r

@@ -27,6 +27,12 @@ func vmwareOnlyRuns(t *testing.T) *rig {
 		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
 }
 
+// quicklyUp is a host with a VM that runs, and whose copy boots without an operating system, after a delay.
+func quicklyUp(t *testing.T, delay time.Duration) *rig {
+	return newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, PoweredOn: true,
+		Disks: []lab.Disk{{File: guest.BootSector(t, delay), Controller: "pvscsi"}}}}}).trusting()
+}
+
 // unbootable is a host with a VM that runs, and that nothing boots.
 func unbootable(t *testing.T) *rig {
 	return newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 64, PoweredOn: true, Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Controller: "pvscsi"}}}}}).trusting()
@@ -99,7 +105,7 @@ func TestRehearsal(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			r := vmwareOnlyRuns(t)
-			u := r.warmly("--hardware", "virtio", "--format", format, "--interval", "1s")
+			u := r.warmly("--hardware", "virtio", "--format", format, "--interval", "3s")
 			c := r.rehearse("--expect", up, "--json")
 			u.booting()
 			u.rounds(1)
@@ -135,7 +141,7 @@ func TestRehearsal(t *testing.T) {
 // cannot boot; the migration continues.
 func TestRehearsalIsOfOneMoment(t *testing.T) {
 	t.Parallel()
-	r := vmwareOnlyRuns(t)
+	r := quicklyUp(t, 8*time.Second) // the guest reads its disk after the rounds
 	u := r.warmly("--interval", "1s")
 	c := r.rehearse("--expect", up)
 	u.booting()
@@ -172,15 +178,18 @@ func TestCutoverEndsARehearsal(t *testing.T) {
 // same command boots the VM by itself, from what the last round left.
 func TestKilledWhileItRehearses(t *testing.T) {
 	t.Parallel()
-	r := vmwareOnlyRuns(t)
-	u := r.warmly("--hardware", "virtio", "--interval", "1h")
-	c := r.rehearse("--expect", up)
+	r, hardware := quicklyUp(t, 0), "auto"
+	if lane.Slow {
+		r, hardware = vmwareOnlyRuns(t), "virtio"
+	}
+	u := r.warmly("--hardware", hardware, "--interval", "1h")
+	c := r.rehearse("--expect", "what the guest never prints")
 	u.booting()
 	u.end(syscall.SIGKILL)
 	c.ended().ends(130).says("has ended", "rehearse it again")
 	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images of round 1", "It booted", "serial port: ")
 	r.nothingOfRehearsals()
-	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
+	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", hardware, "--interval", "1h")
 	u.untilEvent(journal.StepStarted, "wait")
 	c = r.rehearse("--expect", up)
 	u.booting()
@@ -230,9 +239,9 @@ func (r *rig) asFoundBut(power inventory.Power) {
 // A VM of a plan is rehearsed by the process that executes the plan.
 func TestVMOfAPlanIsRehearsed(t *testing.T) {
 	t.Parallel()
-	r := vmwareOnlyRuns(t)
+	r := quicklyUp(t, 0)
 	path := r.write("plan.yaml", "version: 1\nname: p\nsource: {url: "+r.url()+", fingerprint: \""+r.lab.Fingerprint()+"\", credentials: {file: password}}\n"+
-		"defaults: {to: [dir:"+r.vms()+"], hardware: virtio, mode: warm, transport: nfc, expect: "+up+"}\nvms: [{vm: web01}]\n")
+		"defaults: {to: [dir:"+r.vms()+"], mode: warm, transport: nfc, expect: "+up+"}\nvms: [{vm: web01}]\n")
 	running := r.command("plan", "run", path)
 	var said bytes.Buffer
 	running.Stdout, running.Stderr = &said, &said

@@ -32,7 +32,7 @@ func TestStartIsRefusedBeforeTheCopy(t *testing.T) {
 func TestMigrateAndStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
-		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+		Disks: []lab.Disk{{File: guest.BootSector(t, 0), Controller: "pvscsi"}}}}}).trusting()
 	node, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms(), "--json"}
 	var out struct {
@@ -63,8 +63,9 @@ func TestMigrateAndStart(t *testing.T) {
 // target later under the name of the image.
 func TestVerifyAfterStartAtTheTarget(t *testing.T) {
 	t.Parallel()
+	disk := guest.BootSector(t, 0)
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
-		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+		Disks: []lab.Disk{{File: disk, Controller: "pvscsi"}}}}}).trusting()
 	_, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--staging", r.vms()}
 	r.source(migrate...).ends(0)
@@ -75,11 +76,11 @@ func TestVerifyAfterStartAtTheTarget(t *testing.T) {
 	r.source(append(migrate, "--start")...).ends(0)
 	r.run("verify", folder).ends(3).says("decamp started the VM there on", "as expected after a start")
 	image := filepath.Join(folder, "web01-disk0.raw")
-	exported, err := os.ReadFile(guest.Image(t, guest.NoVirtio))
+	exported, err := os.ReadFile(disk)
 	must(t, err)
 	must(t, os.WriteFile(image, exported, 0o600))
 	r.run("verify", folder).ends(0)
-	write(t, image, 5<<20)
+	write(t, image, 5<<10)
 	r.run("verify", folder).ends(11)
 }
 
@@ -100,7 +101,7 @@ func TestWarmStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, writing()).trusting()
 	node, to := r.proxmox()
-	u := r.beginTo(to, "web01", "--staging", r.vms(), "--warm", "--interval", "1ms", "--transport", "nfc", "--start")
+	u := r.beginTo(to, "web01", "--staging", r.vms(), "--warm", "--interval", "300ms", "--transport", "nfc", "--start")
 	u.rounds(2)
 	r.run("cutover", r.onlyRun()).ends(0)
 	var out struct {

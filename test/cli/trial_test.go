@@ -13,13 +13,13 @@ import (
 )
 
 // up is what the test guests say when they are.
-const up = "DECAMP-MARKER boot=ok"
+const up = guest.Marker
 
 // A guest is moved, boots before it is published, and again when it is: its images are as they were.
 func TestTrialBoot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01", MemoryMB: 256, NICs: []lab.NIC{{Model: "vmxnet3"}},
-		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
+		Disks: []lab.Disk{{File: guest.BootSector(t, 0), Controller: "pvscsi"}}}}}).trusting()
 	r.migrate("web01", "--format", "qcow2", "--trial", "--expect", up).ends(0).says("trial boot: it boots, after", up)
 	folder := filepath.Join(r.vms(), "web01")
 	var report testboot.Report

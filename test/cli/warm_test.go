@@ -2,15 +2,9 @@ package cli
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -31,10 +25,10 @@ func writing() lab.Config {
 	return cfg
 }
 
-// warm begins a warm migration with rounds one after the other.
+// warm begins a warm migration whose rounds follow each other soon.
 func (r *rig) warm(more ...string) *under {
 	r.t.Helper()
-	return r.begin("web01", append([]string{"--warm", "--interval", "1ms"}, more...)...)
+	return r.begin("web01", append([]string{"--warm", "--interval", "300ms"}, more...)...)
 }
 
 // rounds waits for n of them to be done.
@@ -120,7 +114,7 @@ func TestWarmMigration(t *testing.T) {
 func TestWarmMigrationToQCOW2(t *testing.T) {
 	t.Parallel()
 	cfg := writing()
-	cfg.VMs[0].Disks = small().VMs[0].Disks // of most of them, the outage changes little
+	cfg.VMs[0].Disks = manyBytes() // of most of them, the outage changes little
 	cfg.VMs[0].Guest.Writes.Rate, cfg.VMs[0].Guest.Writes.AtStop = 0, 2
 	r := newRig(t, cfg).trusting()
 	u := r.warm("--transport", "nfc", "--format", "qcow2")
@@ -183,6 +177,9 @@ func (u *under) wasCanceled() bool {
 func TestWarmMigrationKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
+		if !lane.Slow && way != "landing" {
+			continue // the host has a datastore of decamp, too
+		}
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			cfg := writing()
@@ -214,60 +211,4 @@ func (u *under) someEvents(n int) {
 			return
 		}
 	}
-}
-
-// The same history of guest writes results in the same image with every transport, with few and many rounds, and
-// after a kill at any point: the nth write of each lab is the same.
-func TestWarmMetamorphicByEveryTransport(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	var first string // the sums of the first that was done
-	for _, way := range []string{"https", "nfc", "landing"} {
-		for _, rounds := range []int{1, 3} {
-			for _, killed := range []bool{false, true} {
-				if killed != (rounds == 3) && !lane.Slow {
-					continue
-				}
-				t.Run(fmt.Sprintf("%s, %d rounds, killed %v", way, rounds, killed), func(t *testing.T) {
-					t.Parallel()
-					cfg := writing()
-					cfg.VMs[0].Guest.Writes.Rate = 0
-					args := ways(t, &cfg)[way]
-					r := newRig(t, cfg).trusting()
-					u := r.warm(args...)
-					const writes = 240
-					for range rounds {
-						must(t, r.lab.GuestWrites("web01", writes/rounds))
-						if killed {
-							u.someEvents(rand.IntN(12))
-							u.end(syscall.SIGKILL)
-							u = r.warm(args...)
-						}
-						u.rounds(1)
-					}
-					r.cutOver(u)
-					sums := r.sum(r.image(0)) + r.sum(r.image(1))
-					mu.Lock()
-					defer mu.Unlock()
-					if first == "" {
-						first = sums
-					}
-					if sums != first {
-						t.Error("the same history became another image")
-					}
-				})
-			}
-		}
-	}
-}
-
-func (r *rig) sum(path string) string {
-	r.t.Helper()
-	f, err := os.Open(path)
-	must(r.t, err)
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	must(r.t, err)
-	return hex.EncodeToString(h.Sum(nil))
 }

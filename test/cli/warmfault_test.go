@@ -78,6 +78,9 @@ func TestWarmSnapshotFaults(t *testing.T) {
 		{lab.Fault{Kind: lab.FaultSnapshotConsolidate, Count: 1}, true},
 		{lab.Fault{Kind: lab.FaultCBTFail, Count: 1}, true},
 	} {
+		if !lane.Slow && !f.passes && f.fault.Skip == 0 {
+			continue // of the first snapshot, as of the second one
+		}
 		t.Run(string(f.fault.Kind), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
@@ -117,6 +120,9 @@ func TestWarmMeddledWith(t *testing.T) {
 			return func() { must(r.t, s.RemoveSnapshot(r.t.Context(), vm, ref, nil)) }
 		},
 	} {
+		if !lane.Slow && (name == "session ended" || name == "change ids reset") {
+			continue // as after a restart of the host; as without tracking
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
@@ -215,8 +221,8 @@ func TestWarmCancel(t *testing.T) {
 		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepStarted, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {
-			if !killed && name != "first round" && name != "waiting" && name != "last round" && !lane.Slow {
-				continue
+			if !lane.Slow && killed == (name == "waiting" || name == "first round" || name == "last round") {
+				continue // each moment once
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -41,7 +41,7 @@ func logLines(t *testing.T, text string) (all []logLine) {
 // journal and its record of the engine. No log contains a password.
 func TestOneIDFindsEverythingAboutARun(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, many(2))
+	r := newFleet(t, many(2))
 	s := r.serve("127.0.0.1:0", "--log-format", "json")
 	w := r.worker("a", r.vms(), "--log-format", "json")
 	r.submits(r.all("joined"))

@@ -36,7 +36,7 @@ func (r *rig) untouched(hooked string) {
 // it is done. Submitted with the fleet's key, the same plan is carried out.
 func TestForgedPlanIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, many(2))
+	r := newFleet(t, many(2))
 	path, hooked := r.hookedPlan("forged")
 	text, err := os.ReadFile(path)
 	must(t, err)
@@ -63,7 +63,7 @@ func TestForgedPlanIsNotCarriedOut(t *testing.T) {
 // Without --allow-hooks a plan with hooks waits, and goes on where they are allowed.
 func TestHooksWaitForAllowHooks(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, many(2))
+	r := newFleet(t, many(2))
 	r.hookless = true
 	w := r.worker("a", r.vms())
 	path, hooked := r.hookedPlan("hooked")
@@ -84,7 +84,7 @@ func TestHooksWaitForAllowHooks(t *testing.T) {
 // database on another machine.
 func TestFleetNeedsItsKeyAndAVerifiedDatabase(t *testing.T) {
 	t.Parallel()
-	r, db := newFleet(t, many(1))
+	r := newFleet(t, many(1))
 	r.keyless = true
 	path := r.all("wave")
 	for _, args := range [][]string{{"worker", "--join", r.db, "--offer", r.vms()}, {"serve", "--listen", "127.0.0.1:0"}, {"plan", "run", path, "--detach"}} {
@@ -99,7 +99,7 @@ func TestFleetNeedsItsKeyAndAVerifiedDatabase(t *testing.T) {
 	r.run("plan", "run", path, "--detach", "--fleet-key", key).ends(4).says("chmod 600")
 
 	r.keyless = false
-	r.db = strings.Replace(db.URL(), "127.0.0.1", "192.0.2.1", 1)
+	r.db = strings.Replace(r.db, "127.0.0.1", "192.0.2.1", 1)
 	for _, args := range [][]string{{"worker", "--join", r.db, "--offer", r.vms()}, {"serve", "--listen", "127.0.0.1:0"}, {"plan", "run", path}, {"status"}, {"audit"}} {
 		r.run(args...).ends(4).says("verify-full", "--insecure-database")
 	}

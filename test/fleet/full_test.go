@@ -109,7 +109,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 // The state directory of one machine is full: its VMs wait with that reason in their rows, and other workers continue.
 func TestStateDirectoryOfAWorkerIsFull(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, slow(6))
+	r := newFleet(t, slow(6))
 	state := filepath.Join(r.dir, "state-a")
 	must(t, os.Mkdir(state, 0o700))
 	small(t, state, "4m")

@@ -32,7 +32,7 @@ func seeded(t *testing.T) *rand.Rand {
 // process has ended, whatever is first; where there may be none of it, at the latest at one of late.
 func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
 	r.t.Helper()
-	rev, bytes := r.rev()+1+rnd.Int64N(60), r.lab.Stats().BodyBytes+1+rnd.Int64N(24<<20)
+	rev, bytes := r.rev()+1+rnd.Int64N(60), r.lab.Stats().BodyBytes+1+rnd.Int64N(12<<20)
 	eventually(r.t, "a random moment", func() bool {
 		select {
 		case <-p.done:
@@ -58,7 +58,7 @@ func mixed(n int) lab.Config {
 	cfg := many(n)
 	cfg.Locks = lab.LockActive
 	cfg.VMs = append(cfg.VMs, running("warm1", 101), running("warm2", 102))
-	cfg.Limits.DatastoreRate = 25 << 20
+	cfg.Limits.DatastoreRate = 12 << 20
 	return cfg
 }
 
@@ -83,13 +83,8 @@ func (r *rig) mixedIsHere(name string, n int, states ...string) {
 	if v.count(fleetdb.Done) != len(all) {
 		r.t.Errorf("not all are done: %s", v)
 	}
-	for _, vm := range all {
-		format := "raw"
-		if vm == "vm01" {
-			format = "qcow2"
-		}
-		r.published(r.vms(), vm, format, 1)
-	}
+	r.published(r.vms(), all[0], "qcow2", 1)
+	r.allPublished(r.vms(), all[1:]...)
 	r.onlyPublished(r.vms(), all...)
 	r.asFound(inventory.PoweredOff, all...)
 	r.publishedOnce(v, states...)

@@ -18,5 +18,7 @@ const wide = 6
 
 func TestMain(m *testing.M) {
 	program.Wide(wide)
-	os.Exit(program.Main(m, &binary))
+	code := program.Main(m, &binary)
+	shared.End()
+	os.Exit(code)
 }

@@ -49,7 +49,7 @@ func TestServersNotifyAndTrace(t *testing.T) {
 		}
 	}
 
-	r, _ := newFleet(t, lab.Config{VMs: []lab.VM{running("warm1", 101)}})
+	r := newFleet(t, lab.Config{VMs: []lab.VM{running("warm1", 101)}})
 	key := r.write("ops.key", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYqr\n")
 	file := r.write("notify.yaml", fmt.Sprintf("version: 1\nreceivers: {ops: {webhook: {url: %q, secretFile: %q}}}\n", hook.URL, key))
 	first := r.serve("127.0.0.1:0", "--notify", file)

@@ -13,22 +13,26 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // up is the text of the test guest on its serial port after it has booted.
-const up = "DECAMP-MARKER boot=ok"
+const up = guest.Marker
 
 // A warm VM of a worker is rehearsed by a user without its state directory, with a token of the server. It boots
-// converted during the rounds. Other requests, meanwhile or later, fail with the reason.
+// during the rounds. Other requests, meanwhile or later, fail with the reason.
 func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	t.Parallel()
-	image := guest.Image(t, guest.NoVirtio)
-	r, _ := newFleet(t, lab.Config{VMs: []lab.VM{
+	image, hardware := guest.BootSector(t, 20*time.Second), "auto" // it boots until other requests were refused
+	if lane.Slow {
+		image, hardware = guest.Image(t, guest.NoVirtio), "virtio"
+	}
+	r := newFleet(t, lab.Config{VMs: []lab.VM{
 		{Name: "web01", MemoryMB: 256, PoweredOn: true, NICs: []lab.NIC{{Model: "vmxnet3"}}, Disks: []lab.Disk{{File: image, Controller: "pvscsi"}}},
 		{Name: "vm01", Disks: []lab.Disk{{Capacity: 8 << 20, Fill: 50, Seed: 1}}},
 	}})
 	s := r.serve("127.0.0.1:0")
-	r.submits(r.plan("wave", "defaults: {to: [dir:"+r.vms()+"]}\nvms:\n  - {vm: web01, mode: warm, transport: nfc, hardware: virtio, warm: {interval: 1s}}\n  - {vm: vm01}\n"))
+	r.submits(r.plan("wave", "defaults: {to: [dir:"+r.vms()+"]}\nvms:\n  - {vm: web01, mode: warm, transport: nfc, hardware: "+hardware+", warm: {interval: 1s}}\n  - {vm: vm01}\n"))
 	asks := func(args ...string) *process {
 		return start(t, r.commandIn(filepath.Join(r.dir, "elsewhere"), append(args, s.flags()...)...))
 	}

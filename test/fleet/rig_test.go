@@ -79,12 +79,27 @@ func (r *rig) all(name string) string {
 // published checks that a VM's images are the lab's disks and pass decamp verify.
 func (r *rig) published(folder, vm, format string, disks int) {
 	r.t.Helper()
+	r.sameAsSource(folder, vm, format, disks)
+	r.run("verify", filepath.Join(folder, vm)).ends(0)
+}
+
+// allPublished checks the raw images of VMs with one disk, and runs decamp verify for the first one.
+func (r *rig) allPublished(folder string, vms ...string) {
+	r.t.Helper()
+	r.published(folder, vms[0], "raw", 1)
+	for _, vm := range vms[1:] {
+		r.sameAsSource(folder, vm, "raw", 1)
+	}
+}
+
+// sameAsSource checks that a VM's images are the lab's disks.
+func (r *rig) sameAsSource(folder, vm, format string, disks int) {
+	r.t.Helper()
 	for n := range disks {
 		want, err := r.lab.Disk(vm, n)
 		must(r.t, err)
 		program.SameDisk(r.t, filepath.Join(folder, vm, fmt.Sprintf("%s-disk%d.%s", vm, n, format)), want)
 	}
-	r.run("verify", filepath.Join(folder, vm)).ends(0)
 }
 
 // onlyPublished checks that a folder holds these VMs, and nothing else that people see.

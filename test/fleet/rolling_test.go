@@ -18,7 +18,7 @@ func TestWorkersAreUpgradedOneByOne(t *testing.T) {
 	t.Parallel()
 	newer := filepath.Join(t.TempDir(), "decamp")
 	must(t, program.BuildVersion(newer, "0.2.0-test"))
-	r, _ := newFleet(t, slow(6))
+	r := newFleet(t, slow(6))
 	versions := func() (a, b string) {
 		workers, err := r.database().Workers.List(t.Context())
 		must(t, err)

@@ -19,7 +19,7 @@ func many(n int) lab.Config {
 	for i := range n {
 		cfg.VMs = append(cfg.VMs, lab.VM{
 			Name:  fmt.Sprintf("vm%02d", i+1),
-			Disks: []lab.Disk{{Capacity: lab.Bytes(8+4*(i%3)) << 20, Fill: 50, Seed: uint64(i + 1)}},
+			Disks: []lab.Disk{{Capacity: lab.Bytes(4+2*(i%3)) << 20, Fill: 50, Seed: uint64(i + 1)}},
 		})
 	}
 	return cfg
@@ -109,9 +109,7 @@ func (r *rig) planIsHere(second string) {
 	for _, vm := range both {
 		r.published(r.vms(), vm, "qcow2", 1)
 	}
-	for _, vm := range here {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), here...)
 	r.published(second, "vm02", "raw", 1)
 	r.published(second, "vm03", "qcow2", 1)
 	r.onlyPublished(r.vms(), append(here, both...)...)

@@ -161,7 +161,7 @@ func (s *serving) allAnswers(token, plan string) string {
 // The password of a worker for PostgreSQL appears nowhere else, and no other secret does.
 func TestSecretsOfAWorkerStayWhereTheyAre(t *testing.T) {
 	cfg, port := behindSSH(t, 2)
-	r, db := newFleet(t, cfg)
+	r, db := newFleetOf(t, cfg)
 	db.SetPassword(databaseSecret)
 	r.run("status").ends(4).says("Remedy: ")
 	t.Setenv("PGPASSWORD", databaseSecret)

@@ -63,7 +63,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	t.Parallel()
 	cfg := many(8)
 	cfg.Limits.DatastoreRate = 2 * slowRate
-	cfg.VMs[7].Disks[0].Capacity = 64 << 20 // to be paused when the first of the others is done
+	cfg.VMs[7].Disks[0].Capacity = 32 << 20 // to be paused when the first of the others is done
 	r := newRig(t, cfg)
 	file := r.all("served")
 	s := r.serve(loopback.Reserve(t), "--offer", r.vms()) // others must not get it between two servers
@@ -95,9 +95,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	s.asks("resume", "served/vm08").ends(0)
 	follower.ends(0).says("vm01: done", "vm08: done", "8 done")
 	s.asks("plan", "run", file).ends(0)
-	for _, vm := range names(8) {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), names(8)...)
 	r.onlyPublished(r.vms(), names(8)...)
 	r.asFound(inventory.PoweredOff, names(8)...)
 	r.publishedOnce(r.until("served", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded }), r.state())
@@ -109,16 +107,14 @@ func TestPlanRunBesideAServer(t *testing.T) {
 	r := newRig(t, many(3))
 	r.serve("127.0.0.1:0", "--offer", r.vms())
 	r.run("plan", "run", r.all("beside")).ends(0).says("Another decamp process executes the plan", "3 done")
-	for _, vm := range names(3) {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), names(3)...)
 }
 
 // The database of a server is stopped and started again. The server reports that it is not ready. Its clients get the
 // reason or wait, and those that follow a plan follow it to its end.
 func TestServerOutlivesItsDatabase(t *testing.T) {
 	t.Parallel()
-	r, db := newFleet(t, slow(6))
+	r, db := newFleetOf(t, slow(6))
 	a := r.worker("a", r.vms())
 	s := r.serve("127.0.0.1:0")
 	s.asks("plan", "run", r.all("kept"), "--detach").ends(0)

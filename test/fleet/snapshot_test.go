@@ -29,8 +29,6 @@ func TestSnapshotOfOneVMFails(t *testing.T) {
 	r.lab.Faults().Clear()
 	r.run("retry", "snaps/warm1").ends(0)
 	r.run("plan", "run", file).ends(0).says("4 done") // the cutover was ordered for all of it
-	for _, vm := range []string{"vm01", "vm02", "warm1", "warm2"} {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), "vm01", "vm02", "warm1", "warm2")
 	r.asFound(inventory.PoweredOff, "warm1", "warm2")
 }

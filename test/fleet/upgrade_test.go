@@ -261,9 +261,7 @@ func (r *recorded) plansContinue(t *testing.T) {
 	}
 	r.until("listing", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 1 })
 	r.until("paused", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
-	for _, vm := range []string{"vm01", "vm02", "vm03", "vm04", "vm05", "vm10", "vm11"} {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), "vm01", "vm02", "vm03", "vm04", "vm05", "vm10", "vm11")
 	r.publishedOnce(v.done(), r.state())
 	if code := s.stops(); code != 0 {
 		t.Errorf("the server ended with %d", code)
@@ -315,9 +313,7 @@ func (r *recorded) workersContinue(t *testing.T) {
 	if v.count(fleetdb.Done) != 3 {
 		t.Errorf("it ended as %s", v)
 	}
-	for _, vm := range []string{"vm07", "vm08", "vm09"} {
-		r.published(folder, vm, "raw", 1)
-	}
+	r.allPublished(folder, "vm07", "vm08", "vm09")
 	r.publishedOnce(v, a.state)
 	if code := a.stops(); code != 0 {
 		t.Errorf("the worker ended with %d", code)

@@ -115,15 +115,16 @@ func (r *rig) sent(bytes int64) {
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 }
 
-// eventually polls until is returns true.
+// eventually polls until is returns true. Between two calls it waits for at least four times as long as a call lasts:
+// some start a decamp, and the processors have other work.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for !is() {
+	for began := time.Now(); !is(); began = time.Now() {
 		if ctx.Err() != nil {
 			t.Fatalf("never: %s", what)
 		}
-		pause(ctx, 5*time.Millisecond)
+		pause(ctx, max(10*time.Millisecond, 4*time.Since(began)))
 	}
 }

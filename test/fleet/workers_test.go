@@ -15,8 +15,19 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
+// shared is the PostgreSQL of tests that do not stop it.
+var shared postgres.Shared
+
 // newFleet is a rig whose processes meet in a PostgreSQL.
-func newFleet(t *testing.T, cfg lab.Config) (*rig, *postgres.Server) {
+func newFleet(t *testing.T, cfg lab.Config) *rig {
+	t.Helper()
+	r := newRig(t, cfg)
+	r.db = shared.NewDatabase(t)
+	return r
+}
+
+// newFleetOf is a rig whose processes meet in a PostgreSQL that the test stops.
+func newFleetOf(t *testing.T, cfg lab.Config) (*rig, *postgres.Server) {
 	t.Helper()
 	db := postgres.Start(t)
 	r := newRig(t, cfg)
@@ -58,6 +69,11 @@ func (r *rig) workerBy(wrapper []string, name, folder string, more ...string) *m
 func (r *rig) workerCommand(name, folder string, more ...string) (*machine, *exec.Cmd) {
 	r.t.Helper()
 	m := &machine{name: name, state: filepath.Join(r.dir, "state-"+name), log: filepath.Join(r.dir, name+".log")}
+	r.t.Cleanup(func() {
+		if text, err := os.ReadFile(m.log); r.t.Failed() && err == nil {
+			r.t.Logf("log of worker %s:\n%s", name, text)
+		}
+	})
 	return m, r.commandIn(m.state, append([]string{"worker", "--join", r.db, "--offer", folder, "--name", name, "--log-file", m.log}, more...)...)
 }
 
@@ -112,9 +128,7 @@ func (r *rig) allIsHere(plan, folder string, n int, states ...string) {
 			r.t.Fatalf("VM %s is %s: %s", vm.Name, vm.State, v)
 		}
 	}
-	for _, vm := range names(n) {
-		r.published(folder, vm, "raw", 1)
-	}
+	r.allPublished(folder, names(n)...)
 	r.onlyPublished(folder, names(n)...)
 	r.asFound(inventory.PoweredOff, names(n)...)
 	r.publishedOnce(v, states...)
@@ -123,8 +137,8 @@ func (r *rig) allIsHere(plan, folder string, n int, states ...string) {
 // slowRate is how fast all disks of slow come together, in bytes per second, until the test has waited for some
 // of them; trickle is how fast they come from then on.
 const (
-	slowRate = 2 << 20
-	trickle  = 256 << 10
+	slowRate = 1 << 20
+	trickle  = 128 << 10
 )
 
 // slow is many VMs that take a while.
@@ -137,7 +151,7 @@ func slow(n int) lab.Config {
 // A worker is killed. Another one with the same storage takes its VMs over and continues.
 func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, slow(8))
+	r := newFleet(t, slow(8))
 	a := r.worker("a", r.vms(), "--vms", "4")
 	r.submits(r.all("shared"))
 	r.until("shared", "a has begun two VMs", func(v view) bool { return len(v.of("a")) >= 2 })
@@ -164,7 +178,7 @@ func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 // continue meanwhile.
 func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, slow(4))
+	r := newFleet(t, slow(4))
 	other := filepath.Join(r.dir, "other")
 	must(t, os.Mkdir(other, 0o700))
 	a := r.worker("rack-a", r.vms())
@@ -181,9 +195,7 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	a = r.worker("rack-a", r.vms())
 	r.lab.SetLimits(lab.Limits{})
 	v := r.until("own", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 4 })
-	for _, vm := range names(3) {
-		r.published(r.vms(), vm, "raw", 1)
-	}
+	r.allPublished(r.vms(), names(3)...)
 	r.published(other, "vm04", "raw", 1)
 	r.publishedOnce(v, a.state, b.state)
 }
@@ -192,7 +204,7 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 // former VMs, and gets new ones.
 func TestZombieWritesNothing(t *testing.T) {
 	t.Parallel()
-	r, _ := newFleet(t, slow(6))
+	r := newFleet(t, slow(6))
 	a := r.worker("a", r.vms(), "--vms", "3")
 	r.submits(r.all("zombie"))
 	r.until("zombie", "a has begun", func(v view) bool { return len(v.of("a")) == 3 })
@@ -228,7 +240,7 @@ func TestZombieWritesNothing(t *testing.T) {
 // nothing fails.
 func TestDatabaseGoesAway(t *testing.T) {
 	t.Parallel()
-	r, db := newFleet(t, slow(8))
+	r, db := newFleetOf(t, slow(8))
 	a := r.worker("a", r.vms())
 	r.submits(r.all("away"))
 	r.until("away", "begun", func(v view) bool { return len(v.of("a")) >= 4 })

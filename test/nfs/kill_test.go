@@ -17,7 +17,7 @@ import (
 
 // How often a process is killed where there is little time, and where there is enough.
 const (
-	quickKills = 60
+	quickKills = 20
 	longKills  = 1000
 )
 

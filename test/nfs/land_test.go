@@ -98,7 +98,7 @@ func (l *land) mount(cfg nfsclient.Config) *nfsclient.Datastore {
 
 // How often decamp land is killed where there is little time, and where there is enough.
 const (
-	quickLandKills = 20
+	quickLandKills = 8
 	longLandKills  = 300
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/transporttest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // TestConformance: one member alone is as good as the transport it stands for.
@@ -154,7 +155,7 @@ func TestPushedDisksSurviveOneThatFails(t *testing.T) {
 		t.Skip("takes more than a second")
 	}
 	want := disk.NewSparsePattern(testSize, 0.7, 7)
-	for seed := range uint64(20) {
+	for seed := range map[bool]uint64{false: 5, true: 20}[lane.Slow] {
 		images := newImages(t, 3, want)
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		bad, after := rnd.IntN(3), rnd.Int64N(40)

@@ -15,7 +15,7 @@ import (
 )
 
 // bigDisk is the size of most test disks in bytes: many windows of the copy engine.
-const bigDisk = 48 << 20
+const bigDisk = 24 << 20
 
 // sparseDisk returns a disk with 60 % data. seed selects the content.
 func sparseDisk(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
@@ -130,7 +130,8 @@ func testWaitsForBudget(t *testing.T, h Harness) {
 // other must have a quarter of its bytes. Half would be too strict: on a loaded machine one of the two
 // may begin late.
 func testSharesFairly(t *testing.T, h Harness) {
-	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
+	const size = 2 * bigDisk
+	a, b := disk.NewPattern(size), disk.NewPattern(size)
 	rig := startEnvironment(t, h, a, b)
 	images := []*image{newImage(t, a), newImage(t, b)}
 	var other atomic.Int64 // bytes of the slower when the faster was complete; -1 before
@@ -138,7 +139,7 @@ func testSharesFairly(t *testing.T, h Harness) {
 	var g errgroup.Group
 	for i, im := range images {
 		im.slow = func(written int64) {
-			if written == bigDisk {
+			if written == size {
 				other.CompareAndSwap(-1, images[1-i].written())
 			}
 		}
@@ -153,8 +154,8 @@ func testSharesFairly(t *testing.T, h Harness) {
 	for _, im := range images {
 		im.verify()
 	}
-	if got := other.Load(); got < bigDisk/4 {
-		t.Errorf("when one disk was done the other had %d of %d bytes", got, int64(bigDisk))
+	if got := other.Load(); got < size/4 {
+		t.Errorf("when one disk was done the other had %d of %d bytes", got, int64(size))
 	}
 }
 
