@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // changedDisk is a disk with other bytes in some ranges.
@@ -50,9 +51,12 @@ func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
 		"nothing":     nil,
 		"first byte":  {{Off: 0, Len: 1}},
 		"last sector": {{Off: size - 512, Len: 512}},
-		"scattered":   {{Off: 4096, Len: 8192}, {Off: 65_000, Len: 5000}, {Off: 600 << 20, Len: 1}, {Off: 1100 << 20, Len: 3 << 20}},
+		"scattered":   {{Off: 0, Len: 1}, {Off: 4096, Len: 8192}, {Off: 65_000, Len: 5000}, {Off: 600 << 20, Len: 1}, {Off: 1100 << 20, Len: 3 << 20}, {Off: size - 512, Len: 512}},
 		"much":        {{Off: 1 << 20, Len: 40 << 20}},
 	} {
+		if name != "nothing" && name != "scattered" && !lane.Slow {
+			continue // "scattered" has both ends of the disk
+		}
 		t.Run(name, func(t *testing.T) {
 			want := changedDisk{beneath, changed}
 			path := filepath.Join(t.TempDir(), "above.qcow2")

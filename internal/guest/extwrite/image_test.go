@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // tool finds a program of e2fsprogs, also where an ordinary user's PATH ends before it.
@@ -64,6 +65,22 @@ func forms() []form {
 		{"ext2 no types", "40M", []string{"-t", "ext2", "-b", "1024", "-O", "^filetype,^dir_index"}},
 		{"ext2 all supers", "80M", []string{"-t", "ext2", "-b", "1024", "-O", "^sparse_super,^resize_inode"}},
 	}
+}
+
+// mainForms are the forms of tests that take long: in the slow lane all, otherwise one of each size of blocks and of
+// each way to keep free blocks, and the oldest.
+func mainForms() (main []form) {
+	for _, f := range forms() {
+		switch f.name {
+		case "ext4", "ext4 1k", "ext4 no checksums", "ext4 no journal", "ext3", "ext2 no types":
+			main = append(main, f)
+		default:
+			if lane.Slow {
+				main = append(main, f)
+			}
+		}
+	}
+	return main
 }
 
 func formNamed(t testing.TB, name string) form {

@@ -21,7 +21,7 @@ func TestRandomSequences(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for i, f := range forms() {
+	for i, f := range mainForms() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			f.size = "20M"

@@ -15,6 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 	"github.com/decamp/decamp/internal/guest/tree"
 	"github.com/decamp/decamp/internal/guest/tree/treetest"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // seed returns the volume of testdata, which README.md there describes.
@@ -112,7 +113,10 @@ func TestFlippedBits(t *testing.T) {
 		}
 	}
 	noticed := 0
-	const rounds = 1500
+	rounds := 400
+	if lane.Slow {
+		rounds = 1500
+	}
 	for range rounds {
 		image := bytes.Clone(sound)
 		for range 1 + r.IntN(20) {
