@@ -100,7 +100,7 @@ func TestStreamsFillSeveralPages(t *testing.T) {
 			if n := src.bytes.Load(); n > data {
 				t.Errorf("%d bytes of data took %d bytes", data, n)
 			}
-			if n, most := src.streams.Load(), data/(2<<20)+2*runs+4; n > most {
+			if n, most := src.streams.Load(), data/(2<<20)+3*runs+4; n > most {
 				t.Errorf("%d runs with %d bytes took %d streams, want at most %d", runs, data, n, most)
 			}
 		})
