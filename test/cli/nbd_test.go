@@ -293,7 +293,7 @@ func TestNBDPassesSignals(t *testing.T) {
 	must(t, s.Process.Signal(syscall.SIGTERM))
 	text, err := io.ReadAll(s.lines)
 	must(t, err)
-	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) {
+	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) || !strings.HasSuffix(string(text), "\"exitStatus\":9}}\n") {
 		t.Errorf("exit code %d: %s%s", code, text, s.stderr.String())
 	}
 }
