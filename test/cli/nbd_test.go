@@ -459,17 +459,18 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 // answer within the time limit.
 func TestNBDReportsFailedReads(t *testing.T) {
 	t.Parallel()
-	for says, ruin := range map[string]func(*rig){
-		"it is locked; remedy: power the VM off": func(r *rig) {
-			must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref))
-		},
-		"the host did not answer in time": func(r *rig) { must(r.t, r.lab.Stop()) },
+	for says, tc := range map[string]struct {
+		limit string // of a read
+		ruin  func(*rig)
+	}{
+		"it is locked; remedy: power the VM off": {"10m", func(r *rig) { must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref)) }},
+		"the host did not answer in time":        {"2s", func(r *rig) { must(r.t, r.lab.Stop()) }},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
-			s := r.serveNBD("--transport", "https", "--read-timeout", "2s")
-			ruin(r)
+			s := r.serveNBD("--transport", "https", "--read-timeout", tc.limit)
+			tc.ruin(r)
 			out, err := exec.CommandContext(t.Context(), "nbdcopy", s.URI, "null:").CombinedOutput()
 			if err == nil {
 				t.Errorf("nbdcopy succeeds: %s", out)
