@@ -199,11 +199,11 @@ func TestNBDOfARunningVM(t *testing.T) {
 func TestKilledNBDLeavesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, writing()).trusting()
-	killed := r.serveNBD("--transport", "nfc")
+	killed := r.serveNBD("--transport", "nfc", "--socket", r.dir)
 	must(t, killed.Process.Kill())
 	_ = killed.Wait()
 	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp nbd web01 ")
-	s := r.serveNBD("--transport", "nfc")
+	s := r.serveNBD("--transport", "nfc", "--socket", r.dir) // it replaces the old socket
 	if n := r.vm("web01").Snapshots; n != 1 {
 		t.Errorf("%d snapshots: %s", n, s.stderr.String())
 	}
