@@ -6,8 +6,8 @@
 // An Export is a disk with a name. The empty name selects the first export. A client lists and
 // describes exports (LIST, INFO, GO) and selects structured replies and the context base:allocation.
 //
-//	conn.serveRequests -> conn.answer -> export.readPiece -> sendQueue.send -> writev
-//	\__ one reader __/    \__ a goroutine for each request ______________/
+//	session.serveRequests -> session.answerRequest -> export.readPiece -> sendQueue.send -> writev
+//	\__ one reader _____/    \__ a goroutine for each request _______________________/
 //
 // Requests of a connection run in parallel, and each reply is sent when it is complete. The request that
 // completes while nothing is being sent writes its reply and all that complete meanwhile. If the disk is

@@ -41,7 +41,7 @@ type Server struct {
 
 // Limits are the limits of a Server.
 type Limits struct {
-	Connections int           // open connections; default 64
+	Connections int           // open connections, also those in the handshake; default 64
 	Requests    int           // requests in work of one connection; default 64
 	Memory      int64         // bytes of all requests in work; default and minimum 32 MiB
 	Handshake   time.Duration // duration of a handshake; default 30 s
