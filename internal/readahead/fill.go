@@ -68,6 +68,10 @@ func (l *filler) fetchRange(p *page, r disk.Range) error {
 	if !f.mapped.Load() {
 		return l.fetchData(p, r, l.until)
 	}
+	if l.body != nil && l.at == r.Off && l.at < l.end { // the stream may include a short hole
+		part := disk.Range{Off: r.Off, Len: min(l.end, r.End()) - r.Off}
+		return l.fetchData(p, part, l.end)
+	}
 	extents, err := f.src.Extents(f.ctx, disk.Range{Off: r.Off, Len: max(l.until, r.End()) - r.Off})
 	if err != nil {
 		return err
