@@ -19,12 +19,12 @@ demo='qemu-system-x86 qemu-utils ovmf seabios e2fsprogs fdisk dosfstools mtools
 # browser, what schemathesis is installed with, the makers of file systems and archives that guests
 # have, those that read packages, manual pages and signatures of a release, and those who write NTFS volumes and registry hives for decamp to read, or read the database
 # of dynamic disks as decamp does; shells that complete; the judge of systemd's units, the maker of ISO images, boot loaders
-# that Debian has signed, other readers and writers of VMDK and qcow2, a keyring on a D-Bus, and NBD clients.
+# that Debian has signed, other readers and writers of VMDK and qcow2, a keyring on a D-Bus, NBD clients and the maker of their certificates.
 test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-extra nfs-ganesha nfs-ganesha-vfs rpcbind iproute2
       nftables iptables openssh-client busybox-static postgresql chromium python3-venv xfsprogs btrfs-progs zstd xz-utils lz4
       ntfs-3g attr libhivex-bin libwin-hivex-perl ldmtool systemd genisoimage shim-signed grub-efi-amd64-signed
       7zip python3-libvmdk python3-libqcow python3-vmdkstream rpm mandoc minisign shellcheck dbus-daemon gnome-keyring
-      libnbd-bin python3-libnbd fish zsh'
+      libnbd-bin python3-libnbd fish zsh openssl'
 # A libvirt that tests start by hand (Debian may start its service too), volume groups for it, TPMs of its VMs, and ways to it.
 libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients lvm2 mount swtpm swtpm-tools openssh-server netcat-openbsd'
 # What fio is built with: Debian's own has no engines for NFS and NBD.

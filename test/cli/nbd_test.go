@@ -199,11 +199,11 @@ func TestNBDOfARunningVM(t *testing.T) {
 func TestKilledNBDLeavesNoSnapshot(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, writing()).trusting()
-	killed := r.serveNBD("--transport", "nfc")
+	killed := r.serveNBD("--transport", "nfc", "--socket", r.dir)
 	must(t, killed.Process.Kill())
 	_ = killed.Wait()
 	r.run("runs").ends(0).says("Changes on hosts that are not reverted", "snapshot \"decamp nbd web01 ")
-	s := r.serveNBD("--transport", "nfc")
+	s := r.serveNBD("--transport", "nfc", "--socket", r.dir) // it replaces the old socket
 	if n := r.vm("web01").Snapshots; n != 1 {
 		t.Errorf("%d snapshots: %s", n, s.stderr.String())
 	}
@@ -293,7 +293,7 @@ func TestNBDPassesSignals(t *testing.T) {
 	must(t, s.Process.Signal(syscall.SIGTERM))
 	text, err := io.ReadAll(s.lines)
 	must(t, err)
-	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) {
+	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) || !strings.HasSuffix(string(text), "\"exitStatus\":9}}\n") {
 		t.Errorf("exit code %d: %s%s", code, text, s.stderr.String())
 	}
 }
@@ -459,17 +459,18 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 // answer within the time limit.
 func TestNBDReportsFailedReads(t *testing.T) {
 	t.Parallel()
-	for says, ruin := range map[string]func(*rig){
-		"it is locked; remedy: power the VM off": func(r *rig) {
-			must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref))
-		},
-		"the host did not answer in time": func(r *rig) { must(r.t, r.lab.Stop()) },
+	for says, tc := range map[string]struct {
+		limit string // of a read
+		ruin  func(*rig)
+	}{
+		"it is locked; remedy: power the VM off": {"10m", func(r *rig) { must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref)) }},
+		"the host did not answer in time":        {"2s", func(r *rig) { must(r.t, r.lab.Stop()) }},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, small()).trusting()
-			s := r.serveNBD("--transport", "https", "--read-timeout", "2s")
-			ruin(r)
+			s := r.serveNBD("--transport", "https", "--read-timeout", tc.limit)
+			tc.ruin(r)
 			out, err := exec.CommandContext(t.Context(), "nbdcopy", s.URI, "null:").CombinedOutput()
 			if err == nil {
 				t.Errorf("nbdcopy succeeds: %s", out)
