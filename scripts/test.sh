@@ -13,7 +13,7 @@ mkdir -p build
 slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert test/differential
 	internal/targets/openstack internal/migrate internal/testboot internal/qcow2 internal/esx test/nfs test/boot internal/lab
 	internal/nfs internal/workflow internal/fleetdb internal/targets/kubevirt internal/fleet internal/vmdk
-	internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing'
+	internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing test/nbdkit'
 
 # ordered_packages prints all packages of the module, slowest first.
 ordered_packages() {

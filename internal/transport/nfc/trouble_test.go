@@ -340,3 +340,18 @@ func TestSilenceAtEveryMessage(t *testing.T) {
 		}
 	}
 }
+
+// A user who waits for the opening of a disk learns soon that port 902 is closed.
+func TestOpeningFailsAfterFewRetries(t *testing.T) {
+	var rests atomic.Int64
+	r := startLab(t, lab.Config{NFC: lab.NFC{Off: true}, VMs: []lab.VM{generated(4)}}, nfc.Options{
+		OpenRetries: 2,
+		Sleep: func(ctx context.Context, _ time.Duration) error {
+			rests.Add(1)
+			return ctx.Err()
+		},
+	})
+	if err := move(t, r, nil); !fault.Is(err, fault.Unreachable) || rests.Load() != 2 {
+		t.Errorf("%v, after %d rests", err, rests.Load())
+	}
+}
