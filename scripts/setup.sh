@@ -226,6 +226,9 @@ dissect_release=3.21
 # The release of the SMTP server that receives the mail of notifications in tests.
 aiosmtpd_release=1.4.6
 
+# The release of check-jsonschema, which contains GitLab's schema of its definitions of CI.
+check_jsonschema_release=0.39.0
+
 # install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
 	program=build/$1/bin/${3-$1}
@@ -281,5 +284,6 @@ case " $* " in
 	install_pypi fakepve "$fakepve_release"
 	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
 	install_pypi aiosmtpd "$aiosmtpd_release"
+	install_pypi check-jsonschema "$check_jsonschema_release"
 	;;
 esac

@@ -97,7 +97,8 @@ func (gc *gatherCommand) runGather(ctx context.Context) error {
 
 // addKnown adds the secrets and the names that the environment contains.
 func (gc *gatherCommand) addKnown(o *gather.Options) {
-	for _, file := range []string{gc.p.assembler.Env(assemble.PasswordEnv), gc.p.assembler.Env(tokenFileEnv), gc.fleet.tokenFile} {
+	files := append(gc.p.assembler.Settings.SecretFiles(), gc.p.assembler.Env(assemble.PasswordEnv), gc.p.assembler.Env(tokenFileEnv), gc.fleet.tokenFile)
+	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil {
 			o.Secrets = append(o.Secrets, string(text))
 		}

@@ -154,6 +154,20 @@ func Check(p Paths, flags []string) (exist []string, found Problems, err error) 
 	return exist, found, nil
 }
 
+// SecretFiles returns the paths of the files with passwords and tokens. A nil s has none.
+func (s *Settings) SecretFiles() (paths []string) {
+	if s == nil {
+		return nil
+	}
+	for _, source := range s.Sources {
+		paths = append(paths, source.PasswordFile)
+	}
+	for _, server := range s.Servers {
+		paths = append(paths, server.TokenFile)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+}
+
 // FindAccount returns the URL of a source or a server by its name. It returns a URL unchanged.
 func (s *Settings) FindAccount(text string) (string, error) {
 	if !planfile.IsName(text) {

@@ -275,6 +275,17 @@ func TestDefaultsAndNamesAreApplied(t *testing.T) {
 	}
 }
 
+// The files with secrets are those of sources and servers.
+func TestSecretFiles(t *testing.T) {
+	s, _ := parse("config.yaml", []byte(applied), testFlags)
+	if got := strings.Join(s.SecretFiles(), " "); got != "/pw /token" {
+		t.Errorf("got %q", got)
+	}
+	if got := (*Settings)(nil).SecretFiles(); got != nil {
+		t.Errorf("got %q without settings", got)
+	}
+}
+
 func TestFlagsAndEnvironmentHavePrecedence(t *testing.T) {
 	f, args, err := apply(t, applied, map[string]string{"DECAMP_PASSWORD_FILE": "/env", "DECAMP_TOKEN_FILE": "/env"},
 		"--transport", "https", "--to", "dir:/z", "--fingerprint", "AA", "--server-ca", "/mine", "esxi://ada@other", "web01")

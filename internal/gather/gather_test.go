@@ -83,6 +83,22 @@ func TestOneNameHasOnePseudonym(t *testing.T) {
 	}
 }
 
+// A log in JSON has the same pseudonyms, also after the time and the process that the journal of systemd adds.
+func TestNamesInALogAsJSON(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "json.log", `{"level":"INFO","msg":"db \"x\" of esx9 begins","vm":"db \"x\"","server":"esx9","took":"3s"}`+"\n"+
+		`2026-11-28T04:05:06+0000 decamp[7]: {"msg":"lab-7 joins after 3s","worker":"lab-7"}`+"\n", 0)
+	a, err := Collect(t.Context(), Options{Logs: []string{filepath.Join(dir, "json.log")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"level":"INFO","msg":"<vm1> of <host1> begins","vm":"<vm1>","server":"<host1>","took":"3s"}` + "\n" +
+		`2026-11-28T04:05:06+0000 decamp[7]: {"msg":"<host2> joins after 3s","worker":"<host2>"}` + "\n"
+	if got := textOf(a, "logs/1.log"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // The newest files fit; of a long log the end is kept.
 func TestSizeIsBounded(t *testing.T) {
 	dir := t.TempDir()

@@ -185,16 +185,31 @@ func (p *pseudonyms) addComponents(file string) {
 // isNumber reports whether s has digits only.
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// logField matches a field of a log that contains a name.
-var logField = regexp.MustCompile(`\b(vm|host|datastore|server|user|addr|folder|path|url|network|storage|plan|run|file|name|to|source|target)=("(?:[^"\\]|\\.)*"|\S+)`)
+// logKeys are the keys of fields of a log that contain names.
+var logKeys = words(`vm host datastore server user addr folder path url network storage plan run file name to source target worker endpoint receiver`)
 
-// harvestLog adds the names in the fields of a log.
+// logField matches a field of a log as text.
+var logField = regexp.MustCompile(`\b([a-z]+)=("(?:[^"\\]|\\.)*"|\S+)`)
+
+// harvestLog adds the names in the fields of a log, as text or as one JSON object in each line.
 func (p *pseudonyms) harvestLog(text string) {
 	for line := range strings.Lines(text) { // regexp is slow on long texts
+		var fields map[string]any
+		if at := strings.IndexByte(line, '{'); at >= 0 && json.Unmarshal([]byte(line[at:]), &fields) == nil {
+			for _, key := range sortedKeys(fields) {
+				if value, isText := fields[key].(string); isText && logKeys[key] {
+					p.harvestText("", key, value)
+				}
+			}
+			continue
+		}
 		if !strings.Contains(line, "=") {
 			continue
 		}
 		for _, m := range logField.FindAllStringSubmatch(line, -1) {
+			if !logKeys[m[1]] {
+				continue
+			}
 			value := m[2]
 			if strings.HasPrefix(value, `"`) && json.Unmarshal([]byte(value), &value) != nil {
 				value = strings.Trim(m[2], `"`)

@@ -159,17 +159,21 @@ func (x *exporter) count(n int64) {
 }
 
 // report logs the first failure of an outage and its end. n is the number of spans of the request;
-// without again they are lost.
+// without again they are lost, or those that the collector rejected.
 func (x *exporter) report(err error, n int, again bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	lost, text := int64(n), "traces are not exported; the migration continues"
+	if part, is := errors.AsType[rejectedError](err); is {
+		lost, text = int64(part), "the collector does not accept all traces"
+	}
 	if err != nil && !again {
-		x.dropped += int64(n)
+		x.dropped += lost
 	}
 	switch {
 	case err != nil && !x.down:
 		x.down = true
-		x.log.Warn("traces are not exported; the migration continues", "endpoint", x.config.host(), "err", err)
+		x.log.Warn(text, "endpoint", x.config.host(), "err", err)
 	case err == nil && x.down:
 		x.down = false
 		x.log.Info("traces are exported again", "endpoint", x.config.host(), "dropped", x.dropped)
@@ -236,9 +240,17 @@ func (x *exporter) checkResponse(code int, text []byte) (again bool, err error) 
 	}
 	_ = json.Unmarshal(text, &answer) // an empty response is valid
 	if n, _ := answer.PartialSuccess.RejectedSpans.Int64(); n > 0 {
-		return false, fmt.Errorf("the collector rejected %d spans", n)
+		return false, rejectedError(n)
 	}
 	return false, nil
+}
+
+// rejectedError is the number of spans of a request that the collector rejected. It accepted the others.
+type rejectedError int64
+
+// Error implements error.
+func (n rejectedError) Error() string {
+	return fmt.Sprintf("the collector rejected %d spans", int64(n))
 }
 
 // encode returns the body of a request.

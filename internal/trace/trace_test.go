@@ -272,7 +272,7 @@ func TestRequestsAreRepeatedIfThatMayHelp(t *testing.T) {
 		"overloaded": {[]int{503, 429, 502, 504}, "{}", 1, "traces are exported again"},
 		"refused":    {[]int{400}, "{}", 0, "HTTP 400"},
 		"redirect":   {[]int{307}, "{}", 0, "HTTP 307"},
-		"partial":    {nil, `{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "no"}}`, 1, "rejected 1 spans"},
+		"partial":    {nil, `{"partialSuccess": {"rejectedSpans": "1", "errorMessage": "no"}}`, 1, "not accept all traces\" endpoint="},
 		"empty":      {nil, "", 1, ""},
 	} {
 		server := newCollector(t, c.answers...)

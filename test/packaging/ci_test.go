@@ -3,6 +3,7 @@ package packaging
 import (
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,37 +55,26 @@ func TestCICallsWhatExists(t *testing.T) {
 	}
 }
 
-// gitlabJob is a job of .gitlab-ci.yml.
-type gitlabJob struct {
-	Stage     string              `json:"stage"`
-	Timeout   string              `json:"timeout"`
-	Rules     []map[string]string `json:"rules"`
-	Script    []string            `json:"script"`
-	Artifacts map[string]any      `json:"artifacts"`
-}
-
-// gitlabCI is the part of GitLab's format that .gitlab-ci.yml uses.
-type gitlabCI struct {
-	Default   map[string]string              `json:"default"`
-	Workflow  map[string][]map[string]string `json:"workflow"`
-	Stages    []string                       `json:"stages"`
-	Variables map[string]string              `json:"variables"`
-	Test      gitlabJob                      `json:"test"`
-	Nightly   gitlabJob                      `json:"nightly"`
-	Release   gitlabJob                      `json:"release"`
-}
-
-// .gitlab-ci.yml and the forms of issues are YAML with the expected keys. GitLab's and GitHub's own checks need a server.
-func TestDefinitionsParse(t *testing.T) {
-	var ci gitlabCI
+// The definition for GitLab conforms to GitLab's JSON schema. One with a mistake does not.
+func TestGitLabCIConformsToItsSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, ".gitlab-ci.yml"))
 	must(t, err)
-	must(t, yaml.UnmarshalStrict(text, &ci))
-	for _, job := range []gitlabJob{ci.Test, ci.Nightly, ci.Release} {
-		if len(job.Script) == 0 || len(job.Rules) == 0 || (job.Stage != "test" && job.Stage != "release") {
-			t.Errorf("job %+v", job)
+	for name, want := range map[string]struct {
+		text  string
+		valid bool
+	}{"definition": {string(text), true}, "mistake": {strings.Replace(string(text), "script:", "scirpt:", 1), false}} {
+		file := filepath.Join(t.TempDir(), "ci.yml")
+		must(t, os.WriteFile(file, []byte(want.text), 0o600))
+		tool := filepath.Join(root, "build/check-jsonschema/bin/check-jsonschema")
+		out, err := exec.CommandContext(t.Context(), tool, "--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci", file).CombinedOutput()
+		if (err == nil) != want.valid || !want.valid && !strings.Contains(string(out), "scirpt") {
+			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
+}
+
+// The forms of issues are YAML with the expected keys. GitHub's own check needs a server.
+func TestIssueFormsParse(t *testing.T) {
 	forms, err := filepath.Glob(filepath.Join(root, ".github/ISSUE_TEMPLATE/*.yml"))
 	must(t, err)
 	if len(forms) != 3 {
