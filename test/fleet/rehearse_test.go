@@ -23,7 +23,7 @@ const up = guest.Marker
 // during the rounds. Other requests, meanwhile or later, fail with the reason.
 func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	t.Parallel()
-	image, hardware := guest.BootSector(t, 20*time.Second), "auto" // it boots until other requests were refused
+	image, hardware := guest.BootSector(t, 30*time.Second), "auto" // it boots until other requests were refused
 	if lane.Slow {
 		image, hardware = guest.Image(t, guest.NoVirtio), "virtio"
 	}

@@ -30,6 +30,9 @@ func Main(m *testing.M, binary *string) int {
 	// Under nohup, as in some CI systems, SIGHUP is ignored, also by child processes. After Notify,
 	// children get the signal's default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	if signal.Ignored(syscall.SIGINT) { // as in the background of a shell without job control; else it ends the tests
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	}
 	if built := os.Getenv(BuiltEnv); built != "" {
 		*binary = built
 		return m.Run()
