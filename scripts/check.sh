@@ -6,7 +6,8 @@ cd "$(dirname "$0")/.." || exit
 . scripts/static.sh
 mkdir -p build
 
-check_statically
+check_quickly
+run_staticcheck
 # shellcheck disable=SC2086 # several arguments
 go test $quickly -short -timeout 10m "$@" ./... >build/check.log 2>&1 || {
 	grep -vE '^(ok|\?)' build/check.log | tail -200

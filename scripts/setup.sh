@@ -229,15 +229,28 @@ aiosmtpd_release=1.4.6
 # The release of check-jsonschema, which contains GitLab's schema of its definitions of CI.
 check_jsonschema_release=0.39.0
 
+# pip_install FOLDER ARGUMENT... makes a virtual environment and installs packages into it. pip itself is installed in
+# build/clients, if that is there, and Python compiles what it imports: both take more time than the rest.
+pip_install() {
+	folder=$1
+	shift
+	rm -rf "$folder"
+	if [ "$folder" != build/clients ] && [ -x build/clients/bin/pip ]; then
+		/usr/bin/python3 -m venv --without-pip "$folder" && set -- --python "$folder/bin/python" install "$@"
+		pip=build/clients/bin/pip
+	else
+		/usr/bin/python3 -m venv "$folder" && set -- install "$@"
+		pip=$folder/bin/pip
+	fi >"$tmp/pip.log" 2>&1 || return
+	"$pip" -q --disable-pip-version-check "$@" --no-compile >"$tmp/pip.log" 2>&1
+}
+
 # install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
 install_pypi() {
 	program=build/$1/bin/${3-$1}
 	[ "$(cat "build/$1/release" 2>/dev/null)" != "$2" ] || [ ! -x "$program" ] || return 0
 	echo "setup: installing $1 $2" >&2
-	rm -rf "build/$1"
-	/usr/bin/python3 -m venv "build/$1" >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for $1"
-	"build/$1/bin/pip" install -q --disable-pip-version-check "$1==$2" >"$tmp/log" 2>&1 ||
-		fail_with_log "could not install $1 $2"
+	pip_install "build/$1" "$1==$2" || { cat "$tmp/pip.log" >&2; fail "could not install $1 $2"; }
 	echo "$2" >"build/$1/release" # last: another run may have been cut off
 }
 
@@ -245,10 +258,7 @@ install_pypi() {
 install_clients() {
 	! cmp -s clients/requirements.txt build/clients/requirements.txt || return 0
 	echo "setup: installing the tools of the clients" >&2
-	rm -rf build/clients
-	/usr/bin/python3 -m venv build/clients >"$tmp/log" 2>&1 || fail_with_log "could not make a folder for the tools of the clients"
-	build/clients/bin/pip install -q --disable-pip-version-check -r clients/requirements.txt >"$tmp/log" 2>&1 ||
-		fail_with_log "could not install the tools of the clients"
+	pip_install build/clients -r clients/requirements.txt || { cat "$tmp/pip.log" >&2; fail "could not install the tools of the clients"; }
 	cp clients/requirements.txt build/clients/ # last: another run may have been cut off
 }
 
@@ -271,10 +281,10 @@ case " $* " in
 *" v2v "*) [ -d /lib/modules ] || as_root mkdir -p /lib/modules ;; # supermin wants it, whatever is in it
 esac
 case " $* " in
-*" test "* | *" slow "* | *" bench "*) install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
+*" test "* | *" slow "* | *" clients "*) install_clients ;;
 esac
 case " $* " in
-*" test "* | *" slow "* | *" clients "*) install_clients ;;
+*" test "* | *" slow "* | *" bench "*) install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
 esac
 case " $* " in
 *" test "* | *" slow "*)

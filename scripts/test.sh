@@ -10,10 +10,11 @@ mkdir -p build
 
 # The packages that take longest, slowest first: they start first, as the run ends when the last one ends.
 # build/package-times.tsv, which each run writes, replaces this order.
-slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert test/differential
-	internal/targets/openstack internal/migrate internal/testboot internal/qcow2 internal/esx test/nfs test/boot internal/lab
-	internal/nfs internal/workflow internal/fleetdb internal/targets/kubevirt internal/fleet internal/vmdk
-	internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing test/nbdkit'
+slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert internal/testboot
+	internal/targets/openstack internal/esx internal/migrate internal/qcow2 test/nfs test/boot internal/transport/nfc
+	internal/transport/landing internal/lab/vsphere cmd/decamp internal/fleetdb test/clients test/browser internal/fleet
+	internal/workflow internal/mount internal/targets/kubevirt internal/targets/dir internal/guest/extwrite internal/guest
+	internal/server internal/convert/virtv2v test/nbdkit'
 
 # ordered_packages prints all packages of the module, slowest first.
 ordered_packages() {
@@ -54,22 +55,24 @@ record_times() {
 	rm build/times.tsv
 }
 
-check_statically
+check_quickly
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
-# The demo and the tests of Kubernetes run beside the other tests. They end with this script.
+# staticcheck, the demo and the tests of Kubernetes run beside the other tests. They end with this script.
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
+run_staticcheck >build/static.log 2>&1 &
+static=$!
 make demo >build/demo.log 2>&1 &
 demo=$!
 # Modules of their own, which bring Kubernetes and Helm along. They judge files of this one: no result of old ones counts.
 for module in kubevirt packaging; do
 	# shellcheck disable=SC2086 # several arguments
-	(cd "test/$module" && go vet ./... && go test $quickly -count 1 -v "$@" ./...) || exit
+	(cd "test/$module" && go test $quickly -count 1 -v "$@" ./...) || exit
 done >build/kubevirt.log 2>&1 &
 kubevirt=$!
 # The program that builds releases is a separate module, too.
 # shellcheck disable=SC2086 # several arguments
-(cd release && go vet -tags slow . && go test $quickly -count 1 -v "$@" .) >build/release.log 2>&1 &
+(cd release && go test $quickly -count 1 -v "$@" .) >build/release.log 2>&1 &
 release=$!
 packages=$(ordered_packages) || fail "go list"
 rm -f build/cpu-times.tsv
@@ -80,6 +83,7 @@ status=$?
 wait "$kubevirt" || status=$?
 wait "$release" || status=$?
 cat build/kubevirt.log build/release.log >>build/test.log
+wait "$static" || static=
 wait "$demo" || {
 	tail -20 build/demo.log
 	fail "make demo; see build/demo.log"
@@ -87,12 +91,14 @@ wait "$demo" || {
 times >build/cpu-total # not in a pipe: a subshell has other children
 record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
+[ -n "$static" ] || cat build/static.log
 if [ "$status" -ne 0 ]; then
 	awk -f scripts/failures.awk build/test.log | tail -200
 	echo "failed, in short:" # last, as logs are often cut in the middle
 	grep -E '^ *--- FAIL|^FAIL	|^panic:|^	+Test.* \([0-9hms]+\)$' build/test.log # the last: tests that a time limit ended
 	fail "go test failed; see build/test.log"
 fi
+[ -n "$static" ] || fail "staticcheck; see build/static.log"
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)
 [ -z "$skipped" ] || fail "skipped, but nothing may be:
 $skipped"

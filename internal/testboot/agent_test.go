@@ -52,7 +52,7 @@ func TestGuestsThatNoAgentAnswersFor(t *testing.T) {
 		"a channel without an agent": {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{}, testboot.Stopped},
 		"its marker":                 {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{Expect: marker}, testboot.Booted},
 	} {
-		if name == "its marker" && !lane.Slow {
+		if name != "a channel without an agent" && !lane.Slow {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,5 +41,54 @@ func TestAnsibleSanity(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// The client has complete types, and uses no newer Python than its package claims.
+func TestPythonClientIsTyped(t *testing.T) {
+	t.Parallel()
+	runTool(t, pythonDir, "mypy", "--cache-dir", t.TempDir(), "src", "tests")
+	runTool(t, pythonDir, "vermin", "-t=3.9-", "--eval-annotations", "--violations", "src")
+}
+
+// The wheel and the archive of the collection depend on the sources only, have the version, and can be installed.
+func TestPackagesAreReproducible(t *testing.T) {
+	t.Parallel()
+	wheel, archive := "decamp_client-1.2.3-py3-none-any.whl", "decamp-decamp-1.2.3.tar.gz"
+	var built []string
+	for range 2 {
+		dir := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "../../scripts/clients.sh", dir, "1.2.3")
+		cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000", "ANSIBLE_HOME="+t.TempDir(), "LC_ALL=C.UTF-8")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("scripts/clients.sh: %v\n%s", err, out)
+		}
+		built = append(built, dir)
+	}
+	for _, name := range []string{wheel, archive} {
+		one, err := os.ReadFile(filepath.Join(built[0], name))
+		must(t, err)
+		other, err := os.ReadFile(filepath.Join(built[1], name))
+		must(t, err)
+		if !bytes.Equal(one, other) {
+			t.Errorf("two builds of %s differ", name)
+		}
+	}
+
+	python := filepath.Join(built[0], "python")
+	runTool(t, ".", "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", python, filepath.Join(built[0], wheel))
+	cmd := exec.CommandContext(t.Context(), tool(t, "python"), "-c", "import decamp_client, importlib.metadata as m; print(decamp_client.__file__, m.version('decamp-client'))")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+python)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != python+"/decamp_client/__init__.py 1.2.3\n" {
+		t.Errorf("the installed client: %v\n%s", err, out)
+	}
+
+	install := exec.CommandContext(t.Context(), tool(t, "ansible-galaxy"), "collection", "install", "--offline", "-p", built[0], filepath.Join(built[0], archive))
+	install.Env = append(os.Environ(), "ANSIBLE_HOME="+t.TempDir(), "LC_ALL=C.UTF-8")
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Errorf("ansible-galaxy: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(built[0], "ansible_collections/decamp/decamp/plugins/modules/plan.py")); err != nil {
+		t.Error(err)
 	}
 }

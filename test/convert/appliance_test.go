@@ -62,6 +62,9 @@ func TestApplianceConverts(t *testing.T) {
 			if before := linux("")[initrd]; !strings.HasPrefix(got, before) || !strings.Contains(got[len(before):], "decamp-appended") {
 				t.Errorf("the initramfs has %d bytes, of which %d were there", len(got), len(before))
 			}
+			if c.kind == guest.Btrfs && !lane.Slow {
+				return // the second run is the same for each file system
+			}
 			again, err := convert.LinuxAppend(t.Context(), layered(t, image), o)
 			if err != nil || len(again.Changes) != 0 || len(again.Notes) != 0 {
 				t.Errorf("the second run: %v, %q, %v", again.Changes, again.Notes, err)

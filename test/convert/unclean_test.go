@@ -152,6 +152,9 @@ func TestApplianceThatFailsChangesNothing(t *testing.T) {
 		"other program": {plain, func(func()) convert.Appliance { return with(t, appliance.Options{Program: "/sbin/ldconfig"}) }, fault.Unsupported, "console output"},
 		"full":          {full, func(func()) convert.Appliance { return ourAppliance(t) }, fault.Full, "no space"},
 	} {
+		if name == "other program" && !lane.Slow {
+			continue // it ends as "late" does, after a whole boot
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -188,16 +191,6 @@ func fullExt(t *testing.T) string {
 	}
 	put(t, disks, image)
 	return image
-}
-
-// A layer that may not grow as far as mounting makes it is an error that says so.
-func TestApplianceWithinTheOverlaysLimit(t *testing.T) {
-	t.Parallel()
-	disks := layeredWithin(t, 16<<10, diskOf(t, xfsOf(t, linux("/dev/sda1"))))
-	_, err := convert.LinuxAppend(t.Context(), disks, convert.Options{Appliance: ourAppliance(t)})
-	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "would be changed") || len(disks[0].Overlay.Changed()) != 0 {
-		t.Errorf("%v, %d ranges", err, len(disks[0].Overlay.Changed()))
-	}
 }
 
 // with is our appliance with other options.

@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/decamp/decamp/test/lane"
 )
 
-// seeds is how many disks each writer writes: some seconds of work.
-const seeds = 4
+// seeds is how many disks each writer writes in the quick lane: some seconds of work.
+const seeds = 2
 
 // A testCase is one disk and the image that a writer made of it.
 type testCase struct {
@@ -42,6 +44,9 @@ func TestEveryReaderSeesTheDiskThatWasWritten(t *testing.T) {
 		t.Skip("starts other readers for seconds")
 	}
 	n := seeds
+	if lane.Slow {
+		n = 4 * seeds
+	}
 	if text := os.Getenv("DECAMP_DIFFERENTIAL"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {

@@ -27,7 +27,7 @@ func TestPublishedVMsBoot(t *testing.T) {
 		firmware string
 		slow     bool
 	}{
-		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", false},
+		{"bios", biosVM(), tinyguest.NoVirtio, targets.Raw, "vmw_pvscsi", "bios", true}, // make demo boots it, too
 		{"ide", onBus(inventory.IDE), tinyguest.NoVirtio, targets.QCOW2, "ata_piix", "bios", true},
 		{"efi", efiVM(), tinyguest.UEFI, targets.QCOW2, "virtio_scsi", "efi", true},
 		{"efi by its boot entry", efiVM(), tinyguest.Entry, targets.Raw, "virtio_scsi", "efi", false}, // it has no fallback loader

@@ -81,7 +81,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 		driver string
 		slow   bool
 	}{
-		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", false},
+		{"linked", linked, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},
 		{"linked, by its boot entry", linked, byEFI, tinyguest.Entry, "virtio_scsi", false}, // it has no fallback loader
 		{"uploaded, with EFI and a TPM", uploaded, byEFI, tinyguest.UEFI, "virtio_scsi", true},
 		{"on LVM", onLVM, func(*inventory.VM) {}, tinyguest.NoVirtio, "vmw_pvscsi", true},

@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // extent is what volumes of LVM's are made of, in bytes.
@@ -181,6 +182,9 @@ func (s *site) watch(proc uint32, do func()) (end func()) {
 // Libvirt 9.0 keeps a volume open whose upload it opens for a connection that is gone, and LVM removes none that is open.
 func TestUploadToLVMThatIsCanceledAsItOpens(t *testing.T) {
 	for _, proc := range []uint32{upload, download} {
+		if proc == download && !lane.Slow {
+			continue
+		}
 		s := newGroupSite(t, sharedDaemon(t))
 		vm := withoutCards()
 		_, to, def := onStage(t, vm, s.place, bytes.Repeat([]byte{7}, 1<<20))
@@ -261,6 +265,9 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 		if want += "-" + sourceID(vm) + "-disk0.raw"; volume != want {
 			t.Errorf("%q: %q, want %q", name, volume, want)
 		}
+		if name == "pvmove_tmeta" && !lane.Slow {
+			continue
+		}
 		_, to, def := onStage(t, vm, s.place, make([]byte, 1<<20))
 		if err := to.Publish(t.Context(), def); err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -279,6 +286,9 @@ func TestVolumeNamesThatLVMTakes(t *testing.T) {
 func TestVMOnLVMStarts(t *testing.T) {
 	d := ownDaemon(t)
 	for _, size := range []int64{extent, extent + 512} {
+		if size == extent && !lane.Slow {
+			continue
+		}
 		vm := withoutCards()
 		vm.Disks[0].Capacity = size
 		s := newGroupSite(t, d)

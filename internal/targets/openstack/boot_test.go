@@ -32,7 +32,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		cards    int    // that the test guest's kernel has a driver for
 		slow     bool
 	}{
-		{"virtio", tinyguest.BIOS, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, false},
+		{"virtio", tinyguest.BIOS, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, true},
 		{"ide", tinyguest.NoVirtio, inventory.BIOS, inventory.IDE, targets.Compat, "ata_piix", 0, true},
 		{"uefi", tinyguest.UEFI, inventory.EFI, inventory.PVSCSI, targets.Virtio, "virtio_scsi", 1, false},
 		{"uefi as bios", tinyguest.UEFI, inventory.BIOS, inventory.PVSCSI, targets.Virtio, "", 0, true},

@@ -34,7 +34,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 		{"bios", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local-lvm", "vmw_pvscsi", "vmxnet3", "bios", false},
 		{"ide", tinyVM(inventory.IDE, inventory.BIOS), tinyguest.NoVirtio, targets.Compat, "local", "ata_piix", "vmxnet3", "bios", true},
 		{"efi", tinyVM(inventory.LSISAS, inventory.EFI), tinyguest.UEFI, targets.Compat, "local-lvm", "virtio_scsi", "vmxnet3", "efi", true}, // TestDirectGuestBootsByItsEntry has EFI
-		{"virtio", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.BIOS, targets.Virtio, "local", "virtio_scsi", "virtio_net", "bios", false},
+		{"virtio", tinyVM(inventory.PVSCSI, inventory.BIOS), tinyguest.BIOS, targets.Virtio, "local", "virtio_scsi", "virtio_net", "bios", true},
 	}
 	for _, tt := range tests {
 		if tt.slow && !lane.Slow {

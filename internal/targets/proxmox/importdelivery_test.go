@@ -164,7 +164,7 @@ func TestDeliverGoesOnAfterACrashAnywhere(t *testing.T) {
 	d := deliver(t, biosVM())
 	step := int64(1)
 	if !lane.Slow {
-		step = 3 // TestConformance ends a delivery at each of its calls
+		step = 8 // TestConformance ends a delivery at each of its calls
 	}
 	for after := int64(0); ; after += step {
 		broken := place(t, s, Options{})

@@ -359,7 +359,7 @@ func TestDirectGoesOnAfterABreak(t *testing.T) {
 	server, d := serveSSH(t, node(pve.Storage{ID: "tank", Type: "lvmthin"}))
 	p := directPlace(t, server, d, Options{Storage: "tank"})
 	s := stage(t, p, sparseVM(400<<20))
-	filled, breaks := int64(200), int64(1)
+	filled, breaks := int64(130), int64(1)
 	if lane.Slow {
 		filled, breaks = 300, 3
 	}
