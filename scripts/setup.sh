@@ -27,8 +27,8 @@ test='curl cpio kmod util-linux libxml2-utils libvirt0 libnfs-utils qemu-block-e
       libnbd-bin python3-libnbd'
 # A libvirt that tests start by hand (Debian may start its service too), volume groups for it, TPMs of its VMs, and ways to it.
 libvirt='libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients lvm2 mount swtpm swtpm-tools openssh-server netcat-openbsd'
-# What fio is built with: Debian's own has no engine for NFS.
-fio='gcc libc6-dev make patch libnfs-dev pkgconf'
+# What fio is built with: Debian's own has no engines for NFS and NBD.
+fio='gcc libc6-dev make patch libnfs-dev libnbd-dev pkgconf'
 # Wireshark, 120 MB, that dissects what others' clients and decamp land say to each other.
 slow='tshark'
 # virt-v2v with its appliance, 200 MB, nbdkit, which it needs and Debian does not say so, and what builds
@@ -171,7 +171,7 @@ index_kernel() {
 # it is built: not optimised, as that takes three times as long.
 fio_release=3.33
 fio_sum=d2410e13e0f379d061d077cc5ae325835bb7c6186aa7bafc1df954cbc9b014fc
-fio_options='--enable-libnfs --disable-optimizations --disable-native'
+fio_options='--enable-libnfs --enable-libnbd --disable-optimizations --disable-native'
 
 # fio_version prints the version that the build has, and no other: of its patch, too.
 fio_version() {
@@ -190,12 +190,12 @@ fetch_fio() {
 	tar -xzf "$tmp/fio.tar.gz" -C "$tmp"
 }
 
-# build_fio builds build/fio with its engine for NFS, mended by scripts/fio-nfs.patch, which
+# build_fio builds build/fio with its engines for NFS and NBD, the first mended by scripts/fio-nfs.patch, which
 # says why: a client that does not notice what is missing proves nothing.
 build_fio() {
 	version=$(fio_version)
 	[ "$(build/fio --version 2>/dev/null)" != "$version" ] || return 0
-	echo "setup: building fio with its engine for NFS" >&2
+	echo "setup: building fio with its engines for NFS and NBD" >&2
 	fetch_fio
 	(
 		unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL # of the make that called us

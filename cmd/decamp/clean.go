@@ -17,7 +17,7 @@ import (
 const cleanHelp = `
 Revert changes on a host that decamp could not revert itself: a mounted datastore of a
 landing, a copy that still runs on the host, an SSH service that decamp started, or the
-snapshot of a warm migration.
+snapshot of a warm migration or of decamp nbd.
 
 decamp records each change before it makes it, until it is reverted. Every migration from the
 host reverts recorded changes first, so this command is for hosts without further migrations.

@@ -30,7 +30,7 @@ Variables that may contain secrets are not passed to the program (docs/nbd.md).
 const nbdExamples = `
 decamp nbd esxi://root@esx1 web01
 decamp nbd esxi://root@esx1 web01 --disk 2000 -- 'nbdcopy -p "$NBD_URI" /dev/vg0/web01'
-decamp nbd esxi://root@esx1 web01 --listen 0.0.0.0 --tls-cert nbd.pem --tls-key nbd.key --tls-client-ca ca.pem
+decamp nbd esxi://root@esx1 web01 --listen :10809 --tls-cert nbd.pem --tls-key nbd.key
 `
 
 // nbdCommand is decamp nbd.

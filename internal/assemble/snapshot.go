@@ -45,11 +45,21 @@ func (h *HostShells) HoldSnapshot(ctx context.Context, vm inventory.MoRef, name,
 			return err
 		})
 	})
-	if err != nil { // a lost answer does not mean that it does not exist
-		return nil, errors.Join(err, s.Remove(context.WithoutCancel(ctx)))
+	if err == nil {
+		return s, nil
 	}
-	return s, nil
+	ctx = context.WithoutCancel(ctx)
+	switch fault.KindOf(err) {
+	case fault.Canceled, fault.Transient, fault.Unreachable: // the host may have begun to create it
+		if _, _, unknown := h.session.AwaitSnapshot(ctx, vm, name, true, lateSnapshot); unknown != nil {
+			h.assembler.Log.Debug("snapshots are unknown after a failure", "vm", vm, "err", unknown)
+		}
+	}
+	return nil, errors.Join(err, s.Remove(ctx))
 }
+
+// lateSnapshot is the time in which a host that works on a snapshot reports its task.
+const lateSnapshot = 5 * time.Second
 
 // Remove removes the snapshot, whose delta the host merges, and its record. If that fails, the record
 // stays, and the error names the next command.

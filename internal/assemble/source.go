@@ -113,6 +113,15 @@ func (p plannedSession) FindRoundSnapshot(ctx context.Context, vm inventory.MoRe
 	return ref, err
 }
 
+// SnapshotNames returns the names of all snapshots of a VM. It implements warm.Live.
+func (p plannedSession) SnapshotNames(ctx context.Context, vm inventory.MoRef) (names []string, err error) {
+	all, err := p.Snapshots(ctx, vm)
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names, err
+}
+
 // RemoveRoundSnapshot removes the snapshot of that name and its record. It implements warm.Live.
 func (p plannedSession) RemoveRoundSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	id := snapshotRecord(p.server, vm, name).ID()

@@ -310,15 +310,6 @@ func (s *vmController) Snapshots(ctx context.Context, vm inventory.MoRef) ([]Sna
 	return listSnapshots(v.Snapshot.RootSnapshotList, ""), nil
 }
 
-// SnapshotNames returns the names of all snapshots of a VM.
-func (s *vmController) SnapshotNames(ctx context.Context, vm inventory.MoRef) (names []string, err error) {
-	all, err := s.Snapshots(ctx, vm)
-	for _, e := range all {
-		names = append(names, e.Name)
-	}
-	return names, err
-}
-
 // AwaitSnapshot waits until a snapshot with that name exists or, if there is false,
 // until none exists. It waits for the given time, and then for as long as a task of the
 // VM runs. It returns the final state. With a wait of 0 it returns the current state.

@@ -28,9 +28,9 @@
 //
 //	Memory + Connections × (8 KiB + 16 KiB handshake + Requests × 8 KiB)
 //
-// by default 32 MiB + 64 × 0.5 MiB = 64 MiB if all connections are in full use, and 33 MiB for one
-// client with 4 connections. With TLS, each connection needs 300 KiB more. A connection holds at most
-// 16 MiB of data that waits for the client, or one request if that is larger.
+// by default 32 MiB + 64 × 0.52 MiB = 65 MiB if all connections are in full use, and 34 MiB for one
+// client with 4 connections. With TLS, each connection needs 64 KiB more. A connection holds at most
+// 16 MiB of data, in pages or buffers, that waits for the client, or one request if that is larger.
 //
 // # TLS
 //

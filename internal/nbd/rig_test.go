@@ -71,6 +71,13 @@ func (m *ram) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return out, nil
 }
 
+// content returns the bytes of the disk.
+func (m *ram) content() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bytes.Clone(m.data)
+}
+
 // writable is a ram that clients may write to.
 type writable struct {
 	ram

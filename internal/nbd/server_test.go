@@ -130,12 +130,42 @@ func TestHandshakeInSingleBytes(t *testing.T) {
 
 // A handshake ends after its time, a connection without requests does not.
 func TestHandshakeTimeout(t *testing.T) {
-	s := &Server{Exports: []Export{{Disk: &ram{data: make([]byte, 512)}}}, Limits: Limits{Handshake: 50 * time.Millisecond}}
+	t.Parallel()
+	s := &Server{Exports: []Export{{Disk: &ram{data: make([]byte, 512)}}}, Limits: Limits{Handshake: 3 * time.Second, Stall: 2 * time.Second}}
+	idle := dial(t, serveOn(t, s))
+	idle.enter("")
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	go func() { _, _ = io.Copy(io.Discard, ours) }()
 	if err := s.ServeConn(t.Context(), theirs); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "handshake") {
 		t.Errorf("%v", err)
+	}
+	idle.send(call(cmdRead, 0, 1, 0, 512))
+	if k := idle.readChunk(); k.kind != chunkData {
+		t.Errorf("chunk %d", k.kind)
+	}
+}
+
+// The client of this package reads and writes disks of the server.
+func TestClientOfThisPackage(t *testing.T) {
+	d := &writable{ram: ram{data: scattered(3 << 20)}}
+	s := &Server{Exports: []Export{{Disk: d}}}
+	ours, theirs := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeConn(t.Context(), theirs) }()
+	c, err := New(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.WriteAt(t.Context(), []byte("hello"), 1000), c.Flush(t.Context())); err != nil {
+		t.Error(err)
+	}
+	got := make([]byte, c.Size())
+	if err := c.ReadAt(t.Context(), got, 0); err != nil || !bytes.Equal(got, d.content()) || string(got[1000:1005]) != "hello" {
+		t.Errorf("other bytes: %v", err)
+	}
+	if err := errors.Join(c.Close(), <-ended); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -343,8 +373,8 @@ func TestWrites(t *testing.T) {
 			t.Errorf("%+v", k)
 		}
 	}
-	if string(d.data[1000:1005]) != "hello" || d.synced.Load() != 1 {
-		t.Errorf("%q, %d", d.data[1000:1005], d.synced.Load())
+	if got := d.content()[1000:1005]; string(got) != "hello" || d.synced.Load() != 1 {
+		t.Errorf("%q, %d", got, d.synced.Load())
 	}
 	c.send(write(1<<20-1, "xx"))
 	if code, _, _ := errorOf(c.readChunk()); code != errNoSpc {
@@ -414,6 +444,28 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	if most := d.most.Load(); most > maxUnsent>>20+1 {
 		t.Errorf("the client held %d MiB", most)
+	}
+}
+
+// A client that announces a write and sends a part of it loses its connection.
+func TestWriteThatDoesNotArrive(t *testing.T) {
+	d := &writable{ram: ram{data: make([]byte, 1<<20)}}
+	for _, readOnly := range []bool{false, true} {
+		s := &Server{Exports: []Export{{Disk: d, ReadOnly: readOnly}}, Limits: Limits{Stall: 100 * time.Millisecond}}
+		ours, theirs := net.Pipe()
+		ended := make(chan error, 1)
+		go func() { ended <- s.ServeConn(t.Context(), theirs) }()
+		c := &rawClient{ours, t}
+		c.read(18)
+		c.enter("")
+		c.send(call(cmdWrite, 0, 1, 0, 1<<20), make([]byte, 1000))
+		if err := <-ended; !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "does not arrive") {
+			t.Errorf("%v", err)
+		}
+		if s.memory.used != s.memory.held() {
+			t.Errorf("%d bytes are lost", s.memory.used-s.memory.held())
+		}
+		_ = ours.Close()
 	}
 }
 
@@ -585,7 +637,7 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		s := &Server{Exports: []Export{{Disk: strict{t, 1 << 20}}}}
 		_ = s.ServeConn(t.Context(), &line{Reader: bytes.NewReader(sent)}) // whatever it comes to
-		if !s.memory.limit.TryAcquire(maxServed) || len(s.free) != 0 {
+		if !s.memory.lent.TryAcquire(maxServed) || s.memory.used != s.memory.held() || len(s.free) != 0 {
 			t.Error("memory is lost")
 		}
 	})

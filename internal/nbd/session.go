@@ -112,19 +112,22 @@ func (s *session) startRequest(q request) error {
 
 // readData reads the data of a write, and keeps it if the write is accepted.
 func (s *session) readData(q *request, accepted bool) error {
-	err := s.conn.SetReadDeadline(time.Now().Add(s.stall))
-	if err == nil && !accepted {
-		_, err = s.in.Discard(int(q.length))
-	} else if err == nil {
+	if accepted {
+		var err error
 		if q.data, err = s.memory.get(s.ctx, int(q.length)); err != nil {
 			return err
 		}
+	}
+	err := s.conn.SetReadDeadline(time.Now().Add(s.stall))
+	if err == nil && accepted {
 		_, err = io.ReadFull(s.in, q.data.data)
+	} else if err == nil {
+		_, err = s.in.Discard(int(q.length))
 	}
 	if err == nil {
 		err = s.conn.SetReadDeadline(time.Time{})
 	}
-	if err != nil && q.data != nil {
+	if err != nil && accepted {
 		q.data.release()
 	}
 	return timeoutError(err, "the data of a write does not arrive")
@@ -274,11 +277,11 @@ func (s *session) sendHole(q request, r disk.Range, last bool) {
 
 // answerBlockStatus sends the extents of a range, or of its beginning.
 func (s *session) answerBlockStatus(q request) {
-	if s.memory.limit.Acquire(s.ctx, statusMemory) != nil {
+	if s.memory.reserve(s.ctx, statusMemory) != nil {
 		return
 	}
 	m := &message{done: func() {
-		s.memory.limit.Release(statusMemory)
+		s.memory.unreserve(statusMemory)
 		<-s.slots
 	}}
 	for _, e := range s.export.blockStatus(s.ctx, q.area(), q.flags&flagReqOne != 0) {
@@ -294,11 +297,13 @@ func (s *session) answerBlockStatus(q request) {
 	s.out.send(m)
 }
 
-// sendDiskError logs an error of the disk in r, and ends the reply with it.
+// sendDiskError logs an error of the disk in r, and ends the reply with it. It does nothing if the
+// connection ends, because that is the reason of the error.
 func (s *session) sendDiskError(q request, message string, err error, r disk.Range) {
-	if s.ctx.Err() == nil {
-		s.export.logError(message, r, err)
+	if s.ctx.Err() != nil {
+		return
 	}
+	s.export.logError(message, r, err)
 	s.sendError(q, errorCode(err), err.Error(), uint64(r.Off))
 }
 

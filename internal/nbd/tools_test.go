@@ -204,7 +204,7 @@ func TestQEMUIO(t *testing.T) {
 	want := bytes.Repeat([]byte{7}, 64<<20)
 	copy(want[1536:], bytes.Repeat([]byte{9}, 4096))
 	copy(want[20<<20:], bytes.Repeat([]byte{5}, 40<<20))
-	if !bytes.Equal(d.data, want) || d.synced.Load() == 0 {
+	if !bytes.Equal(d.content(), want) || d.synced.Load() == 0 {
 		t.Error("the disk does not contain the written bytes")
 	}
 	// A layer that is full is a full disk, and the session continues.
@@ -219,6 +219,32 @@ func TestQEMUIO(t *testing.T) {
 	}
 	if out, ok := run(t, "qemu-io", "-f", "raw", uriOf(path, "kept"), "-c", "write 0 512"); ok || !strings.Contains(out, "denied") {
 		t.Errorf("a read-only export can be opened for writes: %s", out)
+	}
+}
+
+// fio writes blocks in random order, 16 at a time, and finds all of them again. It notices a changed byte.
+func TestFio(t *testing.T) {
+	d := &writable{ram: ram{data: make([]byte, 16<<20)}}
+	path := serveOn(t, &Server{Exports: []Export{{Disk: d}}})
+	fio := func(args ...string) (string, bool) {
+		return run(t, "../../build/fio", append([]string{
+			"--name=job", "--ioengine=nbd", "--uri=" + uriOf(path, ""), "--rw=randwrite", "--bsrange=4k-256k", "--iodepth=16", "--size=16m", "--randseed=3", "--verify=crc32c", "--verify_fatal=1",
+		}, args...)...)
+	}
+	if out, ok := fio(); !ok {
+		t.Error(out)
+	}
+	if holes, err := d.Extents(t.Context(), disk.Range{Len: d.Size()}); err != nil || len(holes) != 1 {
+		t.Errorf("%d extents after every block was written: %v", len(holes), err)
+	}
+	if out, ok := fio("--verify_only"); !ok {
+		t.Error(out)
+	}
+	d.mu.Lock()
+	d.data[len(d.data)-1]++
+	d.mu.Unlock()
+	if out, ok := fio("--verify_only"); ok {
+		t.Errorf("fio does not notice a changed byte: %s", out)
 	}
 }
 
@@ -294,7 +320,7 @@ func TestParallelConnections(t *testing.T) {
 
 // makeCertificates creates a folder with an authority, a server certificate for localhost, and a client
 // certificate, with the names that QEMU and libnbd require.
-func makeCertificates(t *testing.T) (dir string, config *tls.Config) {
+func makeCertificates(t testing.TB) (dir string, config *tls.Config) {
 	t.Helper()
 	dir = t.TempDir()
 	write := func(name, kind string, der []byte) {
@@ -414,11 +440,23 @@ func BenchmarkNBDCopy(b *testing.B) {
 	for i := range size / 512 {
 		data[i*512] = 1
 	}
-	path := serveOn(b, &Server{Exports: []Export{{Disk: &viewed{ram: ram{data: data}}}}})
-	b.SetBytes(size)
-	before := processorTime(b)
-	for b.Loop() {
-		mustRun(b, "nbdcopy", "--no-extents", uriOf(path, ""), "null:")
+	s := &Server{Exports: []Export{{Disk: &viewed{ram: ram{data: data}}}}}
+	measure := func(b *testing.B, uri string) {
+		b.SetBytes(size)
+		before := processorTime(b)
+		for b.Loop() {
+			mustRun(b, "nbdcopy", "--no-extents", uri, "null:")
+		}
+		b.ReportMetric((processorTime(b)-before).Seconds()/float64(b.N), "cpu-s/GiB")
 	}
-	b.ReportMetric((processorTime(b)-before).Seconds()/float64(b.N), "cpu-s/GiB")
+	b.Run("unix", func(b *testing.B) { measure(b, uriOf(serveOn(b, s), "")) })
+	b.Run("tls", func(b *testing.B) {
+		dir, config := makeCertificates(b)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		serveListener(b, &Server{Exports: s.Exports, TLS: config}, l)
+		measure(b, fmt.Sprintf("nbds://localhost:%d/?tls-certificates=%s", l.Addr().(*net.TCPAddr).Port, dir))
+	})
 }

@@ -191,16 +191,22 @@ func (c *Cache) readAhead(s *stream, r disk.Range) {
 	s.ahead = max(s.ahead, at)
 }
 
-// streamSize is the number of bytes that one stream of a source should have at most. Shorter ones suffer
-// from the latency of requests, and longer ones leave connections idle.
-const streamSize = 4 << 20
+// One stream of a source should have streamSize bytes: shorter ones suffer from the latency of requests.
+// With little memory they are shorter, so that a single reader can keep several connections busy.
+const (
+	streamSize  = 4 << 20 // bytes of a stream
+	leastFills  = 6       // number of streams for one reader
+	windowShare = 2       // part of the pages that one reader reads ahead
+)
 
 // fetchSize returns the number of bytes that one request for pages of f should have at most.
 func (c *Cache) fetchSize(f *File) int64 {
-	if f.streams {
-		return max(streamSize, c.pages.size)
+	size := c.pages.size
+	if !f.streams {
+		return size
 	}
-	return c.pages.size
+	pages := max(int64(c.pages.most)/windowShare/leastFills, 1)
+	return max(min(streamSize, pages*size), size)
 }
 
 // extendRun adds p to the pages that one goroutine will fill. If p is nil or too much, or does not follow

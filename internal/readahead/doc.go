@@ -17,7 +17,8 @@
 // concurrent and arrive in any order. Each sequential reader has an equal share of the pages, and
 // no reader evicts pages that another one will need. Read-ahead ends at the start of another reader, so
 // that a copy in parts fetches each byte once. Reads of a third of the pages may be under way; further
-// ones wait, because without a page each of them would be a separate request.
+// ones wait, because without a page each of them would be a separate request. If the source prefers
+// streams, one stream fills up to 4 MiB of pages, and less if a single reader could not have six streams.
 //
 // # Memory
 //

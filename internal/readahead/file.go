@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
@@ -79,7 +80,7 @@ func (f *File) View(ctx context.Context, dest []byte, off int64) (data []byte, r
 	if r.Empty() {
 		return dest, releaseNothing, nil
 	}
-	got, err := f.readAdmitted(ctx, dest, r)
+	got, err := f.readAdmitted(ctx, dest, r, time.Now().Add(f.cache.opts.ReadTimeout))
 	if err != nil {
 		return nil, releaseNothing, f.nameError(err)
 	}
@@ -115,32 +116,32 @@ func (r reply) releasePage() {
 // zeros is the content of replies for holes. It is never written.
 var zeros [LeastPageSize]byte
 
-// readAdmitted reads r, which must not be empty. Reads of at least a block wait until their bytes may be
-// under way.
-func (f *File) readAdmitted(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+// readAdmitted reads r, which must not be empty, until deadline. Reads of at least a block wait until
+// their bytes may be under way.
+func (f *File) readAdmitted(ctx context.Context, dest []byte, r disk.Range, deadline time.Time) (reply, error) {
 	if r.Len < blockSize {
-		return f.readRange(ctx, dest, r)
+		return f.readRange(ctx, dest, r, deadline)
 	}
 	n := min(r.Len, f.cache.mostAdmitted)
 	if !f.cache.admission.TryAcquire(n) {
-		err := f.withTimeout(ctx, func(ctx context.Context) error { return f.cache.admission.Acquire(ctx, n) })
+		err := waitUntil(ctx, deadline, func(ctx context.Context) error { return f.cache.admission.Acquire(ctx, n) })
 		if err != nil {
 			return reply{}, err
 		}
 	}
 	defer f.cache.admission.Release(n)
-	return f.readRange(ctx, dest, r)
+	return f.readRange(ctx, dest, r, deadline)
 }
 
 // readRange reads r, which must not be empty. It uses dest as memory if more than one page contains r.
-func (f *File) readRange(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+func (f *File) readRange(ctx context.Context, dest []byte, r disk.Range, deadline time.Time) (reply, error) {
 	if f.isInOnePage(r) {
-		return f.readPart(ctx, dest, r)
+		return f.readPart(ctx, dest, r, deadline)
 	}
 	for at := r.Off; at < r.End(); {
 		part := disk.Range{Off: at, Len: min(f.cache.pages.size-at%f.cache.pages.size, r.End()-at)}
 		room := dest[at-r.Off:][:part.Len]
-		got, err := f.readPart(ctx, room, part)
+		got, err := f.readPart(ctx, room, part, deadline)
 		if err != nil {
 			return reply{}, err
 		}
@@ -157,7 +158,7 @@ func (f *File) isInOnePage(r disk.Range) bool {
 }
 
 // readPart reads r, which must lie in one page: from a page or a block, or directly from the source.
-func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range, deadline time.Time) (reply, error) {
 	p := f.cache.noteRead(f, r)
 	if f.isZero(r) {
 		if p != nil {
@@ -171,7 +172,7 @@ func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, 
 	if p != nil && f.cache.isFilled(p, r.End()) {
 		return reply{data: p.slice(r), page: p, file: f}, nil
 	}
-	err := f.withTimeout(ctx, func(ctx context.Context) error {
+	err := waitUntil(ctx, deadline, func(ctx context.Context) error {
 		if p == nil {
 			return f.src.ReadAt(ctx, dest[:r.Len], r.Off)
 		}
@@ -187,10 +188,9 @@ func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, 
 	return reply{data: p.slice(r), page: p, file: f}, nil
 }
 
-// withTimeout calls do, which waits for the source, with a context that ends after
-// Options.ReadTimeout.
-func (f *File) withTimeout(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cache.opts.ReadTimeout, errDeadline)
+// waitUntil calls do, which waits for the source, with a context that ends at the deadline.
+func waitUntil(ctx context.Context, deadline time.Time, do func(context.Context) error) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errDeadline)
 	defer cancel()
 	err := do(ctx)
 	if err != nil && context.Cause(ctx) == errDeadline {

@@ -87,7 +87,7 @@ func TestFileIsASource(t *testing.T) {
 func TestParallelStreamsFetchEachByteOnce(t *testing.T) {
 	for name, fill := range map[string]float64{"full": 1, "sparse": 0.25} {
 		t.Run(name, func(t *testing.T) {
-			const size, part, step, depth = 512 << 20, 64 << 20, 256 << 10, 16
+			const size, part, step, depth = 384 << 20, 64 << 20, 256 << 10, 16
 			src := &counting{Source: disk.NewSparsePattern(size, fill, 7)}
 			f := openCounted(t, src, ExportOptions())
 			var data int64

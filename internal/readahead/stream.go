@@ -136,6 +136,6 @@ func (s *stream) mergeFrom(t *stream) {
 // aheadWindow returns the read-ahead in bytes. share is the number of pages for the reader, of size
 // bytes each. Half of them stays for reads under way, and pages behind them.
 func (s *stream) aheadWindow(share int, size int64) int64 {
-	most := max(int64(share)/2, 1) * size
+	most := max(int64(share)/windowShare, 1) * size
 	return min(max(4*s.run, leastWindow), most)
 }

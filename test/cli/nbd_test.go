@@ -293,7 +293,7 @@ func TestNBDPassesSignals(t *testing.T) {
 	must(t, s.Process.Signal(syscall.SIGTERM))
 	text, err := io.ReadAll(s.lines)
 	must(t, err)
-	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) {
+	if code := exitCode(t, s.Cmd); code != 9 || !strings.HasPrefix(string(text), fmt.Sprintln(s.Exports[0].Size)) || !strings.HasSuffix(string(text), "\"exitStatus\":9}}\n") {
 		t.Errorf("exit code %d: %s%s", code, text, s.stderr.String())
 	}
 }
@@ -453,6 +453,50 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 			s.stop()
 		})
 	}
+}
+
+// A client gets an error, and the log the reason: the VM is started while its disks are served, or the host does not
+// answer within the time limit.
+func TestNBDReportsFailedReads(t *testing.T) {
+	t.Parallel()
+	for says, tc := range map[string]struct {
+		limit string // of a read
+		ruin  func(*rig)
+	}{
+		"it is locked; remedy: power the VM off": {"10m", func(r *rig) { must(r.t, r.session().PowerOn(r.t.Context(), r.vm("web01").Ref)) }},
+		"the host did not answer in time":        {"2s", func(r *rig) { must(r.t, r.lab.Stop()) }},
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, small()).trusting()
+			s := r.serveNBD("--transport", "https", "--read-timeout", tc.limit)
+			tc.ruin(r)
+			out, err := exec.CommandContext(t.Context(), "nbdcopy", s.URI, "null:").CombinedOutput()
+			if err == nil {
+				t.Errorf("nbdcopy succeeds: %s", out)
+			}
+			_ = r.lab.Resume() // it may not be stopped
+			s.stop()
+			if !strings.Contains(s.stderr.String(), "read failed") || !strings.Contains(s.stderr.String(), says) {
+				t.Errorf("the log lacks %q: %s", says, s.stderr.String())
+			}
+		})
+	}
+}
+
+// A snapshot that the host does not remove stays on record, and the error names the next command.
+func TestNBDSnapshotThatIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, writing()).trusting()
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultSnapshotRemove, Count: 1})
+	must(t, err)
+	got := r.run(slices.Concat([]string{"nbd", r.url(), "web01"}, r.extra, []string{"--", "exit 5"})...).ends(5).says("still has snapshot \"decamp nbd web01 ", "decamp clean")
+	if !strings.Contains(got.stderr, "the command ended with exit code 5") {
+		t.Errorf("the exit code is not explained: %s", got.stderr)
+	}
+	r.run("runs").ends(0).says("snapshot \"decamp nbd web01 ")
+	r.source("clean", r.url()).ends(0).says("Reverted on host")
+	r.asFound(inventory.PoweredOn)
 }
 
 // A VM boots from its disk on the host. QEMU writes to a temporary file.

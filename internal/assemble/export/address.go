@@ -37,6 +37,7 @@ type place struct {
 	listener net.Listener
 	tls      *tls.Config // nil without TLS
 	socket   string      // path of the Unix socket; empty for TCP
+	host     string      // name or address of this machine for clients; empty for a Unix socket
 	remove   string      // folder to remove at the end; empty: none
 }
 
@@ -54,7 +55,11 @@ func openPlace(a Address) (p *place, err error) {
 	}
 	dir := a.Socket
 	if dir == "" {
-		if dir, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "decamp-nbd-"); err != nil { // with mode 700
+		dir, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "decamp-nbd-") // with mode 700
+		if err != nil {
+			dir, err = os.MkdirTemp("", "decamp-nbd-")
+		}
+		if err != nil {
 			return nil, fault.New(fault.Denied, "create a private folder for the socket: %w", err).WithHint("name an existing folder with --socket DIR")
 		}
 		p.remove = dir
@@ -115,7 +120,10 @@ func (p *place) listenTCP(a Address) error {
 	if p.listener, err = net.ListenTCP("tcp", at); err != nil {
 		return listenError(a.Listen, err)
 	}
-	return nil
+	if p.host = host; at.IP == nil || at.IP.IsUnspecified() { // all addresses of this machine
+		p.host, err = os.Hostname()
+	}
+	return err
 }
 
 // listenUnix listens on a socket in dir that only this user can connect to. A socket without a server is
@@ -174,14 +182,15 @@ func (p *place) uri(name string) string {
 	default:
 		u.Scheme = "nbd"
 	}
-	u.Host = p.listener.Addr().String()
+	_, port, _ := net.SplitHostPort(p.listener.Addr().String()) // an address that listens has a port
+	u.Host = net.JoinHostPort(p.host, port)
 	return u.String()
 }
 
-// escapePath escapes a path for the query of a URI, except its slashes: QEMU and libnbd decode it, users
-// read it.
+// escapePath escapes a path for the query of a URI, except its slashes: QEMU and libnbd decode percent
+// signs only, and users read it.
 func escapePath(path string) string {
-	return strings.ReplaceAll(url.QueryEscape(path), "%2F", "/")
+	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }
 
 // close closes the listener, and removes the private folder.

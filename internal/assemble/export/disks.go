@@ -158,7 +158,11 @@ func (e *Export) openWith(ctx context.Context, disks []*inventory.Disk, snapshot
 		}
 		memory := readahead.ExportOptions()
 		memory.ReadTimeout = e.options.ReadTimeout
-		s := &servedDisk{key: d.Key, path: src.Path(), size: src.Size(), read: read, cache: readahead.New(memory)}
+		path := d.Path
+		if snapshot != "" {
+			path = src.Path() // a base or a delta disk
+		}
+		s := &servedDisk{key: d.Key, path: path, size: src.Size(), read: read, cache: readahead.New(memory)}
 		s.file = s.cache.Open(context.WithoutCancel(ctx), fmt.Sprintf("disk %d", d.Key), src)
 		e.disks = append(e.disks, s)
 		if err := src.ReadAt(ctx, make([]byte, min(disk.SectorSize, src.Size())), 0); err != nil {
@@ -185,7 +189,7 @@ func (e *Export) closeDisks() error {
 // servedDisk is a disk with read-ahead. It is the nbd.Reader and nbd.Viewer of an export.
 type servedDisk struct {
 	key   int32            // device key
-	path  inventory.Path   // datastore path of the file that is read
+	path  inventory.Path   // datastore path of the disk or, at a snapshot, of the file that is read
 	size  int64            // size in bytes
 	file  *readahead.File  // content; owns the source
 	cache *readahead.Cache // memory of file

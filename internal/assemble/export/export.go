@@ -78,6 +78,7 @@ func Serve(ctx context.Context, a *assemble.Assembler, o Options) (err error) {
 	}
 	err = e.Run(ctx)
 	end := e.totals()
+	errors.As(err, &end.ExitStatus)
 	a.Notify("%s", end)
 	if failed := o.Show(map[string]End{"ended": end}, ""); failed != nil {
 		err = errors.Join(err, failed)
@@ -266,6 +267,8 @@ type End struct {
 	Served  int64         `json:"served"`  // bytes of disks that were sent to clients
 	Read    int64         `json:"read"`    // bytes that were read from the host
 	Elapsed time.Duration `json:"elapsed"` // time since the disks were open, in nanoseconds
+	// exit status of the command; 0 also without a command
+	ExitStatus ExitStatus `json:"exitStatus"`
 }
 
 // totals returns the bytes so far.

@@ -29,12 +29,17 @@ const (
 
 	// shortagePause is the time without new handles after the host was out of memory.
 	shortagePause = time.Minute
+
+	// shortageEnd is the time without a shortage of memory after which buffers and requests have their first
+	// size again.
+	shortageEnd = 10 * time.Minute
 )
 
 // handle is one session on the disk.
 type handle struct {
-	disk *nfc.Disk // open disk; nil while it is being opened
-	busy int       // number of reads on it
+	disk    *nfc.Disk // open disk; nil while it is being opened
+	busy    int       // number of reads on it
+	reduced bool      // it was opened while the host was short of memory, with smaller buffers or requests
 }
 
 // handles are the sessions on one disk. A reader opens another one if all open ones are busy. A reader
@@ -49,9 +54,11 @@ type handles struct {
 	list        []*handle       // handles that are open or being opened
 	reserved    int             // number of handles with reserved memory; at least one until close
 	changed     chan struct{}   // closed and replaced when list changes
+	first       nfc.Buffers     // buffers without a shortage of memory; zero is the host's default
 	buffers     nfc.Buffers     // buffers for further handles; zero is the host's default
 	request     int64           // bytes of one request on further handles
 	noMoreUntil time.Time       // no further handles are opened before it
+	shortage    time.Time       // time of the last shortage of memory; zero if none, or if it has ended
 	lastAddress string          // address of the last opened handle
 	most        int             // highest number of concurrent handles
 	wire        int64           // bytes received on closed handles
@@ -65,7 +72,7 @@ func newHandles(s *Source) *handles {
 	if h.buffers == (nfc.Buffers{}) && cold {
 		h.buffers = nfc.Buffers{Size: coldSize, Count: coldCount}
 	}
-	h.request = max(h.buffers.Size, leastRequest)
+	h.first, h.request = h.buffers, max(h.buffers.Size, leastRequest)
 	h.cost = max(h.buffers.Memory(), depth*h.request)
 	return h
 }
@@ -79,6 +86,7 @@ func (h *handles) claimHandle(ctx context.Context) (*handle, error) {
 		}
 		h.mu.Lock()
 		h.pruneFailed()
+		h.endShortage()
 		best := h.claimLeastBusy()
 		fresh := h.addHandle(best)
 		changed := h.changed
@@ -108,6 +116,22 @@ func (h *handles) pruneFailed() {
 			h.remove(x)
 		}
 	}
+}
+
+// endShortage restores the buffers and requests that were reduced because the host was out of memory,
+// after shortageEnd. An export may read a disk for days. mu must be held.
+func (h *handles) endShortage() {
+	if h.shortage.IsZero() || h.src.t.opts.Now().Sub(h.shortage) < shortageEnd {
+		return
+	}
+	h.shortage = time.Time{}
+	h.buffers, h.request = h.first, max(h.first.Size, leastRequest)
+}
+
+// isReduced reports whether further handles have smaller buffers or requests because of a shortage. mu
+// must be held.
+func (h *handles) isReduced() bool {
+	return h.buffers != h.first || h.request < max(h.first.Size, leastRequest)
 }
 
 // claimLeastBusy returns the open handle with the fewest reads, after adding one; nil if none is open.
@@ -142,7 +166,7 @@ func (h *handles) addHandle(best *handle) *handle {
 	if best != nil {
 		best.busy--
 	}
-	x := &handle{busy: 1}
+	x := &handle{busy: 1, reduced: h.isReduced()}
 	h.list = append(h.list, x)
 	return x
 }
@@ -249,7 +273,7 @@ func (h *handles) useHostBuffers(err error) {
 		return
 	}
 	h.src.t.opts.Log.Info("host is short of NFC memory, sessions use its default buffers", "disk", h.src.file.Key, "err", err)
-	h.buffers = nfc.Buffers{}
+	h.buffers, h.shortage = nfc.Buffers{}, h.src.t.opts.Now()
 }
 
 // tryAddresses opens the disk at the first address of the host that answers. A ticket can be used for
@@ -273,9 +297,11 @@ func (h *handles) learnFrom(err error) {
 	switch {
 	case errors.Is(err, nfc.ErrBuffers) && h.buffers != (nfc.Buffers{}):
 		h.src.t.opts.Log.Info("host accepts only its default buffers", "disk", h.src.file.Key, "err", err)
-		h.buffers = nfc.Buffers{}
+		h.buffers, h.first = nfc.Buffers{}, nfc.Buffers{}
 	case errors.Is(err, nfc.ErrMemory):
-		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // otherwise another reader reported the same shortage
+		now := h.src.t.opts.Now()
+		h.shortage = now
+		if now.After(h.noMoreUntil) { // otherwise another reader reported the same shortage
 			h.noMoreUntil = now.Add(shortagePause)
 			h.request = max(h.request/2, leastRequest/8)
 		}
@@ -303,8 +329,8 @@ func (h *handles) canContinue(err error) bool {
 	return true
 }
 
-// releaseHandle ends a read on x. It closes x if its session ended, or if the disk has more than its
-// share.
+// releaseHandle ends a read on x. It closes x if its session ended, if the disk has more than its share,
+// or if x was opened in a shortage that has ended.
 func (h *handles) releaseHandle(x *handle) {
 	h.mu.Lock()
 	x.busy--
@@ -312,6 +338,10 @@ func (h *handles) releaseHandle(x *handle) {
 		h.remove(x)
 	}
 	idle, surplus := h.shrinkToShare(x)
+	if !idle && x.busy == 0 && x.reduced && !h.isReduced() && slices.Contains(h.list, x) {
+		h.remove(x)
+		idle = true
+	}
 	h.mu.Unlock()
 	if idle {
 		x.disk.Close() // before others may use its memory
