@@ -16,17 +16,18 @@ import (
 )
 
 // A guest that lost its power has a journal to be replayed. This process refuses it; mounting
-// replays it, on the overlay, and the result says so.
+// replays it, on the overlay, and the result says so. Without anything that mounts it the error has a remedy.
 func TestApplianceReplaysJournals(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		kind  guest.FileSystem
 		make  func(testing.TB, tree) string
 		check []string
+		none  fault.Kind // without anything that mounts it
 		slow  bool
 	}{
-		"xfs":  {guest.XFS, xfsOf, []string{"xfs_repair", "-n"}, true},
-		"ext4": {guest.Ext4, extOf, []string{"e2fsck", "-fn"}, false},
+		"xfs":  {guest.XFS, xfsOf, []string{"xfs_repair", "-n"}, fault.NotFound, true}, // it requires an appliance in any case
+		"ext4": {guest.Ext4, extOf, []string{"e2fsck", "-fn"}, fault.Conflict, false},  // a clean shutdown repairs it
 	} {
 		if c.slow && !lane.Slow {
 			continue
@@ -37,6 +38,11 @@ func TestApplianceReplaysJournals(t *testing.T) {
 			losePower(t, image, c.kind)
 			if _, err := convert.LinuxAppend(t.Context(), layered(t, image), convert.Options{}); err == nil || fault.HintOf(err) == "" {
 				t.Errorf("without an appliance: %v", err)
+			}
+			none := appliance.New(appliance.Options{Root: t.TempDir()})
+			_, err := convert.LinuxAppend(t.Context(), layered(t, image), convert.Options{Appliance: none})
+			if hint := fault.HintOf(err); !fault.Is(err, c.none) || !strings.Contains(hint, "apt install") || (c.none == fault.Conflict) != strings.Contains(hint, "shut its guest down") {
+				t.Errorf("without a kernel: %v (remedy: %s), want %v", err, hint, c.none)
 			}
 			disks := layered(t, image)
 			result, err := convert.LinuxAppend(t.Context(), disks, convert.Options{Appliance: ourAppliance(t)})
@@ -53,27 +59,6 @@ func TestApplianceReplaysJournals(t *testing.T) {
 				t.Errorf("what the journal held is %q", got)
 			}
 		})
-	}
-}
-
-// Without anything that replays its journal such a guest is a conflict, which a clean shutdown mends;
-// one that takes an appliance in any case is not.
-func TestUncleanGuestWithoutAnAppliance(t *testing.T) {
-	t.Parallel()
-	for kind, c := range map[guest.FileSystem]struct {
-		make func(testing.TB, tree) string
-		want fault.Kind
-	}{guest.Ext4: {extOf, fault.Conflict}, guest.XFS: {xfsOf, fault.NotFound}} {
-		if kind == guest.XFS && !lane.Slow {
-			continue
-		}
-		image := diskOf(t, c.make(t, linux("/dev/sda1")))
-		losePower(t, image, kind)
-		none := appliance.New(appliance.Options{Root: t.TempDir()})
-		_, err := convert.LinuxAppend(t.Context(), layered(t, image), convert.Options{Appliance: none})
-		if hint := fault.HintOf(err); !fault.Is(err, c.want) || !strings.Contains(hint, "apt install") || (kind == guest.Ext4) != strings.Contains(hint, "shut its guest down") {
-			t.Errorf("%s: %v (remedy: %s), want %v", kind, err, hint, c.want)
-		}
 	}
 }
 

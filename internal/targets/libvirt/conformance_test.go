@@ -7,7 +7,9 @@ import (
 )
 
 func TestConformanceWhereImagesAreLinked(t *testing.T) {
-	targettest.Run(t, harness(sharedDaemon(t), false))
+	h := harness(sharedDaemon(t), false)
+	h.SecondMode = true // TestConformanceWhereImagesAreUploaded has the other
+	targettest.Run(t, h)
 }
 
 func TestConformanceWhereImagesAreUploaded(t *testing.T) {

@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	conforms(t, lab.Config{})
+	conforms(t, lab.Config{}, true)
 }
 
 // A cloud whose Cinder forgets what images say, whose lists are late, whose Glance hashes otherwise, and whose
@@ -31,11 +31,12 @@ func TestConformanceOnAStrangeCloud(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	conforms(t, lab.Config{Forgetful: true, Hash: "sha256", Late: 1, TokenCalls: 7})
+	conforms(t, lab.Config{Forgetful: true, Hash: "sha256", Late: 1, TokenCalls: 7}, false)
 }
 
-func conforms(t *testing.T, config lab.Config) {
+func conforms(t *testing.T, config lab.Config, secondMode bool) {
 	targettest.Run(t, targettest.Harness{
+		SecondMode: secondMode,
 		New: func(t *testing.T) targettest.Site {
 			cloud := serve(t, config)
 			p := place(t, cloud, "lab")

@@ -30,8 +30,9 @@ func TestDirectConformance(t *testing.T) {
 	}
 	t.Parallel()
 	targettest.Run(t, targettest.Harness{
-		Parallel: true,
-		New:      newDirectSite,
+		Parallel:   true,
+		SecondMode: true, // TestConformance has the other
+		New:        newDirectSite,
 		Denied: func(t *testing.T) platform.Platform {
 			s, d := serveSSH(t, pve.Config{})
 			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})

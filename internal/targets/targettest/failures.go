@@ -39,15 +39,18 @@ func assertRefuses(t *testing.T, p platform.Platform, kinds ...fault.Kind) {
 }
 
 // callsFail loses one call, or its answer, in each delivery. Deliver must succeed, or leave nothing. The
-// slow lane loses each call and each answer; otherwise calls and answers alternate.
+// slow lane loses each call and each answer; otherwise every second call or its answer, by turns.
 func callsFail(t *testing.T, h Harness) {
-	fates := []Outcome{Lost, Unanswered}
+	fates, step := []Outcome{Lost, Unanswered}, 2
+	if lane.Slow {
+		step = 1
+	}
 	for i := range fates {
 		if i > 0 && !lane.Slow {
 			break
 		}
-		eachCall(t, h, 1, func(t *testing.T, site Site, d platform.Delivery, n int) {
-			fate := fates[(n+i)%len(fates)]
+		eachCall(t, h, step, func(t *testing.T, site Site, d platform.Delivery, n int) {
+			fate := fates[(n/step+i)%len(fates)]
 			before := site.Objects(t)
 			site.SetCallHook(func(call int) Outcome {
 				if call == n {
@@ -66,10 +69,10 @@ func callsFail(t *testing.T, h Harness) {
 	}
 }
 
-// callsAreCanceled cancels the context of Deliver during one of its calls: every second one, in the slow
+// callsAreCanceled cancels the context of Deliver during one of its calls: every third one, in the slow
 // lane each. Deliver must succeed, or leave nothing.
 func callsAreCanceled(t *testing.T, h Harness) {
-	step := 2
+	step := 3
 	if lane.Slow {
 		step = 1
 	}
