@@ -143,7 +143,7 @@ func TestPlanDrop(t *testing.T) {
 	if code := r.run(t.Context(), drop); code != 6 {
 		t.Errorf("exit code %d of a plan that has not ended", code)
 	}
-	mustContain(t, r.stderr(), "plan wave is listing", "decamp cancel wave")
+	mustContain(t, r.stderr(), "plan wave is listing", "decamp cancel --state "+r.assembler.State+" wave")
 	if err := fleet.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestInitAtATerminal(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Fatalf("exit code %d: %s", code, c.stderr())
 	}
-	mustContain(t, c.stderr(), "checks passed", "Source 127.0.0.1 and target dir are in "+c.config.User, "decamp plan check "+plan)
+	mustContain(t, c.stderr(), "checks passed", "Source 127.0.0.1 and target dir are in "+c.config.User, "decamp plan check --state "+c.assembler.State+" "+plan)
 	c.wantSetup(plan)
 
 	// again: the plan is not replaced without a confirmation
@@ -126,7 +126,7 @@ func TestInitStopsWithoutAnswers(t *testing.T) {
 	if code := c.do("init", "--source", c.url(), "--plan", plan); code != 2 {
 		t.Errorf("exit code %d without a target", code)
 	}
-	mustContain(t, c.stderr(), "--to is missing", "decamp init --source URL --to TARGET")
+	mustContain(t, c.stderr(), "--to is missing", "decamp init --state "+c.assembler.State+" --source URL --to TARGET")
 	wrong := filepath.Join(t.TempDir(), "password")
 	must(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
 	if code := c.do("init", "--source", c.url(), "--to", "dir:"+c.to, "--plan", plan, "--password-file", wrong); code != 4 {

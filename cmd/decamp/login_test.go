@@ -30,7 +30,7 @@ func TestAStoredPasswordIsUsed(t *testing.T) {
 	run(2, "login", "lab", "--store", "somewhere")
 	run(2, "login", "nobody", "--store", "file")
 	run(5, "login", "lab", "--store", "keyring", "--secret-file", secret) // no bus
-	mustContain(t, c.stderr(), "no password for root@", "want keyring or file", `no source or server "nobody"`, "decamp login NAME --store file")
+	mustContain(t, c.stderr(), "no password for root@", "want keyring or file", `no source or server "nobody"`, "decamp login --state "+c.assembler.State+" NAME --store file")
 	run(0, "login", "lab", "--store", "file", "--secret-file", secret)
 	run(0, "ls", "lab")
 	mustContain(t, c.rig.out.String(), "web01")

@@ -19,9 +19,9 @@ import (
 )
 
 const statusHelp = `
-Show the state of all plans, of the VMs of one plan, or of one VM. With the plans it names
-receivers of notifications with pending ones, and with ones that were not delivered. For a plan it lists running
-VMs, the first failed ones, and why the next ones wait; --all lists all VMs.
+Show the state of all plans, of the VMs of one plan, or of one VM. The list of plans ends with
+the notifications that are pending or were not delivered. For a plan it lists running VMs, the
+first failed ones, and why the next ones wait; --all lists all VMs.
 
 A plan fails if its VMs could not be listed or its hook failed; the exit code of decamp status
 PLAN is then that of the failure. Failed VMs do not change the exit code.
