@@ -78,8 +78,8 @@ func (s *served) stop() (sent, read int64) {
 	return last.Ended.Served, last.Ended.Read
 }
 
-// tool runs a program to its end, and returns its output.
-func tool(t *testing.T, args ...string) string {
+// runTool runs a program to its end, and returns its output.
+func runTool(t *testing.T, args ...string) string {
 	t.Helper()
 	program.Requires(t, args[0])
 	out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
@@ -103,7 +103,7 @@ func (r *rig) nbdcopy(uri string) string {
 	file, err := os.CreateTemp(r.dir, "copy-*.raw")
 	must(r.t, err)
 	must(r.t, file.Close())
-	tool(r.t, "nbdcopy", uri, file.Name())
+	runTool(r.t, "nbdcopy", uri, file.Name())
 	return file.Name()
 }
 
@@ -124,7 +124,7 @@ func TestNBDServesDisks(t *testing.T) {
 					Structured bool
 				}
 			}
-			must(t, json.Unmarshal([]byte(tool(t, "nbdinfo", "--json", "--list", "nbd+unix:///?socket="+s.Socket)), &list))
+			must(t, json.Unmarshal([]byte(runTool(t, "nbdinfo", "--json", "--list", "nbd+unix:///?socket="+s.Socket)), &list))
 			if len(list.Exports) != 2 || s.Transport != way || s.Snapshot != "" {
 				t.Fatalf("%s serves %+v", s.Transport, list.Exports)
 			}
@@ -146,7 +146,7 @@ func TestNBDServesDisks(t *testing.T) {
 			must(t, err)
 			file := r.nbdcopy("nbd+unix:///?socket=" + s.Socket) // the empty name is the first disk
 			program.SameDisk(t, file, want)
-			if out := tool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", s.URI, file); !strings.Contains(out, "identical") {
+			if out := runTool(t, "qemu-img", "compare", "-f", "raw", "-F", "raw", s.URI, file); !strings.Contains(out, "identical") {
 				t.Error(out)
 			}
 			if sent, read := s.stop(); sent < want.Allocated || read == 0 || read > 4*want.Allocated {
@@ -397,7 +397,7 @@ func TestNBDOverTLS(t *testing.T) {
 	_, commands, _ = strings.Cut(commands, "```sh\n")
 	commands, _, _ = strings.Cut(commands, "```")
 	r := newRig(t, small()).trusting()
-	tool(t, "sh", "-ec", "cd "+r.dir+"\n"+strings.ReplaceAll(commands, "mover.example.com", "localhost"))
+	runTool(t, "sh", "-ec", "cd "+r.dir+"\n"+strings.ReplaceAll(commands, "mover.example.com", "localhost"))
 	strange := filepath.Join(t.TempDir(), "strange") // trusts the server, and has no certificate
 	must(t, os.Mkdir(strange, 0o700))
 	authority, err := os.ReadFile(filepath.Join(r.dir, "ca-cert.pem"))
@@ -411,7 +411,7 @@ func TestNBDOverTLS(t *testing.T) {
 	if !strings.HasPrefix(open.URI, "nbds://127.0.0.1:") || open.Socket != "" {
 		t.Errorf("%s, socket %q", open.URI, open.Socket)
 	}
-	tool(t, "nbdinfo", uri(open, strange))
+	runTool(t, "nbdinfo", uri(open, strange))
 	open.stop()
 	s := r.serveNBD(append(args, "--tls-client-ca", r.dir+"/ca-cert.pem")...)
 	r.copyNBD(uri(s, r.dir), 0)

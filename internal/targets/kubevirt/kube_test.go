@@ -66,8 +66,13 @@ func (s *apiServer) define(t *testing.T) {
 	}
 	for _, k := range []kube.Kind{machines, volumes, cdiConfigs} {
 		s.eventually(t, k.Plural+" are served", func() bool {
-			code, _, err := s.send(t.Context(), http.MethodGet, "/apis/"+k.Group+"/"+k.Version+"/"+k.Plural, "", nil)
-			return err == nil && code == http.StatusOK
+			group := "/apis/" + k.Group + "/" + k.Version // its discovery is updated later than its objects
+			for _, path := range []string{group, group + "/" + k.Plural} {
+				if code, _, err := s.send(t.Context(), http.MethodGet, path, "", nil); err != nil || code != http.StatusOK {
+					return false
+				}
+			}
+			return true
 		})
 	}
 }
