@@ -47,7 +47,7 @@ func TestAPlanIsCheckedWithoutBeingSubmitted(t *testing.T) {
 	text := servertest.PlanText("p")
 	check := func(text string) (got struct{ Name, State, Diff string }) {
 		t.Helper()
-		a := r.ask(server.Operate, "POST", "/v1/plans/check", text)
+		a := r.ask(server.Operate, "POST", "/v1/plan-checks", text)
 		if a.status != http.StatusOK {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
@@ -69,11 +69,11 @@ func TestAPlanIsCheckedWithoutBeingSubmitted(t *testing.T) {
 	if got := check(text + "# changed\n"); !strings.HasPrefix(got.Diff, "diff submitted checked\n--- submitted\n+++ checked\n@@ ") || !strings.HasSuffix(got.Diff, "\n+# changed\n") {
 		t.Errorf("another text: %+v", got)
 	}
-	p := r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans/check", text+"limits: 3\n"), "invalid")
+	p := r.wantProblem(r.ask(server.Operate, "POST", "/v1/plan-checks", text+"limits: 3\n"), "invalid")
 	if len(p.Findings) != 1 || p.Findings[0].Line == 0 {
 		t.Errorf("findings %+v", p.Findings)
 	}
-	r.wantProblem(r.ask(server.Operate, "POST", "/v1/plans/check", text+"hooks:\n  pre: {command: [/bin/true]}\n"), "denied")
+	r.wantProblem(r.ask(server.Operate, "POST", "/v1/plan-checks", text+"hooks:\n  pre: {command: [/bin/true]}\n"), "denied")
 	if e := r.audit(1)[0]; e.Err == "" || e.Action != "check a plan" || e.On != "p" {
 		t.Errorf("noted %+v", e)
 	}

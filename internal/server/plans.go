@@ -35,7 +35,7 @@ func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodPost, path: "/v1/plans", id: "submitPlan", what: "submit a plan", role: Operate,
 		status: http.StatusCreated, body: planBytes,
 		details: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
-	register(api, route{method: http.MethodPost, path: "/v1/plans/check", id: "checkPlan", what: "check a plan", role: Operate, body: planBytes,
+	register(api, route{method: http.MethodPost, path: "/v1/plan-checks", id: "checkPlan", what: "check a plan", role: Operate, body: planBytes,
 		details: "The body is a plan file. It is checked as by submitPlan, with the same errors, and not submitted. Another text of a submitted plan is no error: the response contains the differences."}, a.check)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
 		details: "With its text."}, a.get)

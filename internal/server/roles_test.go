@@ -17,7 +17,7 @@ var takes = map[string]struct {
 }{
 	"listPlans":         {server.View, "/v1/plans", ""},
 	"submitPlan":        {server.Operate, "/v1/plans", servertestPlan},
-	"checkPlan":         {server.Operate, "/v1/plans/check", servertestPlan},
+	"checkPlan":         {server.Operate, "/v1/plan-checks", servertestPlan},
 	"listNotifications": {server.View, "/v1/notifications", ""},
 	"getPlan":           {server.View, "/v1/plans/p", ""},
 	"dropPlan":          {server.Admin, "/v1/plans/p", ""},

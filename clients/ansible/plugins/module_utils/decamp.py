@@ -212,7 +212,7 @@ class Server:
 
     def check(self, text):
         """Raise the error of the submission of a text, without submitting it."""
-        self.request("POST", "/v1/plans/check", body=text.encode("utf-8"), content_type="application/yaml")
+        self.request("POST", "/v1/plan-checks", body=text.encode("utf-8"), content_type="application/yaml")
 
     def drop(self, plan):
         self.request("DELETE", "/v1/plans/" + quote(plan, safe=""))

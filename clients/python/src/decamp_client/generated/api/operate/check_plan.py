@@ -20,7 +20,7 @@ def _get_kwargs(
 
     _kwargs: dict[str, Any] = {
         "method": "post",
-        "url": "/v1/plans/check",
+        "url": "/v1/plan-checks",
     }
 
     _kwargs["content"] = body.payload
