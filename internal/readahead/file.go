@@ -174,7 +174,7 @@ func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range, deadline
 	}
 	err := waitUntil(ctx, deadline, func(ctx context.Context) error {
 		if p == nil {
-			return f.src.ReadAt(ctx, dest[:r.Len], r.Off)
+			return f.readDirectly(ctx, dest[:r.Len], r)
 		}
 		return f.cache.waitFilled(ctx, p, r.End())
 	})
@@ -186,6 +186,29 @@ func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range, deadline
 		return reply{}, err
 	}
 	return reply{data: p.slice(r), page: p, file: f}, nil
+}
+
+// readDirectly reads r into dest without a page. It does not request holes, if they are known.
+func (f *File) readDirectly(ctx context.Context, dest []byte, r disk.Range) error {
+	if !f.mapped.Load() {
+		return f.src.ReadAt(ctx, dest, r.Off)
+	}
+	extents, err := f.Extents(ctx, r)
+	if err != nil {
+		return err
+	}
+	if f.streams {
+		extents = joinExtents(extents)
+	}
+	for _, e := range extents {
+		part := dest[e.Off-r.Off:][:e.Len]
+		if e.Kind == disk.Zero {
+			clear(part)
+		} else if err := f.src.ReadAt(ctx, part, e.Off); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitUntil calls do, which waits for the source, with a context that ends at the deadline.

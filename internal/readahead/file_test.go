@@ -310,3 +310,39 @@ func TestErrorsNameTheFile(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// A read of which no page has the bytes requests only data, once the map is known.
+func TestReadsWithoutPagesSkipHoles(t *testing.T) {
+	const size, most = 64 << 20, 192 << 10
+	src := &counting{Source: disk.NewSparsePattern(size, 0.5, 3)}
+	f := openCounted(t, src, ExportOptions())
+	extents, err := f.Extents(t.Context(), disk.Range{Len: size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	borders := 0
+	for i, e := range extents[:len(extents)-1] {
+		hole := extents[i+1]
+		data := min(e.Len, most)
+		if e.Kind != disk.Data || hole.Kind != disk.Zero || data < blockSize {
+			continue
+		}
+		r := disk.Range{Off: e.End() - data, Len: data + min(hole.Len, most)}
+		parts := 1 + (r.End()-1)/f.cache.pages.size - r.Off/f.cache.pages.size
+		if parts > 1 {
+			continue // each page is read by itself, and a part below blockSize fetches its block
+		}
+		borders++
+		before := src.bytes.Load()
+		view(t, f, r)
+		if got := src.bytes.Load() - before; got > data {
+			t.Errorf("%v with %d bytes of data took %d bytes", r, data, got)
+		}
+		f.cache.mu.Lock()
+		f.cache.streams = nil // the next read is by another reader
+		f.cache.mu.Unlock()
+	}
+	if borders == 0 {
+		t.Error("the disk has no border between data and a hole")
+	}
+}
