@@ -453,6 +453,15 @@ func TestReleaseIsReproducible(t *testing.T) {
 		}
 		judge(t, "cp", "-a", filepath.Join("..", name), to)
 	}
+	// scripts/clients.sh lists the files by git, and uses the tools that scripts/setup.sh installs.
+	judge(t, "git", "init", "-q", root)
+	tools, err := filepath.Abs("../build/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "build"), 0o755), os.Symlink(tools, filepath.Join(root, "build", "clients"))); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("SOURCE_DATE_EPOCH", strconv.FormatInt(b.date.Unix(), 10))
 	t.Setenv("GOCACHE", t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
