@@ -23,14 +23,14 @@ decamp creates a snapshot, serves it and removes it at the end. After a kill, de
 the next decamp that logs in to the host removes it. --snapshot serves an existing snapshot.
 
 With -- COMMAND, decamp runs the program while it serves, and ends with its exit code. The
-program gets $NBD_URI, and for each disk $NBD_URI_KEY. A COMMAND of one word is for the shell.
+program gets $NBD_URI, and for each disk $NBD_URI_KEY. The shell runs a COMMAND of one word.
 Variables that may contain secrets are not passed to the program (docs/nbd.md).
 `
 
 const nbdExamples = `
 decamp nbd esxi://root@esx1 web01
 decamp nbd esxi://root@esx1 web01 --disk 2000 -- 'nbdcopy -p "$NBD_URI" /dev/vg0/web01'
-decamp nbd esxi://root@esx1 web01 --listen :10809 --tls-cert nbd.pem --tls-key nbd.key
+decamp nbd esxi://esx1 db --listen :10809 --tls-cert c.pem --tls-key k.pem --tls-client-ca a.pem
 `
 
 // nbdCommand is decamp nbd.

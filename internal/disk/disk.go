@@ -89,6 +89,16 @@ func Describe(r Range, data []Range) []Extent {
 	return out
 }
 
+// AppendExtent appends e to list, or extends the last extent if it has the same kind. e must follow the last
+// extent.
+func AppendExtent(list []Extent, e Extent) []Extent {
+	if n := len(list); n > 0 && list[n-1].Kind == e.Kind {
+		list[n-1].Len += e.Len
+		return list
+	}
+	return append(list, e)
+}
+
 // Hints are the preferences of a Source or Target for requests. They are advice: a caller that ignores
 // them is slower, but gets the same result. Zero fields mean no preference.
 type Hints struct {

@@ -66,13 +66,7 @@ func (p *Pattern) Extents(ctx context.Context, r Range) ([]Extent, error) {
 		return nil, err
 	}
 	var out []Extent
-	p.eachExtent(r, func(e Extent) {
-		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
-			out[n-1].Len += e.Len
-			return
-		}
-		out = append(out, e)
-	})
+	p.eachExtent(r, func(e Extent) { out = AppendExtent(out, e) })
 	return out, ctx.Err()
 }
 

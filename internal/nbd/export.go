@@ -146,8 +146,8 @@ const (
 	worthHole    = 4096     // shortest hole in bytes that a read sends as a hole
 )
 
-// blockStatus describes the beginning of r, which must not be empty, with about limit extents, or with
-// one. Neighbours have different kinds. Without a map of the disk, all of r is data.
+// blockStatus describes the beginning of r, which must not be empty, with about maxExtents extents,
+// or with one. Neighbours have different kinds. Without a map of the disk, all of r is data.
 func (x *export) blockStatus(ctx context.Context, r disk.Range, one bool) []disk.Extent {
 	var out []disk.Extent
 	window := int64(firstWindow)
@@ -163,7 +163,7 @@ func (x *export) blockStatus(ctx context.Context, r disk.Range, one bool) []disk
 			extents = []disk.Extent{{Range: part, Kind: disk.Data}}
 		}
 		for _, e := range extents {
-			out = appendExtent(out, e)
+			out = disk.AppendExtent(out, e)
 		}
 		at = part.End()
 	}
@@ -183,22 +183,13 @@ func (x *export) knownZeros(ctx context.Context, r disk.Range) []disk.Extent {
 			if e.Kind == disk.Zero && e.Len < worthHole {
 				e.Kind = disk.Data
 			}
-			out = appendExtent(out, e)
+			out = disk.AppendExtent(out, e)
 		}
 	}
 	if len(out) == 0 {
 		return []disk.Extent{{Range: r, Kind: disk.Data}}
 	}
 	return out
-}
-
-// appendExtent appends e, or extends the last extent if it has the same kind.
-func appendExtent(list []disk.Extent, e disk.Extent) []disk.Extent {
-	if n := len(list); n > 0 && list[n-1].Kind == e.Kind {
-		list[n-1].Len += e.Len
-		return list
-	}
-	return append(list, e)
 }
 
 // logError logs an error of the disk, at most once a second, because a client may repeat its request

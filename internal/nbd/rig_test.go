@@ -65,7 +65,7 @@ func (m *ram) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 		if bytes.Count(m.data[at:at+n], []byte{0}) == int(n) {
 			kind = disk.Zero
 		}
-		out = appendExtent(out, disk.Extent{Range: disk.Range{Off: at, Len: n}, Kind: kind})
+		out = disk.AppendExtent(out, disk.Extent{Range: disk.Range{Off: at, Len: n}, Kind: kind})
 		at += n
 	}
 	return out, nil

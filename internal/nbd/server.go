@@ -200,7 +200,7 @@ func (s *Server) serveClient(ctx context.Context, nc net.Conn, client string) er
 	}
 	err := c.serveRequests()
 	if err == nil && h.secure {
-		_ = h.conn.Close() // tells the client that no data was cut off
+		_ = h.conn.Close() // sends the end of TLS, so that the client knows that nothing is missing
 	}
 	if ctx.Err() != nil { // sending has failed before
 		err = timeoutError(context.Cause(ctx), "the client does not read its replies")

@@ -190,14 +190,8 @@ func (e *Export) Extents(ctx context.Context, r disk.Range, first bool) ([]disk.
 func mergeExtents(all []disk.Extent, first bool) []disk.Extent {
 	var merged []disk.Extent
 	for _, x := range all {
-		n := len(merged)
-		switch {
-		case n > 0 && merged[n-1].Kind == x.Kind:
-			merged[n-1].Len += x.Len
-		case n > 0 && first:
-			return merged
-		default:
-			merged = append(merged, x)
+		if merged = disk.AppendExtent(merged, x); first && len(merged) > 1 {
+			return merged[:1]
 		}
 	}
 	return merged

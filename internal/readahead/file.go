@@ -190,15 +190,11 @@ func (f *File) readPart(ctx context.Context, dest []byte, r disk.Range, deadline
 
 // readDirectly reads r into dest without a page. It does not request holes, if they are known.
 func (f *File) readDirectly(ctx context.Context, dest []byte, r disk.Range) error {
-	if !f.mapped.Load() {
-		return f.src.ReadAt(ctx, dest, r.Off)
-	}
-	extents, err := f.Extents(ctx, r)
-	if err != nil {
-		return err
-	}
-	if f.streams {
-		extents = joinExtents(extents)
+	extents := []disk.Extent{{Range: r, Kind: disk.Data}}
+	if f.mapped.Load() {
+		if known, err := f.extentsToRead(ctx, r); err == nil { // otherwise all is data, and the read decides
+			extents = known
+		}
 	}
 	for _, e := range extents {
 		part := dest[e.Off-r.Off:][:e.Len]

@@ -72,12 +72,9 @@ func (l *filler) fetchRange(p *page, r disk.Range) error {
 		part := disk.Range{Off: r.Off, Len: min(l.end, r.End()) - r.Off}
 		return l.fetchData(p, part, l.end)
 	}
-	extents, err := f.src.Extents(f.ctx, disk.Range{Off: r.Off, Len: max(l.until, r.End()) - r.Off})
+	extents, err := f.extentsToRead(f.ctx, disk.Range{Off: r.Off, Len: max(l.until, r.End()) - r.Off})
 	if err != nil {
 		return err
-	}
-	if f.streams {
-		extents = joinExtents(extents)
 	}
 	for _, e := range extents {
 		part := e.Intersect(r)
@@ -96,6 +93,16 @@ func (l *filler) fetchRange(p *page, r disk.Range) error {
 	return nil
 }
 
+// extentsToRead describes r, which is read by its extents. If the source prefers streams, short holes count as
+// data.
+func (f *File) extentsToRead(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+	extents, err := f.src.Extents(ctx, r)
+	if f.streams {
+		extents = joinExtents(extents)
+	}
+	return extents, err
+}
+
 // joinExtents merges extents that are cheaper to read together: short holes between data.
 func joinExtents(extents []disk.Extent) []disk.Extent {
 	var out []disk.Extent
@@ -104,11 +111,7 @@ func joinExtents(extents []disk.Extent) []disk.Extent {
 		if e.Kind == disk.Zero && between && out[len(out)-1].Kind == disk.Data {
 			e.Kind = disk.Data
 		}
-		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
-			out[n-1].Len += e.Len
-			continue
-		}
-		out = append(out, e)
+		out = disk.AppendExtent(out, e)
 	}
 	return out
 }

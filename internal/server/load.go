@@ -11,11 +11,11 @@ import (
 // Load is what limits a running plan, with remedies.
 type Load struct {
 	Plan   string           `json:"plan"`     // name of the plan
-	Moving int              `json:"vms"`      // VMs
-	Rate   int64            `json:"rate"`     // bytes a second, of all of them
+	Moving int              `json:"vms"`      // number of VMs that transfer data
+	Rate   int64            `json:"rate"`     // bytes/s of all transfers
 	Busy   bottleneck.Busy  `json:"busy"`     // busy part of each component, 0 to 1
 	Limit  bottleneck.Limit `json:"limit"`    // component that limits the plan
-	Do     []string         `json:"remedies"` // first things first
+	Do     []string         `json:"remedies"` // remedies for Limit, the cheapest first
 }
 
 // MeasureLoad returns the recent load of a plan's transfers. It returns fault.Conflict if no transfer

@@ -10,9 +10,9 @@ import (
 // A Shared is one server for all tests of a package that do not stop it. Each of them has a separate database.
 type Shared struct {
 	mu        sync.Mutex
-	server    *Server // nil before the first database
-	databases int     // number of databases that were created
-	ends      []func()
+	server    *Server  // nil before the first database
+	databases int      // number of databases that were created
+	ends      []func() // cleanups of the server, which End calls in reverse order
 }
 
 // NewDatabase creates a database and returns its connection URL. The first call starts the server.
@@ -37,7 +37,7 @@ func (s *Shared) End() {
 // packageTB is a test whose cleanups wait for Shared.End.
 type packageTB struct {
 	testing.TB
-	shared *Shared
+	shared *Shared // receives the cleanups
 }
 
 func (t packageTB) Cleanup(f func()) { t.shared.ends = append(t.shared.ends, f) }
