@@ -321,12 +321,13 @@ func (js *Jobs) End(ctx context.Context, name string) error {
 // replaced it. Two processes may remove the same job, and the slower one must not empty
 // the folder of the next job. So the script first renames the folder, which succeeds
 // once, and checks the command again. It also removes what a killed process left
-// between these steps: no job has such a name.
+// between these steps: no job has such a name. rm fails on files that another process
+// removes; then the folder does not exist afterwards.
 const removeScript = `gone=$1.$$
 if test "$(cat "$1/command" 2>/dev/null)" = "$2" && mv "$1" "$gone" 2>/dev/null; then
 	if test -s "$gone/command" && test "$(cat "$gone/command" 2>/dev/null)" != "$2"; then mv "$gone" "$1" 2>/dev/null; exit 0; fi
 fi
-for left in "$1".*; do rm -rf -- "$left"; done`
+for left in "$1".*; do rm -rf -- "$left" 2>/dev/null || test ! -e "$left" || rm -rf -- "$left"; done`
 
 // removeFolder removes the folder of a job that does not run.
 func (js *Jobs) removeFolder(ctx context.Context, name, command string) error {

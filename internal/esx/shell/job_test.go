@@ -226,6 +226,32 @@ func TestJobOfAnotherRunIsEndedFirst(t *testing.T) {
 	})
 }
 
+// Several processes may remove the folder of the same job at once.
+func TestJobIsRemovedByManyAtOnce(t *testing.T) {
+	onEveryHost(t, func(t *testing.T, h host) {
+		first := dial(t, h.cfg)
+		others := make([]*shell.Shell, 4)
+		for i := range others {
+			others[i] = dial(t, h.cfg)
+		}
+		for range 20 {
+			out, err := first.Run(t.Context(), "sh", "-c", `mkdir -p "$1/job" "$1/job.1/child/folder" && echo 0 >"$1/job/exit" && touch "$1/job.1/log" "$1/job.1/child/folder/pid"`, "sh", h.cfg.Jobs)
+			must(t, err)
+			must(t, out.Err())
+			var ending sync.WaitGroup
+			for _, s := range others {
+				ending.Go(func() {
+					if err := s.Jobs.End(t.Context(), "job"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			ending.Wait()
+			h.nothingLeft(t, first)
+		}
+	})
+}
+
 func TestCanceledJobIsEnded(t *testing.T) {
 	onEveryHost(t, func(t *testing.T, h host) {
 		s := dial(t, h.cfg)

@@ -39,6 +39,9 @@ func parseState(text []byte) (state, error) {
 	word, rest, _ := bytes.Cut(text, []byte("\n"))
 	var st state
 	if status, ok := bytes.CutPrefix(word, []byte("exit ")); ok {
+		if len(status) == 0 { // the folder was removed during the read: a retry shows it
+			return st, fault.New(fault.Transient, "a job's exit status is missing")
+		}
 		n, err := strconv.Atoi(string(status))
 		if err != nil || n < 0 || n > maxStatus {
 			return st, fault.New(fault.Corrupt, "a job's exit status is %q", status)
