@@ -234,6 +234,7 @@ check_jsonschema_release=0.39.0
 pip_install() {
 	folder=$1
 	shift
+	mkdir -p build
 	rm -rf "$folder"
 	if [ "$folder" != build/clients ] && [ -x build/clients/bin/pip ]; then
 		/usr/bin/python3 -m venv --without-pip "$folder" && set -- --python "$folder/bin/python" install "$@"
@@ -241,8 +242,8 @@ pip_install() {
 	else
 		/usr/bin/python3 -m venv "$folder" && set -- install "$@"
 		pip=$folder/bin/pip
-	fi >"$tmp/pip.log" 2>&1 || return
-	"$pip" -q --disable-pip-version-check "$@" --no-compile >"$tmp/pip.log" 2>&1
+	fi >"$folder.log" 2>&1 || return
+	"$pip" -q --disable-pip-version-check "$@" --no-compile >"$folder.log" 2>&1 && rm "$folder.log"
 }
 
 # install_pypi NAME RELEASE [PROGRAM] puts a program of PyPI's and what it needs into build/NAME.
@@ -250,7 +251,7 @@ install_pypi() {
 	program=build/$1/bin/${3-$1}
 	[ "$(cat "build/$1/release" 2>/dev/null)" != "$2" ] || [ ! -x "$program" ] || return 0
 	echo "setup: installing $1 $2" >&2
-	pip_install "build/$1" "$1==$2" || { cat "$tmp/pip.log" >&2; fail "could not install $1 $2"; }
+	pip_install "build/$1" "$1==$2" || { cat "build/$1.log" >&2; fail "could not install $1 $2"; }
 	echo "$2" >"build/$1/release" # last: another run may have been cut off
 }
 
@@ -258,7 +259,7 @@ install_pypi() {
 install_clients() {
 	! cmp -s clients/requirements.txt build/clients/requirements.txt || return 0
 	echo "setup: installing the tools of the clients" >&2
-	pip_install build/clients -r clients/requirements.txt || { cat "$tmp/pip.log" >&2; fail "could not install the tools of the clients"; }
+	pip_install build/clients -r clients/requirements.txt || { cat build/clients.log >&2; fail "could not install the tools of the clients"; }
 	cp clients/requirements.txt build/clients/ # last: another run may have been cut off
 }
 
@@ -271,7 +272,8 @@ for group in "$@"; do
 done
 command -v dpkg-query >/dev/null || fail "this is not Debian; install the counterparts of:" $(wanted "$@")
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+jobs=
+trap '[ -z "$jobs" ] || kill $jobs 2>/dev/null; rm -rf "$tmp"' EXIT
 install_packages "$@"
 [ "$*" = kube ] || [ "$*" = release ] || [ "$*" = clients ] || [ "$*" = plugin ] || [ "$*" = "clients plugin" ] || { fetch_kernel; fetch_agent; } # no guest boots there
 case " $* " in
@@ -280,20 +282,35 @@ esac
 case " $* " in
 *" v2v "*) [ -d /lib/modules ] || as_root mkdir -p /lib/modules ;; # supermin wants it, whatever is in it
 esac
+
+# run_beside runs a function in the background: most of these steps use one processor. The script waits for them at its end.
+run_beside() {
+	"$@" &
+	jobs="$jobs $!"
+}
+
+build_and_fetch() {
+	build_fio
+	fetch_prometheus
+}
 case " $* " in
-*" test "* | *" slow "* | *" clients "*) install_clients ;;
+*" test "* | *" slow "*) run_beside build_and_fetch ;;
 esac
 case " $* " in
-*" test "* | *" slow "* | *" bench "*) install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
+*" test "* | *" slow "* | *" clients "*) install_clients ;; # its pip installs the others
+esac
+case " $* " in
+*" test "* | *" slow "* | *" bench "*) run_beside install_pypi dissect.hypervisor "$dissect_release" envelope-decrypt ;;
 esac
 case " $* " in
 *" test "* | *" slow "*)
-	build_fio
-	fetch_prometheus
-	install_pypi schemathesis "$schemathesis_release"
-	install_pypi fakepve "$fakepve_release"
-	install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
-	install_pypi aiosmtpd "$aiosmtpd_release"
-	install_pypi check-jsonschema "$check_jsonschema_release"
+	run_beside install_pypi schemathesis "$schemathesis_release"
+	run_beside install_pypi fakepve "$fakepve_release"
+	run_beside install_pypi virt-firmware "$virt_firmware_release" virt-fw-vars
+	run_beside install_pypi aiosmtpd "$aiosmtpd_release"
+	run_beside install_pypi check-jsonschema "$check_jsonschema_release"
 	;;
 esac
+for job in $jobs; do
+	wait "$job" || exit
+done
