@@ -33,7 +33,7 @@ cat >"$demo/config.json" <<END
       "nics": [{"model": "vmxnet3", "mac": "$mac", "addressType": "manual"}],
       "disks": [
         {"file": "$PWD/build/guest/tiny-novirtio.raw", "controller": "pvscsi"},
-        {"capacity": "4GiB", "fill": 20, "seed": 7, "controller": "pvscsi"}
+        {"capacity": "1GiB", "fill": 40, "seed": 7, "controller": "pvscsi"}
       ]
     },
     {
