@@ -25,8 +25,9 @@ every MiB with the manifest that was made during the copy.
 FOLDER is the folder that decamp migrate published, with a vm.json. IMAGE is an image of
 decamp convert, with its manifest beside it. A difference is reported with disk, offset,
 expected hash and actual hash. The variables of a VM's EFI firmware are compared as well.
-Missing audit files NAME.sha256 and NAME.md5 are written, for sha256sum -c; md5sum on the host
-prints the same sum for the flat file. Nothing else in the folder is changed.
+A missing audit file NAME.sha256 is written, for sha256sum -c; sha256sum on the host prints the
+same sum for the flat file. Nothing else in the folder is changed. --md5 also writes NAME.md5,
+for hosts without sha256sum; MD5 takes more than twice as long.
 
 A VM that was started has changed its images. verify then exits with code 11 and does not
 report corruption: if QEMU or another program has locked an image for writing, or if the image
@@ -51,6 +52,7 @@ type verifyCommand struct {
 	assembler *assemble.Assembler // state directory, access file and prompts
 	login     assemble.Login      // login to the source
 	spot      spot                // value of --spot
+	md5       bool                // also compute MD5
 	source    string              // URL of the source for --spot
 }
 
@@ -79,6 +81,7 @@ func newVerify(p *program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(&vc.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
+	f.BoolVar(&vc.md5, "md5", false, "also compute MD5 and write NAME.md5, for md5sum on the host")
 	f.StringVar(&vc.source, "source", "", "`URL` of the source for --spot, as for decamp ls")
 	registerLogin(&vc.login, cmd)
 	return cmd
@@ -101,11 +104,11 @@ func (vc *verifyCommand) runVerify(ctx context.Context, folder string) (err erro
 			WithHint("omit --spot and --source; the root hash of the copy is in vm.json (copied)")
 	}
 	shown := newProgress(vc.out, nil)
-	found, err := verify.Folder(ctx, p, func(key int32) func(manifest.Progress) {
+	found, err := verify.Folder(ctx, p, verify.Options{MD5: vc.md5, Meter: func(key int32) func(manifest.Progress) {
 		m := progress.NewMeter(shown, "verify")
 		m.Disk = key
 		return m.ShowVerify
-	})
+	}})
 	shown.Close()
 	err = errors.Join(err, p.CheckNVRAM())
 	if err == nil && vc.spot.isRequested() {
@@ -149,7 +152,9 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 	t.addRow("  compared", fmt.Sprintf("%s in %d chunks, read from %s", units.Binary(v.Bytes), v.Chunks, v.Medium))
 	t.addRow("  root", v.Root.String())
 	t.addRow("  sha256", v.SHA256)
-	t.addRow("  md5", v.MD5)
+	if v.MD5 != "" {
+		t.addRow("  md5", v.MD5)
+	}
 	if v.Reread != nil {
 		t.addRow("  source re-read", v.Reread.String())
 	}
@@ -168,7 +173,7 @@ func (vc *verifyCommand) runImage(ctx context.Context, path string) error {
 			WithHint("omit --spot and --source")
 	}
 	shown := newProgress(vc.out, nil)
-	found, err := verify.File(ctx, path, progress.NewMeter(shown, "verify").ShowVerify)
+	found, err := verify.File(ctx, path, manifest.VerifyOptions{MD5: vc.md5, Progress: progress.NewMeter(shown, "verify").ShowVerify})
 	shown.Close()
 	if found.Chunks == 0 {
 		return err

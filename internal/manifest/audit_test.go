@@ -24,7 +24,7 @@ func TestAuditFilesSatisfyTheRealTools(t *testing.T) {
 	requires(t, "sha256sum")
 	requires(t, "md5sum")
 	src := disk.NewSparsePattern(20<<20+512, 0.5, 1)
-	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{})
+	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{MD5: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAuditFilesSatisfyTheRealTools(t *testing.T) {
 func TestAuditFileIsWhatTheToolPrints(t *testing.T) {
 	requires(t, "md5sum")
 	src := disk.NewPattern(3 << 20)
-	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{})
+	report, err := Verify(context.Background(), src, sealed(t, src), VerifyOptions{MD5: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,5 +92,16 @@ func TestAuditNeedsItsFolder(t *testing.T) {
 	err := WriteAudit(filepath.Join(t.TempDir(), "gone", "disk0"), "x", Report{})
 	if err == nil || !strings.Contains(err.Error(), "disk0.sha256") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Without an MD5 there is no file for one.
+func TestAuditWithoutMD5(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAudit(filepath.Join(dir, "disk0"), "disk0.raw", Report{SHA256: "00"}); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) != 1 || files[0] != filepath.Join(dir, "disk0.sha256") {
+		t.Errorf("%v, %v", files, err)
 	}
 }

@@ -22,7 +22,7 @@
 // # Verification
 //
 // A manifest describes the required content of the image, not its actual content. Verify reads the
-// image, compares every chunk, and returns the SHA-256 and MD5 that WriteAudit writes beside the
+// image, compares every chunk, and returns the sums that WriteAudit writes beside the
 // image. Sample.Compare reads some chunks of the source again and compares their hashes. This
 // finds bytes that were wrong before they were hashed.
 //

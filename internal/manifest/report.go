@@ -18,7 +18,7 @@ type Report struct {
 	Bad            []Bad  `json:"bad,omitempty"`            // first bad chunks in disk order; at most VerifyOptions.MaxBad
 	Root           Hash   `json:"root"`                     // root hash of the manifest
 	SHA256         string `json:"sha256"`                   // hash of the logical disk, lower-case hex; empty with NoSums
-	MD5            string `json:"md5"`                      // MD5 of the logical disk, lower-case hex; empty with NoSums
+	MD5            string `json:"md5,omitempty"`            // MD5 of the logical disk, lower-case hex; empty unless VerifyOptions.MD5
 	Medium         string `json:"medium"`                   // origin of the bytes, as the image names it; empty if unknown
 }
 

@@ -20,15 +20,18 @@ type VerifyOptions struct {
 	Window int64
 
 	// Windows is the number of windows in memory. The default is 8. Reading and BLAKE3 are several times
-	// faster than MD5, so more windows only wait.
+	// faster than SHA-256, so more windows only wait.
 	Windows int
 
 	// MaxBad is the largest number of bad chunks in the report. All are counted. The default is 100.
 	MaxBad int
 
-	// NoSums leaves SHA-256 and MD5 out of the report. They are computed over every byte in order,
-	// including holes, and dominate the time for a disk that is mostly empty.
+	// NoSums leaves the sums out of the report. They are computed over every byte in order, including
+	// holes, and dominate the time for a disk that is mostly empty.
 	NoSums bool
+
+	// MD5 computes MD5 in addition to SHA-256. It takes more than twice as long.
+	MD5 bool
 
 	// Verified reports whether a chunk need not be read, because it was verified after it was written. nil
 	// reads all chunks. It implies NoSums, and windows of one chunk.
@@ -66,13 +69,13 @@ func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 	return o
 }
 
-// Verify reads all of src, compares every chunk with the manifest, and computes SHA-256
-// and MD5 of the logical disk in the same pass:
+// Verify reads all of src, compares every chunk with the manifest, and computes the
+// sums of the logical disk in the same pass:
 //
 //	describe  (one)      cut the disk into windows; holes are known and not read
 //	compare   (Windows)  read a window, BLAKE3 each chunk, compare
 //	SHA-256   (one)      in order, unless NoSums
-//	MD5       (one)      in order, unless NoSums
+//	MD5       (one)      in order, with Options.MD5, unless NoSums
 //	account   (one)      in order: count, record bad chunks, report progress
 //
 // A hole must have the hash of zeros and is hashed as zeros. Memory is Windows x Window
@@ -129,6 +132,8 @@ func (v *verifier) runStages(ctx context.Context) error {
 	sha, md := sha256.New(), md5.New()
 	if !v.o.NoSums {
 		v.addStage(ctx, g, func(w *window) { w.addTo(sha) })
+	}
+	if v.o.MD5 && !v.o.NoSums {
 		v.addStage(ctx, g, func(w *window) { w.addTo(md) })
 	}
 	v.addStage(ctx, g, v.countWindow)
@@ -140,7 +145,10 @@ func (v *verifier) runStages(ctx context.Context) error {
 		return err
 	}
 	if !v.o.NoSums {
-		v.report.SHA256, v.report.MD5 = hex.EncodeToString(sha.Sum(nil)), hex.EncodeToString(md.Sum(nil))
+		v.report.SHA256 = hex.EncodeToString(sha.Sum(nil))
+	}
+	if v.o.MD5 && !v.o.NoSums {
+		v.report.MD5 = hex.EncodeToString(md.Sum(nil))
 	}
 	if m, ok := v.src.(interface{ Medium() string }); ok {
 		v.report.Medium = m.Medium()

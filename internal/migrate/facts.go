@@ -109,7 +109,7 @@ type Verified struct {
 	Key            int32            `json:"key"`                      // device key of the disk
 	Root           string           `json:"root"`                     // root hash of the image's manifest
 	SHA256         string           `json:"sha256"`                   // hash of the logical disk; empty if not all of it was read
-	MD5            string           `json:"md5"`                      // like SHA256
+	MD5            string           `json:"md5,omitempty"`            // like SHA256; empty also without Permit.SourceHash
 	VerifiedBefore int64            `json:"verifiedBefore,omitempty"` // bytes that earlier rounds read back, and verify did not
 	Read           int64            `json:"read,omitempty"`           // bytes that verify read back; the rest are holes, or VerifiedRecord
 	Medium         string           `json:"medium"`                   // medium that the bytes were read from

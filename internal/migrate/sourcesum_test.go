@@ -6,6 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -33,10 +37,31 @@ func TestSourceSumsProveTheImage(t *testing.T) {
 		}
 		b.checkPublished(out)
 		for _, v := range out.Facts.Verified {
+			if sum, err := os.ReadFile(filepath.Join(b.dir, fmt.Sprintf("%d.md5", v.Key))); err != nil || !strings.HasPrefix(string(sum), v.MD5) {
+				t.Errorf("the audit file of disk %d: %q, %v", v.Key, sum, err)
+			}
 			if v.Source == nil || v.Source.Algorithm != algorithm || v.Source.Hex != v.SHA256 && v.Source.Hex != v.MD5 {
 				t.Errorf("disk %d: %+v", v.Key, v.Source)
 			}
 		}
+	}
+}
+
+// An MD5 that an earlier attempt wrote does not remain beside other data.
+func TestOutdatedMD5IsRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	outdated := filepath.Join(b.dir, "2000.md5")
+	if err := os.WriteFile(outdated, []byte("00  2000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := b.process().Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.checkPublished(out)
+	if _, err := os.Lstat(outdated); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the outdated file: %v", err)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 
@@ -113,7 +115,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	if err != nil {
 		return Verified{}, err
 	}
-	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.record.Meter(img.Key).Verifying}, p)
+	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{MD5: r.permit.SourceHash, Progress: r.record.Meter(img.Key).Verifying}, p)
 	for _, b := range report.Bad {
 		r.record.Report(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
@@ -125,6 +127,9 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 		return v, nil
 	}
 	v.SHA256, v.MD5 = report.SHA256, report.MD5
+	if err := os.Remove(img.Path + ".md5"); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier attempt
+		return Verified{}, fmt.Errorf("remove an outdated audit file: %w", err)
+	}
 	if err := manifest.WriteAudit(img.Path, r.auditName(img), report); err != nil {
 		return Verified{}, err
 	}

@@ -145,8 +145,8 @@ func TestVerifyNamesTheFlippedBit(t *testing.T) {
 	r := newRig(t, small()).trusting()
 	r.migrate("web01").ends(0)
 	folder := filepath.Join(r.vms(), "web01")
-	must(t, os.Remove(filepath.Join(folder, "web01-disk1.raw.md5")))
-	r.run("verify", folder).ends(0).says("web01-disk1.raw.md5") // written again
+	must(t, os.Remove(filepath.Join(folder, "web01-disk1.raw.sha256")))
+	r.run("verify", folder, "--md5").ends(0).says("web01-disk1.raw.sha256", "web01-disk1.raw.md5") // written again, and added
 
 	flip(t, filepath.Join(folder, "web01-disk1.raw"), 5<<20+77)
 	r.run("verify", folder).ends(8).says("disk 2001 at 5242880", "expected", "seen", "Remedy: ")

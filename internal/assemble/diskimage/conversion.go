@@ -101,7 +101,7 @@ func (c Conversion) convertDisk(ctx context.Context) (made Result, err error) {
 	}
 	c.Shown(journal.Event{Kind: journal.StepDone, Step: "copy"})
 	if !c.NoVerify {
-		report, err := job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.Sums, Progress: c.NewMeter("verify").ShowVerify})
+		report, err := job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.Sums, MD5: true, Progress: c.NewMeter("verify").ShowVerify})
 		if err != nil {
 			return made, err
 		}

@@ -36,19 +36,21 @@ func changedSince(path, why string) error {
 		WithHint("no action is needed if the VM was started; otherwise another program wrote to the image: restore it from a backup")
 }
 
-// Meter returns the progress function for the image of the disk with a device key.
-type Meter func(key int32) func(manifest.Progress)
+// Options tune Folder.
+type Options struct {
+	MD5   bool                                    // computes MD5 in addition to SHA-256
+	Meter func(key int32) func(manifest.Progress) // returns the progress function for the disk with a device key
+}
 
 // Folder verifies all images of a published VM, one after the other because they share a medium. It
-// continues after
-// a bad image. In the joined error, corrupt images precede changed ones, because the first kind
-// determines the exit code.
-func Folder(ctx context.Context, p *dir.Published, meter Meter) (found []Image, err error) {
+// continues after a bad image. In the joined error, corrupt images precede changed ones, because the
+// first kind determines the exit code.
+func Folder(ctx context.Context, p *dir.Published, o Options) (found []Image, err error) {
 	target, err := dir.New(filepath.Dir(filepath.Clean(p.Folder)), dir.Options{})
 	if err != nil {
 		return nil, err
 	}
-	v := &verifier{p, target, meter}
+	v := &verifier{p, target, o}
 	return v.verifyAll(ctx)
 }
 
@@ -56,7 +58,7 @@ func Folder(ctx context.Context, p *dir.Published, meter Meter) (found []Image, 
 type verifier struct {
 	published *dir.Published // the VM
 	target    *dir.Target    // opens the images
-	meter     Meter          // progress function by disk
+	opts      Options        // options of Folder
 }
 
 // verifyAll implements Folder. Images whose verification did not begin are not in found.
@@ -124,7 +126,7 @@ func (v *verifier) verifyImage(ctx context.Context, img targets.Image) (_ Image,
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	found := Image{File: filepath.Base(img.Path)}
-	found.Report, err = manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: v.meter(img.Key)})
+	found.Report, err = manifest.Verify(ctx, src, s, manifest.VerifyOptions{MD5: v.opts.MD5, Progress: v.opts.Meter(img.Key)})
 	if err != nil {
 		return found, fmt.Errorf("%s: %w", img.Path, err)
 	}
@@ -147,14 +149,16 @@ func withRestoreHint(err error) error {
 	return fault.New(kind, "%w", err).WithHint("restore the file from a backup, or migrate the VM again to another folder")
 }
 
-// writeAudit writes the audit files unless both exist, and returns the names of the new ones. A
-// converted qcow2 image
-// has none, because no file has its sums.
+// writeAudit writes the audit files of the report's sums unless they exist, and returns the names of the
+// new ones. A converted qcow2 image has none, because no file has its sums.
 func (v *verifier) writeAudit(img targets.Image, r manifest.Report) (written []string, err error) {
 	if img.Copied != "" && img.Format != targets.Raw {
 		return nil, nil
 	}
-	for _, ext := range []string{".sha256", ".md5"} {
+	for ext, sum := range map[string]string{".sha256": r.SHA256, ".md5": r.MD5} {
+		if sum == "" {
+			continue
+		}
 		if _, err := os.Lstat(img.Path + ext); errors.Is(err, fs.ErrNotExist) {
 			written = append(written, filepath.Base(img.Path)+ext)
 		}
@@ -182,11 +186,10 @@ func (v *verifier) auditName(img targets.Image) string {
 }
 
 // File verifies an image that decamp convert wrote against the manifest next to it. It writes nothing.
-// A corrupt image
-// that was modified after the manifest was written is fault.Changed.
-func File(ctx context.Context, path string, progress func(manifest.Progress)) (found Image, err error) {
+// A corrupt image that was modified after the manifest was written is fault.Changed.
+func File(ctx context.Context, path string, o manifest.VerifyOptions) (found Image, err error) {
 	found = Image{File: filepath.Base(path)}
-	found.Report, err = readBack(ctx, path, progress)
+	found.Report, err = readBack(ctx, path, o)
 	made, statErr := os.Stat(path + ".manifest")
 	if found.Chunks > 0 && statErr == nil && fault.Is(err, fault.Corrupt) { // a guest changes content, and not the size
 		if found.Changed = dir.WrittenSince(path, 0, made.ModTime()); found.Changed != "" {
@@ -199,7 +202,7 @@ func File(ctx context.Context, path string, progress func(manifest.Progress)) (f
 }
 
 // readBack compares the image at path with its manifest.
-func readBack(ctx context.Context, path string, progress func(manifest.Progress)) (_ manifest.Report, err error) {
+func readBack(ctx context.Context, path string, o manifest.VerifyOptions) (_ manifest.Report, err error) {
 	s, err := manifest.Load(path + ".manifest")
 	if err != nil {
 		return manifest.Report{}, err
@@ -214,7 +217,7 @@ func readBack(ctx context.Context, path string, progress func(manifest.Progress)
 		return manifest.Report{}, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	return manifest.Verify(ctx, src, s, manifest.VerifyOptions{Progress: progress})
+	return manifest.Verify(ctx, src, s, o)
 }
 
 // formatOf returns the format of an image that decamp convert wrote. The image of a disk of size bytes

@@ -39,7 +39,7 @@ func publish(t *testing.T) string {
 // A bit that flipped on the medium is corruption; an image that was written to since is not.
 func TestFileTellsCorruptionFromWrites(t *testing.T) {
 	path := publish(t)
-	found, err := File(t.Context(), path, func(manifest.Progress) {})
+	found, err := File(t.Context(), path, manifest.VerifyOptions{})
 	if err != nil || found.File != "x.raw" || found.Chunks != 4 || found.BadChunks != 0 || found.Changed != "" {
 		t.Errorf("right after it was made: %+v, %v", found, err)
 	}
@@ -66,7 +66,7 @@ func TestFileTellsCorruptionFromWrites(t *testing.T) {
 		if err := os.Chtimes(path, c.written, c.written); err != nil {
 			t.Fatal(err)
 		}
-		found, err := File(t.Context(), path, func(manifest.Progress) {})
+		found, err := File(t.Context(), path, manifest.VerifyOptions{})
 		if !fault.Is(err, c.kind) || fault.HintOf(err) == "" || found.BadChunks != 1 || (found.Changed != "") != (c.kind == fault.Changed) {
 			t.Errorf("%s: %+v, %v", c.name, found, err)
 		}
@@ -78,7 +78,7 @@ func TestFileOfAnotherFormat(t *testing.T) {
 	if err := os.Truncate(path, 4<<20-512); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := File(t.Context(), path, func(manifest.Progress) {}); !fault.Is(err, fault.Corrupt) {
+	if _, err := File(t.Context(), path, manifest.VerifyOptions{}); !fault.Is(err, fault.Corrupt) {
 		t.Errorf("an image that is too short: %v", err)
 	}
 }
