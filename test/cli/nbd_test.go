@@ -333,7 +333,7 @@ func TestNBDRefuses(t *testing.T) {
 		"landing":                      {7, "no random access", []string{"web01", "--transport", "landing"}},
 		"other transport":              {2, "want auto, https or nfc", []string{"web01", "--transport", "ftp"}},
 		"other VM":                     {3, "near: web01", []string{"web02"}},
-		"other disk":                   {3, "2000 (Hard disk 1, 20 MiB, [datastore1] web01/web01.vmdk), 2001", []string{"web01", "--disk", "2009"}},
+		"other disk":                   {3, "2000 (Hard disk 1, 10 MiB, [datastore1] web01/web01.vmdk), 2001", []string{"web01", "--disk", "2009"}},
 		"no snapshots":                 {3, "omit --snapshot", []string{"web01", "--snapshot", "x"}},
 		"independent":                  {6, "snapshots do not include its disk 2001", []string{"independent"}},
 		"encrypted":                    {7, "decrypt it first", []string{"encrypted"}},
@@ -430,7 +430,7 @@ func TestNBDSurvivesARestartOfTheHost(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, lab.Config{
 				Limits: lab.Limits{DatastoreRate: slowRate}, NFC: lab.NFC{HostRate: slowRate},
-				VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}},
+				VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100, Seed: 3}}}},
 			}).trusting()
 			s := r.serveNBD("--transport", way)
 			copied := make(chan struct{})

@@ -45,7 +45,7 @@ func TestNFCNetworkIsShown(t *testing.T) {
 // Killed in the middle, the same command goes on: what is safe is not read again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
 	t.Parallel()
-	const size = 192 << 20
+	const size = slowBytes
 	r := newRig(t, lab.Config{
 		NFC: lab.NFC{HostRate: slowRate},
 		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},

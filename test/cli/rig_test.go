@@ -241,7 +241,7 @@ func must(t *testing.T, err error) {
 func small() lab.Config {
 	return lab.Config{VMs: []lab.VM{{
 		Name: "web01", ChangeTracking: true, NICs: []lab.NIC{{}},
-		Disks: []lab.Disk{{Capacity: 20 << 20, Fill: 40, Seed: 1}, {Capacity: 8<<20 + 512, Fill: 80, Seed: 2}},
+		Disks: []lab.Disk{{Capacity: 10 << 20, Fill: 40, Seed: 1}, {Capacity: 8<<20 + 512, Fill: 80, Seed: 2}},
 	}}}
 }
 
