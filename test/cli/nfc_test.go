@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/lane"
 )
 
 func TestMigrateByNFC(t *testing.T) {
@@ -35,6 +36,9 @@ func TestNFCNetworkIsShown(t *testing.T) {
 		"(vmk2, tagged for backup traffic)": nil,
 		"(vmk2, as configured)":             {"--network", "vmk2"},
 	} {
+		if !lane.Slow && args != nil {
+			continue // TestWarmVMotionWithAChosenNetwork selects one
+		}
 		cfg := small()
 		cfg.NFC.Network = "127.0.0.2"
 		r := newRig(t, cfg).trusting()

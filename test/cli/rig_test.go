@@ -140,7 +140,8 @@ func (r *rig) command(args ...string) *exec.Cmd {
 	}
 	cmd.WaitDelay = time.Minute
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Env = append(append(os.Environ(), "DECAMP_PASSWORD_FILE="+r.password, "XDG_CACHE_HOME="+filepath.Join(r.dir, "cache")), r.env...)
+	// decamp adds four processors of the scheduler for data rates that these tests do not measure.
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=2", "DECAMP_PASSWORD_FILE="+r.password, "XDG_CACHE_HOME="+filepath.Join(r.dir, "cache")), r.env...)
 	return cmd
 }
 
