@@ -23,7 +23,7 @@ const shortCheckTimeout = 30 * time.Second
 func (a *Assembler) WarnBefore(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
 	ctx, cancel := context.WithTimeout(ctx, shortCheckTimeout)
 	defer cancel()
-	a.reportFindings(doctor.Examine(ctx, checks, doctor.Options{Short: true}))
+	a.reportFindings(doctor.Examine(ctx, checks, doctor.Options{Short: true, Severe: true}))
 }
 
 // DiagnoseOne returns the diagnosis of one VM before its migration.
@@ -114,7 +114,7 @@ func (p *SourceParts) examineAlike(ctx context.Context, s preflight.PlanInventor
 		of["VM "+m.VM.Name] = m
 	}
 	d.keepUsed(Infrastructure{s.Hosts, s.Datastores})
-	for _, f := range severeFindings(doctor.Examine(ctx, d.Groups(), doctor.Options{Short: true}), plannedCodes) {
+	for _, f := range severeFindings(doctor.Examine(ctx, d.Groups(), doctor.Options{Short: true, Severe: true}), plannedCodes) {
 		if told[f] {
 			continue
 		}

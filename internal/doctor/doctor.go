@@ -70,6 +70,9 @@ type Check struct {
 	// Slow marks a check that takes seconds, or writes. Options.Short skips it.
 	Slow bool
 
+	// Advises marks a check whose findings are never worse than Advice. Options.Severe skips it.
+	Advises bool
+
 	// Run examines the objects. It returns nil if there are none of its kind. It must
 	// return soon after ctx ends.
 	Run func(ctx context.Context) []Finding
@@ -97,6 +100,7 @@ func (c Check) neededIDs() (all []id) {
 // Options configure an examination. The zero value runs all checks.
 type Options struct {
 	Short    bool          // skip slow checks
+	Severe   bool          // skip checks that find no warnings and no failures
 	Parallel int           // number of concurrent checks; 8 if 0
 	Report   func(Finding) // called with each finding as soon as it is known; may be nil. Calls are not concurrent.
 }
@@ -155,8 +159,7 @@ type examination struct {
 }
 
 // waitForNeeds waits until all checks that c needs have ended, and reports whether c
-// must run. c does not run if a need failed, or if it is slow and only quick checks are
-// wanted.
+// must run. c does not run if a need failed, or if the options skip it.
 func (e *examination) waitForNeeds(c Check) bool {
 	for _, need := range c.neededIDs() {
 		if over := e.done[need]; over != nil {
@@ -169,7 +172,7 @@ func (e *examination) waitForNeeds(c Check) bool {
 		e.failed[c.id()] = true
 		return false
 	}
-	return !c.Slow || !e.opts.Short
+	return (!c.Slow || !e.opts.Short) && (!c.Advises || !e.opts.Severe)
 }
 
 // runCheck runs check i and stores its findings. It calls Options.Report while it holds

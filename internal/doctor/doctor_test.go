@@ -50,6 +50,14 @@ func TestShortLeavesOutWhatIsSlow(t *testing.T) {
 	}
 }
 
+func TestSevereLeavesOutAdvice(t *testing.T) {
+	advice := finds("advice", Advice)
+	advice.Advises = true
+	if got := codes(Examine(t.Context(), []Check{advice, finds("warning", Warning)}, Options{Severe: true})); got != "warning" {
+		t.Errorf("found %q", got)
+	}
+}
+
 func TestFindingsCarryTheirCheck(t *testing.T) {
 	var told []string
 	found := Examine(t.Context(), []Check{finds("a", Advice)}, Options{Report: func(f Finding) { told = append(told, f.Code) }})

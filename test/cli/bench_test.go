@@ -34,6 +34,7 @@ landing: {listen: "127.0.0.1:0", portmap: %q}
 // A matrix that is killed goes on with the row it was at, and leaves neither an image nor anything
 // on the host.
 func TestBenchMatrixGoesOnAfterKill(t *testing.T) {
+	t.Parallel()
 	d := lab.Disk{Capacity: 32 << 20, Fill: 50, Seed: 1}
 	portmap := loopback.Reserve(t)
 	r := newRig(t, lab.Config{NFS: lab.NFS{Portmap: portmap}, VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{d}}, {Name: "web02", ChangeTracking: true, Disks: []lab.Disk{d}}}})
@@ -94,6 +95,7 @@ func TestBenchMatrixGoesOnAfterKill(t *testing.T) {
 
 // A link whose MTU is another than the interface's is refused before anything is measured.
 func TestBenchMatrixRefusesAnotherMTU(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, lab.Config{VMs: []lab.VM{{Name: "web01"}, {Name: "web02"}}})
 	text := strings.Replace(fmt.Sprintf(benchSpec, r.url(), r.lab.Fingerprint(), r.vms(), filepath.Join(r.dir, "more"), "127.0.0.1:0"), "mtu: 65536", "mtu: 1500", 1)
 	res := r.run("bench", "matrix", "--spec", r.write("matrix.yaml", text), "--rows", filepath.Join(r.dir, "rows.jsonl"))
@@ -105,6 +107,7 @@ func TestBenchMatrixRefusesAnotherMTU(t *testing.T) {
 // A host's clone onto an NFS server, here decamp land --durable, is measured under the name of the published rows.
 // Its files are removed.
 func TestBenchMatrixMeasuresExports(t *testing.T) {
+	t.Parallel()
 	portmap := loopback.Reserve(t)
 	r := newRig(t, lab.Config{NFS: lab.NFS{Portmap: portmap}, VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 16 << 20, Fill: 50, Seed: 1}}}}})
 	export := filepath.Join(r.dir, "export")

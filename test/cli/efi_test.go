@@ -88,6 +88,9 @@ func TestBootEntriesGoWithTheVM(t *testing.T) {
 		if !bytes.Contains(data, inUTF16(want.label)) || !bytes.Contains(data, esp[:]) {
 			t.Errorf("%s: the entry is not in %s", name, vars)
 		}
+		if name != "known" {
+			continue // verified as the first one
+		}
 		r.run("verify", filepath.Join(r.vms(), name)).ends(0)
 		data[len(data)-1] ^= 1
 		must(t, os.WriteFile(vars, data, 0o600))

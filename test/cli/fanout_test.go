@@ -46,8 +46,8 @@ func TestFanOut(t *testing.T) {
 			if off := r.lab.Stats().SOAP["ShutdownGuest"]; off > 1 {
 				t.Errorf("the guest was asked %d times to shut down", off)
 			}
-			if wire := r.diskBytes(); transport == "https" && wire > 30<<20 {
-				t.Errorf("%d bytes came over the wire for two disks of 28 MiB", wire)
+			if wire := r.diskBytes(); transport == "https" && wire > 20<<20 {
+				t.Errorf("%d bytes came over the wire for two disks of 18 MiB", wire)
 			}
 			r.migrate("web01", args...).ends(0).says("was migrated before")
 		})
@@ -60,7 +60,7 @@ func TestFanOutSurvivesAFullDestination(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow()).trusting()
 	second, args := r.second()
-	mount(t, second, "size=250m")
+	mount(t, second, "size=120m")
 	u := r.begin("web01", args...)
 	r.amid(u, 16<<20)
 	fill(t, filepath.Join(second, "filler"))

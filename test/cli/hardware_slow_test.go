@@ -29,6 +29,19 @@ func TestConvertedGuestBootsFromVirtio(t *testing.T) {
 	}
 }
 
+// The same guest with the same hardware, not converted, is named: it stops in its initramfs.
+func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
+	t.Parallel()
+	r := vmwareOnly(t)
+	r.migrate("web01").ends(0)
+	path := filepath.Join(r.vms(), "web01", "domain.xml")
+	domain, err := os.ReadFile(path)
+	must(t, err)
+	virtio := strings.NewReplacer("vmpvscsi", "virtio-scsi", "vmxnet3", "virtio").Replace(string(domain))
+	must(t, os.WriteFile(path, []byte(virtio), 0o600))
+	r.run("trial", filepath.Join(r.vms(), "web01"), "--accel", "tcg").ends(7).says("initramfs", "/dev/sda1 does not exist", "convert it")
+}
+
 // A plan with conversion and trial converts and boots all of its VMs.
 func TestPlanConvertsAndTriesGuests(t *testing.T) {
 	t.Parallel()

@@ -49,19 +49,6 @@ func (r *rig) converted(name string) string {
 	return folder
 }
 
-// The same guest with the same hardware, not converted, is named: it stops in its initramfs.
-func TestGuestThatIsNotConvertedStopsInItsInitramfs(t *testing.T) {
-	t.Parallel()
-	r := vmwareOnly(t)
-	r.migrate("web01").ends(0)
-	path := filepath.Join(r.vms(), "web01", "domain.xml")
-	domain, err := os.ReadFile(path)
-	must(t, err)
-	virtio := strings.NewReplacer("vmpvscsi", "virtio-scsi", "vmxnet3", "virtio").Replace(string(domain))
-	must(t, os.WriteFile(path, []byte(virtio), 0o600))
-	r.run("trial", filepath.Join(r.vms(), "web01"), "--accel", "tcg").ends(7).says("initramfs", "/dev/sda1 does not exist", "convert it")
-}
-
 // What holds no Linux is not published with virtio; auto moves it with what it had.
 func TestGuestThatCannotBeConverted(t *testing.T) {
 	t.Parallel()

@@ -170,12 +170,12 @@ func TestKilledLandingIsRunAgain(t *testing.T) {
 	portmap := loopback.Reserve(t)
 	r := newRig(t, lab.Config{
 		NFS:    lab.NFS{Portmap: portmap},
-		VMs:    []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}},
-		Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 64 << 20, Count: 1}},
+		VMs:    []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 48 << 20, Fill: 100, Seed: 3}}}},
+		Faults: []lab.Fault{{Kind: lab.FaultCloneStall, At: 32 << 20, Count: 1}},
 	}).trusting()
 	args := []string{"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap}
 	u := r.begin("web01", args...)
-	r.untilLanded(24 << 20)
+	r.untilLanded(12 << 20)
 	u.end(syscall.SIGKILL)
 	r.lab.Faults().Release()
 	if left := r.lab.Mounts(); len(left) != 1 {
@@ -223,7 +223,7 @@ func TestLandIsKilledAndTheHostGoesOn(t *testing.T) {
 	portmap, dir := loopback.Reserve(t), t.TempDir()
 	r := newRig(t, lab.Config{
 		NFS: lab.NFS{Portmap: portmap, Times: nfsclient.Times{Reconnect: 50 * time.Millisecond}},
-		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}},
+		VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 48 << 20, Fill: 100, Seed: 3}}}},
 	}).trusting()
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "web01.vmdk", At: 32 << 20, Count: 1})
 	must(t, err)

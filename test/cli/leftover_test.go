@@ -20,11 +20,11 @@ func killedLanding(t *testing.T) (r *rig, args []string) {
 			Heartbeat: 100 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, APD: 100 * time.Millisecond,
 		}},
 		VMs: []lab.VM{
-			{Name: "web01", Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100, Seed: 3}}},
+			{Name: "web01", Disks: []lab.Disk{{Capacity: 32 << 20, Fill: 100, Seed: 3}}},
 			{Name: "web02", Disks: []lab.Disk{{Capacity: 4 << 20, Fill: 50, Seed: 4}}},
 		},
 	}).trusting()
-	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "disk.vmdk", At: 32 << 20, Count: 1})
+	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCloneStall, Path: "disk.vmdk", At: 16 << 20, Count: 1})
 	must(t, err)
 	t.Cleanup(r.lab.Faults().Release)
 	args = []string{"--transport", "landing", "--landing-listen", loopback.Reserve(t), "--landing-portmap", portmap}

@@ -43,7 +43,7 @@ func TestMigrateAndVerify(t *testing.T) {
 			folder := filepath.Join(r.vms(), "web01")
 			r.matchesSource(folder, format)
 			r.run("verify", folder).ends(0).says("is identical with the copied data", "sha256")
-			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("source re-read", "of 20 chunks equal")
+			r.source("verify", folder, "--spot", "1M,2", "--source", r.url()).ends(0).says("source re-read", "of 10 chunks equal")
 			r.migrate("web01", "--format", format).ends(0).says("was migrated before")
 		})
 	}
@@ -280,7 +280,7 @@ func TestRunningVMIsRefusedUntilPowerOffIsAllowed(t *testing.T) {
 const slowRate = 8 << 20
 
 // slowBytes is the size of the disk of slow.
-const slowBytes = 96 << 20
+const slowBytes = 64 << 20
 
 // slow returns a lab with one disk whose copy lasts long enough to be interrupted.
 func slow() lab.Config {
@@ -348,6 +348,7 @@ func (r *rig) amid(u *under, done int64) {
 	u.t.Helper()
 	u.until(done)
 	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate / 64})
+	must(u.t, r.lab.SetNFC(lab.NFC{HostRate: slowRate / 64}))
 }
 
 // end sends a signal and drains what is left; it returns the wait status. A migration that ends before

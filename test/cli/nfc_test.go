@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/test/lane"
 )
 
 func TestMigrateByNFC(t *testing.T) {
@@ -35,6 +36,9 @@ func TestNFCNetworkIsShown(t *testing.T) {
 		"(vmk2, tagged for backup traffic)": nil,
 		"(vmk2, as configured)":             {"--network", "vmk2"},
 	} {
+		if !lane.Slow && args != nil {
+			continue // TestWarmVMotionWithAChosenNetwork selects one
+		}
 		cfg := small()
 		cfg.NFC.Network = "127.0.0.2"
 		r := newRig(t, cfg).trusting()
@@ -45,7 +49,7 @@ func TestNFCNetworkIsShown(t *testing.T) {
 // Killed in the middle, the same command goes on: what is safe is not read again.
 func TestKilledNFCMigrationContinues(t *testing.T) {
 	t.Parallel()
-	const size = 192 << 20
+	const size = slowBytes
 	r := newRig(t, lab.Config{
 		NFC: lab.NFC{HostRate: slowRate},
 		VMs: []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: size, Fill: 100, Seed: 3}}}},

@@ -15,7 +15,7 @@ func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
 	t.Parallel()
 	const limit = 8e6
 	r := newRig(t, lab.Config{
-		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 512 << 20, Fill: 8, Seed: 1}}}},
+		VMs:    []lab.VM{{Name: "web01", ChangeTracking: true, Disks: []lab.Disk{{Capacity: 256 << 20, Fill: 8, Seed: 1}}}},
 		Limits: lab.Limits{DatastoreRate: limit},
 	}).trusting()
 	res := r.migrate("web01", "--json").ends(0)
@@ -39,7 +39,7 @@ func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
 	}
 	res.last(&out)
 	for _, s := range out.Facts.Stages {
-		if strings.HasPrefix(s.Name, "copy 2") && (s.Bytes != 512<<20 || s.Read > 96<<20 || float64(s.Read)/s.Elapsed.Seconds() > limit*1.1) {
+		if strings.HasPrefix(s.Name, "copy 2") && (s.Bytes != 256<<20 || s.Read > 48<<20 || float64(s.Read)/s.Elapsed.Seconds() > limit*1.1) {
 			t.Errorf("stage %+v", s)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
+	"github.com/decamp/decamp/test/lane"
 )
 
 // sshRig is a host that disks are landed from, with SSH on a port that is known before it
@@ -59,6 +60,9 @@ func free(cfg lab.Config) lab.Config {
 func TestFreeLicenceLandsBySSH(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
+		if !lane.Slow && format == "raw" {
+			continue // the other tests of this file land raw images
+		}
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			r := newSSHRig(t, free(small()))
@@ -133,11 +137,11 @@ func TestLockdownModeIsNamed(t *testing.T) {
 // next run ends that copy and starts another one with another name, so that a file never has two writers.
 func TestKilledSSHLandingIsRunAgain(t *testing.T) {
 	t.Parallel()
-	cfg := free(lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}}})
-	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 64 << 20, Count: 1}}
+	cfg := free(lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 48 << 20, Fill: 100, Seed: 3}}}}})
+	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 32 << 20, Count: 1}}
 	r := newSSHRig(t, cfg)
 	u := r.begin("web01", r.args...)
-	r.untilLanded(24 << 20)
+	r.untilLanded(12 << 20)
 	u.end(syscall.SIGKILL)
 	r.lab.Faults().Release()
 	if left := r.lab.Mounts(); len(left) != 1 || left[0].OpenFiles == 0 {
@@ -151,11 +155,11 @@ func TestKilledSSHLandingIsRunAgain(t *testing.T) {
 // Killed while SSH was on for it, decamp turns it off the next time it comes by.
 func TestSSHOfAKilledRunIsStopped(t *testing.T) {
 	t.Parallel()
-	cfg := lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 96 << 20, Fill: 100, Seed: 3}}}}}
-	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 64 << 20}}
+	cfg := lab.Config{VMs: []lab.VM{{Name: "web01", Disks: []lab.Disk{{Capacity: 48 << 20, Fill: 100, Seed: 3}}}}}
+	cfg.Faults = []lab.Fault{{Kind: lab.FaultCloneStall, At: 32 << 20}}
 	r := newSSHRig(t, cfg)
 	u := r.begin("web01", append(r.args, "--landing-copy", "ssh", "--enable-ssh")...)
-	r.untilLanded(16 << 20)
+	r.untilLanded(12 << 20)
 	u.end(syscall.SIGKILL)
 	if r.lab.SSHAddr("") == "" {
 		t.Fatal("SSH is off")

@@ -28,7 +28,7 @@ func writing() lab.Config {
 // warm begins a warm migration whose rounds follow each other soon.
 func (r *rig) warm(more ...string) *under {
 	r.t.Helper()
-	return r.begin("web01", append([]string{"--warm", "--interval", "300ms"}, more...)...)
+	return r.begin("web01", append([]string{"--warm", "--interval", "1s"}, more...)...)
 }
 
 // rounds waits for n of them to be done.

@@ -93,8 +93,10 @@ func TestWarmSnapshotFaults(t *testing.T) {
 				}
 				r.stillRuns()
 				u = r.warm("--transport", "nfc")
+				u.rounds(1)
+			} else {
+				u.rounds(2)
 			}
-			u.rounds(2)
 			r.cutOver(u)
 			r.faultsMet()
 		})

@@ -88,6 +88,9 @@ func Checks(o Options) []doctor.Check {
 	}
 	first := of(folder, "the target folder is writable", e.checkFolder)
 	first.Needs = nil
+	direct := of("local-direct", "the file system supports O_DIRECT", e.checkDirect)
+	reflink := of("local-reflink", "the file system supports reflinks", e.checkReflink)
+	direct.Advises, reflink.Advises = true, true
 	speed := of("local-speed", "the write rate of the folder reaches 1 GbE", e.checkSpeed)
 	speed.Slow = true
 	return []doctor.Check{
@@ -95,13 +98,13 @@ func Checks(o Options) []doctor.Check {
 		of("local-space", "enough free space for the full size of the disks", e.checkSpace),
 		of("local-sparse", "the file system supports sparse files", e.checkHoles),
 		of("local-size", "the file system supports files of the disks' size", e.checkSize),
-		of("local-direct", "the file system supports O_DIRECT", e.checkDirect),
-		of("local-reflink", "the file system supports reflinks", e.checkReflink),
+		direct,
+		reflink,
 		speed,
 		{Code: "local-memory", Title: "enough memory for a landing in tmpfs", Run: e.checkMemory},
 		{Code: "local-kvm", Title: "KVM runs a virtual CPU", Slow: true, Run: e.checkKVM}, // takes seconds if it fails
-		{Code: "local-qemu", Title: "QEMU is installed", Run: e.checkQEMU},
-		{Code: "local-virt-v2v", Title: "virt-v2v is installed", Run: e.v2v},
+		{Code: "local-qemu", Title: "QEMU is installed", Advises: true, Run: e.checkQEMU},
+		{Code: "local-virt-v2v", Title: "virt-v2v is installed", Advises: true, Run: e.v2v},
 	}
 }
 

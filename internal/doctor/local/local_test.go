@@ -35,8 +35,15 @@ func look(t *testing.T, o Options) map[string]doctor.Finding {
 			return virtv2v.Tool{}, fault.New(fault.NotFound, "it is not installed here")
 		}
 	}
-	found := map[string]doctor.Finding{}
-	for _, f := range doctor.Examine(t.Context(), Checks(o), doctor.Options{}) {
+	found, advises := map[string]doctor.Finding{}, map[string]bool{}
+	checks := Checks(o)
+	for _, c := range checks {
+		advises[c.Code] = c.Advises
+	}
+	for _, f := range doctor.Examine(t.Context(), checks, doctor.Options{}) {
+		if advises[f.Code] && f.Status > doctor.Advice {
+			t.Errorf("a check that only advises finds %+v", f)
+		}
 		if f.Status != doctor.OK && (f.Remedy == "" || f.Found == "") {
 			t.Errorf("nothing to do about %+v", f)
 		}

@@ -64,7 +64,7 @@ func (s *Server) StartSSH() (*SSH, error) {
 	if err := s.writeTools(d, in("perl/PVE/Storage.pm")); err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf("HostKey %s\nAuthorizedKeysFile %s\nStrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\n"+
+	config := fmt.Sprintf("HostKey %s\nAuthorizedKeysFile %s\nStrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nUsePAM no\nKexAlgorithms curve25519-sha256\n"+ // the client's default takes six times as long
 		"SetEnv PATH=%s PERL5LIB=%s\n", in("host"), in("key.pub"), d.Tools, in("perl"))
 	if err := os.WriteFile(d.config, []byte(config), 0o600); err != nil {
 		return nil, err
